@@ -17,8 +17,8 @@ from torch import Tensor
 
 from _report import ROOT
 from linrnn.cells import Cell
-from linrnn.cells._adjoint import adjoint
-from linrnn.cells._graph import Node, Program
+from linrnn.engine.adjoint import adjoint
+from linrnn.engine.graph import Node, Program
 
 #: What differs from the machine's name in `functions.h`; others are ``v<name>``.
 _WRITTEN = {

@@ -24,9 +24,9 @@ from cells import CELLS
 from cells import arguments as of_cell
 from linrnn import mixers
 from linrnn.cells import Cell
+from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.op import ALL
 from linrnn.ops import cell_scan, linear_scan
-from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._op import ALL
 from linrnn.testing._devices import same_numbers_on
 from linrnn.testing._every_op import cotangent, matches_its_steps
 

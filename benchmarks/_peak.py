@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from linrnn.compare._usage import added_peak
+from linrnn.compare.usage import added_peak
 
 OPTION = "--memory-of"
 

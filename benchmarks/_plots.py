@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 
 from _report import ASSETS
-from linrnn.train._styles import COLOURS as COLOURS
-from linrnn.train._styles import styles
+from linrnn.train.styles import COLOURS as COLOURS
+from linrnn.train.styles import styles
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

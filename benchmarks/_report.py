@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from linrnn import __version__
-from linrnn.ops import _native
+from linrnn.compute import native as _native
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

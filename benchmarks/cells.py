@@ -3,7 +3,7 @@
 Prints the median times of everyone, measured in turn in one run: a forward, and a forward with all
 gradients; writes ``benchmarks/results/cells-cpu.md``. The floor is `torch.add` over the bytes that
 must move: what is read and written once. "C++ for it" is generated for the one cell and compiled
-for this processor, on one thread (`_generated.py`).
+for this processor, on one thread (`_kinds/generated.py`).
 """
 
 import argparse
@@ -24,10 +24,11 @@ from _generated import generated
 from _report import RESULTS, command_line, conditions, table, write_lines
 from _timing import Candidate, Timing, in_turn
 from linrnn.cells import Cell
+from linrnn.compute import native as _native
 from linrnn.errors import BackendError
-from linrnn.ops import _native, cell_scan, gated_scan
-from linrnn.ops.cell_scan import _cpu, _newton
-from linrnn.ops.cell_scan._arguments import prepare
+from linrnn.ops import cell_scan, gated_scan
+from linrnn.ops.cell.cell_scan import _cpu, _newton
+from linrnn.ops.cell.cell_scan._arguments import prepare
 
 SHAPES = ((8, 1024, 256), (32, 256, 128), (1, 16384, 256))
 OF_MACHINE = ("forward, of the machine's", "with gradients, of the machine's")

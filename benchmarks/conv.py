@@ -25,7 +25,7 @@ from _peak import OPTION, megabytes, print_peak
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn, keep_memory
 from linrnn.mixers import DSS, S4, S4D, S5, Mamba
-from linrnn.ops import dplr, siso
+from linrnn.ops.conv import dplr, siso
 from sequential import Size, call
 
 LAYERS: dict[str, Callable[..., Any]] = {"s4d": S4D, "s4": S4, "dss": DSS}

@@ -19,8 +19,8 @@ from _report import RESULTS, command_line, conditions, section, table, write_lin
 from _timing import Candidate, in_turn
 from linrnn import recipes, tasks
 from linrnn.train import Config
-from linrnn.train._model import build_model, build_task
-from linrnn.train._optim import make_optimizer
+from linrnn.train.model import build_model, build_task
+from linrnn.train.optim import make_optimizer
 
 SECONDS, LIMIT = 2.0, 60.0
 

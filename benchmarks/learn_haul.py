@@ -117,8 +117,8 @@ def fresh_stream(run: Path, learner: str) -> Callable[[], float]:
     from linrnn import learn
     from linrnn.learn import LearningText
     from linrnn.train import load_model
-    from linrnn.train._learning import steady
-    from linrnn.train._optim import make_optimizer
+    from linrnn.train.learning import steady
+    from linrnn.train.optim import make_optimizer
 
     model, task, config = load_model(run)
     optimizer = make_optimizer(model, steady(config.optim))

@@ -22,9 +22,9 @@ from _traces import WRITTEN_OUT
 from linrnn import SequenceModel, learn, mixers
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Learner, Loop
-from linrnn.learn._step_derivatives import stepped
-from linrnn.learn._traces import linear_name
-from linrnn.ops._traces import learned
+from linrnn.learn._exact.step_derivatives import stepped
+from linrnn.learn._exact.traces import linear_name
+from linrnn.ops.linear.traces import learned
 from linrnn.state import leaves
 from linrnn.typing import State
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from _report import RESULTS, command_line, conditions, section, table, write_lines
-from linrnn.ops.online_conv import Kernel, State, levels, read
+from linrnn.ops.conv.online_conv import Kernel, State, levels, read
 
 LENGTHS = (1024, 4096, 16_384, 65_536)
 BLOCK, SLOWER = 64, 3.0

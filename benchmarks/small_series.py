@@ -23,8 +23,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from linrnn import RecurrentClassifier
-from linrnn.tasks._files import folder_of
-from linrnn.tasks._series import Layout, read_series
+from linrnn.tasks._reading.files import folder_of
+from linrnn.tasks._reading.series import Layout, read_series
 
 SETS = (
     "GunPoint",

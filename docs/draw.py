@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from notebooks import STYLE, day_and_night
 
 from linrnn.mixers import LRU
-from linrnn.train._styles import COLOURS, styles
+from linrnn.train.styles import COLOURS, styles
 
 ASSETS = Path(__file__).with_name("assets")
 TIMES = Path(__file__).parents[1] / "benchmarks" / "results" / "layers-cpu.md"

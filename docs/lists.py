@@ -5,7 +5,7 @@ from inspect import signature
 from pathlib import Path
 
 from linrnn import RNN, mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 from linrnn.cells import functions
 from linrnn.state_spec import describe
 

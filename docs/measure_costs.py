@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from linrnn import mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 from linrnn.mixers import Mixer
 
 TABLE = Path(__file__).parents[1] / "results" / "mixers" / "costs.csv"

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from linrnn import mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 
 TABLE = Path(__file__).parents[1] / "results" / "mixers" / "laws.csv"
 COLUMNS = ("mixer", "law", "verdict", "worst_error")

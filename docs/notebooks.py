@@ -20,7 +20,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from mkdocs.structure.files import File, Files
 
-from linrnn.train._styles import cycle, place_of, styles
+from linrnn.train.styles import cycle, place_of, styles
 
 FOLDER = Path(__file__).with_name("tutorials")
 MARK = re.compile(r"^# %%(?P<markdown> \[markdown\])?[^\n]*\n", re.MULTILINE)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from linrnn import cli, mixers, recipes, tasks
-from linrnn._catalogue import studied
+from linrnn._options.catalogue import studied
 from linrnn.state import leaves
-from linrnn.train._folder import RunFolder
+from linrnn.train.folder import RunFolder
 from package_modules import MODULES
 
 ROOT = Path(__file__).parents[1]

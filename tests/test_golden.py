@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from linrnn import tokenizers, train
 from linrnn.errors import DataError, RunFolderError
 from linrnn.streaming import Session
-from linrnn.train._folder import RunFolder
+from linrnn.train.folder import RunFolder
 
 pytestmark = pytest.mark.unchecked
 

@@ -35,7 +35,9 @@ def test_import_brings_no_package_but_those_of_torch(packages):
 
 
 def test_there_are_modules_to_look_at():
-    assert {"linrnn.ops.linear_scan", "linrnn.mixers.lru", "linrnn.cli.doctor"} <= set(MODULES)
+    assert {"linrnn.ops.linear.linear_scan", "linrnn.mixers.lru", "linrnn.cli.doctor"} <= set(
+        MODULES
+    )
 
 
 @pytest.mark.parametrize("name", MODULES)

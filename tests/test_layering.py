@@ -7,38 +7,24 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 
-# lowest first; parts on one line may not import each other
+# lowest first; rooms on one line may not import each other
 LAYERS = (
     {"errors"},
-    {"_door", "_reading", "_turns"},
-    {
-        *(
-            "_allocator",
-            "_ambient",
-            "_catalogue",
-            "_declared",
-            "_finite",
-            "_import_path",
-            "_memory",
-            "_moments",
-            "_numbers",
-            "_schema",
-        ),
-        *("_signals", "_storage"),
-    },
-    {"typing", "state"},
+    {"_files", "_process"},
+    {"_options"},
+    {"typing"},
+    {"compute"},
+    {"state"},
+    {"engine"},
     {"cells"},
     {"ops"},
     {"state_spec"},
     {"nn"},
     {"mixers"},
     {"testing", "dynamics"},
-    {"_hidden", "_packing", "_pattern", "_tiers"},
-    {"_rnn_cell"},
-    {"block", "rnn"},
+    {"block"},
     {"backbone"},
-    {"distillation"},
-    {"_stream_input"},
+    {"rnn", "distillation"},
     {"streaming"},
     {"sound", "tokenizers"},
     {"generation"},
@@ -52,98 +38,189 @@ LAYERS = (
     {"cli"},
     {"__main__"},
 )
-RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+CATALOGUES = ("mixers", "tasks", "learn", "recipes", "reproductions", "cli")
+FOLDERS = 2
+"""With what its entries share, of a catalogue."""
 
-# `typing` and `state` know each other; the root holds only the version and lazy names
-WITHIN_RANK = {("state", "typing")}
 
-
-def modules():
-    """Dotted name below the package, path, for every file but the root's."""
+def read():
+    """Every module by its dotted name below the package: whether it is a folder's, and its tree."""
+    found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts != ("__init__",):
-            yield parts, path
+        inner = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if inner else parts)
+        if name:  # the root holds only the version and lazy names
+            found[name] = inner, ast.parse(path.read_text(encoding="utf-8"))
+    return found
 
 
-def imported_parts(parts, tree):
-    """Top-level parts of the package that a module's import statements name, with line numbers."""
-    package = ["linrnn", *(parts[:-1])]  # of a plain module and of an __init__ alike
+@pytest.fixture(scope="module")
+def package():
+    return read()
+
+
+def imported(name, inner, tree, known):
+    """Modules below the package that a module's import statements name, with line numbers."""
+    own = name.split(".") if inner else name.split(".")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            base = base + (node.module.split(".") if node.module else [])
-            # `from linrnn import mixers` names a part; `from linrnn.x import y` already has
-            names = [base] if len(base) > 1 else [[*base, alias.name] for alias in node.names]
+            base = ["linrnn", *own[: len(own) - node.level + 1]] if node.level else []
+            base += node.module.split(".") if node.module else []
+            names = [[*base, alias.name] for alias in node.names]
         else:
             continue
-        yield from (
-            (name[1], node.lineno)
-            for name in names
-            if name[0] == "linrnn" and len(name) > 1 and (name[1] in RANK or is_part(name[1]))
-        )
+        for parts in names:
+            if parts[0] == "linrnn":
+                below = parts[1:]
+                while below and ".".join(below) not in known:
+                    below = below[:-1]
+                if below:
+                    yield ".".join(below), node.lineno
 
 
-def is_part(name):
-    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+def misdirected(name, inner, tree, known):
+    own = name.split(".")[0]
+    for other, line in imported(name, inner, tree, known):
+        room = other.split(".")[0]
+        if room != own and RANK[room] >= RANK[own]:
+            yield f"{name}:{line}: {own} must not import {room}"
 
 
-def violations(parts, source):
-    own = parts[0]
-    for part, line in imported_parts(parts, ast.parse(source)):
-        allowed = part == own or RANK[part] < RANK[own] or (own, part) in WITHIN_RANK
-        if not allowed:
-            yield f"{'/'.join(parts)}.py:{line}: {own} must not import {part}"
+def intruding(name, inner, tree, known):
+    here = name.split(".") if inner else name.split(".")[:-1]
+    for other, line in imported(name, inner, tree, known):
+        parts = other.split(".")
+        first = next((i for i, part in enumerate(parts) if part.startswith("_")), None)
+        if first is not None and here[:first] != parts[:first]:
+            yield f"{name}:{line}: {other} is private to {'.'.join(parts[:first])}"
 
 
-def test_every_part_of_the_package_has_a_layer():
-    found = {parts[0] for parts, _ in modules()}
-    assert found == set(RANK)
+def circles(graph):
+    """Modules that import one another, by Tarjan's algorithm."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(name):
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == index[name]:
+            circle = [stack.pop()]
+            while circle[-1] != name:
+                circle.append(stack.pop())
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
 
 
-def test_imports_point_to_lower_layers():
-    found, checked = [], 0
-    for parts, path in modules():
-        source = path.read_text(encoding="utf-8")
-        checked += len(list(imported_parts(parts, ast.parse(source))))
-        found += violations(parts, source)
+def test_every_room_of_the_package_has_a_layer(package):
+    assert {name.split(".")[0] for name in package} == set(RANK)
+
+
+def test_imports_point_to_lower_layers(package):
+    found = [one for name, of in package.items() for one in misdirected(name, *of, package)]
+    checked = sum(len(list(imported(name, *of, package))) for name, of in package.items())
     assert found == []
     assert checked > 50, "hardly any import was found: the test itself is broken"
 
 
-@pytest.mark.parametrize(
-    ("parts", "source"),
-    [
-        (("ops", "scan"), "from linrnn.mixers import LRU"),
-        (("ops", "scan"), "from linrnn import mixers"),
-        (("ops", "scan"), "import linrnn.mixers.lru"),
-        (("ops", "scan"), "import linrnn.mixers as m"),
-        (("ops", "scan"), "from ..mixers import lru"),
-        (("ops", "scan"), "from .. import mixers"),
-        (("ops", "__init__"), "from ..mixers import lru"),
-        (("backbone",), "from .tasks import load"),
-        (("backbone",), "from . import tasks"),
-        (("train", "_model"), "def f():\n    from linrnn.recipes import load"),
-        (("typing",), "from linrnn.state import leaves"),
-    ],
-)
-def test_a_wrong_import_is_found_however_it_is_written(parts, source):
-    assert len(list(violations(parts, source))) == 1
+def test_nobody_imports_what_is_private_to_others(package):
+    assert [one for name, of in package.items() for one in intruding(name, *of, package)] == []
+
+
+def test_no_modules_import_one_another(package):
+    graph = {
+        name: {other for other, _ in imported(name, *of, package)} - {name}
+        for name, of in package.items()
+    }
+    assert circles(graph) == []
+
+
+@pytest.mark.parametrize("room", CATALOGUES)
+def test_a_catalogue_has_entries_and_few_folders_beside_them(room):
+    inside = [p for p in (PACKAGE / room).iterdir() if p.name not in ("__init__.py", "__pycache__")]
+    private = [p for p in inside if p.name.startswith("_")]
+    assert all(p.is_file() and p.suffix == ".py" for p in inside if p not in private)
+    assert all(p.is_dir() for p in private), "a module of a catalogue is an entry"
+    assert len(private) <= FOLDERS
+
+
+KNOWN = {
+    "ops.linear",
+    "ops",
+    "mixers.lru",
+    "mixers",
+    "tasks",
+    "backbone",
+    "train.data",
+    "recipes",
+    "state",
+}
+KNOWN |= {"mixers._families.segments", "mixers._families", "train._run", "train"}
 
 
 @pytest.mark.parametrize(
-    ("parts", "source"),
+    ("name", "inner", "source"),
     [
-        (("mixers", "lru"), "from linrnn.ops import linear_scan"),
-        (("mixers", "lru"), "from ._base import Mixer"),
-        (("mixers", "lru"), "from . import names"),
-        (("mixers", "lru"), "from ..ops import linear_scan"),
-        (("state",), "from linrnn.typing import State"),
-        (("cli", "list"), "from linrnn import __version__"),
-        (("cli", "list"), "import linrnn"),
+        ("ops.scan", False, "from linrnn.mixers import LRU"),
+        ("ops.scan", False, "from linrnn import mixers"),
+        ("ops.scan", False, "import linrnn.mixers.lru"),
+        ("ops.scan", False, "import linrnn.mixers as m"),
+        ("ops.scan", False, "from ..mixers import lru"),
+        ("ops.scan", False, "from .. import mixers"),
+        ("ops", True, "from ..mixers import lru"),
+        ("block", False, "from .tasks import load"),
+        ("block", False, "from . import tasks"),
+        ("train.model", False, "def f():\n    from linrnn.recipes import load"),
+        ("typing", False, "from linrnn.state import leaves"),
     ],
 )
-def test_a_right_import_passes(parts, source):
-    assert list(violations(parts, source)) == []
+def test_a_wrong_import_is_found_however_it_is_written(name, inner, source):
+    assert len(list(misdirected(name, inner, ast.parse(source), KNOWN))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "inner", "source"),
+    [
+        ("mixers.lru", False, "from linrnn.ops import linear_scan"),
+        ("mixers.lru", False, "from ._families.segments import Segments"),
+        ("mixers.lru", False, "from . import names"),
+        ("mixers.lru", False, "from ..ops import linear_scan"),
+        ("mixers", True, "from ._families import segments"),
+        ("state", False, "from linrnn.typing import State"),
+        ("cli.list", False, "from linrnn import __version__"),
+        ("cli.list", False, "import linrnn"),
+    ],
+)
+def test_a_right_import_passes(name, inner, source):
+    tree = ast.parse(source)
+    assert [*misdirected(name, inner, tree, KNOWN), *intruding(name, inner, tree, KNOWN)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "inner", "source"),
+    [
+        ("train.model", False, "from linrnn.mixers._families.segments import Segments"),
+        ("learn.bptt", False, "from linrnn.mixers._families import segments"),
+        ("compare", True, "import linrnn.train._run"),
+        ("compare.rows", False, "from linrnn.train import _run"),
+    ],
+)
+def test_an_import_of_what_is_private_is_found(name, inner, source):
+    assert len(list(intruding(name, inner, ast.parse(source), KNOWN))) == 1
+
+
+def test_a_circle_is_found():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert circles(graph) == [["b", "c"]]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from linrnn.ops import _native
+from linrnn.compute import native
 
 ROOT = Path(__file__).parents[1]
 BILL = "requirements/linrnn.cdx.json"
@@ -304,13 +304,13 @@ def test_a_build_for_this_machine_is_for_the_best_instruction_set_it_has(tmp_pat
     configure = [cmake, "-S", ROOT, "-B", tmp_path, "-DLINRNN_ISAS=native"]
     subprocess.run(configure, capture_output=True, check=True)
     folders = {path.name for path in (tmp_path / "CMakeFiles").glob("kernels_*.dir")}
-    best = _native.load()[0].isa
+    best = native.load()[0].isa
     assert folders == {f"kernels_{best}.dir"}
 
 
 def native_library_of_all():
     """Whether the library that is installed has kernels for every processor of this family."""
-    code = "import linrnn.ops._native as n; print(n.load()[0] is not None)"
+    code = "import linrnn.compute.native as n; print(n.load()[0] is not None)"
     environment = os.environ | {"LINRNN_ISA": "baseline"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

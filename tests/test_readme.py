@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from linrnn import cli, mixers, tasks
-from linrnn.cli._entries import CATALOGUES, summaries
-from linrnn.cli._options import parse_train
+from linrnn.cli._line.entries import CATALOGUES, summaries
+from linrnn.cli._line.options import parse_train
 from linrnn.cli.train import starting_config
 from linrnn.errors import LinrnnError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from linrnn.train._styles import COLOURS, styles
+from linrnn.train.styles import COLOURS, styles
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

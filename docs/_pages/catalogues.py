@@ -4,8 +4,8 @@ import re
 from inspect import getdoc
 
 from linrnn import cli, learn, recipes, tasks
-from linrnn._catalogue import stems, studied
-from linrnn.cli import _recipes
+from linrnn._options.catalogue import stems, studied
+from linrnn.cli._line import recipes as _recipes
 
 
 def verbs() -> str:

@@ -3,8 +3,8 @@
 import lists
 
 from linrnn import mixers
-from linrnn._catalogue import stems
-from linrnn.mixers._choices import WORDS, Choices
+from linrnn._options.catalogue import stems
+from linrnn.mixers._contract.choices import WORDS, Choices
 
 FILTER = '<script src="../assets/filter.js" defer></script>'
 """Menus above tables; the address is that of any page one folder below the site's first."""

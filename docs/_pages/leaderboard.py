@@ -2,7 +2,7 @@
 
 from _pages import choices, measures, results, rows
 from linrnn import mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 
 RECALL = ("mqar", "associative recall", "selective copying", "copy")
 BEST = "best recall (%)"

@@ -6,7 +6,7 @@ import lists
 
 from _pages import choices, measures, parts, picture, results, rows
 from linrnn import mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 from linrnn.state_spec import Part, describe
 
 READING = {

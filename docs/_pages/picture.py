@@ -6,7 +6,7 @@ from html import escape
 
 from _pages import measures, parts
 from linrnn import mixers
-from linrnn.mixers._choices import WORDS, Choices
+from linrnn.mixers._contract.choices import WORDS, Choices
 from linrnn.nn import CausalConv
 from linrnn.state_spec import Part
 

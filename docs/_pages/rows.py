@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from _pages import measures, results
 from linrnn import mixers
-from linrnn._catalogue import stems
+from linrnn._options.catalogue import stems
 
 ALIASES = {
     "delta": "delta_net",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from linrnn import tasks as tasks
     from linrnn import testing as testing
     from linrnn import train as train
-    from linrnn._allocator import keep_memory as keep_memory
+    from linrnn._process.allocator import keep_memory as keep_memory
     from linrnn.backbone import SequenceModel as SequenceModel
     from linrnn.distillation import distill as distill
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
@@ -66,7 +66,7 @@ _ATTRIBUTES = {
     "SequenceModel": "linrnn.backbone",
     "distill": "linrnn.distillation",
     "fit": "linrnn.lightning",
-    "keep_memory": "linrnn._allocator",
+    "keep_memory": "linrnn._process.allocator",
     "last_output": "linrnn.rnn",
     "load": "linrnn.train",
 }

@@ -14,7 +14,7 @@ from linrnn.errors import (
     check_positive_int,
     check_probability,
 )
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise

@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import state as states
-from linrnn._finite import all_finite
-from linrnn._schema import check_type
-from linrnn._stream_input import as_tokens, check_finite, vocabulary
-from linrnn._turns import Turns, in_turn
+from linrnn._options.schema import check_type
+from linrnn._process.turns import Turns, in_turn
 from linrnn.backbone import SequenceModel
+from linrnn.compute.finite import all_finite
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -40,6 +39,7 @@ from linrnn.streaming import (
     read,
     save_stream,
 )
+from linrnn.streaming.input import as_tokens, check_finite, vocabulary
 from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from linrnn._storage import write_atomically
+from linrnn._files.storage import write_atomically
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int
 
 Coding = Literal["mu-law", "linear"]

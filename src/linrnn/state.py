@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map, tree_structure
 
 from linrnn import __version__
-from linrnn._door import open_file
-from linrnn._finite import first_bad
-from linrnn._reading import reading
-from linrnn._schema import record
-from linrnn._storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
+from linrnn._files.door import open_file
+from linrnn._files.reading import reading
+from linrnn._files.storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
+from linrnn._options.schema import record
+from linrnn.compute.finite import first_bad
 from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError, show
 from linrnn.typing import Integer, State
 

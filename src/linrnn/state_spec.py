@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from linrnn._memory import check_fits
+from linrnn._process.memory import check_fits
+from linrnn.compute.arguments import check_not_traced, check_tensor
+from linrnn.compute.modes import may_look
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, LinrnnError, ShapeError
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._arguments import check_not_traced, check_tensor
-from linrnn.ops._modes import may_look
 from linrnn.typing import State
 
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linrnn._reading import reading
-from linrnn._storage import read_text
+from linrnn._files.reading import reading
+from linrnn._files.storage import read_text
 from linrnn.errors import (
     ArgumentError,
     DataError,

@@ -1,5 +1,5 @@
 // What Python hands to a step that was recorded (kernels/recorded_step.cpp); the other side is
-// linrnn/ops/_recorded_step.py.
+// linrnn/engine/replay/step.py.
 #pragma once
 #include "machine_args.h"
 
@@ -14,7 +14,7 @@
     WORD(differ)  /* where 1 is written if they are not; then nothing is computed */
 
 // What an instruction does beside the operations of the machine, whose numbers come first; the
-// rules that write instructions are linrnn/ops/_recorded_ops.py and _recorded_sums.py.
+// rules that write instructions are linrnn/engine/replay/instructions.py and engine/replay/sums.py.
 #define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(standardise) X(take)
 
 namespace linrnn {

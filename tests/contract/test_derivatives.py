@@ -7,7 +7,7 @@ import torch
 
 from linrnn import mixers
 from linrnn.ops import linear_scan
-from linrnn.ops.causal_conv import _OP as CONV
+from linrnn.ops.conv.causal_conv import _OP as CONV
 from linrnn.testing import BrokenLawError, check_derivatives, check_law
 from linrnn.testing._examples import examples
 from linrnn.testing._options import option_sets

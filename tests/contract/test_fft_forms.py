@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linrnn import mixers
-from linrnn.mixers._base import FFT_REACHES_BACK
+from linrnn.mixers._contract.base import FFT_REACHES_BACK
 from linrnn.testing._mixer_laws import HUGE
 
 FFT = [

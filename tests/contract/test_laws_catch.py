@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, MinGRU, SelectiveLRU
-from linrnn.ops import _tree
-from linrnn.ops.linear_scan import _tree as _scan_tree
+from linrnn.ops.linear import tree
+from linrnn.ops.linear.linear_scan import _tree as _scan_tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
 
 
@@ -574,12 +574,12 @@ def half_state(monkeypatch):
 
 
 def leaks_nan(monkeypatch):
-    original = _tree._carry
+    original = tree._carry
 
     def multiply_by_zero(ring, a, h, live):
         return original(ring, a, h, None) * (1 if live is None else live[..., None])
 
-    monkeypatch.setattr(_tree, "_carry", multiply_by_zero)
+    monkeypatch.setattr(tree, "_carry", multiply_by_zero)
 
 
 def noisy(monkeypatch):
@@ -596,12 +596,12 @@ def assumes_dense(monkeypatch):
 
 
 def loses_empty_state(monkeypatch):
-    from linrnn.ops.linear_scan import _op
+    from linrnn.ops.linear.linear_scan import op
 
     def definition(a, b, h0, *rest, backend=None):
         return torch.empty_like(b), torch.zeros_like(h0)
 
-    monkeypatch.setattr(_op.linear, "definition", definition)
+    monkeypatch.setattr(op.linear, "definition", definition)
 
 
 def wrong_when_compiled(monkeypatch):

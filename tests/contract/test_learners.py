@@ -9,7 +9,7 @@ from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.state import leaves
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 
 MIXERS = ("lru", "mingru", "lstm", "reservoir")
 TIME, ROWS = 11, 3

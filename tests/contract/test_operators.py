@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import linrnn.ops
+from linrnn.compute.op import ALL, reached
 from linrnn.errors import LinrnnError, UnknownNameError
-from linrnn.ops._op import ALL, reached
 from linrnn.testing._examples import examples, ops
 
 CALLS = [example for op in ops() for example in examples(op)]

@@ -3,9 +3,9 @@
 import pytest
 
 import linrnn.ops
+from linrnn.compute.op import ALL, Op
 from linrnn.errors import UnknownNameError
 from linrnn.ops import backend_report
-from linrnn.ops._op import ALL, Op
 from linrnn.testing import OP_LAWS, BrokenLawError, check_op
 from linrnn.testing._every_op import ALONE_LAWS, BACKEND_LAWS, any_size_in_one_graph, backends
 from linrnn.testing._examples import ops

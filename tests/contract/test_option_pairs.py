@@ -15,7 +15,7 @@ from linrnn.generation import Sampling
 from linrnn.learn import Batch, LearningSession, Loop
 from linrnn.state import detach
 from linrnn.train import OptimConfig
-from linrnn.train._optim import lr_factor, make_optimizer
+from linrnn.train.optim import lr_factor, make_optimizer
 
 # Generation ------------------------------------------------------------------------------------
 

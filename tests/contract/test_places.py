@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from linrnn import RNN, SequenceModel, mixers
-from linrnn._pattern import Choice
+from linrnn.backbone.pattern import Choice
 from linrnn.mixers import Bidirectional
-from linrnn.mixers._dense import TorchRNN
+from linrnn.mixers._families.dense import TorchRNN
 
 WIDTH, DEPTH = 8, 3
 NAMES = mixers.names()

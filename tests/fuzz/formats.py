@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from mutations import damaged, trees
 
 from linrnn import tokenizers
-from linrnn._storage import checksum
+from linrnn._files.storage import checksum
 
 CSV = (
     "a,b,label\n1,2,x\n3.5,-4e-3,y\n0,1,x\n",

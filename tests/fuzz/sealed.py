@@ -18,14 +18,15 @@ import torch
 from hypothesis import strategies as st
 from mutations import texts, trees
 
-from linrnn import _door, cli, train
-from linrnn._storage import read_tensors, write_tensors
-from linrnn.compare._usage import MemoryMeter
+from linrnn import cli, train
+from linrnn._files import door
+from linrnn._files.storage import read_tensors, write_tensors
+from linrnn.compare.usage import MemoryMeter
 from linrnn.errors import InterruptedRunError
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._folder import _seal
+from linrnn.train.folder import _seal
 
-DOOR = _door.__file__
+DOOR = door.__file__
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 CHANGES += ("os.chmod", "os.chown", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile")

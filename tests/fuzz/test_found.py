@@ -14,17 +14,17 @@ from linrnn import state as states
 from linrnn.errors import ArgumentError, DataError, DeviceError, DTypeError, LinrnnError, ShapeError
 from linrnn.nn.conv import CausalConv
 from linrnn.ops import fft_scan, gated_scan, linear_scan, log_linear_scan
-from linrnn.tasks._audio import read_wav
-from linrnn.tasks._images import read_idx
-from linrnn.tasks._pathfinder import released
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_table
+from linrnn.tasks._kinds.images import read_idx
+from linrnn.tasks._kinds.pathfinder import released
+from linrnn.tasks._reading.audio import read_wav
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_table
 from linrnn.tasks.listops import evaluate
 from linrnn.tasks.scifar import read_npz
 from linrnn.tasks.table import Table
 from linrnn.testing._mixer_runs import quiet
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import COLUMNS, read_metrics
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import COLUMNS, read_metrics
 
 pytestmark = [pytest.mark.unchecked, pytest.mark.filterwarnings("ignore:ComplexHalf")]
 

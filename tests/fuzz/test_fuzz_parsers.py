@@ -19,14 +19,15 @@ from linrnn import tokenizers
 from linrnn.errors import LinrnnError
 from linrnn.mixers import LRU
 from linrnn.streaming import Session, fingerprint
-from linrnn.tasks import _images, listops
-from linrnn.tasks._audio import read_wav
-from linrnn.tasks._corpus import read_corpus
-from linrnn.tasks._files import read_packed, read_tar
-from linrnn.tasks._pathfinder import read_image, released
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_ids, read_table
-from linrnn.tasks._windows import read_history
+from linrnn.tasks import listops
+from linrnn.tasks._kinds import images
+from linrnn.tasks._kinds.pathfinder import read_image, released
+from linrnn.tasks._kinds.windows import read_history
+from linrnn.tasks._reading.audio import read_wav
+from linrnn.tasks._reading.corpus import read_corpus
+from linrnn.tasks._reading.files import read_packed, read_tar
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_ids, read_table
 from linrnn.tasks.forecast import Forecast
 from linrnn.tasks.imdb import IMDb
 from linrnn.tasks.lm import LM
@@ -36,11 +37,11 @@ from linrnn.tasks.spoken_digits import SpokenDigits
 from linrnn.tasks.table import Table
 from linrnn.tokenizers import ByteTokenizer, Tokenizer
 from linrnn.train import Config
-from linrnn.train._checkpoint import load_tensors, load_tree
-from linrnn.train._config import to_json
-from linrnn.train._folder import RunFolder, _seal
-from linrnn.train._metrics import read_metrics
 from linrnn.train._report import EpochReport, Result
+from linrnn.train.checkpoint import load_tensors, load_tree
+from linrnn.train.config import to_json
+from linrnn.train.folder import RunFolder, _seal
+from linrnn.train.metrics import read_metrics
 
 pytestmark = pytest.mark.unchecked
 
@@ -207,7 +208,7 @@ PARSERS = {
     "txt as rows": Parser("x.txt", texts(*formats.CSV), lambda p: read_table(p, 3), torch.Tensor),
     "csv as ids": Parser("x.csv", texts(*formats.CSV), lambda p: read_ids(p, 3, 9), torch.Tensor),
     "csv as pixels": Parser(
-        "x.csv", texts(*formats.CSV), lambda p: _images.read_pixels(p, (3, 1)), torch.Tensor
+        "x.csv", texts(*formats.CSV), lambda p: images.read_pixels(p, (3, 1)), torch.Tensor
     ),
     "npy as rows": Parser("x.npy", formats.npy(), lambda p: read_table(p, 3), torch.Tensor, 20),
     "npz as rows": Parser("x.npz", formats.npz(), lambda p: read_table(p, 3), torch.Tensor),
@@ -355,9 +356,9 @@ PARSERS = {
     ),
     "gz": Parser("x.gz", packed(spoilt(b"abc" * 50)), lambda p: read_packed(p, "bytes"), bytes),
     "xz": Parser("x.xz", packed_xz(spoilt(b"abc" * 50)), lambda p: read_packed(p, "bytes"), bytes),
-    "images of MNIST": Parser("x", formats.idx(3), lambda p: _images.read_idx(p, 3), np.ndarray),
+    "images of MNIST": Parser("x", formats.idx(3), lambda p: images.read_idx(p, 3), np.ndarray),
     "labels of MNIST, packed": Parser(
-        "x.gz", packed(formats.idx(1)), lambda p: _images.read_idx(p, 1), np.ndarray
+        "x.gz", packed(formats.idx(1)), lambda p: images.read_idx(p, 1), np.ndarray
     ),
     "image": Parser("x.png", formats.png(8), lambda p: read_image(p, 8), np.ndarray),
     "list of images": Parser(

@@ -8,7 +8,7 @@ import sealed
 from fuzzing import quick_and_small, share
 from sealed import CASES, COMPARED, WATCH
 
-from linrnn import _signals
+from linrnn._process import signals
 
 pytestmark = pytest.mark.unchecked
 
@@ -36,7 +36,7 @@ def made(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_more_than(monkeypatch):
     """What the machine has is not asked: the limits are to be the same everywhere."""
-    for module in ("linrnn.train._model", "linrnn.train._data"):
+    for module in ("linrnn.train.model", "linrnn.train.data"):
         monkeypatch.setattr(f"{module}.available", lambda: 1 << 30)
 
 
@@ -54,7 +54,7 @@ def _alone(monkeypatch):
 def one_step(monkeypatch):
     """A run that goes on stops after one step: a file may ask for any number."""
 
-    class Asked(_signals.StopRequest):
+    class Asked(signals.StopRequest):
         def __init__(self):
             super().__init__()
             self.requested = True

@@ -12,11 +12,11 @@ import test_fuzz_parsers
 import torch
 from hypothesis import strategies as st
 
+from linrnn.compute import arguments as _arguments
 from linrnn.errors import DataError
 from linrnn.mixers import LRU
-from linrnn.ops import _arguments
-from linrnn.ops.linear_scan import _tree as _scan_tree
-from linrnn.tasks import _numpy, _series
+from linrnn.ops.linear.linear_scan import _tree as _scan_tree
+from linrnn.tasks._reading import numpy, series
 
 pytestmark = pytest.mark.unchecked
 
@@ -42,14 +42,14 @@ def reader(name, folder):
 
 
 def test_a_reader_that_lets_an_error_through_is_caught(monkeypatch, tmp_path):
-    monkeypatch.setattr(_series, "DAMAGED", (OSError,))
+    monkeypatch.setattr(series, "DAMAGED", (OSError,))
     with pytest.raises(BaseException, match=r".") as caught:
         run(*reader("npz as series", tmp_path))
     assert not isinstance(caught.value, DataError)
 
 
 def test_a_reader_that_believes_a_size_is_caught(monkeypatch, tmp_path):
-    monkeypatch.setattr(_numpy, "_check_header", lambda file, size: None)
+    monkeypatch.setattr(numpy, "_check_header", lambda file, size: None)
     with pytest.raises(BaseException, match=r"."):
         run(*reader("npy as rows", tmp_path))
 
@@ -63,7 +63,7 @@ def test_a_reader_that_returns_something_else_is_caught(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("check", ["check_tensor", "check_reset", "check_device", "check_flags"])
 def test_an_op_without_a_check_is_caught(monkeypatch, check):
-    for module in (_arguments, sys.modules["linrnn.ops.linear_scan"]):
+    for module in (_arguments, sys.modules["linrnn.ops.linear.linear_scan"]):
         if hasattr(module, check):
             monkeypatch.setattr(module, check, lambda *args, **named: None)
     name = "linear_scan"

@@ -17,8 +17,8 @@ from fuzzing import quick_and_small
 from linrnn import cli, mixers, tasks
 from linrnn.errors import InterruptedRunError, LinrnnError
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._data import check_memory, check_order
-from linrnn.train._model import build_model, build_task
+from linrnn.train.data import check_memory, check_order
+from linrnn.train.model import build_model, build_task
 
 pytestmark = pytest.mark.unchecked
 
@@ -95,7 +95,7 @@ def use(config: Config) -> None:
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path))
-    for module in ("linrnn.train._model", "linrnn.train._data", "linrnn.tasks._kept"):
+    for module in ("linrnn.train.model", "linrnn.train.data", "linrnn.tasks._reading.kept"):
         monkeypatch.setattr(f"{module}.available", lambda: MEMORY)
 
 
@@ -193,7 +193,7 @@ def test_number_of_a_verb(verb, flag, golden, tmp_path, monkeypatch):
         raise InterruptedRunError("not here")
 
     monkeypatch.setattr("linrnn.compare._runs._train", not_here)
-    monkeypatch.setattr("linrnn.compare._estimate.trial", lambda config: 1.0)
+    monkeypatch.setattr("linrnn.compare.estimate.trial", lambda config: 1.0)
     monkeypatch.setattr("linrnn.cli.reproduce._run", lambda *args: ([], True))
     if verb == "export":
         monkeypatch.setattr("linrnn.interop.onnx.available", lambda: MEMORY)

@@ -22,9 +22,9 @@ import linrnn
 from linrnn import RNN, SequenceModel, generation, learn, mixers, recipes, train
 from linrnn.block import BLOCKS
 from linrnn.errors import LinrnnError
-from linrnn.learn._session import LearningSession
-from linrnn.learn._text import LearningText
-from linrnn.train._config import to_json
+from linrnn.learn._parts.session import LearningSession
+from linrnn.learn._parts.text import LearningText
+from linrnn.train.config import to_json
 
 HERE = Path(__file__).parent
 TABLE = HERE / "constants.json"
@@ -134,7 +134,8 @@ def beyond(config: dict[str, Any], default: Mapping[str, Any]) -> dict[str, Any]
 def of_files(room: str) -> dict[str, dict[str, Any]]:
     """The numbers that have a name of their own, by file."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(linrnn.__file__).parent / room).glob("*.py")):
+    folder = Path(linrnn.__file__).parent / room
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             targets = node.targets if isinstance(node, ast.Assign) else ()
             for target in targets:
@@ -145,7 +146,9 @@ def of_files(room: str) -> dict[str, dict[str, Any]]:
                     continue
                 name = ", ".join(n.id for n in names if isinstance(n, ast.Name))
                 if name and _number(value):
-                    found.setdefault(path.stem, {})[name] = plain(value)
+                    found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), {})[
+                        name
+                    ] = plain(value)
     return found
 
 

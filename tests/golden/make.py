@@ -1,7 +1,7 @@
 """Write the golden files again: python tests/golden/make.py
 
 They are files of this version of the formats. Keep them as they are while `FORMAT` in
-`linrnn.train._folder`, `linrnn.state` and the tokenizers stays the same: a change that cannot read
+`linrnn.train.folder`, `linrnn.state` and the tokenizers stays the same: a change that cannot read
 them breaks what users have on their disks. When a format rises, put the new files beside these.
 """
 

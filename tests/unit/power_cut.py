@@ -12,8 +12,8 @@ import shutil
 import stat
 from pathlib import Path
 
-import linrnn._door
-import linrnn._storage
+import linrnn._files.door
+import linrnn._files.storage
 
 
 class Disk:
@@ -39,7 +39,7 @@ class Disk:
     def recorded(self, monkeypatch):
         """From now on, until the patch ends."""
         system = _System(self)
-        for module in (linrnn._door, linrnn._storage):
+        for module in (linrnn._files.door, linrnn._files.storage):
             monkeypatch.setattr(module, "os", system)
 
     def _of(self, path):

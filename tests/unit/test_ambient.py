@@ -11,12 +11,12 @@ import torch
 
 import linrnn
 from linrnn import mixers
-from linrnn._ambient import Ambient
+from linrnn._process.ambient import Ambient
+from linrnn.compute.op import reached
+from linrnn.compute.sequence_parallel import current
 from linrnn.mixers import added_losses
 from linrnn.ops import cell_scan, explain, linear_scan, sequence_parallel, use_backend, use_form
-from linrnn.ops._op import reached
-from linrnn.ops._sequence_parallel import current
-from linrnn.ops.linear_scan._inverse import watched, watching
+from linrnn.ops.linear.linear_scan.inverse import watched, watching
 
 PACKAGE = Path(linrnn.__file__).parent
 CELL = mixers.UnICORNN.cells["unicornn"].even
@@ -230,5 +230,5 @@ def test_no_other_module_keeps_who_stands_around_a_call():
 
 def parsed():
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name != "_ambient.py":
+        if path.name != "_process/ambient.py":
             yield path, ast.parse(path.read_text())

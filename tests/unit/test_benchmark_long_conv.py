@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from linrnn.ops.fft_conv import fft_conv
-from linrnn.ops.online_conv import Kernel
+from linrnn.ops.conv.fft_conv import fft_conv
+from linrnn.ops.conv.online_conv import Kernel
 from linrnn.testing import check_close
 
 

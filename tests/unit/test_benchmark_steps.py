@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from linrnn.ops import _native, _recorded_program
+from linrnn.compute import native
+from linrnn.engine.replay import program
 
 
 @pytest.mark.skipif(
-    _native.load()[0] is None or not _recorded_program.operations(),
+    native.load()[0] is None or not program.operations(),
     reason="the native kernels are not installed, or not these",
 )
 def test_a_row_says_how_a_step_runs(monkeypatch, tmp_path, capsys):

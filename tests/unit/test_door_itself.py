@@ -6,9 +6,9 @@ import os
 import pytest
 from odd_paths import KINDS, replace_by, untouched
 
-from linrnn import _door
-from linrnn._door import DoorError, check_file, check_folder, folder_at, open_file, read_bytes
-from linrnn._storage import append, link, remove, remove_leftovers, write_atomically
+from linrnn._files import door
+from linrnn._files.door import DoorError, check_file, check_folder, folder_at, open_file, read_bytes
+from linrnn._files.storage import append, link, remove, remove_leftovers, write_atomically
 
 pytestmark = pytest.mark.unchecked
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unchecked
 def below(request, monkeypatch):
     """Where the system opens files below an open folder, and where it does not."""
     if not request.param:
-        monkeypatch.setattr(_door, "_BELOW", False)
+        monkeypatch.setattr(door, "_BELOW", False)
     return request.param
 
 
@@ -109,7 +109,7 @@ def test_folders_are_made_and_files_replaced(place):
 def test_what_changes_after_the_look_is_not_opened(place, tmp_path, monkeypatch, kind):
     path = place / "sub" / "x"
     replace_by(kind, path, tmp_path / "elsewhere", monkeypatch)
-    monkeypatch.setattr(_door.Folder, "look", lambda self, name: None)
+    monkeypatch.setattr(door.Folder, "look", lambda self, name: None)
     with untouched(tmp_path / "elsewhere"), pytest.raises(DoorError):
         open_file(path, inside=place)
 
@@ -117,7 +117,7 @@ def test_what_changes_after_the_look_is_not_opened(place, tmp_path, monkeypatch,
 def test_folder_that_changes_after_the_look_is_not_entered(place, tmp_path, monkeypatch):
     (place / "sub").rename(place / "moved")
     (place / "sub").symlink_to(tmp_path / "out")
-    monkeypatch.setattr(_door.Folder, "look", lambda self, name: None)
+    monkeypatch.setattr(door.Folder, "look", lambda self, name: None)
     with pytest.raises(OSError, match=r"symbolic link|Not a directory"):
         read_bytes(place / "sub" / "x", inside=place)
 
@@ -154,14 +154,14 @@ def test_file_for_a_library_that_takes_a_path(place, tmp_path, monkeypatch):
     with open_file(path, inside=place) as file:
         path.rename(place / "moved")
         path.symlink_to(tmp_path / "out" / "x")
-        with open(_door.address(file, path), "rb") as same:
+        with open(door.address(file, path), "rb") as same:
             assert same.read() == b"1"
         monkeypatch.setattr(os.path, "exists", lambda name: False)  # no such paths elsewhere
         with pytest.raises(DoorError, match="another file than a moment before"):
-            _door.address(file, path)
+            door.address(file, path)
         path.unlink()
         (place / "moved").rename(path)
-        assert _door.address(file, path) == str(path)
+        assert door.address(file, path) == str(path)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 101])
@@ -179,7 +179,7 @@ def test_no_more_is_read_than_allowed(tmp_path, size):
 def test_file_that_does_not_say_how_long_it_is(tmp_path):
     """A regular file of the system, of 0 bytes, from which terabytes come."""
     with untouched(tmp_path), pytest.raises(OSError):  # noqa: PT011
-        read_bytes(_door.Path("/proc/self/pagemap"), inside=None, limit=1 << 20)
+        read_bytes(door.Path("/proc/self/pagemap"), inside=None, limit=1 << 20)
 
 
 @pytest.mark.parametrize("missing", ["none", "none/below"])
@@ -187,9 +187,9 @@ def test_errors_of_the_system_name_one_path(place, tmp_path, missing):
     """Every one that goes through the door, whatever it was that named two."""
     path = tmp_path / missing
     calls = [
-        lambda: _door.open_file(path, inside=None),
-        lambda: _door.read_bytes(path, inside=tmp_path),
-        lambda: _door.folder_at(path, tmp_path).__enter__(),
+        lambda: door.open_file(path, inside=None),
+        lambda: door.read_bytes(path, inside=tmp_path),
+        lambda: door.folder_at(path, tmp_path).__enter__(),
     ]
     for call in calls:
         with pytest.raises(OSError, match="No such file or directory") as caught:

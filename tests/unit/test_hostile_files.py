@@ -21,19 +21,20 @@ from linrnn import state as states
 from linrnn import tokenizers, train
 from linrnn.cli import main
 from linrnn.errors import DataError, LinrnnError, RunFolderError
-from linrnn.tasks import _files, _numpy
-from linrnn.tasks._audio import read_wav
-from linrnn.tasks._corpus import read_corpus
-from linrnn.tasks._files import fetch, read_packed, read_tar
-from linrnn.tasks._pathfinder import read_image, released
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_table
+from linrnn.tasks._kinds.pathfinder import read_image, released
+from linrnn.tasks._reading import files as _files
+from linrnn.tasks._reading import numpy
+from linrnn.tasks._reading.audio import read_wav
+from linrnn.tasks._reading.corpus import read_corpus
+from linrnn.tasks._reading.files import fetch, read_packed, read_tar
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_table
 from linrnn.tasks.scifar import read_npz
 from linrnn.tokenizers import ByteTokenizer
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._checkpoint import load_tensors, load_tree
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import read_metrics
+from linrnn.train.checkpoint import load_tensors, load_tree
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import read_metrics
 
 pytestmark = pytest.mark.unchecked
 
@@ -250,8 +251,8 @@ def test_numpy_files_that_claim_terabytes(tmp_path, shape):
 
 
 def test_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(_numpy, "BOMB_BYTES", 1 << 20)
-    monkeypatch.setattr(_numpy, "BOMB_TEXT", 1 << 20)
+    monkeypatch.setattr(numpy, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(numpy, "BOMB_TEXT", 1 << 20)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", npy((1 << 19,), bytes(8 << 19)))
     with pytest.raises(DataError, match="that would unpack to"):
@@ -260,9 +261,9 @@ def test_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(pack(bytes(8 << 20)))
         with pytest.raises(DataError, match="that would unpack to"):
             read_packed(tmp_path / name, "bytes")
-        monkeypatch.setattr(_numpy, "BOMB_RATIO", 1 << 30)
+        monkeypatch.setattr(numpy, "BOMB_RATIO", 1 << 30)
         assert len(read_packed(tmp_path / name, "bytes")) == 8 << 20
-        monkeypatch.setattr(_numpy, "BOMB_RATIO", 100)
+        monkeypatch.setattr(numpy, "BOMB_RATIO", 100)
 
 
 def test_tokenizer_of_gigabytes_is_not_read(tmp_path):

@@ -20,16 +20,16 @@ from odd_paths import KINDS, OTHERS, replace_by, snapshot, untouched
 from linrnn import SequenceModel, state, tasks, tokenizers
 from linrnn.errors import DataError, LinrnnError
 from linrnn.streaming import Session
-from linrnn.tasks import _files, _numpy
-from linrnn.tasks._corpus import read_corpus
-from linrnn.tasks._files import fetch, read_packed, read_tar
-from linrnn.tasks._kept import KeptImages
-from linrnn.tasks._numpy import open_numpy
-from linrnn.tasks._pairs import Pairs
-from linrnn.tasks._pathfinder import read_image, released
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_table
-from linrnn.tasks._windows import read_history
+from linrnn.tasks._kinds.pathfinder import read_image, released
+from linrnn.tasks._kinds.windows import read_history
+from linrnn.tasks._reading import files, numpy
+from linrnn.tasks._reading.corpus import read_corpus
+from linrnn.tasks._reading.files import fetch, read_packed, read_tar
+from linrnn.tasks._reading.kept import KeptImages
+from linrnn.tasks._reading.numpy import open_numpy
+from linrnn.tasks._reading.pairs import Pairs
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_table
 from linrnn.tasks.scifar import read_binary, read_npz
 from linrnn.tokenizers import ByteTokenizer
 
@@ -336,7 +336,7 @@ def server():
 
 
 def test_archive_of_arrays_is_limited_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(_numpy, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(numpy, "BOMB_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in "abc":
             file = io.BytesIO()
@@ -348,7 +348,7 @@ def test_archive_of_arrays_is_limited_in_all(tmp_path, monkeypatch):
 
 def test_archive_of_one_array_under_many_names(tmp_path, monkeypatch):
     """Entries that share their bytes: each is small for what it is, all are not."""
-    monkeypatch.setattr(_numpy, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(numpy, "BOMB_BYTES", 1 << 20)
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", array() + bytes(1 << 16))
@@ -364,8 +364,8 @@ def test_archive_of_one_array_under_many_names(tmp_path, monkeypatch):
 
 
 def test_archive_of_too_many_members(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "_MEMBERS", 10)
-    monkeypatch.setattr(_numpy, "_MEMBERS", 10)
+    monkeypatch.setattr(files, "_MEMBERS", 10)
+    monkeypatch.setattr(numpy, "_MEMBERS", 10)
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         for i in range(11):
             archive.addfile(tarfile.TarInfo(str(i)))
@@ -392,7 +392,7 @@ def test_archive_of_many_members_takes_no_memory(tmp_path):
 def test_text_is_limited_after_it_was_unpacked(tmp_path, monkeypatch):
     import gzip
 
-    monkeypatch.setattr(_files, "MAX_WHOLE", 1000)
+    monkeypatch.setattr(files, "MAX_WHOLE", 1000)
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(os.urandom(500).hex().encode() + b"\n"))
     with pytest.raises(DataError, match="more than 1,000 bytes"):
         read_series(tmp_path / "x.csv.gz", Layout(1, False))

@@ -11,13 +11,13 @@ import torch
 from odd_paths import KINDS, LINKS, OTHERS, replace_by, untouched
 
 from linrnn import state, train
-from linrnn._storage import exclusive
+from linrnn._files.storage import exclusive
 from linrnn.cli import main
 from linrnn.compare import Entry, compare
 from linrnn.errors import RunFolderError
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import read_metrics
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import read_metrics
 
 pytestmark = pytest.mark.unchecked
 

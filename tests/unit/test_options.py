@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from linrnn import SequenceModel
-from linrnn._declared import SET_BY_THE_TASK
+from linrnn._options.declared import SET_BY_THE_TASK
 from linrnn.backbone import model_options
 from linrnn.cli import main
 from linrnn.errors import ArgumentError
 from linrnn.train import Config, ModelConfig, load_model
-from linrnn.train._config import from_json, to_json
+from linrnn.train.config import from_json, to_json
 
 # of every module of PyTorch, and what is no option of the stack but of what stands in it
 NO_OPTIONS = {"device", "dtype", "mixer", "mixer_options", *SET_BY_THE_TASK}
@@ -107,8 +107,8 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
     back = from_json(json.loads(json.dumps(to_json(heard[0]))))
     assert back == heard[0]
     built = {}
-    monkeypatch.setattr("linrnn.train._model.SequenceModel", lambda *_, **all: built.update(all))
-    from linrnn.train._model import build_model, build_task
+    monkeypatch.setattr("linrnn.train.model.SequenceModel", lambda *_, **all: built.update(all))
+    from linrnn.train.model import build_model, build_task
 
     build_model(back, build_task(back))
     assert built[option] == value

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linrnn import RNN, SequenceModel, mixers
-from linrnn._pattern import label, pattern, stored
+from linrnn.backbone.pattern import label, pattern, stored
 from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError
 from linrnn.mixers import LRU, Attention, Mixer
 from linrnn.state import leaves, map_state

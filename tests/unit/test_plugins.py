@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linrnn import RNN, SequenceModel, mixers, tasks
-from linrnn._pattern import stored
+from linrnn.backbone.pattern import stored
 from linrnn.cli import main
 from linrnn.errors import LinrnnError, UnknownNameError
 from linrnn.train import Config

@@ -11,12 +11,12 @@ from power_cut import Disk, few, half_written, materialise
 from torch.utils.data import DataLoader, TensorDataset
 
 from linrnn import SequenceModel, fit, train
-from linrnn._storage import append, write_atomically
+from linrnn._files.storage import append, write_atomically
 from linrnn.errors import RunFolderError
 from linrnn.streaming import Session
-from linrnn.tasks import _files
+from linrnn.tasks._reading import files
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._folder import RunFolder
+from linrnn.train.folder import RunFolder
 
 QUICK = {"trainer": {"enable_progress_bar": False}, "accelerator": "cpu", "threads": None}
 
@@ -65,7 +65,7 @@ def test_without_syncs_the_law_is_broken(tmp_path, monkeypatch):
 
 
 def test_a_folder_whose_name_was_never_synced_takes_all_that_is_in_it(disk, monkeypatch):
-    monkeypatch.setattr("linrnn._door.sync_folder", lambda path: None)
+    monkeypatch.setattr("linrnn._files.door.sync_folder", lambda path: None)
     done = written(disk.root / "runs" / "file", CONTENTS, disk)
     assert list(problems_of_a_file(disk, "runs/file", CONTENTS, done))
 
@@ -123,13 +123,13 @@ def downloaded(folder, monkeypatch, *stops, after_each=lambda: None):
     left = [*stops, None]
 
     def transfer(url, part, start):
-        whole = _files._write(Answer(start, left.pop(0)), part, append=bool(start))
+        whole = files._write(Answer(start, left.pop(0)), part, append=bool(start))
         after_each()
         return whole
 
     path = folder / "cache" / "file"
-    monkeypatch.setattr(_files, "_transfer", transfer)
-    _files.fetch("https://a/file", f"sha256:{hashlib.sha256(DATA).hexdigest()}", path)
+    monkeypatch.setattr(files, "_transfer", transfer)
+    files.fetch("https://a/file", f"sha256:{hashlib.sha256(DATA).hexdigest()}", path)
     return path
 
 

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 from power_cut import Disk, few, half_written, materialise
 
-from linrnn._door import make_folder
-from linrnn._storage import write_atomically
+from linrnn._files.door import make_folder
+from linrnn._files.storage import write_atomically
 from linrnn.compare import Entry, compare, sweep
-from linrnn.compare._usage import MemoryMeter
+from linrnn.compare.usage import MemoryMeter
 from linrnn.errors import LinrnnError
 from linrnn.reproductions import Findings, Setting, Table
-from linrnn.reproductions._report import write_report
+from linrnn.reproductions._page.report import write_report
 from linrnn.reproductions.lru_proposition_3 import LRUProposition3
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig, resume, run
 
@@ -54,7 +54,7 @@ class Workers:
 @pytest.fixture
 def workers(monkeypatch):
     """In the place of processes of their own; plots are a few bytes, but files."""
-    workers, report = Workers(), "linrnn.compare._report"
+    workers, report = Workers(), "linrnn.compare.report"
     monkeypatch.setattr("linrnn.compare._runs.train_in_process", workers)
     monkeypatch.setattr("linrnn.train._plots.draw_plots", lambda *a, **k: None)
     for name in ("learning_curves", "_bars", "draw_costs"):
@@ -122,8 +122,8 @@ def check_reports(tmp_path, monkeypatch, write):
 
 def test_a_sweep_leaves_nothing_half_written(tmp_path, monkeypatch, workers):
     workers.unlucky = True
-    monkeypatch.setattr("linrnn.compare._sweep_report._panels", lambda *_: b"plot")
-    monkeypatch.setattr("linrnn.compare._sweep_report.save", save)
+    monkeypatch.setattr("linrnn.compare.sweep_report._panels", lambda *_: b"plot")
+    monkeypatch.setattr("linrnn.compare.sweep_report.save", save)
     check_reports(tmp_path, monkeypatch, lambda out: sweep(TINY, {"optim.lr": [0.1, 0.2]}, out=out))
 
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from linrnn.cli import main
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._folder import RunFolder
-from linrnn.train._learning import Learning
-from linrnn.train._model import build_model, build_task
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.folder import RunFolder
+from linrnn.train.learning import Learning
+from linrnn.train.model import build_model, build_task
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.unchecked

@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.testing import assert_close
 
 from linrnn import RNN, mixers
-from linrnn._hidden import Hidden
 from linrnn.errors import ArgumentError, LinrnnError, ShapeError
+from linrnn.rnn._hidden import Hidden
 from linrnn.state import leaves, map_state
 
 F64 = {"dtype": torch.float64}

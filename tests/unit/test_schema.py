@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from linrnn import SequenceModel, mixers
-from linrnn._memory import available, within
-from linrnn._reading import reading, why
-from linrnn._schema import AnyFloat, check_type, record
+from linrnn._files.reading import reading, why
+from linrnn._options.schema import AnyFloat, check_type, record
+from linrnn._process.memory import available, within
 from linrnn.errors import (
     ArgumentError,
     DataError,

@@ -211,7 +211,7 @@ def test_a_state_file_with_other_parts_is_refused(tmp_path):
     stack, path = model(), tmp_path / "s"
     session = Session(stack)
     for flat in ({"0": torch.zeros(1)}, {"0": torch.zeros(1, 5, 2), "1": torch.zeros(1, 6, 2)}):
-        from linrnn._storage import checksum
+        from linrnn._files.storage import checksum
 
         meta = {"state": json.dumps({"format": 1, "model": fingerprint(stack), "steps": 0})}
         meta["sha256"] = checksum(flat, meta)

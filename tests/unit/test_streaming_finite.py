@@ -9,12 +9,12 @@ import torch
 
 from linrnn import SequenceModel, mixers
 from linrnn import state as states
-from linrnn._storage import read_tensors, write_tensors
-from linrnn._stream_input import as_input
+from linrnn._files.storage import read_tensors, write_tensors
 from linrnn.errors import ArgumentError, DataError, NonFiniteError
 from linrnn.generation import Sampling, TokenStream, generate, generate_batch
 from linrnn.state import leaves
 from linrnn.streaming import Session, Sessions
+from linrnn.streaming.input import as_input
 
 pytestmark = pytest.mark.unchecked
 

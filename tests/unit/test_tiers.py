@@ -10,13 +10,15 @@ from torch import nn
 from linrnn import SequenceModel, mixers
 from linrnn import state as states
 from linrnn.cli import main
+from linrnn.compute import native
+from linrnn.engine.replay import program
+from linrnn.engine.replay import step as _recorded_step
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.nn import Resample
-from linrnn.ops import _native, _recorded_program, _recorded_step
 from linrnn.state import leaves
 from linrnn.streaming import Sessions
 from linrnn.train import Config, ModelConfig, load_model
-from linrnn.train._model import build_model, build_task
+from linrnn.train.model import build_model, build_task
 
 F64 = torch.float64
 TIME = 19
@@ -220,7 +222,7 @@ def test_most_steps_leave_the_lower_tiers_alone():
 
 
 @pytest.mark.skipif(
-    _native.load()[0] is None or not _recorded_program.operations(),
+    native.load()[0] is None or not program.operations(),
     reason="the native kernels are not installed, or not these",
 )
 def test_blocks_are_one_native_call_each_with_the_same_numbers():

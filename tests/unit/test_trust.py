@@ -10,7 +10,7 @@ from linrnn.cli import main
 from linrnn.errors import ArgumentError, UntrustedError
 from linrnn.mixers import LRU
 from linrnn.train import Config, ModelConfig, TrainConfig, load_model, run
-from linrnn.train._config import from_json, to_json
+from linrnn.train.config import from_json, to_json
 
 SOURCE = '''
 from pathlib import Path

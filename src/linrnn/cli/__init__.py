@@ -1,9 +1,9 @@
 """The command ``linrnn``: one verb, one module of this folder.
 
 A verb's module has a docstring, whose first line is its summary in ``linrnn --help``, and two
-functions: ``parser()`` gives the `linrnn.cli._parser.Parser` of the rest of the command line, from
-which completions are made, and ``main(argv) -> int`` does what is asked and returns the exit code:
-0 done, 1 the run failed, 2 the command was wrong. Only the verb that runs is imported, and it
+functions: ``parser()`` gives the `linrnn.cli._line.parser.Parser` of the rest of the command line,
+from which completions are made, and ``main(argv) -> int`` does what is asked and returns the exit
+code: 0 done, 1 the run failed, 2 the command was wrong. Only the verb that runs is imported, and it
 imports nothing heavy before its options are known to be right, so help and errors are instant.
 """
 
@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linrnn import __version__
-from linrnn._import_path import look_here
-from linrnn._reading import why
-from linrnn.cli._names import known_as
-from linrnn.cli._output import MANNER, begin
-from linrnn.cli._streams import give_up_output, say, standard_streams
+from linrnn._files.reading import why
+from linrnn._options.import_path import look_here
+from linrnn.cli._line.names import known_as
+from linrnn.cli._line.output import MANNER, begin
+from linrnn.cli._line.streams import give_up_output, say, standard_streams
 from linrnn.errors import ArgumentError, LinrnnError, printable
 
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             give_up_output()
         return 1
     except (MemoryError, RuntimeError, TypeError) as error:
-        from linrnn._memory import is_about_memory
+        from linrnn._process.memory import is_about_memory
 
         if not is_about_memory(error):
             raise
@@ -112,7 +112,7 @@ def _run(args: Sequence[str]) -> int:
 
 def _leading(args: Sequence[str]) -> Sequence[str]:
     """A command line from its verb on; what stands before it is obeyed."""
-    from linrnn.cli._parser import take_manners
+    from linrnn.cli._line.parser import take_manners
 
     first = next((i for i, arg in enumerate(args) if take_manners([arg])), len(args))
     return args[first:]
@@ -124,8 +124,8 @@ def _trust(args: Sequence[str]) -> Sequence[str]:
         look_here()
     if not any(arg.partition("=")[0] == "--trust" for arg in args):
         return args
-    from linrnn.cli._mixer_options import import_named
-    from linrnn.cli._options import peek
+    from linrnn.cli._line.mixer_options import import_named
+    from linrnn.cli._line.options import peek
 
     path = peek(args, "--trust")
     if path is None:

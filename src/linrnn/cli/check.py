@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from linrnn._reading import why
-from linrnn.cli._entries import laws
-from linrnn.cli._names import known_as
-from linrnn.cli._output import answer, row
-from linrnn.cli._parser import Parser
+from linrnn._files.reading import why
+from linrnn.cli._line.entries import laws
+from linrnn.cli._line.names import known_as
+from linrnn.cli._line.output import answer, row
+from linrnn.cli._line.parser import Parser
 from linrnn.cli.compare import as_known, parse_mixer
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from linrnn.testing._mixer_runs import MakeMixer
+    from linrnn.testing import MakeMixer
 
 EPILOG = """MIXER is a name or an import path, pkg.module:Mine. Options may follow, as in
 `linrnn compare`: lru:form=conv.
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 def _maker(text: str) -> "MakeMixer":
     """What makes the layers to check."""
     from linrnn import mixers
-    from linrnn.cli._mixer_options import import_named
+    from linrnn.cli._line.mixer_options import import_named
 
     name, given = parse_mixer(text)
     if "," in name:
@@ -87,8 +87,7 @@ def _maker(text: str) -> "MakeMixer":
 
 
 def _verdicts(make: "MakeMixer", laws: Sequence[str]) -> Iterator[Verdict]:
-    from linrnn.testing import BrokenLawError, check_law
-    from linrnn.testing._tolerance import recording
+    from linrnn.testing import BrokenLawError, check_law, recording
 
     reasons = cast(Any, getattr(make, "func", make)).declared
     for law in laws:

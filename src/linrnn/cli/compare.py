@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from linrnn import learn, mixers
-from linrnn._catalogue import stems
-from linrnn._import_path import is_import_path
-from linrnn.cli._extras import need_train
-from linrnn.cli._names import UNTUNED, learner_named, mixer_named, task_named
-from linrnn.cli._options import JOBS, MOST_SEEDS, Start, parse_train, peek
-from linrnn.cli._output import answer, joined, note, plain, row
-from linrnn.cli._parser import Parser
-from linrnn.cli._train_options import check_train
+from linrnn._options.catalogue import stems
+from linrnn._options.import_path import is_import_path
+from linrnn.cli._line.extras import need_train
+from linrnn.cli._line.names import UNTUNED, learner_named, mixer_named, task_named
+from linrnn.cli._line.options import JOBS, MOST_SEEDS, Start, parse_train, peek
+from linrnn.cli._line.output import answer, joined, note, plain, row
+from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.train_options import check_train
 from linrnn.errors import ArgumentError, check_at_most, check_positive_int
 
 EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. It may be an import path,
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     factors = _factors(options)
     found, rest = checked(options, rest)
     need_train("comparing mixers")
-    from linrnn._storage import read_text
+    from linrnn._files.storage import read_text
     from linrnn.compare import compare
 
     out = options.out or Path("runs", f"compare-{options.task}")
@@ -188,8 +188,8 @@ def _entries(
     task: str, choices: Sequence[Choice], rest: Sequence[str]
 ) -> "tuple[Start, list[Any]]":
     """One entry for each line of the table: the recipe's configuration with the changes given."""
-    from linrnn._pattern import options_of
-    from linrnn.cli._mixer_options import import_named
+    from linrnn.backbone.pattern import options_of
+    from linrnn.cli._line.mixer_options import import_named
     from linrnn.cli.train import starting_config
     from linrnn.compare import Entry
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.parser import Parser
 from linrnn.errors import check_in
 
 EPILOG = """The script asks linrnn itself: names, and the options of a task and its mixer, are
@@ -24,7 +24,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print a script, or, for such a script, the words that may come next."""
     if argv[:1] == ["--words"]:
-        from linrnn.cli._complete import complete
+        from linrnn.cli._verbs.complete import complete
 
         sys.stdout.writelines(f"{word}\n" for word in complete([*argv[1:]]))
         return 0

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linrnn._numbers import counted
-from linrnn.cli._output import answer, joined, plain, row
-from linrnn.cli._parser import Parser
-from linrnn.cli._progress import metric_text
+from linrnn._options.numbers import counted
+from linrnn.cli._line.output import answer, joined, plain, row
+from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.progress import metric_text
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linrnn import __version__
-from linrnn.cli._output import answer, joined, row
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.output import answer, joined, row
+from linrnn.cli._line.parser import Parser
 from linrnn.errors import how_to_install
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def backends() -> dict[str, str]:
 
 def ops() -> dict[str, str]:
     """The backends that can compute each op, fastest first; of the others, why not."""
+    from linrnn.compute.op import ALL
     from linrnn.ops import backend_report
-    from linrnn.ops._op import ALL
 
     rows = {}
     for op in sorted((*ALL, "cell_scan")):
@@ -100,9 +100,9 @@ def ops() -> dict[str, str]:
 
 def native_kernels() -> dict[str, str]:
     """The shared library behind the backend ``cpu``, or why there is none."""
-    from linrnn.ops import _native
+    from linrnn.compute import native
 
-    library, problem = _native.load()
+    library, problem = native.load()
     if library is None:
         return {"missing": problem}
     return {

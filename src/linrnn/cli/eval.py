@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn import tasks
-from linrnn._numbers import counted
-from linrnn.cli._output import answer, joined, note, plain, row
-from linrnn.cli._parser import Parser
-from linrnn.cli._progress import metric_text, perplexity
+from linrnn._options.numbers import counted
+from linrnn.cli._line.output import answer, joined, note, plain, row
+from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.progress import metric_text, perplexity
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:

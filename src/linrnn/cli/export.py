@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._output import answer, joined, row
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.output import answer, joined, row
+from linrnn.cli._line.parser import Parser
 
 
 def parser() -> Parser:
@@ -40,11 +40,10 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.sequence and args.batch_size is not None:
         parser().error("--batch-size is for a step: a graph with --sequence takes any number")
-    from linrnn.interop._onnx_proto import inputs_of
-    from linrnn.interop.onnx import export_sequence, export_step, metadata
+    from linrnn.interop.onnx import export_sequence, export_step, inputs_of, metadata
     from linrnn.train import load_model
-    from linrnn.train._scales import described
-    from linrnn.train._suits import reads_dt
+    from linrnn.train.scales import described
+    from linrnn.train.suits import reads_dt
 
     model, task, config = load_model(args.run)
     tokenizer = getattr(task, "tokenizer", None)

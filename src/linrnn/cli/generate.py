@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._output import MANNER, answer, row
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.output import MANNER, answer, row
+from linrnn.cli._line.parser import Parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
 
     model, task, config = load_model(args.run)
     if hasattr(task, "coding"):
-        from linrnn.cli._generate_sound import write_sound
+        from linrnn.cli._verbs.generate_sound import write_sound
 
         return write_sound(model, task, args, _options(args))
     if args.wav is not None:

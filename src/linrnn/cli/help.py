@@ -4,8 +4,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from linrnn.cli._names import known_as
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.names import known_as
+from linrnn.cli._line.parser import Parser
 
 
 def parser() -> Parser:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
-from linrnn.cli._entries import CATALOGUES, families, summaries, timed
-from linrnn.cli._names import canonical
-from linrnn.cli._output import answer, row
-from linrnn.cli._parser import Parser
+from linrnn.cli._line.entries import CATALOGUES, families, summaries, timed
+from linrnn.cli._line.names import canonical
+from linrnn.cli._line.output import answer, row
+from linrnn.cli._line.parser import Parser
 from linrnn.errors import UnknownNameError
 
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 def _records(kind: str) -> list[dict[str, Any]]:
     """What JSON has of each entry."""
     if kind == "recipes":
-        from linrnn.cli._recipes import records
+        from linrnn.cli._line.recipes import records
 
         return records()
     found: list[dict[str, Any]] = [
@@ -58,7 +58,7 @@ def _records(kind: str) -> list[dict[str, Any]]:
 
 def _recipes() -> str:
     """More than the summaries: what to expect of each scale, for which every recipe is made."""
-    from linrnn.cli._recipes import table
+    from linrnn.cli._line.recipes import table
 
     return table()
 

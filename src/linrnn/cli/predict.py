@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linrnn._numbers import counted
-from linrnn.cli._output import MANNER, answer, json_text, note, row
-from linrnn.cli._parser import Parser
+from linrnn._options.numbers import counted
+from linrnn.cli._line.output import MANNER, answer, json_text, note, row
+from linrnn.cli._line.parser import Parser
 from linrnn.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import reproductions
-from linrnn._door import make_folder
-from linrnn.cli._entries import scales_of, summaries
-from linrnn.cli._extras import need_train
-from linrnn.cli._names import canonical, known_as
-from linrnn.cli._options import JOBS, MOST_SEEDS
-from linrnn.cli._output import MANNER, answer, joined, note, row
-from linrnn.cli._parser import Parser
-from linrnn.cli._streams import say
+from linrnn._files.door import make_folder
+from linrnn.cli._line.entries import scales_of, summaries
+from linrnn.cli._line.extras import need_train
+from linrnn.cli._line.names import canonical, known_as
+from linrnn.cli._line.options import JOBS, MOST_SEEDS
+from linrnn.cli._line.output import MANNER, answer, joined, note, row
+from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.streams import say
 from linrnn.errors import check_at_most, check_in, check_positive_int
 
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     if options.results is not None and not complete:
         note(f"{options.results} has no copy of it: some of it could not be run.\n")
     elif options.results is not None:
-        from linrnn.reproductions._report import publish
+        from linrnn.reproductions import publish
 
         kept = options.results / f"{name}-{scale}"
         publish(files, kept)
@@ -64,9 +64,8 @@ def _run(
     jobs: int,
 ) -> tuple[list[Path], bool]:
     """Compute, write and print; the files of the report, and whether all could be run."""
-    from linrnn._storage import read_text
-    from linrnn.reproductions._report import verdict_table, write_report
-    from linrnn.reproductions._trained import RUNS
+    from linrnn._files.storage import read_text
+    from linrnn.reproductions import RUNS, verdict_table, write_report
 
     make_folder(out)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say, jobs=jobs)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from linrnn import recipes
-from linrnn._catalogue import entries
-from linrnn._import_path import is_import_path
-from linrnn.cli._entries import CATALOGUES, package_of
-from linrnn.cli._names import known_as
-from linrnn.cli._output import answer, joined, row
-from linrnn.cli._parser import Parser
+from linrnn._options.catalogue import entries
+from linrnn._options.import_path import is_import_path
+from linrnn.cli._line.entries import CATALOGUES, package_of
+from linrnn.cli._line.names import known_as
+from linrnn.cli._line.output import answer, joined, row
+from linrnn.cli._line.parser import Parser
 from linrnn.errors import DataError, LinrnnError, MissingExtraError
 
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     """Print everything of that name."""
     name = parser().parse_args(argv).name
     if is_import_path(name):
-        from linrnn.cli._mixer_options import import_named
+        from linrnn.cli._line.mixer_options import import_named
 
         import_named(name)
         kinds = ["mixers"]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._learning import add_options, check_options, learn_from_lines
-from linrnn.cli._output import MANNER, write
-from linrnn.cli._parser import Parser
-from linrnn.cli._streams import say
+from linrnn.cli._line.output import MANNER, write
+from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.streams import say
+from linrnn.cli._verbs.learning import add_options, check_options, learn_from_lines
 
 INTERRUPTED = 130
 
@@ -23,8 +23,8 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED if learn_from_lines(args, rest, skip) else 0
     if rest:
         parser().parse_args(argv)  # says what is wrong with them
-    from linrnn.cli._lines import Lines
-    from linrnn.cli._watch import watch
+    from linrnn.cli._line.lines import Lines
+    from linrnn.cli._verbs.watch import watch
 
     watcher = _watcher(args)
     if args.state is not None and args.state.exists():
@@ -47,7 +47,7 @@ def _report(why: str) -> None:
 
 
 def _watcher(args: argparse.Namespace) -> Any:
-    from linrnn.cli._watch import Answers, Surprise, Threshold, check_flags
+    from linrnn.cli._verbs.watch import Answers, Surprise, Threshold, check_flags
     from linrnn.train import load_model
 
     model, task, config = load_model(args.run)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn._numbers import counted, duration
-from linrnn.cli._extras import need_train
-from linrnn.cli._names import task_named
-from linrnn.cli._options import JOBS, MOST_SEEDS, parse_train
-from linrnn.cli._output import answer, joined, note, row
-from linrnn.cli._over import Drawn, checked_over
-from linrnn.cli._parser import Parser
+from linrnn._options.numbers import counted, duration
+from linrnn.cli._line.extras import need_train
+from linrnn.cli._line.names import task_named
+from linrnn.cli._line.options import JOBS, MOST_SEEDS, parse_train
+from linrnn.cli._line.output import answer, joined, note, row
+from linrnn.cli._line.over import Drawn, checked_over
+from linrnn.cli._line.parser import Parser
 from linrnn.cli.compare import record
 from linrnn.errors import check_at_most, check_positive_int
 
@@ -56,11 +56,11 @@ def main(argv: Sequence[str]) -> int:
         check_positive_int("sweep", random=options.random)
     found, rest = checked_over(task, options.over, rest, options.random)
     need_train("a sweep")
-    from linrnn._storage import read_text
+    from linrnn._files.storage import read_text
     from linrnn.cli.train import starting_config
     from linrnn.compare import Range, sweep
-    from linrnn.compare._sweep_report import best
-    from linrnn.train._model import build_task
+    from linrnn.compare.sweep_report import best
+    from linrnn.train.model import build_task
 
     over: dict[str, Any] = {
         name: Range(*one) if isinstance(one, Drawn) else one for name, one in found.items()
@@ -84,8 +84,8 @@ def _announce(
     config: Any, over: dict[str, Any], *, draws: Any, seeds: range, out: Path, jobs: int
 ) -> None:
     """How many runs there are, and how long they may take."""
-    from linrnn.compare._estimate import expected_seconds
-    from linrnn.compare._sweep import entries_of
+    from linrnn.compare.estimate import expected_seconds
+    from linrnn.compare.sweeps import entries_of
 
     _, entries = entries_of(config, over, draws)
     seconds = expected_seconds(entries, seeds, out)

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from linrnn import recipes, tasks
-from linrnn._allocator import keep_memory
-from linrnn.cli._data_tasks import likely_tasks
-from linrnn.cli._entries import summaries
-from linrnn.cli._extras import need_train
-from linrnn.cli._names import UNTUNED, respelt, task_named
-from linrnn.cli._options import CHOSEN, SHORT, Start, parse_train, peek, spell_out
-from linrnn.cli._output import MANNER, answer, note, row
-from linrnn.cli._parser import Parser, take_manners
-from linrnn.cli._progress import make_reporter, summary
-from linrnn.cli._train_options import check_train
+from linrnn._process.allocator import keep_memory
+from linrnn.cli._line.data_tasks import likely_tasks
+from linrnn.cli._line.entries import summaries
+from linrnn.cli._line.extras import need_train
+from linrnn.cli._line.names import UNTUNED, respelt, task_named
+from linrnn.cli._line.options import CHOSEN, SHORT, Start, parse_train, peek, spell_out
+from linrnn.cli._line.output import MANNER, answer, note, row
+from linrnn.cli._line.parser import Parser, take_manners
+from linrnn.cli._line.progress import make_reporter, summary
+from linrnn.cli._line.train_options import check_train
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.train import Result
 
@@ -141,7 +141,7 @@ def _has_recipe(task: str, scale: str | None) -> bool:
 
 def _announcement(task: str, start: Start) -> str:
     """What the reader should know of the defaults before a run begins."""
-    from linrnn.cli._recipes import expectation
+    from linrnn.cli._line.recipes import expectation
 
     if start.recipe != UNTUNED:
         if start.scale == recipes.CPU:
@@ -162,7 +162,7 @@ def _announcement(task: str, start: Start) -> str:
 def _resume(args: list[str], folder: str) -> Result:
     need_train("training")
     from linrnn.train import resume
-    from linrnn.train._config import OnNan
+    from linrnn.train.config import OnNan
 
     args = spell_out(args, SHORT)
     on_nan, devices = peek(args, "--train.on-nan"), peek(args, "--train.devices")
@@ -211,8 +211,8 @@ def _tell(result: Result) -> None:
 
 def _beside(result: Result) -> str:
     """What is reached without the model, where the data are still there."""
-    from linrnn.cli._naive import naive_forecasts
-    from linrnn.cli._without_training import simple_answers
+    from linrnn.cli._verbs.naive import naive_forecasts
+    from linrnn.cli._verbs.without_training import simple_answers
 
     try:
         return naive_forecasts(result) + simple_answers(result)

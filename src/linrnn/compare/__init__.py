@@ -6,12 +6,12 @@ finished is kept, what was interrupted goes on. `sweep` does the same over value
 """
 
 from linrnn.compare._compare import compare as compare
-from linrnn.compare._match import match_parameters as match_parameters
 from linrnn.compare._range import Range as Range
 from linrnn.compare._runs import Entry as Entry
 from linrnn.compare._runs import Row as Row
-from linrnn.compare._sweep import Setting as Setting
-from linrnn.compare._sweep import sweep as sweep
-from linrnn.compare._tune import FACTORS as FACTORS
+from linrnn.compare._setting import Setting as Setting
+from linrnn.compare.match import match_parameters as match_parameters
+from linrnn.compare.sweeps import sweep as sweep
+from linrnn.compare.tune import FACTORS as FACTORS
 
 __all__ = ["FACTORS", "Entry", "Range", "Row", "Setting", "compare", "match_parameters", "sweep"]

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from linrnn._door import make_folder
-from linrnn._pattern import import_all
-from linrnn.compare._match import check_suits, count_parameters, match_parameters
-from linrnn.compare._report import write_report
+from linrnn._files.door import make_folder
+from linrnn.backbone.pattern import import_all
 from linrnn.compare._runs import Entry, Row, check, train_all
 from linrnn.compare._shared import check_jobs
-from linrnn.compare._tune import check_factors, tune_rates
+from linrnn.compare.match import check_suits, count_parameters, match_parameters
+from linrnn.compare.report import write_report
+from linrnn.compare.tune import check_factors, tune_rates
 
 
 def compare(

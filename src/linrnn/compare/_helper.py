@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from linrnn._pattern import import_all
+from linrnn.backbone.pattern import import_all
 from linrnn.compare._process import stop_at_end_of
 from linrnn.compare._runs import Entry, train_all
 from linrnn.errors import LinrnnError
-from linrnn.train._config import from_json
+from linrnn.train.config import from_json
 
 
 def main(argv: Sequence[str]) -> int:

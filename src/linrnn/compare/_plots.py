@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from linrnn.tasks import Task
-from linrnn.train._figures import legend_below, metric_scale, new_figure, over_seeds
-from linrnn.train._folder import RunFolder
-from linrnn.train._styles import styles
+from linrnn.train.figures import legend_below, metric_scale, new_figure, over_seeds
+from linrnn.train.folder import RunFolder
+from linrnn.train.styles import styles
 
 if TYPE_CHECKING:
     from linrnn.compare._runs import Row

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from linrnn._signals import stop_signals
+from linrnn._process.signals import stop_signals
 from linrnn.errors import InterruptedRunError
 from linrnn.train import Config
-from linrnn.train._config import to_json
-from linrnn.train._processes import environment_for, reason
+from linrnn.train.config import to_json
+from linrnn.train.processes import environment_for, reason
 
 
 def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:

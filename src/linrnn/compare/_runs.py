@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import learn
-from linrnn._declared import declared
-from linrnn._door import check_folder, make_folder, read_bytes
-from linrnn._numbers import duration
-from linrnn._storage import MAX_JSON, remove, remove_leftovers, write_atomically
+from linrnn._files.door import check_folder, make_folder, read_bytes
+from linrnn._files.storage import MAX_JSON, remove, remove_leftovers, write_atomically
+from linrnn._options.declared import declared
+from linrnn._options.numbers import duration
 from linrnn.compare._process import train_in_process
 from linrnn.compare._shared import helpers, in_turn
-from linrnn.compare._standard_error import standard_error
-from linrnn.compare._usage import read_memory
+from linrnn.compare.standard_error import standard_error
+from linrnn.compare.usage import read_memory
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_task
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_task
 
 FAILURE = "failure.txt"
 

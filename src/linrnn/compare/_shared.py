@@ -8,12 +8,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from linrnn._signals import stop_signals
-from linrnn._storage import exclusive
+from linrnn._files.storage import exclusive
+from linrnn._process.signals import stop_signals
 from linrnn.compare._process import start
 from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, check_few
 from linrnn.train import Config
-from linrnn.train._processes import environment_for
+from linrnn.train.processes import environment_for
 
 MOST = 256
 """Runs at once."""

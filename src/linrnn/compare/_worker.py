@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from linrnn._allocator import keep_memory
+from linrnn._process.allocator import keep_memory
 from linrnn.compare._process import stop_at_end_of
-from linrnn.compare._usage import MemoryMeter
+from linrnn.compare.usage import MemoryMeter
 from linrnn.errors import LinrnnError
 from linrnn.train import resume, run
-from linrnn.train._config import from_json
+from linrnn.train.config import from_json
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import LabelBinarizer, StandardScaler
 
-from linrnn._memory import check_fits
+from linrnn._process.memory import check_fits
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank

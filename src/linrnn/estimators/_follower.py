@@ -6,12 +6,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from linrnn._moments import Moments
+from linrnn.compute.moments import Moments
 from linrnn.estimators._forecast_modes import Reading
 from linrnn.estimators._guard import Guard
-from linrnn.estimators._read_out import Choice, ReadOut
-from linrnn.estimators._rows import Limits, Rows
 from linrnn.estimators._spread import Spread
+from linrnn.estimators.read_out import Choice, ReadOut
+from linrnn.estimators.rows import Limits, Rows
 
 
 @dataclass(frozen=True, kw_only=True)

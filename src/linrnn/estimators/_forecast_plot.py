@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linrnn.train._figures import new_figure
+from linrnn.train.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn._moments import Moments
+from linrnn.compute.moments import Moments
 from linrnn.estimators._forecast_fit import Fit
-from linrnn.estimators._rows import targets
+from linrnn.estimators.rows import targets
 
 _WINDOWS = 500  # origins that suffice
 _FOLDS = 8  # parts of those, each forecast by a read-out of what came before it

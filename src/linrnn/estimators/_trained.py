@@ -13,15 +13,15 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from linrnn._memory import available, check_fits, within
-from linrnn._signals import StopRequest
+from linrnn._process.memory import available, check_fits, within
+from linrnn._process.signals import StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.estimators._bank import softmax
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import centre_and_spread
 from linrnn.train import OptimConfig, TrainingModule
-from linrnn.train._lightning import quiet
+from linrnn.train.lightning import quiet
 
 _LAYER = 10_000  # bytes that the objects of a layer take at least
 _SMALLER = "Lower d_model, n_layers or batch_size."

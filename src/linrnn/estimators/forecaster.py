@@ -19,7 +19,6 @@ from linrnn.errors import (
     check_positive_int,
     show,
 )
-from linrnn.estimators._backtest import Backtest, Errors
 from linrnn.estimators._bands import calibrate
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
@@ -34,10 +33,11 @@ from linrnn.estimators._forecast_series import Series, filled, in_scale, read_se
 from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators._rolling import rolling_residuals
-from linrnn.estimators._seasons import candidates, find_seasons, naive_season
 from linrnn.estimators._series import check_layout
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
+from linrnn.estimators.backtest import Backtest, Errors
+from linrnn.estimators.seasons import candidates, find_seasons, naive_season
 from linrnn.nn.gaps import unit
 
 try:

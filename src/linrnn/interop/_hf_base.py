@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from linrnn._pattern import import_all
 from linrnn.backbone import SequenceModel
+from linrnn.backbone.pattern import import_all
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
 from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import KEYS, LinrnnConfig

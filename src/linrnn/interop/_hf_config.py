@@ -7,11 +7,11 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
 from linrnn import mixers
-from linrnn._declared import dataclass_of
-from linrnn._import_path import is_import_path
-from linrnn._pattern import check_stored, import_all, pattern, stored
-from linrnn._schema import cast, check_type
+from linrnn._options.declared import dataclass_of
+from linrnn._options.import_path import is_import_path
+from linrnn._options.schema import cast, check_type
 from linrnn.backbone import SequenceModel, model_options
+from linrnn.backbone.pattern import check_stored, import_all, pattern, stored
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.interop._hf_files import AUTO_MAP, known
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from linrnn._door import open_file
-from linrnn._storage import MAX_TENSORS, open_tensors, read_json, write_atomically
+from linrnn._files.door import open_file
+from linrnn._files.storage import MAX_TENSORS, open_tensors, read_json, write_atomically
 from linrnn.errors import DataError
 
 CODE = "modeling_linrnn.py"

@@ -7,8 +7,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig
 
-from linrnn._finite import first_bad
-from linrnn._memory import available, within
+from linrnn._process.memory import available, within
+from linrnn.compute.finite import first_bad
 from linrnn.errors import DataError, LinrnnError
 from linrnn.interop._hf_files import Files, known
 

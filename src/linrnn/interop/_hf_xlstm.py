@@ -20,7 +20,7 @@ from linrnn.interop._hf_layouts import (
     special_tokens,
 )
 from linrnn.interop._hf_model import LinrnnForCausalLM
-from linrnn.mixers._mlstm import EPS
+from linrnn.mixers.mlstm_large import EPS
 
 # kernels, what they compute in and how long their chunks are say nothing about the weights
 _KEYS = (

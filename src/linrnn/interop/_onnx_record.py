@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn import __version__
-from linrnn._stream_input import pools, vocabulary
 from linrnn.state import flatten, leaves, ordered
 from linrnn.streaming import Streamable, fingerprint
+from linrnn.streaming.input import pools, vocabulary
 from linrnn.typing import State
 
 FORMAT = 2

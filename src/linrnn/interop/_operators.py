@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from linrnn.ops._op import ALL
+from linrnn.compute.op import ALL
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

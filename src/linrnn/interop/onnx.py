@@ -30,22 +30,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn._door import read_bytes
-from linrnn._memory import available
-from linrnn._reading import reading
-from linrnn._storage import write_atomically
-from linrnn._stream_input import mixers_of, pools, vocabulary
+from linrnn._files.door import read_bytes
+from linrnn._files.reading import reading
+from linrnn._files.storage import write_atomically
+from linrnn._process.memory import available
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError, LinrnnError, check_positive_int
 from linrnn.interop._onnx_proto import OPSET, check_opset, quiet, require, to_proto
+from linrnn.interop._onnx_proto import inputs_of as inputs_of
 from linrnn.interop._onnx_record import METADATA, record_of
 from linrnn.interop._onnx_record import initial_state as initial_state
 from linrnn.interop._onnx_time import over_time
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
-from linrnn.mixers._base import check_timed
+from linrnn.mixers import check_timed
 from linrnn.state import flatten, n_floats, unflatten
 from linrnn.streaming import Streamable, check_streamable
+from linrnn.streaming.input import mixers_of, pools, vocabulary
 from linrnn.typing import State
 
 _LIMIT = 2**31 - 1  # bytes of a protocol buffer

@@ -8,31 +8,39 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import load_class, stems
-from linrnn._schema import check_options
+from linrnn._options.catalogue import load_class, stems
+from linrnn._options.schema import check_options
 
 if TYPE_CHECKING:
-    from linrnn.learn._alignment import Alignment as Alignment
-    from linrnn.learn._alignment import alignment as alignment
-    from linrnn.learn._base import Learner as Learner
-    from linrnn.learn._base import Loop as Loop
-    from linrnn.learn._base import Step as Step
-    from linrnn.learn._batch import Batch as Batch
-    from linrnn.learn._batch import read as read
-    from linrnn.learn._session import LearningSession as LearningSession
-    from linrnn.learn._text import LearningText as LearningText
+    from linrnn.learn._exact.traced import layers as layers
+    from linrnn.learn._parts.alignment import Alignment as Alignment
+    from linrnn.learn._parts.alignment import alignment as alignment
+    from linrnn.learn._parts.base import Learner as Learner
+    from linrnn.learn._parts.base import Loop as Loop
+    from linrnn.learn._parts.base import Step as Step
+    from linrnn.learn._parts.batch import Batch as Batch
+    from linrnn.learn._parts.batch import read as read
+    from linrnn.learn._parts.batch import unpack as unpack
+    from linrnn.learn._parts.session import LearningSession as LearningSession
+    from linrnn.learn._parts.text import LearningText as LearningText
 
 _PUBLIC = {
-    "Alignment": "_alignment",
-    "alignment": "_alignment",
-    "Batch": "_batch",
-    "Learner": "_base",
-    "LearningSession": "_session",
-    "LearningText": "_text",
-    "Loop": "_base",
-    "Step": "_base",
-    "read": "_batch",
+    "Alignment": "_parts.alignment",
+    "alignment": "_parts.alignment",
+    "Batch": "_parts.batch",
+    "Learner": "_parts.base",
+    "LearningSession": "_parts.session",
+    "LearningText": "_parts.text",
+    "Loop": "_parts.base",
+    "Step": "_parts.base",
+    "read": "_parts.batch",
 }
+_SHARED = {
+    "layers": "_exact.traced",
+    "unpack": "_parts.batch",
+}
+"""What other rooms of the package are given of this one; not in the reference."""
+_WHERE = _PUBLIC | _SHARED
 
 
 def names() -> list[str]:
@@ -55,7 +63,7 @@ def load(name: str) -> "type[Learner]":
         >>> load("bptt").__name__
         'BPTT'
     """
-    from linrnn.learn._base import Learner
+    from linrnn.learn._parts.base import Learner
 
     return load_class(__name__, "learner", name, Learner)  # type: ignore[type-abstract]
 
@@ -81,6 +89,6 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> "Learner":
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

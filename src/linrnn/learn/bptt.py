@@ -7,11 +7,11 @@ from typing import Any, ClassVar, cast
 from torch import nn
 
 from linrnn.errors import ArgumentError
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._recompute import Segments
-from linrnn.learn._traced import layers
-from linrnn.learn._windows import check_windows
+from linrnn.learn._exact.traced import layers
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.recompute import Segments
+from linrnn.learn._parts.windows import check_windows
 from linrnn.state import detach, leaves
 from linrnn.typing import State
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from linrnn.learn._traced import Traced
+from linrnn.learn._exact.traced import Traced
 
 
 class ChunkedRTRL(Traced):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from linrnn.learn._stepwise import Stepwise
+from linrnn.learn._exact.stepwise import Stepwise
 
 
 class DiagonalRTRL(Stepwise):

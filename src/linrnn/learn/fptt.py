@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.learn._base import Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._windows import Answers, Window, Windowed
+from linrnn.learn._parts.base import Loop, Step
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.windows import Answers, Window, Windowed
 from linrnn.state import detach
 from linrnn.typing import State
 

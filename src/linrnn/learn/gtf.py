@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from linrnn.backbone import SequenceModel
 from linrnn.block import Block
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch
-from linrnn.mixers import Mixer
-from linrnn.mixers._cell_rnn import CellRNN
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch
+from linrnn.mixers import CellRNN, Mixer
 from linrnn.typing import State
 
 _NEEDS = (

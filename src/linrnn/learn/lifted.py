@@ -4,13 +4,13 @@ from typing import Literal, get_args
 
 from torch import nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch
-from linrnn.learn._lifted import Problem
-from linrnn.learn._pieces import Pieces
-from linrnn.learn._windows import check_windows
-from linrnn.ops._precision import without_autocast
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch
+from linrnn.learn._parts.lifted import Problem
+from linrnn.learn._parts.pieces import Pieces
+from linrnn.learn._parts.windows import check_windows
 from linrnn.typing import State
 
 Method = Literal["penalty", "admm", "blocks", "local"]

@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_not_negative, check_positive
-from linrnn.learn._base import Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._feedback import Feedback, by_steps
-from linrnn.learn._traced import layers
-from linrnn.learn._windows import Window, Windowed
+from linrnn.learn._exact.traced import layers
+from linrnn.learn._parts.base import Loop, Step
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.feedback import Feedback, by_steps
+from linrnn.learn._parts.windows import Window, Windowed
 from linrnn.mixers import Mixer
 from linrnn.mixers.p_tncn import OUT, PTNCN
 from linrnn.nn import Pool
-from linrnn.ops._precision import without_autocast
 from linrnn.state import detach
 from linrnn.typing import State
 

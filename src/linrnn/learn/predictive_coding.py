@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._owners import real_parts, with_real_parts
-from linrnn.learn._pieces import Pieces, Values
-from linrnn.learn._windows import Answers, Window, check_windows
-from linrnn.ops._precision import without_autocast
+from linrnn.learn._exact.owners import real_parts, with_real_parts
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.pieces import Pieces, Values
+from linrnn.learn._parts.windows import Answers, Window, check_windows
 from linrnn.state import detach
 from linrnn.typing import State
 

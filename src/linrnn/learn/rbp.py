@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import (
     ArgumentError,
     NonFiniteError,
@@ -13,15 +14,14 @@ from linrnn.errors import (
     check_positive,
     check_positive_int,
 )
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._fixed_point import Solver, lipschitz_penalty, solve
-from linrnn.learn._held import apart, settle, with_flat
-from linrnn.learn._influence import flat
-from linrnn.learn._windows import check_windows
+from linrnn.learn._exact.influence import flat
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.fixed_point import Solver, lipschitz_penalty, solve
+from linrnn.learn._parts.held import apart, settle, with_flat
+from linrnn.learn._parts.windows import check_windows
 from linrnn.mixers import Mixer
 from linrnn.nn import Pool
-from linrnn.ops._precision import without_autocast
 from linrnn.state import detach
 from linrnn.typing import State
 

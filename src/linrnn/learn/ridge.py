@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from linrnn._moments import Moments, solve_ridge
+from linrnn.compute.moments import Moments, solve_ridge
 from linrnn.errors import ArgumentError, check_positive
-from linrnn.learn._base import Learner, Loop, Step
-from linrnn.learn._batch import Batch, read
+from linrnn.learn._parts.base import Learner, Loop, Step
+from linrnn.learn._parts.batch import Batch, read
 from linrnn.mixers import Mixer
 from linrnn.state import detach
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks import IGNORE
 from linrnn.typing import State
 
 _KEPT = ("rows", "xx", "xy", "yy")

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._influence import advanced, owing
-from linrnn.learn._windows import Window, Windowed
-from linrnn.ops._precision import without_autocast
+from linrnn.learn._exact.influence import advanced, owing
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.windows import Window, Windowed
 from linrnn.state import detach
 from linrnn.typing import State
 

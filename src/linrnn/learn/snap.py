@@ -5,13 +5,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.learn._batch import Batch
-from linrnn.learn._last_step import LastStep
-from linrnn.learn._owners import NotDiagonalError
-from linrnn.learn._sparse import Reach, advanced, owing, reach
-from linrnn.learn._traced import Traced
-from linrnn.learn._traces import Entry, Heard, Traces
-from linrnn.learn._windows import Window
+from linrnn.learn._exact.owners import NotDiagonalError
+from linrnn.learn._exact.sparse import Reach, advanced, owing, reach
+from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traces import Entry, Heard, Traces
+from linrnn.learn._parts.batch import Batch
+from linrnn.learn._parts.last_step import LastStep
+from linrnn.learn._parts.windows import Window
 from linrnn.mixers import Mixer
 from linrnn.ops import use_backend
 from linrnn.typing import State

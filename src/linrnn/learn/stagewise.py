@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.learn._base import Loop, Step
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._traced import Traced
-from linrnn.learn._traced import layers as outermost
+from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traced import layers as outermost
+from linrnn.learn._parts.base import Loop, Step
+from linrnn.learn._parts.batch import Batch, read
 from linrnn.mixers import Mixer
 from linrnn.mixers.constructive import Constructive as Network
 from linrnn.typing import State

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError
-from linrnn.learn._batch import Batch, read
-from linrnn.learn._windows import Window, Windowed
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.windows import Window, Windowed
 from linrnn.state import detach
 from linrnn.typing import State
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vjp, vmap
 
+from linrnn.compute.layout import like
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.learn._owners import real_parts, with_real_parts
-from linrnn.learn._traced import Traced
-from linrnn.learn._traces import Entry, Heard, Traces, alone, begun
+from linrnn.learn._exact.owners import real_parts, with_real_parts
+from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traces import Entry, Heard, Traces, alone, begun
 from linrnn.mixers import Mixer
-from linrnn.ops._layout import like
 from linrnn.typing import State
 
 _PREFIX = "direction"

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, show
-from linrnn.learn import Batch
-from linrnn.learn._batch import unpack
+from linrnn.learn import Batch, unpack
 from linrnn.nn.lengths import as_lengths
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks import IGNORE
 
 PrepareBatch = Callable[[Any], Any]
 

@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from linrnn import tasks
 from linrnn.errors import ArgumentTypeError, MissingExtraError, check_positive_int
 from linrnn.tasks import BatchDataset, Splits, Task
-from linrnn.train._data import size_of
+from linrnn.train.data import size_of
 
 try:
     from lightning.pytorch import LightningDataModule

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
-from linrnn._storage import write_atomically
+from linrnn._files.storage import write_atomically
 from linrnn.errors import (
     ArgumentError,
     NonFiniteError,
@@ -39,7 +39,7 @@ from linrnn.lightning._losses import Scored
 from linrnn.lightning._module import Optim, RecurrentModule
 from linrnn.lightning._trainer import check_kinds, trainer_of
 from linrnn.train import OptimConfig
-from linrnn.train._threads import check_threads, trial_of_training
+from linrnn.train.threads import check_threads, trial_of_training
 
 
 @dataclass(frozen=True, kw_only=True)

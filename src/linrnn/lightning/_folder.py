@@ -9,12 +9,18 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from linrnn._door import folder_at
-from linrnn._reading import reading
-from linrnn._storage import cannot_write, read_json, remove, remove_leftovers, write_atomically
+from linrnn._files.door import folder_at
+from linrnn._files.reading import reading
+from linrnn._files.storage import (
+    cannot_write,
+    read_json,
+    remove,
+    remove_leftovers,
+    write_atomically,
+)
 from linrnn.errors import RunFolderError, show
 from linrnn.lightning._keeper import FILES
-from linrnn.train._folder import locked_folder
+from linrnn.train.folder import locked_folder
 
 DONE = "complete"
 SETTINGS = "fit.json"

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from linrnn.train._checkpoint import load_tree, save_tree
+from linrnn.train.checkpoint import load_tree, save_tree
 
 NEWEST = "last.safetensors"
 

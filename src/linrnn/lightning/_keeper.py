@@ -14,12 +14,12 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor, nn
 
-from linrnn._storage import read_json, write_atomically
+from linrnn._files.storage import read_json, write_atomically
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.lightning._io import NEWEST
 from linrnn.lightning._loaders import check_ended
-from linrnn.train._checkpoint import load_tensors, save_tensors
-from linrnn.train._seeding import derive
+from linrnn.train.checkpoint import load_tensors, save_tensors
+from linrnn.train.seeding import derive
 
 WEIGHTS, HISTORY = "model.safetensors", "history.json"
 FILES = (NEWEST, WEIGHTS, HISTORY)

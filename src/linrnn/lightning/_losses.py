@@ -16,7 +16,7 @@ from linrnn.errors import (
     UnknownNameError,
     show,
 )
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks import IGNORE
 
 Scored: TypeAlias = Callable[..., Tensor]
 """Called with ``y`` and ``target``, and with ``lengths`` where it has such an argument."""

@@ -6,11 +6,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn._schema import record
+from linrnn._options.schema import record
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, ArgumentTypeError, check_kind, show
-from linrnn.learn import Batch, Learner
-from linrnn.learn._batch import read
+from linrnn.learn import Batch, Learner, read
 from linrnn.learn.bptt import BPTT
 from linrnn.lightning._batches import (
     PrepareBatch,
@@ -33,7 +32,7 @@ from linrnn.lightning._losses import (
 )
 from linrnn.tasks import Task
 from linrnn.train import OptimConfig, TrainingModule
-from linrnn.train._config import check_optim
+from linrnn.train.config import check_optim
 
 Optim = OptimConfig | Mapping[str, Any] | Callable[[nn.Module], torch.optim.Optimizer]
 

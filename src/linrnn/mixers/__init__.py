@@ -6,21 +6,26 @@ A package of your own adds mixers by entry points of the group ``linrnn.mixers``
 name goes, so does a class, an instance, or an import path such as ``pkg.module:Mine``.
 """
 
-import copy
 import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import entries, load_class, own_class, stems
-from linrnn._import_path import check_class, import_class, is_import_path
-from linrnn._schema import check_options
-from linrnn.errors import ArgumentError
+from linrnn._options.catalogue import own_class, stems
+from linrnn.mixers._contract.catalogue import build as build
+from linrnn.mixers._contract.catalogue import check_instance as check_instance
+from linrnn.mixers._contract.catalogue import load as load
+from linrnn.mixers._contract.catalogue import names as names
+from linrnn.mixers._contract.catalogue import redrawn as redrawn
 
 if TYPE_CHECKING:
-    from linrnn.mixers._added import added_losses as added_losses
-    from linrnn.mixers._base import Mixer as Mixer
-    from linrnn.mixers._bidirectional import Bidirectional as Bidirectional
-    from linrnn.mixers._choices import Choices as Choices
+    from linrnn.mixers._contract.added import AddedLosses as AddedLosses
+    from linrnn.mixers._contract.added import added_losses as added_losses
+    from linrnn.mixers._contract.base import Mixer as Mixer
+    from linrnn.mixers._contract.base import check_timed as check_timed
+    from linrnn.mixers._contract.bidirectional import Bidirectional as Bidirectional
+    from linrnn.mixers._contract.choices import Choices as Choices
+    from linrnn.mixers._families.cell_rnn import CellRNN as CellRNN
+    from linrnn.mixers._families.dense import TorchRNN as TorchRNN
 
 FAMILIES = {
     "diagonal": "diagonal linear recurrences",
@@ -38,23 +43,19 @@ FAMILIES = {
 """`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 
 _PUBLIC = {
-    "Mixer": "_base",
-    "Bidirectional": "_bidirectional",
-    "Choices": "_choices",
-    "added_losses": "_added",
+    "Mixer": "_contract.base",
+    "Bidirectional": "_contract.bidirectional",
+    "Choices": "_contract.choices",
+    "added_losses": "_contract.added",
 }
-
-
-def names() -> list[str]:
-    """Every mixer, sorted: those of this folder and those that packages register.
-
-    Finding them imports none.
-
-    Example:
-        >>> "lru" in names()
-        True
-    """
-    return entries(__name__)
+_SHARED = {
+    "AddedLosses": "_contract.added",
+    "CellRNN": "_families.cell_rnn",
+    "TorchRNN": "_families.dense",
+    "check_timed": "_contract.base",
+}
+"""What other rooms of the package are given of this one; not in the reference."""
+_WHERE = _PUBLIC | _SHARED
 
 
 def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
@@ -72,117 +73,12 @@ def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
     return {FAMILIES.get(f, f): its for f, its in found.items() if its}
 
 
-def load(mixer: "str | type[Mixer] | Mixer") -> "type[Mixer]":
-    """The class of a mixer; of those known by name only the one asked for is imported.
-
-    Args:
-        mixer: one of `names`, a class, an instance, or an import path such as ``pkg.module:Mine``,
-            whose module is imported.
-
-    Raises:
-        UnknownNameError: no such mixer.
-        ArgumentError: an import path or a class that leads to no mixer.
-        LinrnnError: a package that registers it cannot be imported, or another has the same name.
-
-    Example:
-        >>> load("lru").__name__
-        'LRU'
-    """
-    from linrnn.mixers._base import Mixer
-
-    if isinstance(mixer, Mixer):
-        return type(mixer)
-    if isinstance(mixer, type):
-        return check_class("mixer", mixer, Mixer)
-    if is_import_path(mixer):
-        return import_class("mixer", mixer, Mixer)
-    return load_class(__name__, "mixer", mixer, Mixer)
-
-
-def build(
-    mixer: "str | type[Mixer] | Mixer",
-    d_model: int,
-    options: Mapping[str, Any] | None = None,
-    **factory: Any,
-) -> "Mixer":
-    """Construct a mixer.
-
-    Args:
-        mixer: what `load` takes. Of an instance a copy is made, with parameters drawn anew.
-        d_model: channels in and out.
-        options: further keyword arguments of its constructor; none for an instance, which has them.
-        factory: ``device`` and ``dtype``.
-
-    Raises:
-        UnknownNameError: no such mixer, or the mixer has no such option.
-        ArgumentError: an option of another type than the mixer's annotation says; an instance of
-            another width or dtype, or one whose parameters cannot be drawn anew.
-
-    Example:
-        >>> build("lru", 8, {"d_state": 4}).d_state
-        4
-    """
-    cls, options = load(mixer), dict(options or {})
-    if isinstance(mixer, cls):
-        check_instance(mixer, d_model, options, **factory)
-        return redrawn("mixer: it", mixer)
-    title = repr(mixer if isinstance(mixer, str) else cls.__name__)
-    check_options(f"mixer {title}", cls, options, "d_model")
-    return cls(d_model, **options, **factory)
-
-
-def check_instance(
-    mixer: "Mixer", d_model: int, options: Mapping[str, Any], dtype: Any = None, device: Any = None
-) -> None:
-    """Raise `ArgumentError` unless an instance is of this width and dtype, and without ``options``.
-
-    A device is not compared: a module that an instance is part of is moved as a whole.
-    """
-    name = type(mixer).__name__
-    if options:
-        raise ArgumentError(
-            f"mixer {name}: mixer_options must be empty for an instance, got {sorted(options)}. "
-            "Make the instance with them, or give its class."
-        )
-    if mixer.d_model != d_model:
-        raise ArgumentError(
-            f"mixer {name}: the instance must have d_model={d_model}, got {mixer.d_model}."
-        )
-    found = {p.dtype.to_real() for p in mixer.parameters()}
-    if dtype is not None and found and dtype not in found:
-        raise ArgumentError(
-            f"mixer {name}: the instance must have parameters of {dtype}, got "
-            f"{', '.join(sorted(map(str, found)))}. Make it with dtype={dtype}."
-        )
-
-
-def redrawn(what: str, mixer: "Mixer") -> "Mixer":
-    """A copy with parameters drawn anew.
-
-    Args:
-        what: says in the message what could be done without.
-        mixer: to copy.
-
-    Raises:
-        ArgumentError: it has no ``reset_parameters`` to draw them with.
-    """
-    draw = getattr(mixer, "reset_parameters", None)
-    if draw is None:
-        raise ArgumentError(
-            f"{what} must have reset_parameters to be drawn anew, got "
-            f"{type(mixer).__name__} without."
-        )
-    other = copy.deepcopy(mixer)
-    other.reset_parameters()  # type: ignore[operator]
-    return other
-
-
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     for stem in stems(__name__):
         if stem.replace("_", "") == name.lower():
-            from linrnn.mixers._base import Mixer
+            from linrnn.mixers._contract.base import Mixer
 
             return own_class(__name__, stem, Mixer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

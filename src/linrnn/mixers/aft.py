@@ -5,15 +5,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, positions
-from linrnn.ops.past import last_inputs
-from linrnn.ops.weighted_mean import EMPTY, mean_of_past, wkv
+from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, wkv
 from linrnn.state_spec import Part, integer, real
 
 CLOSED = {"trains": "a gain that starts at 0, as published, lets no gradient through to u"}

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._galite import GatedFeatures
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.galite import GatedFeatures
 from linrnn.ops import linear_scan
-from linrnn.ops._precision import without_autocast
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.parts import parts
 from linrnn.errors import check_not_negative, check_positive
-from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._lipschitz import symmetric_skew
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
+from linrnn.mixers._families.lipschitz import symmetric_skew
 from linrnn.nn import empty_parameters, lecun_normal
-from linrnn.ops._parts import parts
 
 
 @cell(state="h", constant="step", matrix="A")

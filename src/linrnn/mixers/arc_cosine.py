@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.rfa import RFA
 
 

@@ -6,15 +6,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import positions
-from linrnn.ops.attentive_recurrence import attentive_recurrence
-from linrnn.ops.dense_recurrence import CELLS
+from linrnn.ops.attention.attentive_recurrence import attentive_recurrence
+from linrnn.ops.cell.dense_recurrence import CELLS
 from linrnn.state_spec import Part, real
 
 

@@ -6,17 +6,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.nn.rotary_scaling import RotaryScaling
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, positions
-from linrnn.ops.attention_sinks import attend_with_sinks, first_entries
-from linrnn.ops.eviction import attend_evicting
+from linrnn.ops.attention.eviction import attend_evicting
+from linrnn.ops.attention.sinks import attend_with_sinks, first_entries
 from linrnn.state_spec import Part, real
 
 _CHOICE = {"low_precision": "which entry is given up may turn on a rounding, and all after it"}

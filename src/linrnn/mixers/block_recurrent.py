@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.modes import eager, transformed
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
-from linrnn.ops._modes import eager, transformed
-from linrnn.ops.segments import Age, Tensors
+from linrnn.ops.attention.segments import Age, Tensors
 from linrnn.state_spec import Part, real
 
 
@@ -153,7 +153,7 @@ class BlockRecurrent(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (near, far), n, steps = q[0].chunk(2, 2), weights[3].shape[1], entries[0].shape[1]
         number, step = q[1][:, 0] // n, q[1] % n
         k_c, v_c, *before, k, v = (z.transpose(1, 2) for z in (*memory[1:], *entries))
@@ -176,7 +176,7 @@ class BlockRecurrent(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         c, shape, scale = memory[0], memory[1].shape[2:], weights[2][2:, :, None]
         q, far, _, _ = _asked(c, weights, shape)
         q, far = ((z * s).transpose(1, 2) for z, s in zip((q, far), scale, strict=True))
@@ -193,7 +193,7 @@ class BlockRecurrent(SegmentMixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         c = weights[0].expand_as(memory[0])
         _, _, k, v = _asked(c, weights, memory[1].shape[2:])
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))

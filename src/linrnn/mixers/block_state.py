@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from linrnn import mixers
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 _CONTEXTS = ("single_head", "multi_head", "multi_filter")
@@ -175,7 +175,7 @@ class BlockState(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         near, far = q[0].chunk(2, 2)
         own = softmax_read(near, entries[0], entries[1], seen(age))
         return torch.cat([own, softmax_over(far, *memory)], 2)
@@ -184,7 +184,7 @@ class BlockState(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         e, (count, *shape) = entries[2], memory[0].shape[1:]
         if mode == "single_head":
             c = e[:, e.shape[1] - count :]

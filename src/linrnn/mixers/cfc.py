@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
-from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_family import Family, FamilyRNN
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 

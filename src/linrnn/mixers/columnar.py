@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._columns import Columns
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.columns import Columns
 
 
 class Columnar(Columns):

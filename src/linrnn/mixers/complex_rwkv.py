@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
-from linrnn.mixers._choices import Choices
+from linrnn.compute.precision import wide
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.rwkv4 import RWKV4
 from linrnn.nn.parameters import bounded_exp
 from linrnn.nn.ring import check_phase, uniform
-from linrnn.ops._precision import wide
-from linrnn.ops.weighted_mean import EMPTY, shares, wkv_at_once
+from linrnn.ops.linear.weighted_mean import EMPTY, shares, wkv_at_once
 
 
 def _turning(
@@ -35,7 +35,7 @@ turning_wkv = Cell(
     parallel=wkv_at_once,
     name="turning_wkv",
 )
-"""`linrnn.ops.weighted_mean.wkv` of a mean that turns every step, read through c."""
+"""`linrnn.ops.linear.weighted_mean.wkv` of a mean that turns every step, read through c."""
 
 
 class ComplexRWKV(RWKV4):

@@ -7,16 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.layout import gathered
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.relative import distance_keys, distance_scores
-from linrnn.ops._layout import gathered
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops._relative import relative, relative_weights
 from linrnn.ops.attention import positions, softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors
+from linrnn.ops.attention.relative import relative, relative_weights
+from linrnn.ops.attention.segments import Age, Tensors
 from linrnn.state_spec import Part, real
 
 _CHOICE = {"low_precision": "which rows are kept may turn on a rounding, and all after it"}
@@ -185,7 +185,7 @@ class CompressiveTransformer(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         near, p, position = q
         k = torch.cat([memory[3], memory[1], entries[1]], 1)
         v = torch.cat([memory[4], memory[2], entries[2]], 1)
@@ -203,7 +203,7 @@ class CompressiveTransformer(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (n, ratio, kind), (m, c) = mode.split(), (memory[0].shape[1], memory[3].shape[1])
         every = [torch.cat(z, 1) for z in zip(memory[:3], entries[:3], strict=True)]
         kept = [z[:, int(n) :] for z in every]

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._columns import Columns
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.columns import Columns
 from linrnn.state_spec import Part
 
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features, KernelAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer
 

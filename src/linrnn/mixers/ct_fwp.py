@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, held_gain
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.delta_scan import delta_scan
-from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 RULES = ("hebb", "oja", "delta")

@@ -5,12 +5,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._delta import ConvDelta, check_rate
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.delta import ConvDelta, check_rate
 from linrnn.nn import GatedOut, Heads, dpfp, feature_map, sum_normalise
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.delta_scan import delta_scan
+from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
 
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, feature_map, sum_normalise
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.delta_scan import delta_scan
-from linrnn.ops.fast_weights import asked_by_itself, asked_step
+from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.ops.matrix.fast_weights import asked_by_itself, asked_step
 from linrnn.state_spec import Part, real
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._systems import Filters, copy, double
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.systems import Filters, copy, double
 from linrnn.nn.hippo import draw_log_dt
 from linrnn.nn.parameters import empty_parameters
-from linrnn.ops import siso
+from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
 

@@ -5,14 +5,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.modes import may_look
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._systems import Filters, copy, double, held
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.systems import Filters, copy, double, held
 from linrnn.nn.discretise import exp_less_one
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import siso
-from linrnn.ops._modes import may_look
+from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 

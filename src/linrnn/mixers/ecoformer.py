@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_shape
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features
-from linrnn.mixers._random_features import DrawnFeatureAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features
+from linrnn.mixers._families.random_features import DrawnFeatureAttention
 from linrnn.nn.heads import l2_normalise
 from linrnn.nn.kernel_hash import KernelHash, sign
-from linrnn.ops._precision import wide, without_autocast
 
 _STEP = "the gradient of a sign is taken for that of the identity, where its argument is small"
 

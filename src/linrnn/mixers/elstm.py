@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated
+from linrnn.compute.precision import wide
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated
 from linrnn.nn.starts import check_gates
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import Timed, steady
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_family import Family, FamilyRNN
+from linrnn.mixers._families.cell_rnn import Timed, steady
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide
 
 
 def _ramp(a: Any) -> Any:

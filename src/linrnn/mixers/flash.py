@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.gau import GAU
 from linrnn.nn.kv_cache import cache_of, check_cache
-from linrnn.ops._precision import without_autocast
 from linrnn.ops.attention import positions
-from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 

@@ -5,12 +5,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._galite import GatedFeatures, Written
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.galite import GatedFeatures, Written
 from linrnn.ops import linear_scan
-from linrnn.ops._precision import without_autocast
-from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 

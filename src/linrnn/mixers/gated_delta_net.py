@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._delta import ConvDelta
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.delta import ConvDelta
 from linrnn.nn import bounded_exp, empty_parameters, softplus_steps
-from linrnn.ops._precision import wide
 
 
 class GatedDeltaNet(ConvDelta):

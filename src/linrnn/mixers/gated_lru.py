@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.parts import parts
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._starts import LearnedStart
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.starts import LearnedStart
 from linrnn.nn import bounded_exp, check_ring, lecun_normal, ring, uniform
-from linrnn.ops._parts import parts
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.rotary import rotate, with_relative
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._precision import without_autocast
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated, pooled, pooled_elu
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated, pooled, pooled_elu
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
 

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 import torch
 
 from linrnn.errors import check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._dense import TorchRNN
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.dense import TorchRNN
 
 
 class GRU(TorchRNN):

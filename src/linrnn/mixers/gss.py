@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._systems import Systems, double, held
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.systems import Systems, double, held
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import siso
+from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import INITS, check_dt, check_pairs
-from linrnn.ops._precision import without_autocast
-from linrnn.ops.past import last_inputs
+from linrnn.ops.conv.past import last_inputs
 from linrnn.state_spec import Part, complex_, real
 
 

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.parts import parts
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._starts import LearnedStart
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.starts import LearnedStart
 from linrnn.nn import HeadNorm
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.starts import start_bound
-from linrnn.ops._parts import parts
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, complex_
 
 

@@ -8,18 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import block_linear, cell
+from linrnn.compute.modes import plain
+from linrnn.compute.opaque import opaque
+from linrnn.compute.parts import parts
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import MEASURES, hippo
 from linrnn.nn.legs import LEGS_RULES, legs_matrices, legs_step
 from linrnn.nn.lti import LTISteps, rows_of
 from linrnn.ops import cell_scan
-from linrnn.ops._modes import plain
-from linrnn.ops._opaque import opaque
-from linrnn.ops._parts import parts
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._hyena import Filter, GatedFilters
+from linrnn.mixers._contract.base import FFT_REACHES_BACK
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.hyena import Filter, GatedFilters
 from linrnn.mixers.laughing_hyena import LaughingHyena
 from linrnn.nn.affine import affine_of
 from linrnn.nn.long_conv import (
@@ -28,7 +29,6 @@ from linrnn.nn.long_conv import (
 )
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
-from linrnn.ops._precision import wide
 
 
 class Hyena(GatedFilters):

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_few, check_in, check_positive
-from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._inner import etas, iterated
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed
+from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters
 
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated
 from linrnn.nn.channel_mix import check_layer
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, feature_map, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 _TINY = 1e-10  # in the place of a sum of no keys
@@ -123,7 +123,7 @@ class InfiniTransformer(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         local = softmax_read(q[0], entries[0], entries[2], seen(age))
         gate = weights[0].sigmoid()[:, None]
         found, weight = _recalled(q[1], memory)
@@ -133,7 +133,7 @@ class InfiniTransformer(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (_, k, v), (S, z) = entries, memory
         if mode == "delta":
             found, weight = _recalled(k, memory)

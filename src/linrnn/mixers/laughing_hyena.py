@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in
-from linrnn.mixers._base import FFT_REACHES_BACK
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._hyena import Filter, GatedFilters
+from linrnn.mixers._contract.base import FFT_REACHES_BACK
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.hyena import Filter, GatedFilters
 from linrnn.mixers.modal import Modal
 from linrnn.nn.modal import Modes
 

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.parts import parts
 from linrnn.errors import check_positive
-from linrnn.mixers._cell_rnn import CellRNN, Timed, timed
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
 from linrnn.nn.affine import affine_of
-from linrnn.ops._parts import parts
 
 
 @cell(state="y z", constant="step", matrix="W1 W2 Wz Wy")

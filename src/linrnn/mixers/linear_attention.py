@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features, KernelAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.nn.heads import FEATURE_MAPS, feature_map
 
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._dense import DenseRNN
-from linrnn.ops._precision import wide
-from linrnn.ops.matrix_scan import dense_loop, dense_scan
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.dense import DenseRNN
+from linrnn.ops.linear.matrix_scan import dense_loop, dense_scan
 from linrnn.typing import Complex
 
 

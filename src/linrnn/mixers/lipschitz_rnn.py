@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import torch
 
 from linrnn.errors import check_in
-from linrnn.mixers._cell_rnn import SHORT_STEPS, Timed, timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._lipschitz import CELLS, Lipschitz
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import SHORT_STEPS, Timed, timed
+from linrnn.mixers._families.lipschitz import CELLS, Lipschitz
 
 
 class LipschitzRNN(Lipschitz):

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.s4d import S4D
-from linrnn.ops import siso
-from linrnn.ops._precision import without_autocast
-from linrnn.ops.past import last_inputs, recall
+from linrnn.ops.conv import siso
+from linrnn.ops.conv.past import last_inputs, recall
 from linrnn.state_spec import Part, real
 
 _KERNELS = ("pb", "kb", "exact")

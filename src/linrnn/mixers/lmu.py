@@ -8,15 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import block_linear, cell
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import hippo
 from linrnn.nn.lti import LTISteps, rows_of
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.matrix_scan import dense_scan
+from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.state_spec import Part, real
 
 

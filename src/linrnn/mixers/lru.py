@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
-from linrnn.ops._precision import wide
-from linrnn.ops.matrix_scan import block_scan, turn
+from linrnn.ops.linear.matrix_scan import block_scan, turn
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 

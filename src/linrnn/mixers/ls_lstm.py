@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated, pooled, pooled_fo, pooled_ifo
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
 

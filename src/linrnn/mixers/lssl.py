@@ -7,16 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.modes import may_look
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import MEASURES, check_dt, draw_log_dt, hippo
 from linrnn.nn.legs import legs_bilinear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import dense_ssm
-from linrnn.ops._modes import may_look
-from linrnn.ops._precision import without_autocast
+from linrnn.ops.conv import dense_ssm
 from linrnn.state_spec import Part, real
 
 

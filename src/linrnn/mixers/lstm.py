@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._dense import TorchRNN
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.dense import TorchRNN
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import refines, starts
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

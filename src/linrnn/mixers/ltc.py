@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell, fold, spread
 from linrnn.errors import check_few, check_in, check_positive
-from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_family import Family, FamilyRNN
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
 from linrnn.nn.parameters import empty_parameters
 
 _RANGES = {

@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

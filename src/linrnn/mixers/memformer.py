@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -144,7 +144,7 @@ class Memformer(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (x, own), (_, norm, out, far_q, far_out, *_) = q, weights
         a = softmax_read(own, entries[0], entries[1], seen(age)).flatten(2) @ out.mT
         far = F.rms_norm(x + a, x.shape[-1:], norm, eps=1e-6) @ far_q.mT
@@ -155,7 +155,7 @@ class Memformer(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         m, (k, v) = memory[0], entries[2:]
         q, own, _ = (m @ weights[6].mT).chunk(3, -1)
         scores = torch.cat([(q * own).sum(-1, keepdim=True), q @ k.mT], -1)
@@ -164,7 +164,7 @@ class Memformer(SegmentMixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         return _remembered(memory[0].new_zeros(()).expand_as(memory[0]), memory, weights)
 
 

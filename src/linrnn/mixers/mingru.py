@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
-from linrnn.ops.gated_scan._composite import log_odds
+from linrnn.ops.linear.gated_scan.composite import log_odds
 from linrnn.state_spec import Part, real
 
 _NOTHING = 1e-30  # added to a state before its logarithm, whose slope at 0 would be infinite

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.mingru import MinGRU
 
 

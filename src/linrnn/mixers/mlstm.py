@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._mlstm import forget_slowly, memory_spec, read_memory
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.mlstm import forget_slowly, memory_spec, read_memory
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part
 
 

@@ -7,15 +7,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.pairs import columns, rows
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.long_conv import window_decays
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import siso
-from linrnn.ops._pairs import columns, rows
-from linrnn.ops._precision import without_autocast
+from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from linrnn.cells import cell
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_not_negative
-from linrnn.mixers._cell_rnn import Timed, timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._lipschitz import CELLS, Lipschitz, slope
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import Timed, timed
+from linrnn.mixers._families.lipschitz import CELLS, Lipschitz, slope
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide
 
 
 @cell(state="h", constant="step add mult", matrix="A W")

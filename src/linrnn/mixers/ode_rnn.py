@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
-from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, Timed, timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._flow import SOLVERS, flow, small_normal
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_family import Family, FamilyRNN
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._families.flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops.dense_recurrence import CELLS
+from linrnn.ops.cell.dense_recurrence import CELLS
 
 _GATES = ("xr", "xz", "xn")
 _HIDDEN = ("Wr", "Wz", "Wn")

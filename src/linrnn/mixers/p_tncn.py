@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import check_in, check_not_negative, check_positive
-from linrnn.mixers._cell_rnn import CellRNN, Timed, steady
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, steady
 from linrnn.nn.parameters import empty_parameters
 
 WEIGHTS = ("M1", "V1", "U1", "M2", "V2", "W1", "W2", "E1", "E2")

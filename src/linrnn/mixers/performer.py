@@ -9,12 +9,12 @@ from torch import Tensor
 
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features, divide
-from linrnn.mixers._random_features import RandomFeatureAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features, divide
+from linrnn.mixers._families.random_features import RandomFeatureAttention
 from linrnn.ops import cell_scan
-from linrnn.ops.outer_scan import outer_scan
-from linrnn.ops.weighted_mean import EMPTY
+from linrnn.ops.linear.weighted_mean import EMPTY
+from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 _EPS = {"positive": 1e-4, "hyperbolic": 1e-4, "trigonometric": 1e-3, "relu": 1e-3}

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
-from linrnn.mixers._cell_rnn import CellRNN, Timed, steady
-from linrnn.mixers._choices import Choices
+from linrnn.compute.precision import wide
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, steady
 from linrnn.nn import empty_parameters, lecun_normal
-from linrnn.ops._precision import wide
 from linrnn.typing import Float
 
 

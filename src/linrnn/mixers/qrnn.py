@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated, pooled, pooled_fo, pooled_ifo
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn import last_inputs, recall
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real

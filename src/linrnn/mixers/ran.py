@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, head_norm, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 _NORMS = ("layer", "rms", "none")
@@ -152,7 +152,7 @@ class RAN(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         x, asked, position = q
         segment, norm, _ = mode.split()
         k, v = (torch.cat([m[:, None], e], 1) for m, e in zip(memory[1:3], entries, strict=True))
@@ -170,7 +170,7 @@ class RAN(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (_, norm, keeps), g = mode.split(), memory[0]
         shape = memory[1].shape[1:]
         k, v = (torch.cat([m[:, None], e], 1) for m, e in zip(memory[1:3], entries, strict=True))
@@ -185,7 +185,7 @@ class RAN(SegmentMixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         g, shape = weights[0].expand_as(memory[0]), memory[1].shape[1:]
         seen = (_part(g, weights[1], i, shape) for i in (1, 2))
         return (g, *seen, *(torch.zeros_like(h) for h in memory[3:]))

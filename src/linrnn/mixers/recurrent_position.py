@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, positions
-from linrnn.ops.dense_recurrence import CELLS
+from linrnn.ops.cell.dense_recurrence import CELLS
 from linrnn.state_spec import Part, real
 
 

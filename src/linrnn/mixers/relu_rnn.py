@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._dense import ElmanRNN
-from linrnn.ops._precision import wide
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.dense import ElmanRNN
 from linrnn.typing import Float
 
 

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_not_negative, check_positive
-from linrnn.mixers._cell_rnn import CellRNN, Timed, steady
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, steady
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide
 
 
 @cell(state="h", constant="leak", matrix="W")

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features
-from linrnn.mixers._random_features import RandomFeatureAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features
+from linrnn.mixers._families.random_features import RandomFeatureAttention
 from linrnn.nn import l2_normalise
-from linrnn.ops._precision import wide
 
 
 class RFA(RandomFeatureAttention):

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import BlockDiagonal, CausalConv, lecun_normal, ring, uniform, unit_gain
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -134,7 +134,7 @@ class RMT(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         k, v = (torch.cat(z, 1) for z in zip(memory[1:], entries, strict=True))
         return softmax_read(q[0], k, v, seen(age, memory[0].shape[1]))
 
@@ -142,7 +142,7 @@ class RMT(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         rows, inner_norm, heads, out, up, down = memory[0], *weights[2:]
         q, k, v = _projected(rows, weights[1], heads, memory[1].shape[2:])
         place = torch.full(rows.shape[:2], int(mode), device=rows.device)
@@ -156,7 +156,7 @@ class RMT(SegmentMixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         return _with_keys(weights[0].expand_as(memory[0]), memory, weights)
 
 

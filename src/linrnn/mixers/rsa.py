@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops import linear_scan
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, in_sight, positions
 from linrnn.state_spec import Part, complex_, real
 

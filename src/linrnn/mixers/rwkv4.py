@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.channel_mix import (
     INITS,
     check_layer,
@@ -23,9 +24,8 @@ from linrnn.nn.channel_mix import (
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide
-from linrnn.ops.past import last_inputs, recall
-from linrnn.ops.weighted_mean import EMPTY, wkv
+from linrnn.ops.conv.past import last_inputs, recall
+from linrnn.ops.linear.weighted_mean import EMPTY, wkv
 from linrnn.state_spec import Part, closed, complex_, real
 
 RING = (0.9, 0.999)  # decays of the bare form

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._rwkv import MatrixRWKV, initial_bonus
+from linrnn.compute.precision import wide, without_autocast
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.outer_scan import outer_scan
-from linrnn.ops.past import last_inputs
+from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.matrix.outer_scan import outer_scan
 
 
 class RWKV5(MatrixRWKV):

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._rwkv import MatrixRWKV
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.rwkv import MatrixRWKV
 from linrnn.nn import LowRank, empty_parameters, l2_normalise
 from linrnn.nn.channel_mix import fractions, initial_mix, orthogonal
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.delta_scan import delta_scan
-from linrnn.ops.past import last_inputs
+from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.matrix.delta_scan import delta_scan
 
 POWERS = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mu of r, w, k, v, a, g
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._systems import Filters, copy, double
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.systems import Filters, copy, double
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import dplr
+from linrnn.ops.conv import dplr
 from linrnn.typing import Complex
 
 

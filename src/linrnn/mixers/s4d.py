@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._systems import Filters, copy, double
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.systems import Filters, copy, double
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -19,7 +19,7 @@ from linrnn.nn.hippo import (
     initial_eigenvalues,
 )
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import siso
+from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
 

@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import fft_scan, linear_scan
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 

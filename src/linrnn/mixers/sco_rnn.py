@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._orthogonal import Angles, ModReLURNN, skew
-from linrnn.ops._precision import wide, without_autocast
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.orthogonal import Angles, ModReLURNN, skew
 
 
 class ScoRNN(ModReLURNN):

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._starts import LearnedStart
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.starts import LearnedStart
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
-from linrnn.ops._precision import wide
-from linrnn.ops.cumsum import cumsum_mean, cumsum_scan
-from linrnn.ops.weighted_mean import EMPTY, mean_of_past, shares
+from linrnn.ops.linear.cumsum import cumsum_mean, cumsum_scan
+from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, shares
 from linrnn.state_spec import Part, complex_, real
 
 _GATES = ("stable", "free", "normalised")

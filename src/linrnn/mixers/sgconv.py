@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import FFT_REACHES_BACK, Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.modal import Modal, stand_in
 from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, padded, read
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
-from linrnn.ops._precision import wide, without_autocast
 
 
 class SGConv(Mixer):
@@ -94,7 +94,7 @@ class SGConv(Mixer):
             self.out.reset_parameters()
 
     def state_spec(self) -> dict[str, Any]:
-        """See `Mixer.state_spec`: the inputs before, of `linrnn.ops.online_conv.State`."""
+        """See `Mixer.state_spec`: the inputs before, of `linrnn.ops.conv.online_conv.State`."""
         return long_spec(self.d_model, self.l_max)
 
     def kernel(self) -> Tensor:

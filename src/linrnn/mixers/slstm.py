@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell, block_linear
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm, default_heads, empty_parameters
 from linrnn.nn.channel_mix import check_layer, fractions
 from linrnn.ops import cell_scan
-from linrnn.ops._precision import wide
-from linrnn.ops.weighted_mean import EMPTY, shares
+from linrnn.ops.linear.weighted_mean import EMPTY, shares
 from linrnn.state_spec import Part, real
 
 LOG_GATES: dict[str, Any] = {"sigmoid": F.logsigmoid, "exp": lambda f: f}

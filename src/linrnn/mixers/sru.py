@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import cell
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._gated import Gated
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.gated import Gated
 from linrnn.nn.starts import check_gates, start_gates
-from linrnn.ops._precision import wide
 from linrnn.state_spec import Part, real
 
 

@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, empty_parameters
-from linrnn.ops._precision import wide, without_autocast
-from linrnn.ops.fast_weights import self_referential, self_referential_step
+from linrnn.ops.matrix.fast_weights import self_referential, self_referential_step
 from linrnn.state_spec import Part, real
 
 

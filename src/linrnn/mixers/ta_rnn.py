@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.parts import parts
+from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_few, check_in, check_positive
-from linrnn.mixers._cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed, scan
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._inner import etas, iterated
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed, scan
+from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
-from linrnn.ops._parts import parts
-from linrnn.ops._precision import without_autocast
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 

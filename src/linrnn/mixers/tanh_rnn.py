@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from linrnn.errors import check_in, check_positive
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._dense import ElmanRNN
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.dense import ElmanRNN
 from linrnn.nn.channel_mix import orthogonal
 from linrnn.nn.starts import check_periods, start_rotations
 

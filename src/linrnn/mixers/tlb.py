@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
 from linrnn.nn.relative import waves
 from linrnn.ops.attention import softmax_over, softmax_read
-from linrnn.ops.segments import Age, Tensors, seen
+from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
 
@@ -131,7 +131,7 @@ class TLB(SegmentMixer):
     def attend(
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         (u,) = q
         b = _block(u, entries[1:], seen(age), weights[:_SIZE])
         return _block(b, memory[1:], None, weights[_SIZE : 2 * _SIZE]) - u
@@ -140,7 +140,7 @@ class TLB(SegmentMixer):
     def write(
         mode: str, entries: Tensors, memory: Tensors, weights: Tensors, number: Tensor
     ) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         u, place = entries[0], torch.arange(entries[0].shape[1], device=entries[0].device)
         age = (place[:, None] - place)[None]
         o = u + TLB.attend(mode, (u,), entries, age, memory, weights)
@@ -150,7 +150,7 @@ class TLB(SegmentMixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.segments.Rule`."""
+        """See `linrnn.ops.attention.segments.Rule`."""
         return _with_keys(_rows(memory).expand_as(memory[0]), memory, weights)
 
 

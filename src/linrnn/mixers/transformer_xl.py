@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
 from linrnn.nn.relative import distance_scores
-from linrnn.ops._precision import wide
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
 

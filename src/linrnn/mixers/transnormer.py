@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._kernel_attention import Features, KernelAttention
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.heads import feature_map
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.ops.attention import attend, in_sight, positions
 from linrnn.state_spec import Part, integer, real
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.errors import check_not_negative, check_positive
-from linrnn.mixers._cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
-from linrnn.mixers._choices import Choices
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
 from linrnn.nn import empty_parameters
 
 

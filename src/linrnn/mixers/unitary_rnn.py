@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
-from linrnn.mixers._base import Mixer
-from linrnn.mixers._cell_rnn import scan, steady
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._orthogonal import COMPLEX
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import scan, steady
+from linrnn.mixers._families.orthogonal import COMPLEX
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide, without_autocast
 from linrnn.state_spec import Part, complex_
 
 _CELLS = steady(modrelu=COMPLEX)["modrelu"]

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_positive
-from linrnn.mixers._cell_rnn import CellRNN, Timed, timed
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._torus import check_divides, couplings
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
+from linrnn.mixers._families.torus import check_divides, couplings
 from linrnn.mixers.co_rnn import co_rnn
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide
 
 
 class WaveMachine(CellRNN):

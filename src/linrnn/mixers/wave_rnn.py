@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import Cell, block_linear
+from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._cell_family import Family, FamilyRNN
-from linrnn.mixers._cell_rnn import Timed, steady
-from linrnn.mixers._choices import Choices
-from linrnn.mixers._torus import couplings
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.cell_family import Family, FamilyRNN
+from linrnn.mixers._families.cell_rnn import Timed, steady
+from linrnn.mixers._families.torus import couplings
 from linrnn.nn import empty_parameters
-from linrnn.ops._precision import wide
 
 _ACTS = {"relu": torch.relu, "tanh": torch.tanh, "identity": lambda x: x}
 _AT_ONCE = 32  # channels that a product with a matrix of so many or fewer computes together

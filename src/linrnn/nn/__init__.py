@@ -39,8 +39,8 @@ from linrnn.nn.ring import ring as ring
 from linrnn.nn.ring import uniform as uniform
 from linrnn.nn.rotary import rotate as rotate
 from linrnn.nn.rotary_scaling import RotaryScaling as RotaryScaling
-from linrnn.ops.past import last_inputs as last_inputs
-from linrnn.ops.past import recall as recall
+from linrnn.ops.conv.past import last_inputs as last_inputs
+from linrnn.ops.conv.past import recall as recall
 
 __all__ = [
     "GLU",

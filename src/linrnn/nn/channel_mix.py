@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.ops import accumulator_dtype
-from linrnn.ops._recorded_step import recorded_step
-from linrnn.ops.past import last_inputs, recall
+from linrnn.ops.conv.past import last_inputs, recall
 from linrnn.state_spec import Part, initial, real
 
 INITS = ("orthogonal", "published")

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.arguments import check_device, check_numbers, check_reset
 from linrnn.errors import check_positive_int, check_shape
-from linrnn.ops._arguments import check_device, check_numbers, check_reset
-from linrnn.ops.causal_conv import convolve
+from linrnn.ops.conv.causal_conv import convolve
 from linrnn.state_spec import Part, initial, real
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._precision import wide
 
 
 class RandomDirections(nn.Module):

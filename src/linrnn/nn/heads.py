@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.modes import eager
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.ops._modes import eager
 
 
 class Heads(nn.Module):

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.layout import accumulator_dtype
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.heads import l2_normalise
-from linrnn.ops._layout import accumulator_dtype
 
 _SAMPLES = 256  # of unit vectors, for the mean of a kernel before anything is fitted
 

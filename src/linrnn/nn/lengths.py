@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, show
@@ -70,3 +71,44 @@ def check_lengths(where: str, lengths: Any, x: Tensor, least: int = 0) -> Tensor
             f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
         )
     return found
+
+
+def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) -> Tensor:
+    """``x`` with the steps ``start <= t < stop`` of each row in reverse order; its own inverse.
+
+    Args:
+        x: (batch, time, ...).
+        stop: (batch,), exclusive; None is the end of the row.
+        start: (batch,); None is 0.
+
+    Example:
+        >>> reverse(torch.arange(4)[None], torch.tensor([3]))
+        tensor([[2, 1, 0, 3]])
+    """
+    if stop is None and start is None:
+        return x.flip(1)
+    batch, time = x.shape[:2]
+    t = torch.arange(time, device=x.device)
+    first = 0 if start is None else start.to(x.device)[:, None]
+    last = time if stop is None else stop.to(x.device)[:, None]
+    t = torch.where((t >= first) & (t < last), first + last - 1 - t, t)  # (B, T)
+    return x[torch.arange(batch, device=x.device)[:, None], t]
+
+
+def until_next(dt: Tensor, stop: Tensor | None = None, ends: Tensor | None = None) -> Tensor:
+    """Times since the step before, read backward: those until the next step, of the last one 1.
+
+    Args:
+        dt: (batch, time).
+        stop: (batch,), where each row stops, exclusive; None is the end of the row.
+        ends: boolean (batch, time); True at the last step of a sequence.
+
+    Example:
+        >>> until_next(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([2]))
+        tensor([[0.2000, 1.0000, 1.0000]])
+    """
+    later = F.pad(dt[:, 1:], (0, 1), value=1.0)
+    if stop is not None:
+        t = torch.arange(dt.shape[1], device=dt.device)
+        later = later.masked_fill(t >= stop.to(dt.device)[:, None] - 1, 1.0)
+    return later if ends is None else later.masked_fill(ends, 1.0)

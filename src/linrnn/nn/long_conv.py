@@ -1,6 +1,6 @@
 """Long filters whose state is the past: what a state is made of, and filters that are kept.
 
-The convolution itself is `linrnn.ops.online_conv`.
+The convolution itself is `linrnn.ops.conv.online_conv`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.ops._modes import eager
-from linrnn.ops.online_conv import Kernel, State, levels, read
+from linrnn.compute.modes import eager
+from linrnn.ops.conv.online_conv import Kernel, State, levels, read
 from linrnn.state_spec import Part, real
 
 GROWS = {
@@ -21,7 +21,7 @@ GROWS = {
 
 
 def long_spec(channels: int, width: int) -> dict[str, Any]:
-    """What the state of a filter is made of: see `linrnn.ops.online_conv.State`.
+    """What the state of a filter is made of: see `linrnn.ops.conv.online_conv.State`.
 
     Example:
         >>> len(long_spec(4, 1024)["far"])

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from linrnn._memory import check_fits
+from linrnn._process.memory import check_fits
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
 from linrnn.nn.exceedance import Drive, Modes, Tally, tally
 from linrnn.nn.gaps import centre_and_spread, increments

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn.lengths import without_padding
-from linrnn.ops._precision import wide, without_autocast
 
 NORMS = ("batch", "layer", "rms", "none")
 

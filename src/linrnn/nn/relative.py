@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from linrnn.compute.modes import eager
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.nn.affine import affine_of
-from linrnn.ops._modes import eager
-from linrnn.ops._precision import wide
 
 
 class RelativePositions(nn.Module):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from linrnn import state as states
+from linrnn.compute.layout import like
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.ops._layout import like
 from linrnn.state_spec import Spec, check_state, closed, initial, integer, opened, real
 from linrnn.typing import State
 

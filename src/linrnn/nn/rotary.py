@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from linrnn.compute.modes import eager
 from linrnn.errors import ArgumentError
-from linrnn.ops._modes import eager
 
 
 def rotate(

@@ -4,23 +4,23 @@ Batch first, time second, always. Each op takes an initial state and returns
 ``(outputs, final_state)``; gradients flow into the one and from the other.
 """
 
-from linrnn.ops._backend import use_backend as use_backend
+from linrnn.compute.backend import use_backend as use_backend
+from linrnn.compute.layout import accumulator_dtype as accumulator_dtype
+from linrnn.compute.sequence_parallel import sequence_parallel as sequence_parallel
 from linrnn.ops._explain import backend_report as backend_report
 from linrnn.ops._explain import explain as explain
-from linrnn.ops._layout import accumulator_dtype as accumulator_dtype
-from linrnn.ops._sequence_parallel import sequence_parallel as sequence_parallel
-from linrnn.ops.causal_conv import causal_conv as causal_conv
-from linrnn.ops.cell_scan import cell_scan as cell_scan
-from linrnn.ops.cell_scan import newton_scan as newton_scan
-from linrnn.ops.cell_scan import use_form as use_form
-from linrnn.ops.delta_scan import delta_scan as delta_scan
-from linrnn.ops.distributed import distributed_linear_scan as distributed_linear_scan
-from linrnn.ops.fft import fft_scan as fft_scan
-from linrnn.ops.fft_conv import fft_conv as fft_conv
-from linrnn.ops.gated_scan import gated_scan as gated_scan
-from linrnn.ops.linear_scan import linear_scan as linear_scan
-from linrnn.ops.log_linear_scan import log_linear_scan as log_linear_scan
-from linrnn.ops.outer_scan import outer_scan as outer_scan
+from linrnn.ops.cell.cell_scan import cell_scan as cell_scan
+from linrnn.ops.cell.cell_scan import newton_scan as newton_scan
+from linrnn.ops.cell.cell_scan import use_form as use_form
+from linrnn.ops.conv.causal_conv import causal_conv as causal_conv
+from linrnn.ops.conv.fft import fft_scan as fft_scan
+from linrnn.ops.conv.fft_conv import fft_conv as fft_conv
+from linrnn.ops.linear.distributed import distributed_linear_scan as distributed_linear_scan
+from linrnn.ops.linear.gated_scan import gated_scan as gated_scan
+from linrnn.ops.linear.linear_scan import linear_scan as linear_scan
+from linrnn.ops.linear.log_linear_scan import log_linear_scan as log_linear_scan
+from linrnn.ops.matrix.delta_scan import delta_scan as delta_scan
+from linrnn.ops.matrix.outer_scan import outer_scan as outer_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
 
 __all__ = [

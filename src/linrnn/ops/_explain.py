@@ -6,12 +6,37 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-import linrnn.ops
 from linrnn.cells import Cell
+from linrnn.compute.op import ALL, reached
+from linrnn.engine.replay.step import explain_step
 from linrnn.errors import check_in
-from linrnn.ops._op import ALL, reached
-from linrnn.ops._recorded_step import explain_step
-from linrnn.ops.cell_scan._run import problems as of_cells
+from linrnn.ops.cell.cell_scan import cell_scan
+from linrnn.ops.cell.cell_scan.run import problems as of_cells
+from linrnn.ops.conv.causal_conv import causal_conv
+from linrnn.ops.conv.fft import fft_scan
+from linrnn.ops.conv.fft_conv import fft_conv
+from linrnn.ops.linear.gated_scan import gated_scan
+from linrnn.ops.linear.linear_scan import linear_scan
+from linrnn.ops.linear.log_linear_scan import log_linear_scan
+from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
+from linrnn.ops.selective_scan import selective_scan
+
+_BY_NAME = {
+    f.__name__: f
+    for f in (
+        causal_conv,
+        cell_scan,
+        delta_scan,
+        fft_conv,
+        fft_scan,
+        gated_scan,
+        linear_scan,
+        log_linear_scan,
+        outer_scan,
+        selective_scan,
+    )
+}
 
 
 def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **kwargs: Any) -> str:
@@ -43,12 +68,12 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
         return explain_step(module, cast(Any, op), *args, **kwargs)
     if isinstance(op, str):
         check_in("explain", "op", op, (*ALL, "cell_scan"))
-        op = getattr(linrnn.ops, op)
+        op = _BY_NAME[op]
     if isinstance(op, Cell):
-        op, args = linrnn.ops.cell_scan, (op, *args)
+        op, args = cell_scan, (op, *args)
     if not callable(op):
         args = args if op is None else (op, *args)
-        op = linrnn.ops.linear_scan
+        op = linear_scan
     call = reached(op, *args, **kwargs)
     if call is None:
         return "PyTorch's operators: one step from a state is a single torch.addcmul"

@@ -5,7 +5,7 @@ most ten minutes on two cores, ``paper()`` has the published settings and mostly
 ``recipes/digits.py`` with its ``cpu()`` is ``load("digits", "cpu")``. The recipe named like a task
 is what ``linrnn train TASK`` runs; those of other mixers are named ``<task>_<mixer>``.
 
-A study that trained one model on many tasks is a file with a leading ``_``: a table of what differs
+A study that trained one model on many tasks is a file of ``_studies``: a table of what differs
 from task to task, a dictionary ``RECIPES`` of the names it adds, each with a line of text, and a
 function ``paper(name)``. These recipes have that scale alone.
 """
@@ -16,13 +16,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import entries, studied
+from linrnn._options.catalogue import entries, studied
 from linrnn.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from linrnn.recipes._base import Recipe as Recipe
+    from linrnn.recipes._settings.base import Recipe as Recipe
+    from linrnn.recipes._studies.lru import LRU_TABLE as LRU_TABLE
+    from linrnn.recipes._studies.lru import lru_config as lru_config
     from linrnn.train import Config
 
+_PUBLIC = {
+    "Recipe": "_settings.base",
+}
+_SHARED = {
+    "LRU_TABLE": "_studies.lru",
+    "lru_config": "_studies.lru",
+}
+"""What other rooms of the package are given of this one; not in the reference."""
+_WHERE = _PUBLIC | _SHARED
 CPU = "cpu"
 """The scale that is taken where none is named: at most ten minutes on two cores."""
 
@@ -116,6 +127,6 @@ def untuned(task: str) -> "Config":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Recipe":
-        return importlib.import_module(f"{__name__}._base").Recipe
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

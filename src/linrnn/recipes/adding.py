@@ -1,6 +1,6 @@
 """An LRU on the adding problem."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

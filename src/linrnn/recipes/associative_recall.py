@@ -1,6 +1,6 @@
 """Mamba on associative recall."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

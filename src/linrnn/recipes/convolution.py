@@ -1,6 +1,6 @@
 """An LRU that learns a long convolution."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 

@@ -1,6 +1,6 @@
 """An LRU on the copying task."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.copy import CopyOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

@@ -1,6 +1,6 @@
 """An LRU that reads the pixels of handwritten digits."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 

@@ -1,7 +1,7 @@
 """An LRU on IMDb reviews read by the byte."""
 
-from linrnn.recipes import _lru
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
+from linrnn.recipes._studies import lru
 from linrnn.tasks.imdb import IMDbOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
@@ -34,4 +34,4 @@ def cpu() -> Recipe:
 
 def paper() -> Recipe:
     """Six LRU layers on the task `imdb`, as in the paper's Table 9."""
-    return _lru.paper("imdb")
+    return lru.paper("imdb")

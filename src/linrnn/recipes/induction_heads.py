@@ -1,7 +1,7 @@
 """Recurrences whose decays follow the input, on induction heads."""
 
-from linrnn.recipes import _mamba
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings import mamba
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.induction_heads import InductionHeadsOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
@@ -50,7 +50,7 @@ def paper() -> Recipe:
     The published number is at the length of training, 256, and at every length up to 2**20;
     test the longer ones with the trained model.
     """
-    return _mamba.paper(
+    return mamba.paper(
         task="induction_heads",
         pool="last",
         lr=1e-3,

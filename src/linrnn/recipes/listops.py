@@ -1,7 +1,7 @@
 """An LRU on ListOps."""
 
-from linrnn.recipes import _lru
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
+from linrnn.recipes._studies import lru
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 
@@ -36,4 +36,4 @@ def hour() -> Recipe:
 
 def paper() -> Recipe:
     """Six LRU layers on the task `listops`, as in the paper's Table 9."""
-    return _lru.paper("listops")
+    return lru.paper("listops")

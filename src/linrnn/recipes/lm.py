@@ -1,6 +1,6 @@
 """minGRU as a language model, on tiny Shakespeare or a text of your own."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

@@ -1,6 +1,6 @@
 """An LRU on permuted MNIST."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.psmnist import PSMNISTOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

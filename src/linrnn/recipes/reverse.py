@@ -1,6 +1,6 @@
 """An LRU that gives tokens back in reverse order."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.reverse import ReverseOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

@@ -1,7 +1,7 @@
 """An LRU on colour CIFAR-10."""
 
-from linrnn.recipes import _lru
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
+from linrnn.recipes._studies import lru
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
@@ -35,4 +35,4 @@ def cpu() -> Recipe:
 
 def paper() -> Recipe:
     """Six LRU layers on the task `scifar`, as in the paper's Table 9."""
-    return _lru.paper("scifar")
+    return lru.paper("scifar")

@@ -1,7 +1,7 @@
 """minGRU on selective copying."""
 
-from linrnn.recipes import _min_gated
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings import min_gated
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.selective_copy import SelectiveCopyOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
@@ -16,7 +16,7 @@ def cpu() -> Recipe:
             task_options=SelectiveCopyOptions(length=256, n_tokens=8, train_size=64_000),
             model=ModelConfig(
                 d_model=64,
-                n_layers=_min_gated.LAYERS,
+                n_layers=min_gated.LAYERS,
                 norm="rms",
                 block="bare",
                 dropout=0.0,
@@ -46,4 +46,4 @@ def cpu() -> Recipe:
 
 def paper() -> Recipe:
     """Three minGRU layers of width 64 on the task `selective_copy` at its full length."""
-    return _min_gated.paper("mingru", seconds=4e6, hardware="one CPU core; take a GPU")
+    return min_gated.paper("mingru", seconds=4e6, hardware="one CPU core; take a GPU")

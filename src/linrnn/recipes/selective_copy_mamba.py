@@ -1,13 +1,13 @@
 """Mamba on selective copying."""
 
-from linrnn.recipes import _mamba
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings import mamba
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.selective_copy import SelectiveCopyOptions
 
 
 def paper() -> Recipe:
     """Two Mamba layers of width 64 on the task `selective_copy` at its full length."""
-    return _mamba.paper(
+    return mamba.paper(
         task="selective_copy",
         task_options=SelectiveCopyOptions(train_size=2_560_000),
         pool="none",

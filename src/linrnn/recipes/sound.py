@@ -1,7 +1,7 @@
 """SaShiMi on raw sound."""
 
-from linrnn.recipes._base import Recipe
-from linrnn.recipes._words import NOT_RUN
+from linrnn.recipes._settings.base import Recipe
+from linrnn.recipes._settings.words import NOT_RUN
 from linrnn.tasks.sound import SoundOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

@@ -1,6 +1,6 @@
 """S4D on spoken digits."""
 
-from linrnn.recipes._base import Recipe
+from linrnn.recipes._settings.base import Recipe
 from linrnn.tasks.spoken_digits import SpokenDigitsOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

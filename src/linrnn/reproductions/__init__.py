@@ -7,15 +7,32 @@ lru-proposition-3``.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import load_class, stems
+from linrnn._options.catalogue import load_class, stems
 
 if TYPE_CHECKING:
-    from linrnn.reproductions._base import Findings as Findings
-    from linrnn.reproductions._base import Reproduction as Reproduction
-    from linrnn.reproductions._base import Setting as Setting
-    from linrnn.reproductions._base import Table as Table
+    from linrnn.reproductions._page.base import Findings as Findings
+    from linrnn.reproductions._page.base import Reproduction as Reproduction
+    from linrnn.reproductions._page.base import Setting as Setting
+    from linrnn.reproductions._page.base import Table as Table
+    from linrnn.reproductions._page.report import publish as publish
+    from linrnn.reproductions._page.report import verdict_table as verdict_table
+    from linrnn.reproductions._page.report import write_report as write_report
+    from linrnn.reproductions._runs.trained import RUNS as RUNS
 
-_BASE = ("Findings", "Reproduction", "Setting", "Table")
+_PUBLIC = {
+    "Findings": "_page.base",
+    "Reproduction": "_page.base",
+    "Setting": "_page.base",
+    "Table": "_page.base",
+}
+_SHARED = {
+    "RUNS": "_runs.trained",
+    "publish": "_page.report",
+    "verdict_table": "_page.report",
+    "write_report": "_page.report",
+}
+"""What other rooms of the package are given of this one; not in the reference."""
+_WHERE = _PUBLIC | _SHARED
 
 
 def names() -> list[str]:
@@ -38,13 +55,13 @@ def load(name: str) -> "type[Reproduction]":
         >>> load("lru_proposition_3").scales["cpu"] != ""
         True
     """
-    from linrnn.reproductions._base import Reproduction
+    from linrnn.reproductions._page.base import Reproduction
 
     found = load_class(__name__, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
     return found
 
 
 def __getattr__(name: str) -> Any:
-    if name in _BASE:
-        return getattr(importlib.import_module(f"{__name__}._base"), name)
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

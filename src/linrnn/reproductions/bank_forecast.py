@@ -9,16 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.compare._standard_error import standard_error
+from linrnn.compare.standard_error import standard_error
 from linrnn.errors import LinrnnError
 from linrnn.estimators import RecurrentForecaster
-from linrnn.estimators._backtest import Backtest
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._lag_ridge import Means, lag_ridge
-from linrnn.reproductions._verdict import Judged
+from linrnn.estimators.backtest import Backtest
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.lag_ridge import Means, lag_ridge
 from linrnn.tasks.ett import ETT, ETTOptions
-from linrnn.train._figures import Point, draw_lines, legend_below, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.train.figures import Point, draw_lines, legend_below, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 HORIZONS = (96, 192, 336, 720)
 LAGS = 336

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 from linrnn import SequenceModel
 from linrnn.compare import Row
 from linrnn.reproductions import segment_recall
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._runs.language import (
     CUT,
     CUT_NOTE,
     curves,
@@ -18,16 +19,15 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import problems, train
-from linrnn.reproductions._tuned import one_rate
-from linrnn.reproductions._verdict import Judged, less
+from linrnn.reproductions._runs.trained import problems, train
+from linrnn.reproductions._runs.tuned import one_rate
 from linrnn.tasks import Task
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config
-from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
-from linrnn.train._model import build_model, load_model
-from linrnn.train._positions import measure_positions
-from linrnn.train._styles import styles
+from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train.model import build_model, load_model
+from linrnn.train.positions import measure_positions
+from linrnn.train.styles import styles
 
 WINDOW, PARTS = 256, (32, 16, 8, 4, 2)
 """Characters of a window, trained on and read; and which part of it a cache has entries for."""

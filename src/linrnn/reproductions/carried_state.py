@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._runs.language import (
     TEXT_NOTE,
     BothWays,
     Curve,
@@ -17,11 +18,10 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome, problems, train
-from linrnn.reproductions._tuned import one_rate
-from linrnn.reproductions._verdict import Judged, less
+from linrnn.reproductions._runs.trained import Outcome, problems, train
+from linrnn.reproductions._runs.tuned import one_rate
 from linrnn.train import Config
-from linrnn.train._figures import losses_against_position, over_seeds
+from linrnn.train.figures import losses_against_position, over_seeds
 
 MIXERS = ("lru", "mingru", "rwkv4")
 OPTIONS: Mapping[str, dict[str, Any]] = {"rwkv4": {"init": "published"}}

@@ -3,8 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import BEFORE, NOT_PUBLISHED, SOLVES, Model, Race, Said, one_layer
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._runs.cells import (
+    BEFORE,
+    NOT_PUBLISHED,
+    SOLVES,
+    Model,
+    Race,
+    Said,
+    one_layer,
+)
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._runs.cells import (
     BEFORE,
     FAILS,
     NOT_PUBLISHED,

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._cells import one_layer
-from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import by_seed, problems, train
-from linrnn.reproductions._verdict import Judged, less
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._runs.cells import one_layer
+from linrnn.reproductions._runs.language import curves
+from linrnn.reproductions._runs.trained import by_seed, problems, train
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
 

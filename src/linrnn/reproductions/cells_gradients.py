@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from linrnn.mixers import Mixer, load
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._verdict import Judged
-from linrnn.train._figures import legend_below, new_figure, over_seeds
-from linrnn.train._styles import dense_styles
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import dense_styles
 
 LENGTH, WIDTH, ROWS = 1000, 128, 4
 STRIDE = 10  # steps between two states whose gradients are looked at

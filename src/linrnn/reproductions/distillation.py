@@ -10,19 +10,19 @@ import torch
 from linrnn.backbone import SequenceModel
 from linrnn.compare import Row
 from linrnn.distillation import distill_orders
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import TEXT_NOTE, mean_of, small, with_model
-from linrnn.reproductions._timing import Call, Timing, Turns, digits, published_on_gpu, sooner
-from linrnn.reproductions._trained import problems, train
-from linrnn.reproductions._tuned import one_rate
-from linrnn.reproductions._verdict import Judged, along
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, along
+from linrnn.reproductions._runs.language import TEXT_NOTE, mean_of, small, with_model
+from linrnn.reproductions._runs.timing import Call, Timing, Turns, digits, published_on_gpu, sooner
+from linrnn.reproductions._runs.trained import problems, train
+from linrnn.reproductions._runs.tuned import one_rate
 from linrnn.state import n_floats
 from linrnn.train import Config, OrderFit, Score
-from linrnn.train._context import open_run
-from linrnn.train._distil import measure_orders
-from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.train.context import open_run
+from linrnn.train.distil import measure_orders
+from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 ORDERS = (2, 4, 8, 16, 32, 64)
 LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS = 256, 4096, 4, 64, 2

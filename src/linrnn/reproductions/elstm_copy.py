@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._copying import Copying
-from linrnn.reproductions._lessons import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.copying import Copying
+from linrnn.reproductions._runs.lessons import (
     Rule,
     Runs,
     alike,
@@ -15,7 +16,6 @@ from linrnn.reproductions._lessons import (
     tuned_all,
     under,
 )
-from linrnn.reproductions._verdict import Judged
 
 WINDOW = 4
 SOLVED = 0.1

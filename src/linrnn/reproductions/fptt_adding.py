@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import one_layer
-from linrnn.reproductions._sooner import Contest, Result
-from linrnn.reproductions._verdict import Judged, less
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._runs.cells import one_layer
+from linrnn.reproductions._runs.sooner import Contest, Result
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config
 

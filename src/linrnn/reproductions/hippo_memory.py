@@ -12,14 +12,13 @@ from linrnn.mixers.lmu import lmu_system
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
-from linrnn.ops.matrix_scan import dense_scan
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._timing import digits
-from linrnn.reproductions._verdict import Judged, every
-from linrnn.tasks._generated import uniforms
-from linrnn.tasks._white_signal import white_signal
-from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.ops.linear.matrix_scan import dense_scan
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged, every
+from linrnn.reproductions._runs.timing import digits
+from linrnn.tasks import uniforms, white_signal
+from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 STEPS = 10_000
 CYCLES = 20  # the highest frequency of the signal that is reconstructed, in all of it

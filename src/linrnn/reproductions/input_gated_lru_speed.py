@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from linrnn.ops import linear_scan
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._timing import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._runs.timing import (
     NOTHING,
     Call,
     Timing,

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, ClassVar
 
-from linrnn.reproductions import _rule_gradients as gradients
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._delays import Delay, solved_readout
-from linrnn.reproductions._lessons import Rule, Runs, errors, learning, smaller, tuned_all, under
-from linrnn.reproductions._rule_gradients import Angles, Noise
-from linrnn.reproductions._verdict import Judged, along, below, every
-from linrnn.train._figures import legend_below, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged, along, below, every
+from linrnn.reproductions._runs import rule_gradients as gradients
+from linrnn.reproductions._runs.delays import Delay, solved_readout
+from linrnn.reproductions._runs.lessons import (
+    Rule,
+    Runs,
+    errors,
+    learning,
+    smaller,
+    tuned_all,
+    under,
+)
+from linrnn.reproductions._runs.rule_gradients import Angles, Noise
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 CHUNK, SHORT_CHUNK = 10, 2
 SOLVED = 0.1

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._cells import one_layer
-from linrnn.reproductions._sooner import Contest, Result
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.cells import one_layer
+from linrnn.reproductions._runs.sooner import Contest, Result
 from linrnn.tasks.copy import CopyOptions
 from linrnn.train import Config
 

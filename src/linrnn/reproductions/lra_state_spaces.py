@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from linrnn import recipes
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import agreement, claims, table
-from linrnn.reproductions._language import curves
-from linrnn.reproductions._lru_columns import Size, small
-from linrnn.reproductions._quoted import Quoted, of_share
-from linrnn.reproductions._trained import Column, problems
-from linrnn.reproductions._tuned import Tuned, tuned
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import agreement, claims, table
+from linrnn.reproductions._page.quoted import Quoted, of_share
+from linrnn.reproductions._runs.language import curves
+from linrnn.reproductions._runs.lru_columns import Size, small
+from linrnn.reproductions._runs.trained import Column, problems
+from linrnn.reproductions._runs.tuned import Tuned, tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
@@ -197,6 +197,6 @@ def _recipe(task: str, mixer: str) -> Config:
 
 
 def _steps(base: Config) -> int:
-    from linrnn.train._model import build_task
+    from linrnn.train.model import build_task
 
     return build_task(base).sequence_length

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 from linrnn.compare import Row
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._cells import when
-from linrnn.reproductions._trained import Column, Outcome, train
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.cells import when
+from linrnn.reproductions._runs.trained import Column, Outcome, train
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._figures import clip_outliers, legend_below, new_figure, over_seeds
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import read_metrics
-from linrnn.train._styles import styles
+from linrnn.train.figures import clip_outliers, legend_below, new_figure, over_seeds
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import read_metrics
+from linrnn.train.styles import styles
 
 MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "linear": ("linear_rnn", {}),

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from linrnn.ops import linear_scan
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._timing import digits
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.timing import digits
 
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2

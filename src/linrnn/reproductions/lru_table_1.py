@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._quoted import FAILS, Quoted
-from linrnn.reproductions._trained import Column, train, with_mixer
-from linrnn.reproductions._tuned import tuned
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._runs.lru_columns import NAMES, NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._runs.trained import Column, train, with_mixer
+from linrnn.reproductions._runs.tuned import tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
 

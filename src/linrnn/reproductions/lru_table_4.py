@@ -9,8 +9,9 @@ import torch.nn.functional as F
 
 from linrnn.backbone import SequenceModel
 from linrnn.ops import use_backend
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._timing import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.timing import (
     Call,
     Timing,
     Turns,
@@ -21,9 +22,8 @@ from linrnn.reproductions._timing import (
     sooner,
     times,
 )
-from linrnn.reproductions._verdict import Judged
 from linrnn.train import OptimConfig
-from linrnn.train._optim import make_optimizer
+from linrnn.train.optim import make_optimizer
 
 BASELINE, OWN = "Tanh RNN", "Tanh RNN, our cell"
 MIXERS = {BASELINE: "tanh_rnn", OWN: "tanh_rnn", "LRU": "lru", "S4D": "s4d", "S5": "s5"}

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._lru_columns import NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, train, with_mixer
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._runs.lru_columns import NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._runs.trained import Column, train, with_mixer
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from linrnn.mixers.lru import ladder
-from linrnn.recipes._lru import TABLE
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._lru_columns import NAMES, NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._quoted import FAILS, Quoted
-from linrnn.reproductions._trained import Column, train, with_mixer
+from linrnn.recipes import LRU_TABLE
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._runs.lru_columns import NAMES, NOTES, SOURCE, Size, published, small
+from linrnn.reproductions._runs.trained import Column, train, with_mixer
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 
@@ -142,7 +142,7 @@ _START = (
 def rungs(column: Column) -> dict[str, Config]:
     """The configuration of every row."""
     task = column.config.task
-    before, last = ladder(*RINGS[task]), TABLE[task]
+    before, last = ladder(*RINGS[task]), LRU_TABLE[task]
     options = {"r_min": last.ring[0], "r_max": last.ring[1], "max_phase": last.max_phase}
     found = {label: with_mixer(column.config, *before[rung]) for label, rung in RUNGS.items()}
     return {**found, LAST: with_mixer(column.config, "lru", options)}

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from linrnn.compare import match_parameters
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import by_seed, problems
-from linrnn.reproductions._tuned import tuned
-from linrnn.reproductions._verdict import Judged, groups, less
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, groups, less
+from linrnn.reproductions._runs.language import curves
+from linrnn.reproductions._runs.trained import by_seed, problems
+from linrnn.reproductions._runs.tuned import tuned
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 

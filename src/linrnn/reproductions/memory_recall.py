@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import by_seed, problems
-from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import Judged, groups, in_words, less
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, groups, in_words, less
+from linrnn.reproductions._runs.language import curves
+from linrnn.reproductions._runs.trained import by_seed, problems
+from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig

@@ -5,10 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._layers import KERNELS, LAYERS, reading, streaming_step, training_step
-from linrnn.reproductions._peak import peak_of_step
-from linrnn.reproductions._timing import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.layers import (
+    KERNELS,
+    LAYERS,
+    reading,
+    streaming_step,
+    training_step,
+)
+from linrnn.reproductions._runs.peak import peak_of_step
+from linrnn.reproductions._runs.timing import (
     NOTHING,
     Timing,
     Turns,
@@ -22,8 +29,7 @@ from linrnn.reproductions._timing import (
     sooner,
     times,
 )
-from linrnn.reproductions._verdict import Judged
-from linrnn.train._figures import new_figure, time_against_length
+from linrnn.train.figures import new_figure, time_against_length
 
 #: Faster by how many times, at which length.
 FASTER = {("minGRU", "GRU"): {512: 175, 4096: 1324}, ("minLSTM", "LSTM"): {512: 235, 4096: 1361}}

@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 from linrnn import recipes
-from linrnn.compare._match import count_parameters, match_parameters
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._halves import NOTE as HALVES_NOTE
-from linrnn.reproductions._halves import in_halves
-from linrnn.reproductions._language import (
+from linrnn.compare.match import count_parameters, match_parameters
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.verdict import ordered
+from linrnn.reproductions._runs.halves import NOTE as HALVES_NOTE
+from linrnn.reproductions._runs.halves import in_halves
+from linrnn.reproductions._runs.language import (
     RATES,
     TEXT_NOTE,
     best_steps,
@@ -21,10 +23,8 @@ from linrnn.reproductions._language import (
     test_nats,
     with_model,
 )
-from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._trained import Column, Outcome, train
-from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import ordered
+from linrnn.reproductions._runs.trained import Column, Outcome, train
+from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.train import Config
 
 NAME = "tiny Shakespeare"

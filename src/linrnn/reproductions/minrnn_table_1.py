@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._selective_copying import NAME, NOTES, SOURCE, column
-from linrnn.reproductions._trained import Column, Outcome, train
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._runs.selective_copying import NAME, NOTES, SOURCE, column
+from linrnn.reproductions._runs.trained import Column, Outcome, train
 from linrnn.train import Config
-from linrnn.train._figures import Point, metric_against_depth, over_seeds
+from linrnn.train.figures import Point, metric_against_depth, over_seeds
 
 MIXERS = {"minLSTM": "minlstm", "minGRU": "mingru"}
 AT_SCALE = {"cpu": ("minGRU",), "paper": tuple(MIXERS)}

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from linrnn import recipes
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import findings
-from linrnn.reproductions._quoted import Quoted
-from linrnn.reproductions._selective_copying import NOTES, SOURCE, at_scale, column
-from linrnn.reproductions._trained import Column, train, with_mixer
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._runs.selective_copying import NOTES, SOURCE, at_scale, column
+from linrnn.reproductions._runs.trained import Column, train, with_mixer
 from linrnn.train import Config
 
 _AFTER = "Gu and Dao 2023, arXiv:2312.00752"

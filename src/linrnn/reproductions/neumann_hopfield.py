@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, ClassVar, Literal
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._hopfield import PUBLISHED, Memory, Rule, Run, trained
-from linrnn.reproductions._verdict import Judged
-from linrnn.train._figures import legend_below, new_figure, over_seeds
-from linrnn.train._styles import dense_styles
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.hopfield import PUBLISHED, Memory, Rule, Run, trained
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import dense_styles
 
 WINDOW = 20
 """Steps that a truncated rule goes back; terms of a sum are one less."""

@@ -5,10 +5,11 @@ from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._copying import Copying
-from linrnn.reproductions._language import mean_of
-from linrnn.reproductions._lessons import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Held, Judged, along, below
+from linrnn.reproductions._runs.copying import Copying
+from linrnn.reproductions._runs.language import mean_of
+from linrnn.reproductions._runs.lessons import (
     Rule,
     Run,
     Runs,
@@ -20,9 +21,8 @@ from linrnn.reproductions._lessons import (
     together,
     tuned_all,
 )
-from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
-from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
-from linrnn.reproductions._verdict import Held, Judged, along, below
+from linrnn.reproductions._runs.one_pass import CUT, EXACT, ONLINE, RULES
+from linrnn.reproductions._runs.one_pass import NOTES as OF_ONE_PASS
 
 Ring = tuple[float, float]
 Where = tuple[Ring, int]

@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from linrnn import SequenceModel
 from linrnn.learn import Batch
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._language import mean_of
-from linrnn.reproductions._lessons import (
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.language import mean_of
+from linrnn.reproductions._runs.lessons import (
     Lesson,
     Runs,
     behind,
@@ -23,11 +24,10 @@ from linrnn.reproductions._lessons import (
     together,
     tuned_all,
 )
-from linrnn.reproductions._one_pass import CUT, EXACT, ONLINE, RULES
-from linrnn.reproductions._one_pass import NOTES as OF_ONE_PASS
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._runs.one_pass import CUT, EXACT, ONLINE, RULES
+from linrnn.reproductions._runs.one_pass import NOTES as OF_ONE_PASS
 from linrnn.tasks.digits import Digits
-from linrnn.train._data import eval_loader
+from linrnn.train.data import eval_loader
 
 POINTS = 5.0
 """Of accuracy, that the online rule may lack of back-propagation; published are one to five."""

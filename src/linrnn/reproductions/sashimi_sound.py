@@ -8,17 +8,17 @@ import numpy as np
 
 from linrnn import recipes, sound
 from linrnn.compare import Row
-from linrnn.compare._match import count_parameters
-from linrnn.compare._tune import with_rates
+from linrnn.compare.match import count_parameters
+from linrnn.compare.tune import with_rates
 from linrnn.generation import generate
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import curves
-from linrnn.reproductions._trained import Outcome, by_seed, problems
-from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import Judged, less
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._runs.language import curves
+from linrnn.reproductions._runs.trained import Outcome, by_seed, problems
+from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.train import Config, load_model
-from linrnn.train._figures import new_figure
+from linrnn.train.figures import new_figure
 
 PLAIN_LAYERS = 4
 SASHIMI, PLAIN = "SaShiMi", f"S4, {PLAIN_LAYERS} layers at one rate"

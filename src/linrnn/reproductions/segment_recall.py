@@ -9,19 +9,18 @@ import torch
 
 from linrnn import SequenceModel
 from linrnn.compare import Row
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import curves, mean_of
-from linrnn.reproductions._trained import problems, train
-from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import Judged, every
-from linrnn.tasks import Task
-from linrnn.tasks._base import IGNORE
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, every
+from linrnn.reproductions._runs.language import curves, mean_of
+from linrnn.reproductions._runs.trained import problems, train
+from linrnn.reproductions._runs.tuned import budget, tuned
+from linrnn.tasks import IGNORE, Task
 from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig, load_model
-from linrnn.train._data import eval_loader
-from linrnn.train._figures import legend_below, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.train.data import eval_loader
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 SEGMENT, DISTANCES = 8, (2, 4, 8)
 """Steps of a segment; and segments from the pairs to a question, of which the claims are."""

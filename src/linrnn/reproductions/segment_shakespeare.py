@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from linrnn.compare import Row
-from linrnn.compare._match import match_parameters
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import (
+from linrnn.compare.match import match_parameters
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, groups
+from linrnn.reproductions._runs.language import (
     CUT,
     CUT_NOTE,
     BothWays,
@@ -20,13 +21,12 @@ from linrnn.reproductions._language import (
     whole,
     with_model,
 )
-from linrnn.reproductions._trained import problems
-from linrnn.reproductions._tuned import budget, tuned
-from linrnn.reproductions._verdict import Judged, groups
+from linrnn.reproductions._runs.trained import problems
+from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config
-from linrnn.train._figures import legend_below, log_axis, new_figure, over_seeds
-from linrnn.train._styles import styles
+from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
+from linrnn.train.styles import styles
 
 WINDOW, SEGMENT = 256, 32
 """Characters of a training window, and of a segment."""

@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from linrnn.compare._match import count_parameters, match_parameters
-from linrnn.compare._tune import with_rates
-from linrnn.reproductions._base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._beside import table
-from linrnn.reproductions._language import (
+from linrnn.compare.match import count_parameters, match_parameters
+from linrnn.compare.tune import with_rates
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.verdict import Judged, groups, in_words, less
+from linrnn.reproductions._runs.language import (
     TEXT_NOTE,
     Mean,
     curves,
@@ -17,11 +18,10 @@ from linrnn.reproductions._language import (
     test_nats,
     with_model,
 )
-from linrnn.reproductions._trained import Outcome, problems
-from linrnn.reproductions._tuned import Tuned, budget, tuned
-from linrnn.reproductions._verdict import Judged, groups, in_words, less
+from linrnn.reproductions._runs.trained import Outcome, problems
+from linrnn.reproductions._runs.tuned import Tuned, budget, tuned
 from linrnn.train import Config
-from linrnn.train._figures import metric_against_length, over_seeds
+from linrnn.train.figures import metric_against_length, over_seeds
 
 ORDER = ("GAU", "SA", "RWKV", "LRU", "SLRU")
 LENGTHS = (128, 512)

@@ -8,20 +8,36 @@ The file's stem is the task's name everywhere: ``tasks/digits.py`` is ``load("di
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from linrnn._catalogue import entries, load_class
+from linrnn._options.catalogue import entries, load_class
 
 if TYPE_CHECKING:
-    from linrnn.tasks._base import Published as Published
-    from linrnn.tasks._base import Splits as Splits
-    from linrnn.tasks._base import Task as Task
-    from linrnn.tasks._generated import BatchDataset as BatchDataset
+    from linrnn.tasks._kinds.base import IGNORE as IGNORE
+    from linrnn.tasks._kinds.base import Given as Given
+    from linrnn.tasks._kinds.base import Published as Published
+    from linrnn.tasks._kinds.base import Splits as Splits
+    from linrnn.tasks._kinds.base import Task as Task
+    from linrnn.tasks._kinds.generated import BatchDataset as BatchDataset
+    from linrnn.tasks._kinds.generated import uniforms as uniforms
+    from linrnn.tasks._kinds.white_signal import white_signal as white_signal
+    from linrnn.tasks._kinds.windows import ForecastTask as ForecastTask
+    from linrnn.tasks._reading.missing import forward_filled as forward_filled
 
 _ELSEWHERE = {
-    "Published": "_base",
-    "Splits": "_base",
-    "Task": "_base",
-    "BatchDataset": "_generated",
+    "Published": "_kinds.base",
+    "Splits": "_kinds.base",
+    "Task": "_kinds.base",
+    "BatchDataset": "_kinds.generated",
 }
+_SHARED = {
+    "ForecastTask": "_kinds.windows",
+    "Given": "_kinds.base",
+    "IGNORE": "_kinds.base",
+    "forward_filled": "_reading.missing",
+    "uniforms": "_kinds.generated",
+    "white_signal": "_kinds.white_signal",
+}
+"""What other rooms of the package are given of this one; not in the reference."""
+_WHERE = _ELSEWHERE | _SHARED
 
 
 def names() -> list[str]:
@@ -49,12 +65,12 @@ def load(name: str) -> "type[Task]":
         >>> load("digits")().sequence_length
         64
     """
-    from linrnn.tasks._base import Task
+    from linrnn.tasks._kinds.base import Task
 
     return load_class(__name__, "task", name, Task)  # type: ignore[type-abstract]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     Regression,
     check_options,
@@ -16,7 +16,7 @@ from linrnn.tasks._drawing import (
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 _LEM = "Rusch et al. 2022, arXiv:2110.04744, end of the training logs of its public code"
 

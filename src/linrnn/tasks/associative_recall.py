@@ -7,15 +7,15 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import IGNORE, Published, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import IGNORE, Published, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     check_options,
     integers,
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 _ICL = (
     "Akyürek et al. 2024, arXiv:2401.12973: another generator, whose chance is 0.25; compare "

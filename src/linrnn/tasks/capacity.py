@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from linrnn.tasks._base import Splits
-from linrnn.tasks._drawing import splits, to_tensors
-from linrnn.tasks._generated import Uniform
-from linrnn.tasks._white_signal import SignalOptions, SignalTask, check_below_length
+from linrnn.tasks._kinds.base import Splits
+from linrnn.tasks._kinds.drawing import splits, to_tensors
+from linrnn.tasks._kinds.generated import Uniform
+from linrnn.tasks._kinds.white_signal import SignalOptions, SignalTask, check_below_length
 
 DELAYS = 5
 

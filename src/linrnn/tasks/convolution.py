@@ -7,15 +7,15 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     Regression,
     check_options,
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Generated, Uniform
+from linrnn.tasks._kinds.generated import Generated, Uniform
 
 _DRAWN = 1 << 20  # steps at most that chance is measured on
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, pad
 
 from linrnn.errors import ArgumentError, DataError, MissingExtraError, check_in
-from linrnn.tasks._base import Splits, Task, tensors
+from linrnn.tasks._kinds.base import Splits, Task, tensors
 
 _SIDE = 8
 _WHITE = 16  # the largest pixel in the file

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from linrnn.errors import check_in, check_positive_int
-from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, chosen, folder_of, obtain
-from linrnn.tasks._windows import ForecastTask, History, Known, read_history
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.windows import ForecastTask, History, Known, read_history
+from linrnn.tasks._reading.files import Source, chosen, folder_of, obtain
 
 _PLACE = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/"
 _SOURCES = {

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from linrnn.tasks._files import Source
-from linrnn.tasks._images import IdxTask
+from linrnn.tasks._kinds.images import IdxTask
+from linrnn.tasks._reading.files import Source
 
 _PLACE = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 _FILES = {
@@ -21,7 +21,7 @@ class FashionMNIST(IdxTask):
     With the option `rows` a step is a row of 28 pixels.
 
     Args:
-        options: `linrnn.tasks._images.RowOptions`.
+        options: `linrnn.tasks._kinds.images.RowOptions`.
     """
 
     summary: ClassVar[str] = "Fashion-MNIST clothing, 28x28 pixels read one at a time, 10 classes"

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from linrnn.errors import DataError, check_in, check_positive_int
-from linrnn.tasks._frame import open_frame
-from linrnn.tasks._missing import Missing
-from linrnn.tasks._stamps import check_rising, read_stamps
-from linrnn.tasks._windows import ForecastTask, History, Known, chosen_columns
+from linrnn.tasks._kinds.windows import ForecastTask, History, Known, chosen_columns
+from linrnn.tasks._reading.frame import open_frame
+from linrnn.tasks._reading.missing import Missing
+from linrnn.tasks._reading.stamps import check_rising, read_stamps
 
 
 @dataclass(frozen=True, kw_only=True)

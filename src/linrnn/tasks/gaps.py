@@ -9,9 +9,15 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, check_in
-from linrnn.tasks._base import Splits, Task
-from linrnn.tasks._drawing import GeneratedOptions, Regression, check_options, splits, to_tensors
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.base import Splits, Task
+from linrnn.tasks._kinds.drawing import (
+    GeneratedOptions,
+    Regression,
+    check_options,
+    splits,
+    to_tensors,
+)
+from linrnn.tasks._kinds.generated import Uniform
 
 SHORTEST, LONGEST = 0.1, 2.1  # gaps, where a period takes 2 pi
 FIRST = 5

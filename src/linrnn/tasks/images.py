@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
-from linrnn.tasks._base import Given
-from linrnn.tasks._image_files import SUFFIXES, Mode, read_pixels_of
-from linrnn.tasks._images import PixelData, read_pixels
-from linrnn.tasks._labelled_files import FileOptions, LabelledFiles
+from linrnn.tasks._kinds.base import Given
+from linrnn.tasks._kinds.images import PixelData, read_pixels
+from linrnn.tasks._kinds.labelled_files import FileOptions, LabelledFiles
+from linrnn.tasks._reading.image_files import SUFFIXES, Mode, read_pixels_of
 
 Steps = Literal["pixels", "rows"]
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._door import read_bytes
+from linrnn._files.door import read_bytes
 from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._base import Given, Published, Splits, Task
-from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
-from linrnn.tasks._long_range import long_range
-from linrnn.tasks._ragged import Ragged, join
+from linrnn.tasks._kinds.base import Given, Published, Splits, Task
+from linrnn.tasks._kinds.long_range import long_range
+from linrnn.tasks._reading.files import Source, chosen, folder_of, obtain, read_tar
+from linrnn.tasks._reading.ragged import Ragged, join
 
 _ARCHIVE = Source(
     "aclImdb_v1.tar.gz",

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     check_options,
     integers,
@@ -17,7 +17,7 @@ from linrnn.tasks._drawing import (
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 _MAMBA = "Gu and Dao 2023, arXiv:2312.00752, table of induction heads"
 _ICL = (

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._drawing import check_options
-from linrnn.tasks._expressions import SYMBOLS, Grammar, roots, spell
-from linrnn.tasks._generated import SPLITS, BatchDataset
-from linrnn.tasks._long_range import long_range
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.drawing import check_options
+from linrnn.tasks._kinds.expressions import SYMBOLS, Grammar, roots, spell
+from linrnn.tasks._kinds.generated import SPLITS, BatchDataset
+from linrnn.tasks._kinds.long_range import long_range
 
 _LRA = "Tay et al. 2021, arXiv:2011.04006, Table 1, as its public code"
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table {}"
@@ -127,7 +127,7 @@ class ListOps(Task):
 
 
 class _Expressions(BatchDataset):
-    """One split; see `linrnn.tasks._generated.Generated` on what an example depends on."""
+    """One split; see `linrnn.tasks._kinds.generated.Generated` on what an example depends on."""
 
     def __init__(self, options: ListOpsOptions, size: int, split: str) -> None:
         self.size = size

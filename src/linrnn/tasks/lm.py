@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn import tokenizers
-from linrnn._reading import reading
-from linrnn._schema import record
-from linrnn._storage import read_json
+from linrnn._files.reading import reading
+from linrnn._files.storage import read_json
+from linrnn._options.schema import record
 from linrnn.errors import DataError, check_in
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._corpus import Corpus, pieces, read_corpus
-from linrnn.tasks._files import Source, fetch, folder_of
-from linrnn.tasks._token_windows import TokenWindows, check_parts
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.token_windows import TokenWindows, check_parts
+from linrnn.tasks._reading.corpus import Corpus, pieces, read_corpus
+from linrnn.tasks._reading.files import Source, fetch, folder_of
 from linrnn.tokenizers import Tokenizer
 
 _SHAKESPEARE = Source(

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     Regression,
     check_options,
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 _SUBSTEPS = 10  # Euler steps in one step of the series
 _TAU = 17 * _SUBSTEPS  # the delay, in Euler steps

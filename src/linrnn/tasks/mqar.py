@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import IGNORE, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import IGNORE, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     check_options,
     distinct,
@@ -17,7 +17,7 @@ from linrnn.tasks._drawing import (
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from linrnn.tasks._base import Published
-from linrnn.tasks._long_range import long_range
-from linrnn.tasks._pathfinder import PathfinderOptions, PathfinderTask, Size
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.long_range import long_range
+from linrnn.tasks._kinds.pathfinder import PathfinderOptions, PathfinderTask, Size
 
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table 8"
 _S4 = "Gu, Goel and Re 2022, arXiv:2111.00396"

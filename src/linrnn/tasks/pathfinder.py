@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from linrnn.tasks._base import Published
-from linrnn.tasks._long_range import long_range
-from linrnn.tasks._pathfinder import PathfinderOptions, PathfinderTask
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.long_range import long_range
+from linrnn.tasks._kinds.pathfinder import PathfinderOptions, PathfinderTask
 
 _LRA = "Tay et al. 2021, arXiv:2011.04006, Table 1, as its public code"
 _LRU = "Orvieto et al. 2023, arXiv:2303.06349, Table {}"
@@ -39,7 +39,7 @@ class Pathfinder(PathfinderTask):
     random into 80, 10 and 10 %; the sizes of the splits are then not used.
 
     Args:
-        options: `linrnn.tasks._pathfinder.PathfinderOptions`.
+        options: `linrnn.tasks._kinds.pathfinder.PathfinderOptions`.
 
     Raises:
         ArgumentError: a size that is none of 32, 64, 128, 256; a split's size below 1; a

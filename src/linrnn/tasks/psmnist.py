@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import check_in
-from linrnn.tasks._base import Published
-from linrnn.tasks._images import IdxTask, RowOptions
-from linrnn.tasks._mnist import SOURCES
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.images import IdxTask, RowOptions
+from linrnn.tasks._kinds.mnist import SOURCES
 
 Order = Literal["exprnn", "lmu", "bit-reversal"]
 

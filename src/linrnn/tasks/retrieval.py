@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import DataError, check_positive_int
-from linrnn.tasks._base import Given, Published, Splits, Task
-from linrnn.tasks._files import chosen, folder_of, read_packed
-from linrnn.tasks._long_range import long_range
-from linrnn.tasks._pairs import SYMBOLS, Pairs, decode, encode
+from linrnn.tasks._kinds.base import Given, Published, Splits, Task
+from linrnn.tasks._kinds.long_range import long_range
+from linrnn.tasks._reading.files import chosen, folder_of, read_packed
+from linrnn.tasks._reading.pairs import SYMBOLS, Pairs, decode, encode
 
 _RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 _FILES = {

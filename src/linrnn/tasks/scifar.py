@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, chosen, folder_of, obtain, read_tar
-from linrnn.tasks._images import PixelOptions, PixelTask
-from linrnn.tasks._long_range import long_range
-from linrnn.tasks._numpy import DAMAGED, open_numpy
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.images import PixelOptions, PixelTask
+from linrnn.tasks._kinds.long_range import long_range
+from linrnn.tasks._reading.files import Source, chosen, folder_of, obtain, read_tar
+from linrnn.tasks._reading.numpy import DAMAGED, open_numpy
 
 _ARCHIVE = Source(
     "cifar-10-binary.tar.gz",

@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import Published, Splits, Task
-from linrnn.tasks._drawing import (
+from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     check_options,
     distinct,
@@ -18,7 +18,7 @@ from linrnn.tasks._drawing import (
     splits,
     to_tensors,
 )
-from linrnn.tasks._generated import Uniform
+from linrnn.tasks._kinds.generated import Uniform
 
 _MIN1 = "Feng et al. 2024, arXiv:2410.01201, Table 1"
 _MIN2 = "Feng et al. 2024, arXiv:2410.01201, Table 2, after Gu and Dao 2023, arXiv:2312.00752"

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from linrnn.tasks._base import Published
-from linrnn.tasks._images import IdxTask
-from linrnn.tasks._mnist import SOURCES
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._kinds.images import IdxTask
+from linrnn.tasks._kinds.mnist import SOURCES
 
 _S4 = "Gu, Goel and Re 2022, arXiv:2111.00396, Table 12"
 
@@ -17,7 +17,7 @@ class SMNIST(IdxTask):
     With the option `rows` a step is a row of 28 pixels; published numbers are for single pixels.
 
     Args:
-        options: `linrnn.tasks._images.RowOptions`.
+        options: `linrnn.tasks._kinds.images.RowOptions`.
     """
 
     summary: ClassVar[str] = "MNIST digits, 28x28 pixels read one at a time, 10 classes"

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn import sound
-from linrnn._door import read_bytes
+from linrnn._files.door import read_bytes
 from linrnn.errors import DataError, check_in, check_positive_int
 from linrnn.sound import Coding
-from linrnn.tasks._audio import read_wav
-from linrnn.tasks._base import Given, Published, Splits, Task
-from linrnn.tasks._files import chosen, read_tar
-from linrnn.tasks._token_windows import TokenWindows, check_parts
+from linrnn.tasks._kinds.base import Given, Published, Splits, Task
+from linrnn.tasks._kinds.token_windows import TokenWindows, check_parts
+from linrnn.tasks._reading.audio import read_wav
+from linrnn.tasks._reading.files import chosen, read_tar
 from linrnn.tasks.spoken_digits import archive_of, place_of
 
 _GOEL = "Goel et al. 2022, arXiv:2202.09729, {}"

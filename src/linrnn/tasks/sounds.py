@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn._door import read_bytes
+from linrnn._files.door import read_bytes
 from linrnn.errors import DataError, check_at_most, check_not_negative, check_positive_int
-from linrnn.tasks._audio import MOST_RATE, Clip, decode_wav, resampled
-from linrnn.tasks._base import Given
-from linrnn.tasks._labelled_files import FileOptions, LabelledFiles
-from linrnn.tasks._ragged import Ragged, join
+from linrnn.tasks._kinds.base import Given
+from linrnn.tasks._kinds.labelled_files import FileOptions, LabelledFiles
+from linrnn.tasks._reading.audio import MOST_RATE, Clip, decode_wav, resampled
+from linrnn.tasks._reading.ragged import Ragged, join
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from linrnn.errors import check_in
-from linrnn.tasks._audio import AudioOptions, AudioTask
-from linrnn.tasks._base import Published
-from linrnn.tasks._files import Source, chosen, folder_of, obtain
+from linrnn.tasks._kinds.base import Published
+from linrnn.tasks._reading.audio import AudioOptions, AudioTask
+from linrnn.tasks._reading.files import Source, chosen, folder_of, obtain
 
 _ARCHIVE = Source(
     "speech_commands_v0.02.tar.gz",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from linrnn.tasks._audio import AudioOptions, AudioTask
-from linrnn.tasks._files import Source, chosen, folder_of, missing
+from linrnn.tasks._reading.audio import AudioOptions, AudioTask
+from linrnn.tasks._reading.files import Source, chosen, folder_of, missing
 
 _SOURCE = Source(
     "fsdd.tar.gz",

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int
-from linrnn.tasks._base import Given, Splits, Task
-from linrnn.tasks._frame import PandasFrame
-from linrnn.tasks._known import check_same, find_kept, kept_text
-from linrnn.tasks._labelled import (
+from linrnn.tasks._kinds.base import Given, Splits, Task
+from linrnn.tasks._kinds.labelled import (
     Inputs,
     Known,
     Parts,
@@ -25,10 +23,12 @@ from linrnn.tasks._labelled import (
     load_parts,
     parts_checksum,
 )
-from linrnn.tasks._long import LongLayout
-from linrnn.tasks._missing import Missing, forward_filled
-from linrnn.tasks._series import Series, check_width
-from linrnn.tasks._table import read_table
+from linrnn.tasks._reading.frame import PandasFrame
+from linrnn.tasks._reading.known import check_same, find_kept, kept_text
+from linrnn.tasks._reading.long import LongLayout
+from linrnn.tasks._reading.missing import Missing, forward_filled
+from linrnn.tasks._reading.series import Series, check_width
+from linrnn.tasks._reading.table import read_table
 
 KEPT = "table.json"
 

@@ -14,9 +14,11 @@ from linrnn.testing._every_op import check_op as check_op
 from linrnn.testing._mixer_laws import MIXER_LAWS as MIXER_LAWS
 from linrnn.testing._mixer_laws import check_law as check_law
 from linrnn.testing._mixer_laws import check_mixer as check_mixer
+from linrnn.testing._mixer_runs import MakeMixer as MakeMixer
 from linrnn.testing._op_laws import OP_LAWS as OP_LAWS
 from linrnn.testing._tolerance import BrokenLawError as BrokenLawError
 from linrnn.testing._tolerance import check_close as check_close
+from linrnn.testing._tolerance import recording as recording
 
 __all__ = [
     "MIXER_LAWS",

@@ -5,7 +5,7 @@ from collections import defaultdict
 from fractions import Fraction
 
 from linrnn.cells import Cell
-from linrnn.cells._widths import classes, ratios
+from linrnn.engine.widths import classes, ratios
 
 
 def leaf_widths(cell: Cell, least: int) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from linrnn.ops._loop import LINEAR, loop
+from linrnn.ops.linear.loop import LINEAR, loop
 
 
 def loop_scan(

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
 from linrnn.cells import Cell
+from linrnn.compute.backend import BACKENDS
+from linrnn.compute.layout import accumulator_dtype, spans
+from linrnn.compute.op import ALL, reached
 from linrnn.errors import check_in
-from linrnn.ops._backend import BACKENDS
-from linrnn.ops._layout import accumulator_dtype, spans
-from linrnn.ops._op import ALL, reached
-from linrnn.ops.cell_scan import forms
+from linrnn.ops.cell.cell_scan import forms
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._devices import there
 from linrnn.testing._dynamic import check_dynamic

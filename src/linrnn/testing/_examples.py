@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell
+from linrnn.compute.backend import BACKENDS
 from linrnn.ops import (
     causal_conv,
     cell_scan,
@@ -26,7 +27,6 @@ from linrnn.ops import (
     outer_scan,
     selective_scan,
 )
-from linrnn.ops._backend import BACKENDS
 from linrnn.testing._cell_widths import leaf_widths
 
 _MODES = 3

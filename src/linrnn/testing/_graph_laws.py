@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.state import map_state
 from linrnn.testing._dynamic import Call, check_dynamic
 from linrnn.testing._mixer_runs import (

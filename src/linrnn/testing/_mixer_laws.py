@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
-from linrnn.mixers._added import added_losses
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer, added_losses
 from linrnn.nn.parameters import working_dtype
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
 from linrnn.testing._checkpointed import same_when_checkpointed

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.nn.parameters import working_dtype
 from linrnn.state import leaves, map_state
 from linrnn.testing._tolerance import check_close, check_true

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrnn.compute.layout import accumulator_dtype
 from linrnn.ops import linear_scan
-from linrnn.ops._layout import accumulator_dtype
 from linrnn.testing._definition import loop_scan
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
 

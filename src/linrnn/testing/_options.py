@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from linrnn.errors import LinrnnError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.testing._mixer_runs import MakeMixer, build
 
 _CANDIDATES = 4096  # sets of options among which few are looked for; a pair is in hundreds of them

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from linrnn.errors import ArgumentError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.state import leaves
 from linrnn.testing._mixer_runs import TIME, WIDTH, MakeMixer, build, signal
 from linrnn.testing._options import texts_and_flags

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import LinrnnError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.testing._mixer_runs import (
     BATCH,
     FORM_ROUNDINGS,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.state import leaves, map_state
 from linrnn.testing._mixer_runs import (
     BATCH,

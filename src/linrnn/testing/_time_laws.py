@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, LinrnnError, ShapeError
-from linrnn.mixers._base import Mixer
+from linrnn.mixers import Mixer
 from linrnn.state import leaves, map_state, ordered
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._mixer_runs import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linrnn._ambient import Ambient
+from linrnn._process.ambient import Ambient
 
 #: Allowed multiple of a same-dtype loop's own error.
 LOOP_MULTIPLE = 4.0

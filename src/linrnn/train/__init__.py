@@ -14,30 +14,12 @@ from linrnn.train._report import Result as Result
 from linrnn.train._report import StepReport as StepReport
 
 if TYPE_CHECKING:
-    from linrnn.train._config import Config as Config
-    from linrnn.train._config import ModelConfig as ModelConfig
-    from linrnn.train._config import OptimConfig as OptimConfig
-    from linrnn.train._config import TrainConfig as TrainConfig
     from linrnn.train._cycles import measure_cycles as measure_cycles
     from linrnn.train._cycles import write_cycles as write_cycles
-    from linrnn.train._data import ContiguousBatches as ContiguousBatches
-    from linrnn.train._distil import DistilledRun as DistilledRun
-    from linrnn.train._distil import OrderFit as OrderFit
-    from linrnn.train._distil import distill_run as distill_run
-    from linrnn.train._evaluate import LengthScore as LengthScore
-    from linrnn.train._evaluate import Score as Score
-    from linrnn.train._evaluate import evaluate as evaluate
-    from linrnn.train._evaluate import evaluate_lengths as evaluate_lengths
     from linrnn.train._lyapunov import LayerDynamics as LayerDynamics
     from linrnn.train._lyapunov import measure_dynamics as measure_dynamics
     from linrnn.train._lyapunov import write_dynamics as write_dynamics
-    from linrnn.train._model import load_model as load_model
     from linrnn.train._module import TrainingModule as TrainingModule
-    from linrnn.train._optim import lr_factor as lr_factor
-    from linrnn.train._optim import param_groups as param_groups
-    from linrnn.train._positions import PositionLoss as PositionLoss
-    from linrnn.train._positions import loss_by_position as loss_by_position
-    from linrnn.train._positions import write_positions as write_positions
     from linrnn.train._predict import Estimate as Estimate
     from linrnn.train._predict import Prediction as Prediction
     from linrnn.train._predict import predict as predict
@@ -46,40 +28,58 @@ if TYPE_CHECKING:
     from linrnn.train._trained import TrainedModel as TrainedModel
     from linrnn.train._trained import TrainedStream as TrainedStream
     from linrnn.train._trained import load as load
+    from linrnn.train.config import Config as Config
+    from linrnn.train.config import ModelConfig as ModelConfig
+    from linrnn.train.config import OptimConfig as OptimConfig
+    from linrnn.train.config import TrainConfig as TrainConfig
+    from linrnn.train.data import ContiguousBatches as ContiguousBatches
+    from linrnn.train.distil import DistilledRun as DistilledRun
+    from linrnn.train.distil import OrderFit as OrderFit
+    from linrnn.train.distil import distill_run as distill_run
+    from linrnn.train.evaluation import LengthScore as LengthScore
+    from linrnn.train.evaluation import Score as Score
+    from linrnn.train.evaluation import evaluate as evaluate
+    from linrnn.train.evaluation import evaluate_lengths as evaluate_lengths
+    from linrnn.train.model import load_model as load_model
+    from linrnn.train.optim import lr_factor as lr_factor
+    from linrnn.train.optim import param_groups as param_groups
+    from linrnn.train.positions import PositionLoss as PositionLoss
+    from linrnn.train.positions import loss_by_position as loss_by_position
+    from linrnn.train.positions import write_positions as write_positions
 
 _HEAVY = {
-    "Config": "_config",
-    "ContiguousBatches": "_data",
-    "DistilledRun": "_distil",
-    "OrderFit": "_distil",
-    "distill_run": "_distil",
-    "ModelConfig": "_config",
-    "OptimConfig": "_config",
-    "TrainConfig": "_config",
+    "Config": "config",
+    "ContiguousBatches": "data",
+    "DistilledRun": "distil",
+    "OrderFit": "distil",
+    "distill_run": "distil",
+    "ModelConfig": "config",
+    "OptimConfig": "config",
+    "TrainConfig": "config",
     "Estimate": "_predict",
     "LayerDynamics": "_lyapunov",
-    "LengthScore": "_evaluate",
-    "PositionLoss": "_positions",
+    "LengthScore": "evaluation",
+    "PositionLoss": "positions",
     "Prediction": "_predict",
-    "Score": "_evaluate",
+    "Score": "evaluation",
     "TrainedModel": "_trained",
     "TrainedStream": "_trained",
     "TrainingModule": "_module",
-    "evaluate": "_evaluate",
-    "evaluate_lengths": "_evaluate",
+    "evaluate": "evaluation",
+    "evaluate_lengths": "evaluation",
     "load": "_trained",
-    "load_model": "_model",
-    "loss_by_position": "_positions",
-    "lr_factor": "_optim",
+    "load_model": "model",
+    "loss_by_position": "positions",
+    "lr_factor": "optim",
     "measure_cycles": "_cycles",
     "measure_dynamics": "_lyapunov",
-    "param_groups": "_optim",
+    "param_groups": "optim",
     "predict": "_predict",
     "resume": "_run",
     "run": "_run",
     "write_cycles": "_cycles",
     "write_dynamics": "_lyapunov",
-    "write_positions": "_positions",
+    "write_positions": "positions",
 }
 __all__ = [
     "Config",

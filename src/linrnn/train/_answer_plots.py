@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from linrnn._numbers import counted
+from linrnn._options.numbers import counted
 from linrnn.backbone import SequenceModel
 from linrnn.tasks import Task
-from linrnn.train._data import eval_loader, size_of, unpack
-from linrnn.train._figures import legend_below, new_figure
 from linrnn.train._outputs import outputs
-from linrnn.train._styles import COLOURS
+from linrnn.train.data import eval_loader, size_of, unpack
+from linrnn.train.figures import legend_below, new_figure
+from linrnn.train.styles import COLOURS
 
 MOST_CLASSES = 30
 """Beyond which the cells of a matrix of confusions cannot be read."""

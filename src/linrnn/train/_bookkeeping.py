@@ -6,18 +6,18 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from linrnn._signals import NoStopRequest, StopRequest
-from linrnn._storage import link
+from linrnn._files.storage import link
+from linrnn._process.signals import NoStopRequest, StopRequest
 from linrnn.errors import InterruptedRunError
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._context import Run
 from linrnn.train._means import Mean
-from linrnn.train._metrics import MetricsLog, NoRecords
-from linrnn.train._optim import lr_factor
 from linrnn.train._report import EpochReport, StepReport
 from linrnn.train._restored import progress
 from linrnn.train._run_module import RunModule
 from linrnn.train._together import ALONE, Group
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.context import Run
+from linrnn.train.metrics import MetricsLog, NoRecords
+from linrnn.train.optim import lr_factor
 
 
 class Bookkeeping(Callback):

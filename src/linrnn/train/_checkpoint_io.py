@@ -6,14 +6,14 @@ from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
 
-from linrnn._storage import remove
-from linrnn.train._checkpoint import save_tree
-from linrnn.train._folder import RunFolder
+from linrnn._files.storage import remove
 from linrnn.train._restored import Expected, restore_point
+from linrnn.train.checkpoint import save_tree
+from linrnn.train.folder import RunFolder
 
 
 class SafetensorsIO(CheckpointIO):
-    """Lightning's checkpoints in the format of `linrnn.train._checkpoint`, which runs no code.
+    """Lightning's checkpoints in the format of `linrnn.train.checkpoint`, which runs no code.
 
     Args:
         folder: the newest but one of its checkpoints is kept.

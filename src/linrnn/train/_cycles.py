@@ -5,13 +5,13 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from linrnn._storage import write_atomically
+from linrnn._files.storage import write_atomically
 from linrnn.dynamics import Cycle, scyfi
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.train._data import eval_loader
-from linrnn.train._folder import RunFolder
 from linrnn.train._memory import inputs_of_mixers
-from linrnn.train._model import load_model
+from linrnn.train.data import eval_loader
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import load_model
 
 _STEPS = 256  # of a test sequence, over which the input of a layer is averaged
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from linrnn._storage import write_atomically
+from linrnn._files.storage import write_atomically
 from linrnn.dynamics import lyapunov_exponents, spectrum, step_jacobians
 from linrnn.errors import ArgumentError, check_positive_int
-from linrnn.train._data import eval_loader
-from linrnn.train._figures import legend_below, new_figure, save
-from linrnn.train._folder import RunFolder
 from linrnn.train._memory import inputs_of_mixers
-from linrnn.train._model import load_model
+from linrnn.train.data import eval_loader
+from linrnn.train.figures import legend_below, new_figure, save
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import load_model
 
 _SHOWN = 16  # steps whose spectrum is drawn
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linrnn.backbone import SequenceModel
 from linrnn.mixers import Mixer
-from linrnn.train._seeding import generator
+from linrnn.train.seeding import generator
 
 _PROBES = 8
 

@@ -9,17 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from linrnn import learn
-from linrnn._finite import first_bad
+from linrnn.compute.finite import first_bad
 from linrnn.errors import ArgumentError, MissingExtraError, check_in
-from linrnn.learn import Batch, Learner, Loop, Step
-from linrnn.learn._batch import read, unpack
-from linrnn.mixers._added import AddedLosses, added_losses
+from linrnn.learn import Batch, Learner, Loop, Step, read, unpack
+from linrnn.mixers import AddedLosses, added_losses
 from linrnn.state import detach, flatten, map_state, unflatten
-from linrnn.train._config import OptimConfig
 from linrnn.train._nonfinite import Guard, LeftOut, bad_gradient, bad_state, watch
-from linrnn.train._optim import lr_factor, make_optimizer
 from linrnn.train._outputs import first_rows
 from linrnn.train._start import Start
+from linrnn.train.config import OptimConfig
+from linrnn.train.optim import lr_factor, make_optimizer
 from linrnn.typing import State
 
 try:

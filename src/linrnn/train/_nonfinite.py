@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn._finite import first_bad, in_words
+from linrnn.compute.finite import first_bad, in_words
+from linrnn.compute.modes import transformed
 from linrnn.errors import NonFiniteError
-from linrnn.ops._modes import transformed
 from linrnn.state import leaves
 from linrnn.train._report import Reporter
 from linrnn.typing import State

@@ -1,18 +1,15 @@
 """What a model answers to a batch: in one pass, or in chunks with the state carried over."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from linrnn.backbone import SequenceModel
+from linrnn.learn import Batch
 from linrnn.state import map_state
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks import IGNORE
 from linrnn.typing import State
-
-if TYPE_CHECKING:
-    from linrnn.train._data import Batch  # which asks this module what can be streamed
 
 CHUNK = 8192
 """Steps that are read at once where a model can be streamed."""
@@ -37,7 +34,7 @@ def first_rows(state: State | None, rows: int) -> State | None:
 
 
 def carried_answers(
-    model: SequenceModel, batches: Iterable["Batch"]
+    model: SequenceModel, batches: Iterable[Batch]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """`answers` to batches whose rows each go on where they ended in the batch before."""
     state = None

@@ -10,13 +10,16 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from linrnn._numbers import counted
+from linrnn._options.numbers import counted
 from linrnn.backbone import SequenceModel
 from linrnn.tasks import Task
 from linrnn.train._answer_plots import draw_confusion, draw_forecasts
-from linrnn.train._context import Run
-from linrnn.train._data import eval_loader, unpack
-from linrnn.train._figures import (
+from linrnn.train._memory import LayerMemory, measure
+from linrnn.train._outputs import outputs
+from linrnn.train._report import EpochReport
+from linrnn.train.context import Run
+from linrnn.train.data import eval_loader, unpack
+from linrnn.train.figures import (
     clip_outliers,
     legend_below,
     metric_scale,
@@ -24,12 +27,9 @@ from linrnn.train._figures import (
     save,
     spans_decades,
 )
-from linrnn.train._memory import LayerMemory, measure
-from linrnn.train._metrics import read_metrics
-from linrnn.train._model import build_model
-from linrnn.train._outputs import outputs
-from linrnn.train._report import EpochReport
-from linrnn.train._styles import COLOURS, dense_styles
+from linrnn.train.metrics import read_metrics
+from linrnn.train.model import build_model
+from linrnn.train.styles import COLOURS, dense_styles
 
 _EXAMPLES = 32  # sequences the memory is measured on
 _DARK, _LIGHT = COLOURS[5], COLOURS[4]  # far apart in lightness as well as in hue

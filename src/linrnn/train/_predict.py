@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn._finite import all_finite
+from linrnn.compute.finite import all_finite
 from linrnn.errors import DataError, NonFiniteError
-from linrnn.tasks import Task
-from linrnn.tasks._base import Given
-from linrnn.train._context import Trained, open_run
+from linrnn.tasks import Given, Task
 from linrnn.train._outputs import outputs
+from linrnn.train.context import Trained, open_run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from linrnn._storage import link, rename
+from linrnn._files.storage import link, rename
 from linrnn.errors import RunFolderError
-from linrnn.train._checkpoint import load_tensors, save_tensors
-from linrnn.train._folder import RunFolder
 from linrnn.train._report import Reporter
 from linrnn.train._restored import progress
+from linrnn.train.checkpoint import load_tensors, save_tensors
+from linrnn.train.folder import RunFolder
 
 _MODEL = "model."
 """Begins the name of each weight in a checkpoint, where the model is a part of a module."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from linrnn._schema import AnyFloat
+from linrnn._options.schema import AnyFloat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn._reading import reading
-from linrnn._schema import AnyFloat, record
+from linrnn._files.reading import reading
+from linrnn._options.schema import AnyFloat, record
 from linrnn.errors import RunFolderError
 from linrnn.learn import Learner
 from linrnn.state import check_flat
-from linrnn.train._checkpoint import load_tree
+from linrnn.train.checkpoint import load_tree
 
 _FIX = "Restore it from a copy, or train again."
 

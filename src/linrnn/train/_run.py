@@ -8,28 +8,28 @@ import torch
 from torch import nn
 
 from linrnn import learn
-from linrnn._signals import NoStopRequest, StopRequest
-from linrnn._storage import DENIED, FULL, cannot_write
+from linrnn._files.storage import DENIED, FULL, cannot_write
+from linrnn._process.signals import NoStopRequest, StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
 from linrnn.learn import Learner
 from linrnn.tasks import Splits, Task
-from linrnn.train._checkpoint import load_tensors
-from linrnn.train._config import Config, OnNan
-from linrnn.train._context import Run
-from linrnn.train._data import check_memory, check_order, train_loader, unpack
-from linrnn.train._evaluate import score
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import MetricsLog, NoRecords, read_metrics, restore_metrics
-from linrnn.train._model import build_model, build_stored, build_task, restore
-from linrnn.train._processes import processes
 from linrnn.train._recover import BEGINNING, usable_checkpoint
 from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
-from linrnn.train._seeding import process_settings
-from linrnn.train._suits import check_data
-from linrnn.train._threads import trial_of_training
 from linrnn.train._together import Group
+from linrnn.train.checkpoint import load_tensors
+from linrnn.train.config import Config, OnNan
+from linrnn.train.context import Run
+from linrnn.train.data import check_memory, check_order, train_loader, unpack
+from linrnn.train.evaluation import score
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import MetricsLog, NoRecords, read_metrics, restore_metrics
+from linrnn.train.model import build_model, build_stored, build_task, restore
+from linrnn.train.processes import processes
+from linrnn.train.seeding import process_settings
+from linrnn.train.suits import check_data
+from linrnn.train.threads import trial_of_training
 
 
 def run(
@@ -211,8 +211,8 @@ def steps(
 ) -> None:
     """The steps that are left, in one of the processes that train the run."""
     from linrnn.train._bookkeeping import Bookkeeping
-    from linrnn.train._lightning import make_trainer, quiet
     from linrnn.train._run_module import RunModule
+    from linrnn.train.lightning import make_trainer, quiet
 
     module = RunModule(run, group)
     with quiet():

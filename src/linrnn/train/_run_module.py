@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from linrnn._finite import first_bad
+from linrnn.compute.finite import first_bad
 from linrnn.learn import Batch
 from linrnn.state import flatten, leaves, map_state
-from linrnn.train._context import Run
-from linrnn.train._data import eval_loader, train_loader
 from linrnn.train._means import Mean
-from linrnn.train._model import check_weights
 from linrnn.train._module import TrainingModule
 from linrnn.train._nonfinite import bad_state
-from linrnn.train._optim import make_optimizer
 from linrnn.train._restored import Expected, restore_point
-from linrnn.train._seeding import derive, generator
 from linrnn.train._shares import own_rows, share_of, split_seed
 from linrnn.train._together import ALONE, Group, NeverUsed
+from linrnn.train.context import Run
+from linrnn.train.data import eval_loader, train_loader
+from linrnn.train.model import check_weights
+from linrnn.train.optim import make_optimizer
+from linrnn.train.seeding import derive, generator
 
 
 class RunModule(TrainingModule):

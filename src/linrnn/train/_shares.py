@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from linrnn.learn import Batch
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks import IGNORE
 from linrnn.train._together import Group
 
 

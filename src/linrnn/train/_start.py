@@ -3,15 +3,24 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.learn import Learner
 
-if TYPE_CHECKING:
-    from linrnn.train._module import TrainingModule
+
+class Stepping(Protocol):
+    """What is asked of a `TrainingModule`."""
+
+    model: Any
+    learner: Learner
+    guard: Any
+    carried: Any
+
+    def optimizer_in_use(self) -> torch.optim.Optimizer:
+        """The optimiser whose step may be taken back."""
 
 
 class Start:
@@ -22,7 +31,7 @@ class Start:
         batch: of the step.
     """
 
-    def __init__(self, module: "TrainingModule", batch: Sequence[Tensor]) -> None:
+    def __init__(self, module: Stepping, batch: Sequence[Tensor]) -> None:
         self.batch, self.carried = batch, module.carried
         self.learner = module.learner.state_dict()
         self.random = torch.random.get_rng_state()
@@ -39,7 +48,7 @@ class Start:
             self.weights = [p.detach().clone() for p in model.parameters()] if self.skips else []
             self.optimizer = copy.deepcopy(optimizer.state_dict()) if self.skips else {}
 
-    def restore(self, module: "TrainingModule") -> None:
+    def restore(self, module: Stepping) -> None:
         """Put everything back, where steps are skipped."""
         module.learner.load_state_dict(self.learner)
         with torch.no_grad():

@@ -18,14 +18,12 @@ from linrnn.errors import (
     check_shape,
 )
 from linrnn.streaming import Session
-from linrnn.tasks import Task
-from linrnn.tasks._base import Given
-from linrnn.tasks._windows import ForecastTask
+from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
-from linrnn.train._context import Trained, open_run
 from linrnn.train._predict import answers_to, check_inputs
-from linrnn.train._scales import input_scale, output_scale
-from linrnn.train._suits import no_times
+from linrnn.train.context import Trained, open_run
+from linrnn.train.scales import input_scale, output_scale
+from linrnn.train.suits import no_times
 from linrnn.typing import Lengths
 
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from linrnn import learn
-from linrnn._allocator import keep_memory
-from linrnn._signals import NoStopRequest
+from linrnn._process.allocator import keep_memory
+from linrnn._process.signals import NoStopRequest
 from linrnn.errors import LinrnnError
-from linrnn.train._config import TrainConfig
-from linrnn.train._context import Run
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import NoRecords
-from linrnn.train._model import build_model, build_task
-from linrnn.train._processes import READY, Job, joined
 from linrnn.train._recover import usable_checkpoint
 from linrnn.train._report import Reporter
 from linrnn.train._run import steps
-from linrnn.train._seeding import process_settings
+from linrnn.train.config import TrainConfig
+from linrnn.train.context import Run
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import NoRecords
+from linrnn.train.model import build_model, build_task
+from linrnn.train.processes import READY, Job, joined
+from linrnn.train.seeding import process_settings
 
 
 def main() -> None:

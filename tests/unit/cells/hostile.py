@@ -17,7 +17,7 @@ from torch import Tensor
 
 from linrnn.cells import Cell, block_linear, fold, spread
 from linrnn.errors import ShapeError
-from linrnn.ops.cell_scan._arguments import prepare
+from linrnn.ops.cell.cell_scan._arguments import prepare
 
 SCOPE = {"torch": torch, "F": F, "block_linear": block_linear, "fold": fold, "spread": spread}
 WIDTHS = (1, 2, 3, 5, 8, 16, 17, 33, 130)

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from literature import CELLS, draw
 
 from linrnn.cells import Cell
-from linrnn.cells._adjoint import adjoint
-from linrnn.cells._graph import evaluate, parse
+from linrnn.engine.adjoint import adjoint
+from linrnn.engine.graph import evaluate, parse
 
 KINDS = ("states", "inputs", "constants", "matrices")
 

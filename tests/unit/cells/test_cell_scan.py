@@ -15,7 +15,7 @@ from linrnn.errors import (
     UnknownNameError,
 )
 from linrnn.ops import cell_scan, explain, newton_scan, use_backend
-from linrnn.ops.cell_scan import _newton
+from linrnn.ops.cell.cell_scan import _newton
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._dynamic import check_dynamic
 

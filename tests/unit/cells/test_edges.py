@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from linrnn.cells import Cell
-from linrnn.cells._functions import FUNCTIONS
+from linrnn.engine.functions import FUNCTIONS
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu
+from linrnn.ops.cell.cell_scan import _cpu
 
 INF, NAN = math.inf, math.nan
 #: Of one number: 0, what is next to it, ends of domains, kinks, and where single precision ends.

@@ -15,7 +15,7 @@ from hostile import Draw, Problem, by_loop, draw, flat, problem, with_gradients
 from linrnn.cells import Cell
 from linrnn.errors import BackendError
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu
+from linrnn.ops.cell.cell_scan import _cpu
 
 NATIVE = _cpu.unavailable(torch.device("cpu"), torch.float64) is None
 _BATCH = 20  # cells of one test

@@ -10,7 +10,8 @@ from test_cell_scan import by_steps, gradients, scanned
 from linrnn.cells import Cell, cell
 from linrnn.errors import BackendError
 from linrnn.ops import cell_scan, explain
-from linrnn.ops.cell_scan import _newton, _run
+from linrnn.ops.cell.cell_scan import _newton
+from linrnn.ops.cell.cell_scan import run as _run
 from linrnn.testing._derivatives import check_derivatives
 
 

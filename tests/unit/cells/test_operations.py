@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch.overrides import get_overridable_functions
 
 from linrnn.cells import Cell, functions
-from linrnn.cells._functions import FUNCTIONS
-from linrnn.cells._graph import ELEMENTWISE
+from linrnn.engine.functions import FUNCTIONS
+from linrnn.engine.graph import ELEMENTWISE
 from linrnn.errors import ArgumentError
 
 from test_adjoint import check  # isort: skip

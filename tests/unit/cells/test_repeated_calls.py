@@ -9,10 +9,10 @@ import torch
 from literature import CELLS, draw
 
 from linrnn.cells import Cell
+from linrnn.compute.replay import Replays
 from linrnn.errors import LinrnnError
 from linrnn.ops import cell_scan, explain, use_backend
-from linrnn.ops._replay import Replays
-from linrnn.ops.cell_scan import _cpu, _plan
+from linrnn.ops.cell.cell_scan import _cpu, _plan
 
 MODULE = sys.modules[cell_scan.__module__]
 CUTS = torch.tensor([0, 2, 2, 5])

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from linrnn.cells import _graph, _operations
-from linrnn.cells._adjoint import backward
-from linrnn.cells._graph import ELEMENTWISE, Graph, finish
+from linrnn.engine import graph as _graph
+from linrnn.engine import operations
+from linrnn.engine.adjoint import backward
+from linrnn.engine.graph import ELEMENTWISE, Graph, finish
 
 NATIVE = Path(__file__).parents[3] / "src" / "native" / "machine_args.h"
 NUMBERS = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.0, 25.0, -25.0, math.inf, -math.inf, math.nan]
@@ -52,7 +53,7 @@ def test_the_machine_has_the_operation(op):
 def test_triton_has_the_functions_of_a_row(op):
     text = ELEMENTWISE[op].triton
     source = (
-        Path(_operations.__file__).parents[1] / "ops/cell_scan/_triton_functions.py"
+        Path(operations.__file__).parents[1] / "ops/cell/cell_scan/_triton_functions.py"
     ).read_text()
     for name in re.findall(r"(?<![.\w])([a-z]\w*)\(", text or ""):
         assert f"def {name}(" in source

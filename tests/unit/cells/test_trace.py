@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from literature import CELLS
 
 from linrnn.cells import Cell, block_linear, cell, fold, spread
-from linrnn.cells._graph import Graph, evaluate, finish, levels, parse
+from linrnn.engine.graph import Graph, evaluate, finish, levels, parse
 from linrnn.errors import ArgumentError, UnknownNameError
 
 W = torch.ones(3, 3)

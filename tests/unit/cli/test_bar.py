@@ -12,7 +12,7 @@ from termios import TIOCSWINSZ
 
 import pytest
 
-from linrnn.cli._bar import Said, bar_line
+from linrnn.cli._line.bar import Said, bar_line
 
 SAID = Said("epoch 39/40", "loss 12.3456", "accuracy 100.00 %", "accuracy 100.00 %")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linrnn import cli, mixers, reproductions, tasks
-from linrnn.cli._complete import FILES, FOLDERS, complete
+from linrnn.cli._verbs.complete import FILES, FOLDERS, complete
 from linrnn.cli.completion import SCRIPTS
 from linrnn.errors import UnknownNameError
 

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import get_type_hints
 
-from linrnn._numbers import counted
-from linrnn.cli._progress import heading, summary
+from linrnn._options.numbers import counted
+from linrnn.cli._line.progress import heading, summary
 from linrnn.train import Result
 from linrnn.train._report import Plan
 

@@ -6,7 +6,7 @@ import pytest
 
 from linrnn import tasks
 from linrnn.cli import main
-from linrnn.cli._data_tasks import _OF_ENDING, _OTHERS
+from linrnn.cli._line.data_tasks import _OF_ENDING, _OTHERS
 
 pytestmark = pytest.mark.unchecked
 

@@ -13,11 +13,10 @@ from linrnn.cli.distill import parse_orders
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.state import n_floats
 from linrnn.tasks.lm import LMOptions
-from linrnn.train import Config, ModelConfig, TrainConfig, distill_run, load_model
-from linrnn.train import _distil as distil
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train import Config, ModelConfig, TrainConfig, distil, distill_run, load_model
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 LENGTH = 24
 HYENA = {"l_max": LENGTH, "frequency": 8.0, "d_filter": 8}

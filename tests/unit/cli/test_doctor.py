@@ -7,8 +7,9 @@ import torch
 
 import linrnn
 from linrnn.cli import doctor
-from linrnn.ops import _native, backend_report
-from linrnn.ops.linear_scan import _tree as _scan_tree
+from linrnn.compute import native
+from linrnn.ops import backend_report
+from linrnn.ops.linear.linear_scan import _tree as _scan_tree
 
 
 def test_doctor_reports_on_this_machine(capsys):
@@ -60,7 +61,7 @@ def test_self_test_asks_only_for_backends_that_are_available(monkeypatch):
 
 
 def test_missing_kernels_are_reported_with_the_reason(monkeypatch):
-    monkeypatch.setattr(_native, "load", lambda: (None, "no compiler"))
+    monkeypatch.setattr(native, "load", lambda: (None, "no compiler"))
     assert doctor.native_kernels() == {"missing": "no compiler"}
 
 

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._output import Manner, joined, json_text, plain
+from linrnn.cli._line.output import Manner, joined, json_text, plain
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.epochs", "1"]
 
@@ -167,7 +167,7 @@ def test_no_part_of_an_answer_hides_another(request):
     """Records are joined by `joined`, which refuses a name that comes twice."""
     with pytest.raises(AssertionError, match="have label, values"):
         joined({"values": 1, "label": 2, "n": 3}, {"values": 4, "label": 5})
-    for path in sorted((request.config.rootpath / "src" / "linrnn" / "cli").glob("*.py")):
+    for path in sorted((request.config.rootpath / "src" / "linrnn" / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             merged = isinstance(node, ast.Dict) and None in node.keys
             assert not merged, f"{path.name}:{node.lineno}: use joined, or | where one overrides"

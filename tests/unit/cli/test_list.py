@@ -6,7 +6,7 @@ import pytest
 
 from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn.cli import list as verb
-from linrnn.cli._entries import summaries
+from linrnn.cli._line.entries import summaries
 from linrnn.errors import UnknownNameError
 
 CATALOGUES = {

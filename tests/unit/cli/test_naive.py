@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._naive import naive_error
+from linrnn.cli._verbs.naive import naive_error
 
 TINY = ["--model.d-model", "4", "--model.n-layers", "1", "--train.batch-size", "64"]
 TASK = ["--task.horizon", "6", "--task.length", "12", "--train.epochs", "1"]

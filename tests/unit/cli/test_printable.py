@@ -12,7 +12,7 @@ import unicodedata
 import pytest
 
 from linrnn import cli
-from linrnn.cli import _output
+from linrnn.cli._line import output
 from linrnn.errors import (
     ArgumentError,
     DataError,
@@ -140,11 +140,11 @@ def test_files_that_say_hostile_things(verb, root, tmp_path, capsys):
 
 
 def test_answers_are_data_for_a_program_and_to_be_seen_on_a_terminal(capsys, monkeypatch):
-    _output.row(f"{HOSTILE}\n")
+    output.row(f"{HOSTILE}\n")
     assert capsys.readouterr().out == f"{HOSTILE}\n"
     monkeypatch.setattr(sys, "stdout", Terminal(sys.stdout))
-    _output.row(f"{HOSTILE}\tä\u3000漢\n")
-    _output.write(f"{HOSTILE}\n".encode())
+    output.row(f"{HOSTILE}\tä\u3000漢\n")
+    output.write(f"{HOSTILE}\n".encode())
     out = capsys.readouterr().out
     check(out)
     assert out.count("\n") == 2
@@ -152,7 +152,7 @@ def test_answers_are_data_for_a_program_and_to_be_seen_on_a_terminal(capsys, mon
 
 
 def test_json_has_no_raw_characters_and_the_same_values():
-    text = _output.json_text({HOSTILE: [HOSTILE, "ä漢", "\x7f"]})
+    text = output.json_text({HOSTILE: [HOSTILE, "ä漢", "\x7f"]})
     check(text)
     assert json.loads(text) == {HOSTILE: [HOSTILE, "ä漢", "\x7f"]}
     assert "ä漢" in text

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._program import runnable, spelling
+from linrnn.cli._line.program import runnable, spelling
 from linrnn.tasks import load
 
 SCRIPT = Path(sysconfig.get_path("scripts"), "linrnn")

@@ -4,7 +4,7 @@ import pytest
 
 from linrnn import recipes
 from linrnn.cli import main
-from linrnn.cli._options import Start, parse_train
+from linrnn.cli._line.options import Start, parse_train
 
 pytestmark = pytest.mark.unchecked
 

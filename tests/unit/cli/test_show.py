@@ -6,7 +6,7 @@ import pytest
 
 from linrnn import learn, mixers, recipes, tasks
 from linrnn.cli import show as verb
-from linrnn.cli._names import known_as
+from linrnn.cli._line.names import known_as
 from linrnn.errors import UnknownNameError
 
 

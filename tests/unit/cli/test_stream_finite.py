@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn.cli import main
-from linrnn.cli._lines import BLOCK, Lines
-from linrnn.cli._watch import Answers, Surprise, Threshold, watch
+from linrnn.cli._line.lines import BLOCK, Lines
+from linrnn.cli._verbs.watch import Answers, Surprise, Threshold, watch
 from linrnn.state import leaves
 from linrnn.streaming import Session
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config, ModelConfig, load_model
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 pytestmark = pytest.mark.unchecked
 

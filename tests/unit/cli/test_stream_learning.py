@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn.cli import main
-from linrnn.cli._lines import Lines
+from linrnn.cli._line.lines import Lines
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._checkpoint import load_tree, save_tensors, save_tree
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train.checkpoint import load_tree, save_tensors, save_tree
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.unchecked

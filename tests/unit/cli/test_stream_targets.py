@@ -17,12 +17,12 @@ from linrnn.learn import LearningSession
 from linrnn.tasks.copy import CopyOptions
 from linrnn.tasks.table import TableOptions
 from linrnn.train import Config, ModelConfig, TrainConfig, load_model
-from linrnn.train._checkpoint import load_tree, save_tensors
-from linrnn.train._config import OptimConfig
-from linrnn.train._folder import RunFolder
-from linrnn.train._learning import steady
-from linrnn.train._model import build_model, build_task
-from linrnn.train._optim import make_optimizer
+from linrnn.train.checkpoint import load_tree, save_tensors
+from linrnn.train.config import OptimConfig
+from linrnn.train.folder import RunFolder
+from linrnn.train.learning import steady
+from linrnn.train.model import build_model, build_task
+from linrnn.train.optim import make_optimizer
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.unchecked

@@ -48,7 +48,7 @@ def test_streams_that_are_closed_or_full(line, code, said):
 def test_a_file_does_not_get_the_number_of_a_closed_stream(tmp_path):
     """Libraries print to number 2: what they say must not land in a file of the user's."""
     code = (
-        "import sys; from linrnn.cli._streams import standard_streams\n"
+        "import sys; from linrnn.cli._line.streams import standard_streams\n"
         f"with standard_streams(), open({str(tmp_path / 'x')!r}, 'w') as file:\n"
         "    print(file.fileno())"
     )

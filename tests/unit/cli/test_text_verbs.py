@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from linrnn.cli import main
-from linrnn.cli._lines import BLOCK, Lines
-from linrnn.cli._watch import Threshold
+from linrnn.cli._line.lines import BLOCK, Lines
+from linrnn.cli._verbs.watch import Threshold
 from linrnn.errors import ArgumentError
 from linrnn.generation import TokenStream
 from linrnn.tasks.lm import LMOptions

@@ -5,8 +5,8 @@ import pytest
 
 from linrnn import recipes
 from linrnn.cli import main
-from linrnn.cli._mixer_options import mixer_class
-from linrnn.cli._options import learner_class
+from linrnn.cli._line.mixer_options import mixer_class
+from linrnn.cli._line.options import learner_class
 from linrnn.train import OptimConfig, load_model
 
 TINY = ["--model.d-model", "6", "--model.n-layers", "1", "--train.batch-size", "256"]
@@ -222,9 +222,9 @@ def test_train_interrupted_exits_with_130_and_resumes(folder, capsys, monkeypatc
     import os
     import signal
 
-    from linrnn.cli import _progress
+    from linrnn.cli._line import progress
 
-    class Interrupt(_progress.LineReporter):
+    class Interrupt(progress.LineReporter):
         def stepped(self, report):
             if report.step == 2:
                 os.kill(os.getpid(), getattr(signal, f"SIG{number}"))

@@ -10,20 +10,14 @@ import pytest
 import tyro
 
 from linrnn import learn, mixers, recipes, reproductions, tasks
-from linrnn._declared import declared
-from linrnn._pattern import option_names
+from linrnn._options.declared import declared
+from linrnn.backbone.pattern import option_names
 from linrnn.cli import main, verbs
-from linrnn.cli._entries import laws, scales_of
-from linrnn.cli._mixer_options import mixer_class
-from linrnn.cli._options import Start, _command, learner_class, short_names
-from linrnn.cli._train_options import (
-    Options,
-    _check,
-    _with_words,
-    recipe_says,
-    train_options,
-)
-from linrnn.cli._values import ANY, choices, values_of
+from linrnn.cli._line.entries import laws, scales_of
+from linrnn.cli._line.mixer_options import mixer_class
+from linrnn.cli._line.options import Start, _command, learner_class, short_names
+from linrnn.cli._line.train_options import Options, _check, _with_words, recipe_says, train_options
+from linrnn.cli._line.values import ANY, choices, values_of
 from linrnn.errors import ArgumentError
 from linrnn.testing import MIXER_LAWS
 from linrnn.train import ModelConfig, OptimConfig, TrainConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._without_training import verdict
+from linrnn.cli._verbs.without_training import verdict
 
 TINY = ["--model.d-model", "4", "--model.n-layers", "1", "--train.batch-size", "64"]
 

@@ -10,13 +10,13 @@ import torch
 from linrnn import recipes
 from linrnn.cli import main
 from linrnn.compare import Entry, Row, compare, match_parameters
-from linrnn.compare._match import count_parameters
-from linrnn.compare._report import by_depth
 from linrnn.compare._runs import folder_of
+from linrnn.compare.match import count_parameters
+from linrnn.compare.report import by_depth
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.mixers import LRU
 from linrnn.train import ModelConfig, TrainConfig
-from linrnn.train._model import build_model, build_task
+from linrnn.train.model import build_model, build_task
 
 
 def tiny(mixer="lru", **train):

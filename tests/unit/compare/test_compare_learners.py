@@ -5,11 +5,11 @@ import csv
 import pytest
 
 from linrnn.cli import main
-from linrnn.cli._complete import complete
+from linrnn.cli._verbs.complete import complete
 from linrnn.compare._runs import learner_of
 from linrnn.tasks.delay import Delay
 from linrnn.train import Config, ModelConfig
-from linrnn.train._folder import RunFolder
+from linrnn.train.folder import RunFolder
 
 TINY = [
     *("--model.d-model", "4", "--model.n-layers", "1", "--train.epochs", "1", "--seeds", "1"),

@@ -10,14 +10,14 @@ from contextlib import nullcontext
 import pytest
 
 from linrnn import recipes
-from linrnn._storage import exclusive
+from linrnn._files.storage import exclusive
 from linrnn.compare import Entry, _helper, _runs, _shared, compare
 from linrnn.compare._process import train_in_process
 from linrnn.compare._shared import in_turn
 from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError
 from linrnn.train import Result
-from linrnn.train._config import to_json
-from linrnn.train._folder import RunFolder
+from linrnn.train.config import to_json
+from linrnn.train.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="nothing is locked on Windows")
 

@@ -11,15 +11,15 @@ import statistics
 import pytest
 
 from linrnn import recipes, tasks
-from linrnn.cli._over import Drawn, checked_over, parse_over
-from linrnn.compare import Entry, Range, Row, Setting, _estimate, compare, sweep
+from linrnn.cli._line.over import Drawn, checked_over, parse_over
+from linrnn.compare import Entry, Range, Row, Setting, compare, estimate, sweep
 from linrnn.compare._runs import AROUND, seconds_left
-from linrnn.compare._sweep import combinations, entries_of, named, with_options
-from linrnn.compare._sweep_report import _csv, _panels, best, markdown, ranked
-from linrnn.compare._tune import at_rates, best_rates, check_factors
+from linrnn.compare.sweep_report import _csv, _panels, best, markdown, ranked
+from linrnn.compare.sweeps import combinations, entries_of, named, with_options
+from linrnn.compare.tune import at_rates, best_rates, check_factors
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import ModelConfig, TrainConfig
-from linrnn.train._drawn import drawn
+from linrnn.train.drawn import drawn
 
 
 def tiny():
@@ -194,17 +194,17 @@ def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
 
 
 def test_what_is_expected_counts_validation_and_what_surrounds_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(_estimate, "_seconds_each", lambda call, seconds: 2.0)
+    monkeypatch.setattr(estimate, "_seconds_each", lambda call, seconds: 2.0)
     data = tasks.load("digits")().datasets()
     batches = sum(math.ceil(len(part) / 512) for part in (data.train, data.validation))
     entries = [Entry(label=label, config=tiny()) for label in "ab"]
-    every = _estimate.expected_seconds(entries, range(3), tmp_path)
+    every = estimate.expected_seconds(entries, range(3), tmp_path)
     assert every == 6 * (AROUND + 2.0 * batches)
 
 
 def test_the_steps_that_are_timed_are_computed(tmp_path):
     entry = Entry(label="a", config=tiny())
-    assert AROUND < _estimate.expected_seconds([entry], [0], tmp_path) < AROUND + 600
+    assert AROUND < estimate.expected_seconds([entry], [0], tmp_path) < AROUND + 600
 
 
 def setting(validation, test, failed=0, **values):

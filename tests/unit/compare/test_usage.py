@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from linrnn.compare._usage import added_peak
+from linrnn.compare.usage import added_peak
 
 MEGABYTE = 1 << 20
 

@@ -12,8 +12,8 @@ from odd_data import WRONG_VALUES, judge, none_breaks, series_of
 from linrnn import RecurrentClassifier, RecurrentForecaster, RecurrentRegressor, estimators
 from linrnn.errors import LinrnnError, ShapeError
 from linrnn.nn.mode_bank import ModeBank
-from linrnn.tasks._files import folder_of
-from linrnn.tasks._series import Layout, read_series
+from linrnn.tasks._reading.files import folder_of
+from linrnn.tasks._reading.series import Layout, read_series
 
 # the shape checker refuses what is wrong before the library can
 pytestmark = pytest.mark.unchecked

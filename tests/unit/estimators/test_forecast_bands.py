@@ -11,7 +11,7 @@ from linrnn import RecurrentForecaster
 from linrnn.errors import ArgumentError
 from linrnn.estimators._bands import calibrate
 from linrnn.estimators._rolling import Residuals
-from linrnn.tasks._files import folder_of
+from linrnn.tasks._reading.files import folder_of
 
 STEPS, HORIZON = 160, 8
 

@@ -35,7 +35,7 @@ from linrnn.errors import (
     UnknownNameError,
 )
 from linrnn.lightning import RecurrentModule, TaskDataModule
-from linrnn.train._folder import InUseError, locked_folder
+from linrnn.train.folder import InUseError, locked_folder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

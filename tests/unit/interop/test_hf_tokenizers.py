@@ -14,9 +14,9 @@ from linrnn.interop.hf import from_run, to_tokenizer  # noqa: E402
 from linrnn.tasks.lm import LMOptions  # noqa: E402
 from linrnn.tokenizers import ByteTokenizer, CharTokenizer, LibraryTokenizer  # noqa: E402
 from linrnn.train import Config, ModelConfig, load_model  # noqa: E402
-from linrnn.train._checkpoint import save_tensors  # noqa: E402
-from linrnn.train._folder import RunFolder  # noqa: E402
-from linrnn.train._model import build_model, build_task  # noqa: E402
+from linrnn.train.checkpoint import save_tensors  # noqa: E402
+from linrnn.train.folder import RunFolder  # noqa: E402
+from linrnn.train.model import build_model, build_task  # noqa: E402
 
 TEXT = "Tom said: “héllo”, 日本 🎉!\n\n\tTwo  spaces \x00 and a control.\r\n" * 3
 MADE = {

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
-from linrnn.learn import Batch, Loop, _recompute
+from linrnn.learn import Batch, Loop
+from linrnn.learn._parts import recompute
 from linrnn.state import detach, leaves
 
 TIME, ROWS = 13, 3
@@ -130,14 +131,14 @@ class Borders:
     """Which segments' first states are kept."""
 
     def __init__(self, monkeypatch):
-        self.kept, forward = [], _recompute.Segments.forward
+        self.kept, forward = [], recompute.Segments.forward
 
         def noted(segments):
             y = forward(segments)
             self.kept = sorted(segments.states)
             return y
 
-        monkeypatch.setattr(_recompute.Segments, "forward", noted)
+        monkeypatch.setattr(recompute.Segments, "forward", noted)
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_the_rule_bounds_what_reversing_costs(size, borders, monkeypatch):
         return max(float((ours[n] - g).norm() / g.norm()) for n, g in exact.items())
 
     assert error() < 1e-4
-    monkeypatch.setattr(_recompute, "TOLERANCE", 1e30)
+    monkeypatch.setattr(recompute, "TOLERANCE", 1e30)
     broken = error()
     assert borders.kept == [0]
     assert not broken < 1e-4 or size == 0.99  # where 240 steps are within the rule

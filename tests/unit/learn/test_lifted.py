@@ -10,9 +10,9 @@ from torch.nn.functional import mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
-from linrnn.learn._descent import descend
-from linrnn.learn._lifted import Problem
-from linrnn.learn._pieces import Pieces
+from linrnn.learn._parts.descent import descend
+from linrnn.learn._parts.lifted import Problem
+from linrnn.learn._parts.pieces import Pieces
 from linrnn.state import map_state
 
 TIME, ROWS = 10, 3

@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
-from linrnn.learn._pieces import Pieces
+from linrnn.learn._parts.pieces import Pieces
 from linrnn.learn.predictive_coding import free_energy
 from linrnn.mixers import build
 

@@ -7,8 +7,8 @@ from torch.nn.functional import mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError, NonFiniteError
 from linrnn.learn import Batch, Loop
-from linrnn.learn._fixed_point import lipschitz_penalty, pushing, solve
-from linrnn.learn._held import apart, settle
+from linrnn.learn._parts.fixed_point import lipschitz_penalty, pushing, solve
+from linrnn.learn._parts.held import apart, settle
 
 ROWS, SIZE = 3, 6
 SOLVERS = {"neumann": 400, "rbp": 400, "cg": 40}

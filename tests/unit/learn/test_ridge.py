@@ -7,7 +7,7 @@ import torch
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 
 ROWS, TIME = 3, 40
 

@@ -9,8 +9,8 @@ from torch.func import functional_call
 from linrnn import learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch
-from linrnn.learn._sparse import reach
-from linrnn.learn._traces import Heard
+from linrnn.learn._exact.sparse import reach
+from linrnn.learn._exact.traces import Heard
 from linrnn.mixers import Mixer
 from linrnn.state_spec import real
 

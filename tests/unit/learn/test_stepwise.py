@@ -12,15 +12,15 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
+from linrnn.compute import native as _native
+from linrnn.engine.replay.program import operations
 from linrnn.errors import ShapeError
 from linrnn.learn import Batch, Loop
-from linrnn.learn._owners import NotDiagonalError, owners, tensors
-from linrnn.learn._step_derivatives import Stepped, stepped
-from linrnn.learn._stepwise import Call
+from linrnn.learn._exact.owners import NotDiagonalError, owners, tensors
+from linrnn.learn._exact.step_derivatives import Stepped, stepped
+from linrnn.learn._exact.stepwise import Call
 from linrnn.mixers import MinGRU, build, load
-from linrnn.mixers._added import added_losses
-from linrnn.ops import _native
-from linrnn.ops._recorded_program import operations
+from linrnn.mixers._contract.added import added_losses
 from linrnn.state import leaves, map_state
 from linrnn.testing._options import option_sets
 

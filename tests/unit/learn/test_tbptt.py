@@ -10,7 +10,7 @@ from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.learn import Batch, Loop
 from linrnn.state import detach
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 
 TIME, ROWS = 13, 3
 

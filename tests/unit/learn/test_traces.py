@@ -9,13 +9,13 @@ from torch.nn.functional import mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
-from linrnn.learn._owners import NotDiagonalError, owners
-from linrnn.learn._step_derivatives import stepped
-from linrnn.learn._traces import known
+from linrnn.learn._exact.owners import NotDiagonalError, owners
+from linrnn.learn._exact.step_derivatives import stepped
+from linrnn.learn._exact.traces import known
 from linrnn.mixers import Mixer, build, load
 from linrnn.state import detach, map_state
 from linrnn.state_spec import real
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 
 TIME, ROWS = 13, 3
 APART = (

@@ -10,7 +10,7 @@ from torch.nn.functional import mse_loss
 from linrnn import learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop, uoro
-from linrnn.learn._traces import Heard
+from linrnn.learn._exact.traces import Heard
 from linrnn.mixers import build
 from linrnn.state import detach
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from linrnn import mixers
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.mixers import Bidirectional
-from linrnn.mixers._bidirectional import reverse
+from linrnn.nn.lengths import reverse
 from linrnn.state import leaves
 from linrnn.testing import check_law
 

@@ -5,9 +5,9 @@ import torch
 
 from linrnn import mixers
 from linrnn.cells import Cell
-from linrnn.mixers._cell_rnn import CellRNN, timed
+from linrnn.mixers._families.cell_rnn import CellRNN, timed
 from linrnn.ops import cell_scan, explain
-from linrnn.ops.cell_scan import has_kernels
+from linrnn.ops.cell.cell_scan import has_kernels
 
 LAYERS = [name for name in mixers.names() if issubclass(mixers.load(name), CellRNN)]
 
@@ -23,7 +23,7 @@ def test_the_machine_runs_it_with_and_without_times(name, monkeypatch):
         said.append(explain(cell, **given))
         return cell_scan(cell, **given)
 
-    monkeypatch.setattr("linrnn.mixers._cell_rnn.cell_scan", noted)
+    monkeypatch.setattr("linrnn.mixers._families.cell_rnn.cell_scan", noted)
     layer, x = mixers.load(name)(6), torch.randn(2, 5, 6)
     layer(x)
     if layer.timed:

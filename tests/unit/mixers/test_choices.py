@@ -8,8 +8,8 @@ import torch
 
 from linrnn import mixers
 from linrnn.errors import UnknownNameError
-from linrnn.mixers._choices import WORDS, Choices
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._contract.choices import WORDS, Choices
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.state import flatten, leaves, unflatten
 from linrnn.state_spec import describe
 

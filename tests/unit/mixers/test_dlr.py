@@ -7,7 +7,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DLR
-from linrnn.ops import siso
+from linrnn.ops.conv import siso
 from linrnn.testing import check_law
 
 KINDS = ("complex", "imaginary", "real")

@@ -8,8 +8,8 @@ from torch import nn
 
 from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameError
 from linrnn.mixers import GRU
-from linrnn.ops.cell_scan import forms
-from linrnn.ops.dense_recurrence import CELLS
+from linrnn.ops.cell.cell_scan import forms
+from linrnn.ops.cell.dense_recurrence import CELLS
 from linrnn.testing import check_law
 
 

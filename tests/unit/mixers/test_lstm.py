@@ -10,8 +10,8 @@ from torch import nn
 from linrnn.errors import ArgumentError
 from linrnn.mixers import LSTM
 from linrnn.ops import use_backend
-from linrnn.ops.cell_scan import forms
-from linrnn.ops.dense_recurrence import CELLS, _weights_apart
+from linrnn.ops.cell.cell_scan import forms
+from linrnn.ops.cell.dense_recurrence import CELLS, _weights_apart
 from linrnn.testing import check_law
 
 

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from linrnn import mixers
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Memformer
-from linrnn.mixers._segments import SegmentMixer
+from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import rotate
 
 SEGMENT = [name for name in mixers.names() if issubclass(mixers.load(name), SegmentMixer)]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import MLSTM
-from linrnn.mixers._mlstm import memory_spec, read_memory
+from linrnn.mixers._families.mlstm import memory_spec, read_memory
 from linrnn.state_spec import initial
 
 

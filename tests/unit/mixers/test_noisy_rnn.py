@@ -65,7 +65,7 @@ def test_every_form_has_the_same_noise(form, monkeypatch):
     layer, x = livelier(NoisyRNN(4, sigma_add=0.3, **F64)), torch.randn(2, 9, 4, **F64)
     torch.manual_seed(5)
     found = [layer(x)[0]]
-    monkeypatch.setattr("linrnn.mixers._cell_rnn.cell_scan", partial(cell_scan, form=form))
+    monkeypatch.setattr("linrnn.mixers._families.cell_rnn.cell_scan", partial(cell_scan, form=form))
     torch.manual_seed(5)
     found.append(layer(x)[0])
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)

@@ -9,7 +9,7 @@ import torch
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import NNRNN, ExpRNN, ScoRNN, UnitaryRNN, load
-from linrnn.mixers._orthogonal import skew
+from linrnn.mixers._families.orthogonal import skew
 
 NAMES = ("exp_rnn", "sco_rnn", "unitary_rnn", "nn_rnn")
 

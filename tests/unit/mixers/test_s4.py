@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4, S4D
 from linrnn.nn.hippo import hippo_legs, hippo_normal
-from linrnn.ops import cauchy, dplr
+from linrnn.ops.conv import cauchy, dplr
 
 GOLDEN = [0.5470521977, 0.2234393675, 0.0639939291, -0.0045994186]  # N = 4, dt = 0.1, C = 1
 each_form = pytest.mark.parametrize("form", S4.forms)

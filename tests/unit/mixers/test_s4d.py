@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4D
 from linrnn.nn.hippo import hippo_normal
-from linrnn.ops import siso
+from linrnn.ops.conv import siso
 from linrnn.testing import check_law
 
 INITS = ("lin", "inv", "legs", "real")

@@ -10,8 +10,8 @@ from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LRU, SelectiveLRU
 from linrnn.mixers.selective_lru import _gamma
 from linrnn.ops import linear_scan
-from linrnn.ops.cumsum import LIMITS, cumsum_mean, cumsum_scan
-from linrnn.ops.weighted_mean import mean_of_past
+from linrnn.ops.linear.cumsum import LIMITS, cumsum_mean, cumsum_scan
+from linrnn.ops.linear.weighted_mean import mean_of_past
 from linrnn.state import leaves, map_state
 from linrnn.testing import check_law
 from linrnn.testing._mixer_laws import NUMERIC_LAWS

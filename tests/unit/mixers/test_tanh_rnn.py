@@ -8,7 +8,7 @@ from torch import nn
 from linrnn.dynamics import lyapunov_exponents, step_jacobians
 from linrnn.errors import ArgumentError
 from linrnn.mixers import TanhRNN
-from linrnn.ops.dense_recurrence import recurrence
+from linrnn.ops.cell.dense_recurrence import recurrence
 from linrnn.testing._mixer_laws import compare, results, signal
 
 

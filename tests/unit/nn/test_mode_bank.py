@@ -10,7 +10,7 @@ import linrnn.nn.mode_bank as module
 from linrnn import state as states
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.nn import ModeBank
-from linrnn.ops.cell_scan._cpu import unavailable
+from linrnn.ops.cell.cell_scan._cpu import unavailable
 
 NAN = math.nan
 
@@ -197,7 +197,7 @@ def test_nothing_of_batch_times_time_times_modes_is_held(python):
     code = """
 import resource, torch
 from linrnn.nn import ModeBank
-from linrnn.ops.cell_scan._cpu import unavailable
+from linrnn.ops.cell.cell_scan._cpu import unavailable
 bank, x = ModeBank(1, 1000, length=4000), torch.randn(16, 4000, 1)
 bank(x[:, :10])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

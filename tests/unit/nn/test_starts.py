@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from linrnn import mixers
 from linrnn.errors import LinrnnError
-from linrnn.mixers._starts import LearnedStart
+from linrnn.mixers._families.starts import LearnedStart
 from linrnn.nn.starts import GATES, check_gates, refined, start_gates
 
 

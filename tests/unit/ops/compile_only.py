@@ -5,7 +5,6 @@ of devices. Kernels are compiled with the arguments of real calls, so this finds
 refuses and how often it has to compile; numbers mean nothing.
 """
 
-import importlib
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -14,9 +13,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from linrnn.ops import _backend
-
-_scan = importlib.import_module("linrnn.ops.linear_scan._triton")
+from linrnn.compute import backend, gpu
 
 
 class _Utils:
@@ -46,12 +43,12 @@ class _Driver:
 
 
 def _unavailable(device, dtype):
-    return None if dtype in _scan._DTYPES else f"it has no kernel for {dtype}"
+    return None if dtype in gpu.DTYPES else f"it has no kernel for {dtype}"
 
 
 driver.set_active(_Driver())
-_scan.unavailable, _scan._processors = _unavailable, lambda device: 132
-_backend.WRITTEN_FOR.pop("triton")
+gpu.unavailable, gpu.processors = _unavailable, lambda device: 132
+backend.WRITTEN_FOR.pop("triton")
 
 
 def compiled():

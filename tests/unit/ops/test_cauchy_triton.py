@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import torch
 
-from linrnn.ops import _cauchy_triton
+from linrnn.ops.conv import _cauchy_triton
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -15,7 +15,7 @@ needs_triton = pytest.mark.skipif(
 SETUP = """
 import torch
 from linrnn.ops import use_backend
-from linrnn.ops.cauchy import cauchy
+from linrnn.ops.conv.cauchy import cauchy
 
 def drawn(*shape, seed):
     g = torch.Generator().manual_seed(seed)
@@ -87,7 +87,7 @@ def test_kernels_compile_for_a_gpu(python, tmp_path, name):
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops import _cauchy_triton_kernels as kernels
+from linrnn.ops.conv import _cauchy_triton_kernels as kernels
 
 function, result = getattr(kernels, {name!r}), []
 for dtype, wide in ((tl.float32, "*fp32"), (tl.float64, "*fp64")):

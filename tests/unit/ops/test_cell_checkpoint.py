@@ -11,7 +11,7 @@ from torch import Tensor
 from linrnn.cells import Cell, block_linear, spread
 from linrnn.errors import ArgumentError
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu
+from linrnn.ops.cell.cell_scan import _cpu
 
 sys.path.append(str(Path(__file__).parents[1] / "cells"))
 sys.path.append(str(Path(__file__).parent))

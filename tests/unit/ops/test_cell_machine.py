@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cells._graph import ELEMENTWISE, SPREADS, Graph, Program, evaluate, finish
+from linrnn.engine.graph import ELEMENTWISE, SPREADS, Graph, Program, evaluate, finish
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu
-from linrnn.ops.cell_scan._problem import Layout, Leaves
+from linrnn.ops.cell.cell_scan import _cpu
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
 
 sys.path.append(str(Path(__file__).parents[1] / "cells"))
 from literature import CELLS, draw

@@ -10,8 +10,8 @@ import torch
 from linrnn.cells import Cell, block_linear
 from linrnn.errors import BackendError
 from linrnn.ops import backend_report, cell_scan, explain
-from linrnn.ops.cell_scan import _triton
-from linrnn.ops.cell_scan._arguments import prepare
+from linrnn.ops.cell.cell_scan import _triton
+from linrnn.ops.cell.cell_scan._arguments import prepare
 
 sys.path.append(str(Path(__file__).parents[1] / "cells"))
 from literature import CELLS
@@ -29,9 +29,9 @@ for folder in ("ops", "cells"):
 import test_cell_machine as machine
 from literature import CELLS, draw
 from linrnn.cells import Cell
-from linrnn.cells._graph import ELEMENTWISE
+from linrnn.engine.graph import ELEMENTWISE
 from linrnn.ops import cell_scan, use_backend
-from linrnn.ops.cell_scan import _triton
+from linrnn.ops.cell.cell_scan import _triton
 from linrnn.testing import _op_laws as laws
 
 # lengths below have whole groups of steps, a rest, or less than one
@@ -283,7 +283,7 @@ COMPILE = """
 import re, torch, triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops.cell_scan._arguments import prepare
+from linrnn.ops.cell.cell_scan._arguments import prepare
 _triton._triton._processors = lambda device: 132
 
 def kinds(code, storage, wide):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linrnn.cells import Cell, block_linear, fold, spread
 from linrnn.ops import cell_scan
-from linrnn.ops.cell_scan import _cpu
+from linrnn.ops.cell.cell_scan import _cpu
 
 pytestmark = pytest.mark.skipif(
     _cpu.unavailable(torch.device("cpu"), torch.float32) is not None,

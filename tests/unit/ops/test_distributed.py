@@ -21,7 +21,7 @@ from torch import multiprocessing
 
 from linrnn.errors import BackendError, LinrnnError
 from linrnn.ops import distributed_linear_scan, linear_scan
-from linrnn.ops.distributed import _power
+from linrnn.ops.linear.distributed import _power
 from linrnn.testing import loop_scan
 from linrnn.testing._tolerance import check_close, difference
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
+from linrnn.compute import native
 from linrnn.errors import DTypeError, ShapeError
-from linrnn.ops import _native, gated_scan, use_backend
-from linrnn.ops.gated_scan import _cpu as _gated_scan_cpu
+from linrnn.ops import gated_scan, use_backend
+from linrnn.ops.linear.gated_scan import _cpu as _gated_scan_cpu
 
 KINDS = [(2, False, True), (2, True, True)]
 KINDS += [(3, positive, normalise) for positive in (False, True) for normalise in (False, True)]
-needs_kernel = pytest.mark.skipif(bool(_native.load()[1]), reason="no native library")
+needs_kernel = pytest.mark.skipif(bool(native.load()[1]), reason="no native library")
 
 
 def composed(x, h0, reset, positive, normalise, start):
@@ -225,7 +226,7 @@ def test_transforms_of_torch_func():
 def test_few_channels_on_many_threads_are_composed(monkeypatch):
     x, h0, reset = arguments((1, 50, 8), 2)
     expected = with_gradients(gated_scan, x, h0, reset=reset)
-    monkeypatch.setattr(_native, "threads", lambda: 64)
+    monkeypatch.setattr(native, "threads", lambda: 64)
     assert _gated_scan_cpu.declines(x, None, None, None)
     assert not _gated_scan_cpu.declines(x.expand(8, -1, -1, -1), None, None, None)
     assert_close(with_gradients(gated_scan, x, h0, reset=reset), expected, 8)
@@ -248,7 +249,7 @@ def test_every_instruction_set_equals_the_definition(isa):
         "for kind in t.KINDS:\n"
         "    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):\n"
         "        t.test_kernel_equals_definition(kind, dtype)\n"
-        "print('kept', t._native.load()[0].isa)"
+        "print('kept', t.native.load()[0].isa)"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],

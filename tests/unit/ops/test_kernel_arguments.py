@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from linrnn.compute import native
 from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.mixers import load
 from linrnn.nn import CausalConv
 from linrnn.ops import (
-    _native,
     delta_scan,
     gated_scan,
     linear_scan,
@@ -97,7 +97,7 @@ def _no_kernel(monkeypatch):
     def refuse(kernel, record):
         raise AssertionError(f"{kernel} was called")
 
-    monkeypatch.setattr(_native, "run", refuse)
+    monkeypatch.setattr(native, "run", refuse)
 
 
 @pytest.mark.parametrize(("function", "arguments", "options"), CALLS)
@@ -120,7 +120,7 @@ def test_no_step_of_a_layer_sees_a_state_that_does_not_fit(name):
         layer.step(torch.rand(2, 8), other)
 
 
-@pytest.mark.skipif(_native.load()[0] is None, reason="no native kernels")
+@pytest.mark.skipif(native.load()[0] is None, reason="no native kernels")
 @pytest.mark.parametrize("bad", [(0, 7), (0, 5), (-1, 6), (0, 4, 2, 6)])
 def test_a_compiled_graph_does_not_take_the_kernel_beyond_an_array(bad):
     compiled = torch.compile(

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from linrnn import SequenceModel
+from linrnn.compute import native as _native
+from linrnn.engine.replay import program
 from linrnn.errors import ShapeError
 from linrnn.mixers import RWKV4, Mamba, load, names
 from linrnn.nn import ChannelMix
-from linrnn.ops import _native, _recorded_program, explain
+from linrnn.ops import explain
 from linrnn.state import leaves, map_state
 from linrnn.testing._mixer_runs import WIDTH
 
@@ -102,10 +104,8 @@ def test_huge_keys_are_no_overflow(size):
 @pytest.fixture
 def calls(monkeypatch):
     """One entry for each native call of a recorded step."""
-    made, kernel = [], _recorded_program._KERNEL
-    monkeypatch.setattr(
-        _recorded_program, "_KERNEL", lambda *record: (made.append(1), kernel(*record))
-    )
+    made, kernel = [], program._KERNEL
+    monkeypatch.setattr(program, "_KERNEL", lambda *record: (made.append(1), kernel(*record)))
     return made
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from linrnn.compute import native
 from linrnn.errors import DTypeError, ShapeError
-from linrnn.ops import _native, linear_scan, log_linear_scan, use_backend
+from linrnn.ops import linear_scan, log_linear_scan, use_backend
 from linrnn.testing import check_close
 from linrnn.testing._op_laws import layouts, make_case
 
@@ -49,7 +50,7 @@ def results(function, case, dtype):
 @pytest.fixture(params=["tree", "cpu"])
 def backend(request):
     """Each way to compute the op; the choice is that of `linear_scan`."""
-    if request.param == "cpu" and _native.load()[0] is None:
+    if request.param == "cpu" and native.load()[0] is None:
         pytest.skip("the native kernels are not in this installation")
     with use_backend(request.param):
         yield request.param

@@ -6,13 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from linrnn.compute import native
 from linrnn.errors import LinrnnError
-from linrnn.ops import _native
-from linrnn.ops._memory import _again
-from linrnn.ops.delta_scan import delta_scan
-from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.matrix._memory import _again
+from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
 
-pytestmark = pytest.mark.skipif(_native.load()[0] is None, reason="no native kernels")
+pytestmark = pytest.mark.skipif(native.load()[0] is None, reason="no native kernels")
 
 #: Everything that is an input of an op, and what it may be left out with.
 OUTER = {
@@ -265,7 +265,7 @@ def test_the_same_bits_for_any_number_of_threads(op, kind, monkeypatch):
     options["delta"] = op == "delta"
     found = []
     for threads in (1, 2, 5):
-        monkeypatch.setattr(_native, "threads", lambda n=threads: n)
+        monkeypatch.setattr(native, "threads", lambda n=threads: n)
         found.append(with_gradients(kernel, x, torch.float32, **options))
     for name, value in found[0].items():
         assert torch.equal(value, found[1][name]), name
@@ -304,13 +304,13 @@ def test_a_step_that_comes_again_is_the_step_of_the_whole_way(op, kind, dtype, m
             found.append(o)
         return torch.cat(found, 1), state
 
-    packed, calls = _native.Kernel.__call__, []
+    packed, calls = native.Kernel.__call__, []
 
     def counted(self, *values):
         calls.append(self.name)
         return packed(self, *values)
 
-    monkeypatch.setattr(_native.Kernel, "__call__", counted)
+    monkeypatch.setattr(native.Kernel, "__call__", counted)
     o, final = steps()
     assert len(calls) <= 2  # what is remembered has its record written
     monkeypatch.setattr(_again, "_STEPS", 0)

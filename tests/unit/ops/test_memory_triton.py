@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linrnn.ops import explain
-from linrnn.ops._memory import _triton
+from linrnn.ops.matrix._memory import _triton
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -21,7 +21,7 @@ import torch
 torch.set_num_threads(1)
 torch.manual_seed(1)
 from linrnn.ops import delta_scan, outer_scan
-from linrnn.ops._memory import _triton
+from linrnn.ops.matrix._memory import _triton
 from linrnn.testing import _every_op as laws
 from linrnn.testing._examples import calls
 from linrnn.testing._op_laws import _PoisonedMemory
@@ -231,7 +231,7 @@ COMPILE = """
 import sys, triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops._memory import _triton
+from linrnn.ops.matrix._memory import _triton
 
 NUMBERS = {"time", "heads", "keys", "values", "columns", "x_size", "y_size"}
 STORED = {"q", "k", "v", "w", "do", "o"}
@@ -292,7 +292,7 @@ for storage, wide, steps, absent in (("bf16", "fp32", 32, ()), ("fp32", "fp32", 
 
 
 def problem(**given):
-    from linrnn.ops._memory._problem import Problem
+    from linrnn.ops.matrix._memory._problem import Problem
 
     shapes = {"q": (1, 5, 2, 4), "k": (1, 5, 2, 4), "v": (1, 5, 2, 3)}
     tensors = {n: torch.zeros(s) for n, s in shapes.items()} | given
@@ -320,14 +320,15 @@ def test_what_it_declines_and_why_it_is_unavailable(monkeypatch):
 @needs_triton
 def test_explain_says_that_it_declines(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    from linrnn.ops import _backend, outer_scan
+    from linrnn.compute import backend
+    from linrnn.ops import outer_scan
 
-    _backend._choose.cache_clear()
+    backend._choose.cache_clear()
     x = torch.zeros(1, 5, 1, 2)
     text = explain(outer_scan, x, x, x, value_decay=-torch.ones(1, 5, 1, 2), backend="triton")
     assert text == "composed of PyTorch's operators: decays of values have no kernel"
     assert explain(outer_scan, x, x, x, backend="triton").startswith("triton: asked for")
-    _backend._choose.cache_clear()
+    backend._choose.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,18 @@ import threading
 import pytest
 import torch
 
+from linrnn.compute import native
 from linrnn.errors import BackendError
-from linrnn.ops import (
-    _block_carry_cpu,
-    _cauchy_cpu,
-    _dplr_powers_cpu,
-    _native,
-    _traces_cpu,
-    _vandermonde_cpu,
-    linear_scan,
-)
-from linrnn.ops.causal_conv import _cpu as conv_cpu
-from linrnn.ops.gated_scan import _cpu as gated_cpu
-from linrnn.ops.linear_scan import _cpu as linear_cpu
+from linrnn.ops import linear_scan
+from linrnn.ops.conv import _block_carry_cpu, _cauchy_cpu, _dplr_powers_cpu, _vandermonde_cpu
+from linrnn.ops.conv.causal_conv import _cpu as conv_cpu
+from linrnn.ops.linear import _scan_kernel, _traces_cpu
+from linrnn.ops.linear.gated_scan import _cpu as gated_cpu
 from linrnn.ops.selective_scan import _cpu as selective_cpu
 from linrnn.testing import OP_LAWS, check_close
 
 needs_native = pytest.mark.skipif(
-    _native.load()[0] is None, reason=f"no native kernels: {_native.load()[1]}"
+    native.load()[0] is None, reason=f"no native kernels: {native.load()[1]}"
 )
 
 
@@ -44,8 +38,8 @@ def run_python(code, **environment):
 
 
 KERNELS = [
-    linear_cpu._SCAN,
-    linear_cpu.LOG_SCAN,
+    _scan_kernel.SCAN,
+    _scan_kernel.LOG_SCAN,
     gated_cpu._SCAN,
     selective_cpu._SCAN,
     conv_cpu._CONV,
@@ -60,12 +54,12 @@ KERNELS = [
 @needs_native
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_record_holds_its_values_whatever_order_they_are_named_in(kernel):
-    layout = _native.load()[0].handle.linrnn_record_layout(kernel.name.encode()).decode().split()
+    layout = native.load()[0].handle.linrnn_record_layout(kernel.name.encode()).decode().split()
     arrays = {field.partition(":")[0] for field in layout if field.endswith(":array")}
     numbers = itertools.count(1)
     given = {n: [next(numbers) for _ in range(3 if n in arrays else 1)] for n in kernel.fields}
     other = [*kernel.fields[:2], *kernel.fields[:1:-1]]
-    turned = _native.Kernel(kernel.name, " ".join(other[2:]))
+    turned = native.Kernel(kernel.name, " ".join(other[2:]))
     records = [
         k.pack(*(x for n in order for x in given[n]))
         for k, order in ((kernel, kernel.fields), (turned, other))
@@ -83,21 +77,21 @@ def test_record_holds_its_values_whatever_order_they_are_named_in(kernel):
 @needs_native
 @pytest.mark.parametrize("spoil", [lambda names: names[:-1], lambda names: [*names, "more"]])
 def test_library_of_another_version_is_named(spoil):
-    names = list(linear_cpu._SCAN.fields[2:])
-    kernel = _native.Kernel("scan", " ".join(spoil(names)))
+    names = list(_scan_kernel.SCAN.fields[2:])
+    kernel = native.Kernel("scan", " ".join(spoil(names)))
     with pytest.raises(
         BackendError, match=r"another version; reinstall linrnn .*(more|grad_initial)"
     ):
         kernel(torch.float32)
     with pytest.raises(BackendError, match="another version"):
-        _native.Kernel("no_kernel", "x")(torch.float32)
+        native.Kernel("no_kernel", "x")(torch.float32)
 
 
 @needs_native
 @pytest.mark.parametrize("isa", ["baseline", "avx2"])
 def test_every_instruction_set_keeps_the_laws(isa):
     code = (
-        "from linrnn.testing import OP_LAWS; from linrnn.ops import _native\n"
+        "from linrnn.testing import OP_LAWS; from linrnn.compute import native as _native\n"
         f"assert _native.load()[0].isa in ({isa!r}, 'baseline'), _native.load()\n"
         "for law in ('matches_loop', 'every_shape', 'half_precision', 'isolation'):\n"
         "    OP_LAWS[law]('cpu')\n"
@@ -110,7 +104,7 @@ def test_every_instruction_set_keeps_the_laws(isa):
 def test_without_the_library_the_tree_computes_and_says_so_once():
     code = (
         "import warnings, torch\n"
-        "from linrnn.ops import _native\n"
+        "from linrnn.compute import native as _native\n"
         "_native.load = lambda: (None, 'not built')\n"
         "from linrnn.ops import linear_scan, explain, backend_report\n"
         "warnings.simplefilter('always')\n"
@@ -128,7 +122,7 @@ def test_without_the_library_the_tree_computes_and_says_so_once():
 def test_strict_mode_refuses_the_slow_path():
     code = (
         "import torch\n"
-        "from linrnn.ops import _native, linear_scan\n"
+        "from linrnn.ops import linear_scan; from linrnn.compute import native as _native\n"
         "_native.load = lambda: (None, 'not built')\n"
         "linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))"
     )

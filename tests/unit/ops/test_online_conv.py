@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from linrnn.errors import ShapeError
-from linrnn.ops import online_conv
-from linrnn.ops.fft_conv import fft_conv
-from linrnn.ops.online_conv import NEAR, Kernel, State, levels
+from linrnn.ops.conv import online_conv
+from linrnn.ops.conv.fft_conv import fft_conv
+from linrnn.ops.conv.online_conv import NEAR, Kernel, State, levels
 from linrnn.testing import check_close
 
 BATCH, CHANNELS = 2, 3

@@ -6,10 +6,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from linrnn import mixers
 from linrnn.cells import cell
-from linrnn.ops import _opaque
-from linrnn.ops._opaque import ALL, opaque
-from linrnn.ops._precision import without_autocast
-from linrnn.ops.segments import RULES
+from linrnn.compute import opaque as _opaque
+from linrnn.compute.opaque import ALL, opaque
+from linrnn.compute.precision import without_autocast
+from linrnn.ops.attention.segments import RULES
 
 for _name in mixers.names():  # whose modules register operators
     mixers.load(_name)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linrnn.ops.outer_scan import outer_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
 
 B, H, K, V = 2, 3, 4, 5
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from linrnn.cells import cell
+from linrnn.compute.parts import like_parts, parts
 from linrnn.ops import cell_scan
-from linrnn.ops._parts import like_parts, parts
 from linrnn.testing._derivatives import check_derivatives
 
 

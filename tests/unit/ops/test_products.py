@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from linrnn.ops import _native, use_backend
-from linrnn.ops import cauchy as cauchy_module
-from linrnn.ops._block_carry import carry, carry_back
-from linrnn.ops._dplr_powers import _PRODUCT as POWERS
-from linrnn.ops._dplr_powers import Matrices
-from linrnn.ops.cauchy import cauchy
-from linrnn.ops.vandermonde import table, vandermonde
+from linrnn.compute import native
+from linrnn.ops import use_backend
+from linrnn.ops.conv import cauchy as cauchy_module
+from linrnn.ops.conv._block_carry import carry, carry_back
+from linrnn.ops.conv._dplr_powers import _PRODUCT as POWERS
+from linrnn.ops.conv._dplr_powers import Matrices
+from linrnn.ops.conv.cauchy import cauchy
+from linrnn.ops.conv.vandermonde import table, vandermonde
 
 TILE = 2**15
 TIMES = (1, 2, 3, 16, 17, 100, 1100)
-BACKENDS = ["tree"] if _native.load()[0] is None else ["cpu", "tree"]
+BACKENDS = ["tree"] if native.load()[0] is None else ["cpu", "tree"]
 
 
 @pytest.fixture(autouse=True, params=BACKENDS)

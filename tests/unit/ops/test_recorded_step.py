@@ -12,12 +12,15 @@ import torch
 from torch import nn
 
 from linrnn import SequenceModel
-from linrnn.cells._functions import FUNCTIONS
+from linrnn.compute import native
+from linrnn.engine.functions import FUNCTIONS
+from linrnn.engine.replay import program as _recorded_program
+from linrnn.engine.replay import step as _recorded_step
+from linrnn.engine.replay.recorder import assumed
+from linrnn.engine.replay.tape import RefusedError, Tape
 from linrnn.mixers import Mixer, load, names
-from linrnn.mixers._segments import SegmentMixer
-from linrnn.ops import _native, _recorded_program, _recorded_step, explain, linear_scan
-from linrnn.ops._recorded_tape import RefusedError, Tape
-from linrnn.ops._recorder import assumed
+from linrnn.mixers._families.segments import SegmentMixer
+from linrnn.ops import explain, linear_scan
 from linrnn.state import leaves, map_state
 from linrnn.state_spec import real
 from linrnn.testing._mixer_runs import WIDTH
@@ -46,7 +49,7 @@ BLOCKS = [
 ]
 
 pytestmark = pytest.mark.skipif(
-    _native.load()[0] is None or not _recorded_program.operations(),
+    native.load()[0] is None or not _recorded_program.operations(),
     reason="the native kernels are not installed, or not these",
 )
 

@@ -20,7 +20,7 @@ def test_the_watched_program_calls_every_kernel(root):
 
 def test_another_library_may_be_named(python):
     code = """
-from linrnn.ops import _native
+from linrnn.compute import native as _native
 native, problem = _native.load()
 result = [native and str(native.path), problem]
 """

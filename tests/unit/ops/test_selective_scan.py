@@ -6,11 +6,12 @@ import pytest
 import torch
 from selective_cases import F64, compare, loop, make, mask, ours, results
 
+from linrnn.compute import native
 from linrnn.errors import ArgumentError, BackendError, DTypeError, ShapeError, UnknownNameError
-from linrnn.ops import _native, selective_scan, use_backend
+from linrnn.ops import selective_scan, use_backend
 
 NATIVE = pytest.param(
-    "cpu", marks=pytest.mark.skipif(_native.load()[0] is None, reason=str(_native.load()[1]))
+    "cpu", marks=pytest.mark.skipif(native.load()[0] is None, reason=str(native.load()[1]))
 )
 needs_native = NATIVE.marks[0]
 each_backend = pytest.mark.parametrize("backend", [NATIVE, "tree"])

@@ -8,9 +8,9 @@ import struct
 import pytest
 import torch
 
+from linrnn.compute import native
 from linrnn.mixers import RWKV4, Mamba
 from linrnn.ops import (
-    _native,
     causal_conv,
     gated_scan,
     linear_scan,
@@ -25,7 +25,7 @@ F32, F64, C64, C128 = torch.float32, torch.float64, torch.complex64, torch.compl
 REAL = (F32, F64, torch.bfloat16, torch.float16)
 
 pytestmark = pytest.mark.skipif(
-    _native.load()[0] is None, reason=f"no native kernels: {_native.load()[1]}"
+    native.load()[0] is None, reason=f"no native kernels: {native.load()[1]}"
 )
 
 
@@ -85,7 +85,7 @@ def results(function, inputs, place=lambda x: x):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_axis_without_entries(name, sizes, threads, monkeypatch):
-    monkeypatch.setattr(_native, "threads", lambda: threads)
+    monkeypatch.setattr(native, "threads", lambda: threads)
     function = SHAPES[name][0]
     inputs = arguments(name, F64, *sizes)
     got = results(function, inputs)
@@ -98,13 +98,13 @@ def test_an_axis_without_entries(name, sizes, threads, monkeypatch):
 @pytest.fixture
 def given(monkeypatch):
     """All words of the records that kernels were called with, addresses among them."""
-    words, run = set(), _native.run
+    words, run = set(), native.run
 
     def note(kernel, record):
         words.update(struct.unpack(f"={len(record) // 8}q", record))
         run(kernel, record)
 
-    monkeypatch.setattr(_native, "run", note)
+    monkeypatch.setattr(native, "run", note)
     return words
 
 

@@ -8,9 +8,10 @@ import re
 import pytest
 import torch
 
+from linrnn.compute import backend
 from linrnn.errors import BackendError
-from linrnn.ops import _backend, linear_scan
-from linrnn.ops.linear_scan import _triton as _scan_triton
+from linrnn.ops import linear_scan
+from linrnn.ops.linear.linear_scan import _triton as _scan_triton
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -22,7 +23,7 @@ CUDA = torch.device("cuda")
 WIDE = """
 import torch
 torch.set_num_threads(1)
-from linrnn.ops.linear_scan import _triton as _scan_triton
+from linrnn.ops.linear.linear_scan import _triton as _scan_triton
 _scan_triton.MOST_STEPS = 2
 from linrnn.testing import OP_LAWS, _op_laws as laws
 """
@@ -190,7 +191,7 @@ import subprocess, triton, triton.language as tl
 from pathlib import Path
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from linrnn.ops.linear_scan import _triton_kernels as kernels
+from linrnn.ops.linear.linear_scan import _triton_kernels as kernels
 
 def compiled(name, storage, is_complex, constant):
     function = getattr(kernels, name)
@@ -297,7 +298,7 @@ def test_a_triton_of_another_name_is_tried(monkeypatch):
 
 def test_explicit_choice_without_a_gpu_is_an_error(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    _backend._choose.cache_clear()
+    backend._choose.cache_clear()
     with pytest.raises(BackendError, match=r"'triton'.* needs a CUDA tensor, got cpu"):
         linear_scan(torch.ones(1), torch.ones(1, 2, 1), backend="triton")
 
@@ -316,10 +317,10 @@ def test_interpreter_is_never_chosen_automatically(python):
 
 def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
     monkeypatch.setattr(_scan_triton, "unavailable", lambda device, dtype: "it is not installed")
-    table = tuple((name, f"linrnn.ops.linear_scan._{name}") for name in ("triton", "tree"))
-    monkeypatch.setattr(_backend, "_announced", set())
-    choose = functools.partial(_backend.choose, "linear_scan", table, "auto", CUDA, torch.float32)
-    _backend._choose.cache_clear()
+    table = tuple((name, f"linrnn.ops.linear.linear_scan._{name}") for name in ("triton", "tree"))
+    monkeypatch.setattr(backend, "_announced", set())
+    choose = functools.partial(backend.choose, "linear_scan", table, "auto", CUDA, torch.float32)
+    backend._choose.cache_clear()
     with pytest.warns(UserWarning, match="slower backend 'tree': triton cannot .it is not inst"):
         found = choose()
     assert choose() == found  # and nothing is said again
@@ -330,7 +331,7 @@ def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
     monkeypatch.setenv("LINRNN_STRICT", "1")
     with pytest.raises(BackendError, match="LINRNN_STRICT"):
         choose()
-    _backend._choose.cache_clear()
+    backend._choose.cache_clear()
 
 
 def test_scanning_on_a_cpu_does_not_import_triton(python):

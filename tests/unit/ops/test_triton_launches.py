@@ -88,6 +88,6 @@ def test_memories_compile_once_for_all_lengths(launched, kind):
 def test_a_gpu_leaves_float64_of_matrix_memories_to_pytorch(monkeypatch):
     """They were wrong there: `benchmarks/results/`, 2026-11-26."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    memories = importlib.import_module("linrnn.ops._memory._triton")
+    memories = importlib.import_module("linrnn.ops.matrix._memory._triton")
     assert "float64" in memories.unavailable(torch.device("cuda"), torch.float64)
     assert memories.unavailable(torch.device("cuda"), torch.float32) is None

@@ -6,7 +6,7 @@ import torch
 from linrnn import SequenceModel, mixers
 from linrnn.errors import BackendError, UnknownNameError
 from linrnn.ops import cell_scan, explain, use_form
-from linrnn.ops.cell_scan._newton import ROUNDS
+from linrnn.ops.cell.cell_scan._newton import ROUNDS
 from linrnn.testing import check_close
 
 NONLINEAR = ("ltc", "unicornn", "gru", "lstm", "tanh_rnn", "slstm", "ind_rnn", "sru")

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from linrnn.ops import _native, use_backend
-from linrnn.ops._traces import advance, credited, kept, learned
+from linrnn.compute import native
+from linrnn.ops import use_backend
+from linrnn.ops.linear.traces import advance, credited, kept, learned
 from linrnn.testing import check_close
 
-BACKENDS = ["reference"] if _native.load()[0] is None else ["cpu", "reference"]
+BACKENDS = ["reference"] if native.load()[0] is None else ["cpu", "reference"]
 SIZES = [(1, 3, 5, 7, 4), (2, 8, 33, 300, 12), (3, 2, 4, 5, 2), (1, 1, 1, 1, 1), (2, 0, 3, 2, 3)]
 SIZES += [(2, 3, 5, 1, 4), (1, 2, 9000, 1, 7)]
 """Parts, rows, outputs, inputs, channels; of the second and the last more than fit a block."""

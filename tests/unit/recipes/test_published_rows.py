@@ -5,16 +5,16 @@ from math import pi
 import pytest
 
 from linrnn import mixers, recipes, tasks
-from linrnn.recipes import _long_range, _lru, _s4d, _s5
-from linrnn.train._data import steps_per_epoch
-from linrnn.train._model import build_task
+from linrnn.recipes._studies import long_range, lru, s4d, s5
+from linrnn.train.data import steps_per_epoch
+from linrnn.train.model import build_task
 
 
 def steps(config, train_size):
     return config.train.epochs * steps_per_epoch(train_size, config.train.batch_size)
 
 
-@pytest.mark.parametrize("row", _lru.TABLE.values(), ids=lambda row: row.task)
+@pytest.mark.parametrize("row", lru.LRU_TABLE.values(), ids=lambda row: row.task)
 def test_epochs_of_the_lru_are_the_published_iterations(row):
     epochs = row.iterations * row.batch_size / row.train_size
     assert round(epochs) == pytest.approx(epochs, rel=0.02)
@@ -50,9 +50,9 @@ def test_lru_on_colour_images_has_the_learning_rate_the_paper_prints():
 
 
 def test_lru_rows_that_are_read_in_both_directions():
-    both = {task for task, row in _lru.TABLE.items() if row.bidirectional}
+    both = {task for task, row in lru.LRU_TABLE.items() if row.bidirectional}
     assert both == {"pathfinder", "path_x"}
-    row = _lru.TABLE["path_x"]
+    row = lru.LRU_TABLE["path_x"]
     assert (row.ring, row.max_phase) == ((0.999, 0.9999), pi / 10)
 
 
@@ -107,8 +107,8 @@ def test_mamba_on_induction_heads_has_25_epochs_of_8192_batches():
     assert config.optim.weight_decay == 0
 
 
-STUDIES = {"lru": _lru.TABLE, "s4": _s4d.TABLE, "s4d": _s4d.TABLE, "s5": _s5.TABLE}
-STUDIES |= _long_range.TABLES
+STUDIES = {"lru": lru.LRU_TABLE, "s4": s4d.TABLE, "s4d": s4d.TABLE, "s5": s5.TABLE}
+STUDIES |= long_range.TABLES
 
 
 @pytest.mark.parametrize("mixer", STUDIES)
@@ -139,14 +139,14 @@ def test_s5_draws_its_output_matrix_as_the_scripts_do(name, C_init):
     assert mixers.build("s5", config.model.d_model, config.mixer_options).C_init == C_init
 
 
-MEGA = _long_range.TABLES["mega"]
+MEGA = long_range.TABLES["mega"]
 
 
 @pytest.mark.parametrize("task", MEGA)
 def test_epochs_of_mega_are_the_published_updates(task):
     sizes = {"listops": 96_000, "imdb": 22_500, "retrieval": 147_086, "scifar": 45_000}
     row = MEGA[task]
-    epochs = _long_range.STEPS[task] * row.batch_size / sizes.get(task, 160_000)
+    epochs = long_range.STEPS[task] * row.batch_size / sizes.get(task, 160_000)
     assert row.epochs == pytest.approx(epochs, rel=0.01)
 
 
@@ -185,9 +185,9 @@ def test_dss_on_path_x_differs_from_the_first_s4_as_its_command_says():
     assert options["length"] == build_task(config).sequence_length
 
 
-@pytest.mark.parametrize("mixer", _long_range.TABLES)
+@pytest.mark.parametrize("mixer", long_range.TABLES)
 def test_the_scales_of_the_memory_reach_over_a_task(mixer):
-    for task in _long_range.TABLES[mixer]:
+    for task in long_range.TABLES[mixer]:
         name = f"{task}{'_grey' * (task == 'scifar')}_{mixer}"
         config = recipes.load(name, "paper").config
         reach = config.mixer_options.get("l_max", config.mixer_options.get("length"))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from linrnn import recipes, tasks, train
-from linrnn.cli._entries import summaries
+from linrnn.cli._line.entries import summaries
 from linrnn.errors import UnknownNameError
-from linrnn.train._config import from_json, to_json
-from linrnn.train._model import build_model, build_task
+from linrnn.train.config import from_json, to_json
+from linrnn.train.model import build_model, build_task
 
 SCALES = [(name, scale) for name in recipes.names() for scale in recipes.scales(name)]
 each_scale = pytest.mark.parametrize(("name", "scale"), SCALES)
@@ -124,9 +124,13 @@ def test_scales_are_the_public_functions_of_the_file(tmp_path, monkeypatch):
 
 def test_a_study_adds_recipes_by_its_table(tmp_path, monkeypatch):
     table = 'RECIPES = {"digits_new": "New on digits.", "copy_new": "New on copies."}\n'
-    (tmp_path / "_new.py").write_text(f"{table}def paper(name):\n    return name.upper()\n")
+    (tmp_path / "_studies").mkdir()
+    (tmp_path / "_studies" / "new.py").write_text(
+        f"{table}def paper(name):\n    return name.upper()\n"
+    )
     (tmp_path / "own.py").write_text("def cpu():\n    return 1\n")
     monkeypatch.setattr(recipes, "__path__", [str(tmp_path)])
+    monkeypatch.setattr("linrnn.recipes._studies.__path__", [str(tmp_path / "_studies")])
     assert recipes.names() == ["copy_new", "digits_new", "own"]
     assert (recipes.scales("copy_new"), recipes.default_scale("copy_new")) == (["paper"], "paper")
     assert recipes.load("copy_new") == "COPY_NEW"

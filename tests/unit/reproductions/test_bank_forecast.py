@@ -10,8 +10,8 @@ import torch
 from linrnn.errors import DataError
 from linrnn.reproductions import Setting
 from linrnn.reproductions import bank_forecast as page
-from linrnn.reproductions._lag_ridge import lag_ridge
-from linrnn.train._drawn import drawn
+from linrnn.reproductions._runs.lag_ridge import lag_ridge
+from linrnn.train.drawn import drawn
 
 ENDS = (600, 800, 1000)
 # MSE that one configuration, tried once, had: the page must not be worse

@@ -9,7 +9,7 @@ from linrnn.errors import DataError
 from linrnn.reproductions import Setting, segment_recall
 from linrnn.reproductions import cache_eviction as page
 from linrnn.tasks.lm import LM
-from linrnn.train._model import build_model, build_task
+from linrnn.train.model import build_model, build_task
 
 each = pytest.mark.parametrize("policy", page.POLICIES)
 

@@ -5,18 +5,12 @@ from math import inf
 
 import pytest
 
-from linrnn.reproductions import (
-    Setting,
-    _cells,
-    cells_adding,
-    cells_copy,
-    cells_digits,
-    cells_gaps,
-)
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions import Setting, cells_adding, cells_copy, cells_digits, cells_gaps
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs import cells as _cells
 from linrnn.train import TrainConfig
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 
 def tiny(base, **options):

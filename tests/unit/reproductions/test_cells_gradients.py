@@ -6,7 +6,7 @@ import torch
 from linrnn.mixers import load
 from linrnn.reproductions import Setting
 from linrnn.reproductions import cells_gradients as gradients
-from linrnn.reproductions._verdict import Judged
+from linrnn.reproductions._page.verdict import Judged
 
 
 def test_norms_are_those_of_a_product_of_jacobians():

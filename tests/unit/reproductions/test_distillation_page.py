@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from linrnn.reproductions import Setting, distillation
-from linrnn.reproductions._language import small, with_model
-from linrnn.reproductions._timing import Timing, Turns
+from linrnn.reproductions._runs.language import small, with_model
+from linrnn.reproductions._runs.timing import Timing, Turns
 from linrnn.reproductions.distillation import Distillation, Seed
 from linrnn.train import OrderFit, Score
-from linrnn.train._model import load_model
+from linrnn.train.model import load_model
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_model_is_trained_and_distilled_at_every_order(tmp_path):
 
 def test_without_its_text_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "empty"))
-    monkeypatch.setattr("linrnn.tasks._files.fetch", None, raising=False)
+    monkeypatch.setattr("linrnn.tasks._reading.files.fetch", None, raising=False)
     config = page().base
     options = replace(config.task_options, data=(str(tmp_path / "none.txt"),))
     what = page()

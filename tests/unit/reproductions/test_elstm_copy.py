@@ -9,7 +9,7 @@ from linrnn import learn
 from linrnn.learn import Loop
 from linrnn.reproductions import Setting
 from linrnn.reproductions import elstm_copy as page
-from linrnn.reproductions._lessons import Run, trained
+from linrnn.reproductions._runs.lessons import Run, trained
 
 
 def run(value):

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.reproductions import (
     Setting,
-    _halves,
     carried_state,
     memory_shakespeare,
     minrnn_shakespeare,
     su_comparison,
 )
-from linrnn.reproductions._language import small
-from linrnn.train._model import load_model
-from linrnn.train._positions import PositionLoss
+from linrnn.reproductions._runs import halves
+from linrnn.reproductions._runs.language import small
+from linrnn.train.model import load_model
+from linrnn.train.positions import PositionLoss
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatc
         found.tables[2].rows, found.tables[0].rows, strict=True
     ):
         assert (chosen, taken) == ("0.01", "0.01")
-        two = _halves.halves(next(runs.glob(f"*/{name}_at_0.01-seed0")))
+        two = halves.halves(next(runs.glob(f"*/{name}_at_0.01-seed0")))
         assert f"{two.second:.3f}" == loss
         assert min(two) < float(one[1]) < max(two)
 
@@ -189,9 +189,9 @@ def test_what_the_first_half_would_not_have_chosen_is_judged_by_nothing(tmp_path
     monkeypatch.setattr(memory_shakespeare, "MODELS", few)
     losses = {"mLSTM_at_0.01": (2.0, 1.0), "mLSTM_at_0.001": (1.0, 2.0)}
     monkeypatch.setattr(
-        _halves,
+        halves,
         "halves",
-        lambda folder: _halves.Halves(*losses.get(folder.name.split("-seed")[0], (1.0, 1.5))),
+        lambda folder: halves.Halves(*losses.get(folder.name.split("-seed")[0], (1.0, 1.5))),
     )
     base = replace(tiny(16), model=replace(tiny(16).model, d_model=64), mixer="mingru")
     found = memory_shakespeare.MemoryShakespeare(base, rates=(1e-3, 1e-2)).run(setting(tmp_path))

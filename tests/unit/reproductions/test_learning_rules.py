@@ -7,10 +7,10 @@ import torch
 
 from linrnn import learn
 from linrnn.reproductions import Setting
-from linrnn.reproductions import _rule_gradients as gradients
 from linrnn.reproductions import learning_rules as page
-from linrnn.reproductions._delays import error, signs, solved_readout
-from linrnn.reproductions._lessons import Rule, Run, trained, tuned
+from linrnn.reproductions._runs import rule_gradients as gradients
+from linrnn.reproductions._runs.delays import error, signs, solved_readout
+from linrnn.reproductions._runs.lessons import Rule, Run, trained, tuned
 
 
 def run(value):
@@ -64,7 +64,7 @@ def test_the_best_rate_of_the_first_seed_is_taken_for_all(monkeypatch):
         asked.append((rate, seed))
         return run({0.01: float("nan"), 0.03: 0.2, 0.1: 0.1}[rate] + seed)
 
-    monkeypatch.setattr("linrnn.reproductions._lessons.trained", fake)
+    monkeypatch.setattr("linrnn.reproductions._runs.lessons.trained", fake)
     found, table = tuned(page.SHORT, {"a": Rule(learner="bptt")}, (0, 1, 2), lambda line: None)
     assert asked == [(0.01, 0), (0.03, 0), (0.1, 0), (0.1, 1), (0.1, 2)]
     assert [one.error for one in found["a"]] == [0.1, 1.1, 2.1]

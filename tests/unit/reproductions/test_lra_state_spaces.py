@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from linrnn import recipes
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import lra_state_spaces as lra
 from linrnn.tasks.listops import ListOpsOptions

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import mackey_glass as page
 from linrnn.tasks.mackey_glass import MackeyGlass, MackeyGlassOptions

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from linrnn.compare import Row
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.mixers import load
-from linrnn.reproductions import Setting, _tuned
+from linrnn.reproductions import Setting
 from linrnn.reproductions import memory_recall as recall
-from linrnn.reproductions._trained import Column, Outcome
-from linrnn.train._model import build_task
+from linrnn.reproductions._runs import tuned
+from linrnn.reproductions._runs.trained import Column, Outcome
+from linrnn.train.model import build_task
 
 
 def _row(label, *values):
@@ -51,7 +52,7 @@ def test_the_order_of_the_papers_is_claimed():
 def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     best = {"delta": 3e-3, "decay by channel": 1e-2}
     monkeypatch.setattr(
-        _tuned,
+        tuned,
         "validation",
         lambda row, _: float(f"{best[row.label.split(' at ')[0]]:g}" in row.label),
     )
@@ -65,7 +66,7 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
         column = Column(name=of, config=config, paper=config, steps=0)
         return Outcome(column=column, task=task, labels=tuple(rows), rows=found)
 
-    monkeypatch.setattr(_tuned, "train", train)
+    monkeypatch.setattr(tuned, "train", train)
     monkeypatch.setattr(recall, "curves", lambda outcomes: {})
     name = "mqar, 8 pairs"
     what = recall.MemoryRecall({name: recall.QUESTIONS[name]}, list(best))

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from linrnn.learn import Batch, Loop, build
-from linrnn.reproductions import Setting, _hopfield
+from linrnn.reproductions import Setting
 from linrnn.reproductions import neumann_hopfield as page
-from linrnn.reproductions._hopfield import Hopfield, Memory, Run, trained, without_half, wrong
+from linrnn.reproductions._runs import hopfield
+from linrnn.reproductions._runs.hopfield import Hopfield, Memory, Run, trained, without_half, wrong
 
 SMALL = Memory(hidden=6, steps=3, updates=25)
 
@@ -18,7 +19,7 @@ def network(slope=1.0, size=1.0):
     torch.manual_seed(0)
     model = Hopfield(4, 3, slope).double()
     with torch.no_grad():
-        model.W.mul_(size / _hopfield.SPREAD)
+        model.W.mul_(size / hopfield.SPREAD)
     return model
 
 
@@ -92,7 +93,7 @@ def test_pictures_are_one_of_each_digit_and_others_with_another_seed():
 
 def test_a_step_that_is_refused_moves_no_weight(monkeypatch):
     memory = replace(SMALL, slope=4.0, steps=4)
-    monkeypatch.setattr(_hopfield, "SPREAD", 0.1)
+    monkeypatch.setattr(hopfield, "SPREAD", 0.1)
     found = trained(memory, page.rules(memory.updates)[page.ITERATION], 1e-3, 0)
     assert found.left_out == [1, 2, 3, 4]
     assert found.curve[0][1] == found.loss

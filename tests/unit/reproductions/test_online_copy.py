@@ -12,8 +12,8 @@ from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.reproductions import Setting
 from linrnn.reproductions import online_copy as page
-from linrnn.reproductions._lessons import Rule, Run, descend, together, trained, tuned
-from linrnn.reproductions._one_pass import OnePass
+from linrnn.reproductions._runs.lessons import Rule, Run, descend, together, trained, tuned
+from linrnn.reproductions._runs.one_pass import OnePass
 
 SMALL = replace(
     page.LESSON, pattern=3, pad=2, bits=2, width=5, options={"d_state": 4}, rows=2, steps=2,

@@ -9,7 +9,7 @@ from linrnn import learn
 from linrnn.learn import Loop
 from linrnn.reproductions import Setting
 from linrnn.reproductions import online_digits as page
-from linrnn.reproductions._lessons import Run, near
+from linrnn.reproductions._runs.lessons import Run, near
 
 SMALL = replace(
     page.LESSONS[0], width=6, options={"d_state": 4}, rows=2, steps=1, rates=(0.01, 0.03)

@@ -9,9 +9,9 @@ import torch
 from linrnn import reproductions
 from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
-from linrnn.reproductions._report import write_report
+from linrnn.reproductions._page.report import write_report
 from linrnn.train import Config, OptimConfig, Result
-from linrnn.train._folder import RunFolder
+from linrnn.train.folder import RunFolder
 
 each = pytest.mark.parametrize("name", reproductions.names())
 

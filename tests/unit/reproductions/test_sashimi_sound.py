@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from linrnn import recipes
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import sashimi_sound as page
-from linrnn.reproductions._report import publish, write_report
-from linrnn.train._model import build_model, build_task
+from linrnn.reproductions._page.report import publish, write_report
+from linrnn.train.model import build_model, build_task
 
 
 def test_the_plain_stack_has_as_many_parameters():

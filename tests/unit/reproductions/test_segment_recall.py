@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from linrnn import SequenceModel, mixers
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import segment_recall as recall
-from linrnn.train._model import build_task
+from linrnn.train.model import build_task
 
 each = pytest.mark.parametrize("label", recall.LAYERS)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linrnn.compare._match import count_parameters
+from linrnn.compare.match import count_parameters
 from linrnn.errors import DataError
 from linrnn.reproductions import Setting
 from linrnn.reproductions import segment_shakespeare as page
-from linrnn.reproductions._language import small
+from linrnn.reproductions._runs.language import small
 from linrnn.tasks.lm import LM
 from linrnn.train import PositionLoss
-from linrnn.train._model import build_model, load_model
+from linrnn.train.model import build_model, load_model
 
 each = pytest.mark.parametrize("label", page.MODELS)
 

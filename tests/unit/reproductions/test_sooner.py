@@ -7,8 +7,8 @@ import pytest
 
 from linrnn import learn
 from linrnn.reproductions import Setting, fptt_adding, limit_cycle_copy
-from linrnn.reproductions._sooner import Contest, Result
-from linrnn.train._model import build_model, build_task
+from linrnn.reproductions._runs.sooner import Contest, Result
+from linrnn.train.model import build_model, build_task
 
 
 class Said(Result):

@@ -6,13 +6,14 @@ from itertools import pairwise
 import pytest
 import torch
 
+from linrnn.compute.backend import requested
 from linrnn.errors import UnknownNameError
-from linrnn.ops._backend import requested
-from linrnn.reproductions import Setting, _layers, _peak, _timing, load
+from linrnn.reproductions import Setting, load
 from linrnn.reproductions import input_gated_lru_speed as gated
 from linrnn.reproductions import lru_table_4 as table_4
 from linrnn.reproductions import minrnn_runtime as runtime
-from linrnn.reproductions._timing import Timing, Turns, over_lengths, ratio
+from linrnn.reproductions._runs import layers, peak, timing
+from linrnn.reproductions._runs.timing import Timing, Turns, over_lengths, ratio
 
 CPU = torch.device("cpu")
 QUICK = {"rounds": 3, "seconds": 0.0, "shortest": 0.0, "pause": 0.0}
@@ -41,7 +42,7 @@ class Hands:
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch):
     """What is said of numbers that a GPU set is looked at as on a machine without one."""
-    monkeypatch.setattr(_timing, "device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(timing, "device", lambda: torch.device("cpu"))
 
 
 @pytest.fixture
@@ -202,9 +203,9 @@ def runtime_with(hands, seconds, peaks, monkeypatch, **sizes):
 
 def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
     pytest.importorskip("matplotlib")
-    seconds = {name: 1.0 for name in _layers.LAYERS}
+    seconds = {name: 1.0 for name in layers.LAYERS}
     seconds |= {"minGRU": 0.125, "GRU, loop": 10.0, "GRU, fused": 0.5, "Mamba": 0.15}
-    peaks = {name: 2**20 for name in _layers.LAYERS} | {"Mamba": 3 * 2**19, "LSTM, loop": None}
+    peaks = {name: 2**20 for name in layers.LAYERS} | {"Mamba": 3 * 2**19, "LSTM, loop": None}
     what = runtime_with(hands, seconds, peaks, monkeypatch)
     found = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path))
     faster = cells(found, "Times faster")
@@ -244,28 +245,28 @@ def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
 
 def test_runtime_draws_time_against_length(tmp_path, hands, monkeypatch):
     pytest.importorskip("matplotlib")
-    names = dict.fromkeys(_layers.LAYERS, 1.0)
+    names = dict.fromkeys(layers.LAYERS, 1.0)
     what = runtime_with(hands, names, dict.fromkeys(names), monkeypatch)
     figure = what.run(Setting(scale="cpu", seeds=(0,), out=tmp_path)).figures["time-against-length"]
     axes = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert len(axes.containers) == len(_layers.LAYERS)
+    assert len(axes.containers) == len(layers.LAYERS)
 
 
-@pytest.mark.parametrize("name", _layers.LAYERS)
+@pytest.mark.parametrize("name", layers.LAYERS)
 def test_every_layer_trains_reads_and_streams(name):
-    gradients = _layers.training_step(name, 8, 2, 5, CPU)()
+    gradients = layers.training_step(name, 8, 2, 5, CPU)()
     assert gradients[0].shape == (2, 5, 8)
     assert all(torch.isfinite(g).all() and g.any() for g in gradients)
-    y, _ = _layers.reading(name, 8, 2, 5, CPU)()
+    y, _ = layers.reading(name, 8, 2, 5, CPU)()
     assert y.shape == (2, 5, 8)
-    step = _layers.streaming_step(name, 8, 3, CPU)
+    step = layers.streaming_step(name, 8, 3, CPU)
     step()
     step()
 
 
 def test_a_loop_over_the_cell_is_the_fused_layer():
-    fused, loop = (_layers.build(f"GRU, {kind}", 6, CPU) for kind in ("fused", "loop"))
+    fused, loop = (layers.build(f"GRU, {kind}", 6, CPU) for kind in ("fused", "loop"))
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     loop.cell.load_state_dict({n: getattr(fused, f"{n}_l0") for n in names})
     x = torch.randn(2, 7, 6)
@@ -274,12 +275,12 @@ def test_a_loop_over_the_cell_is_the_fused_layer():
 
 def test_an_unknown_layer_is_named():
     with pytest.raises(UnknownNameError, match="no reproductions layer named 'gru'"):
-        _layers.build("gru", 4, CPU)
+        layers.build("gru", 4, CPU)
 
 
 @pytest.mark.slow
 def test_peak_of_a_step_grows_with_the_batch():
-    small, large = (_peak.peak_of_step("minGRU", 64, batch, 1024) for batch in (8, 32))
+    small, large = (peak.peak_of_step("minGRU", 64, batch, 1024) for batch in (8, 32))
     output = 8 * 1024 * 64 * 4
     assert small > 2 * output
     assert 3 < large / small < 5
@@ -287,7 +288,7 @@ def test_peak_of_a_step_grows_with_the_batch():
 
 @pytest.mark.slow
 def test_no_peak_where_the_process_fails():
-    assert _peak.peak_of_step("no such layer", 4, 1, 2) is None
+    assert peak.peak_of_step("no such layer", 4, 1, 2) is None
 
 
 def test_all_forms_of_the_demonstration_agree_at_the_published_size():

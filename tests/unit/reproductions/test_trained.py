@@ -7,20 +7,20 @@ import pytest
 
 from linrnn import recipes
 from linrnn.compare import Row
-from linrnn.recipes._lru import TABLE
+from linrnn.recipes import LRU_TABLE
 from linrnn.reproductions import Setting, lru_appendix_e2, lru_table_1, lru_table_5, lru_table_8
-from linrnn.reproductions import _lru_columns as lru
-from linrnn.reproductions import _selective_copying as copying
 from linrnn.reproductions import minrnn_table_1 as depths
 from linrnn.reproductions import minrnn_table_2 as kinds
-from linrnn.reproductions._beside import comparable, findings, rank_correlation, table
-from linrnn.reproductions._quoted import FAILS, Quoted
-from linrnn.reproductions._trained import Column, Outcome, changes, train, with_mixer
+from linrnn.reproductions._page.beside import comparable, findings, rank_correlation, table
+from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._runs import lru_columns as lru
+from linrnn.reproductions._runs import selective_copying as copying
+from linrnn.reproductions._runs.trained import Column, Outcome, changes, train, with_mixer
 from linrnn.reproductions.lru_appendix_e2 import LRUAppendixE2, Size
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.tasks.selective_copy import SelectiveCopyOptions
 from linrnn.train import ModelConfig, TrainConfig
-from linrnn.train._model import build_model, build_task
+from linrnn.train.model import build_model, build_task
 
 
 def tiny(config, **task_options):
@@ -112,7 +112,7 @@ def test_published_columns_are_the_published_experiment(task):
         assert steps == pytest.approx(column.steps, rel=0.02)
     rows = lru_table_8.rungs(column)
     assert len(rows) == 6
-    assert {row.mixer_options["d_state"] for row in rows.values()} == {TABLE[task].d_state}
+    assert {row.mixer_options["d_state"] for row in rows.values()} == {LRU_TABLE[task].d_state}
 
 
 def test_every_row_at_the_scale_cpu_is_a_model():

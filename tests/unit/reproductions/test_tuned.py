@@ -6,10 +6,11 @@ import pytest
 
 from linrnn.compare import Row
 from linrnn.recipes import untuned
-from linrnn.reproductions import Setting, _tuned
-from linrnn.reproductions._trained import Column, Outcome
-from linrnn.reproductions._tuned import tuned
-from linrnn.train._model import build_task
+from linrnn.reproductions import Setting
+from linrnn.reproductions._runs import tuned as _tuned
+from linrnn.reproductions._runs.trained import Column, Outcome
+from linrnn.reproductions._runs.tuned import tuned
+from linrnn.train.model import build_task
 
 
 def row(label, *values):

@@ -19,11 +19,11 @@ from linrnn.reproductions import (
     lru_proposition_3,
     su_comparison,
 )
-from linrnn.reproductions import _verdict as rules
-from linrnn.reproductions._quoted import FAILS, Quoted
-from linrnn.reproductions._report import publish, write_report
-from linrnn.reproductions._timing import NOT_HERE
-from linrnn.reproductions._verdict import Judged, groups, ordered, printed_order
+from linrnn.reproductions._page import verdict as rules
+from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._page.report import publish, write_report
+from linrnn.reproductions._page.verdict import Judged, groups, ordered, printed_order
+from linrnn.reproductions._runs.timing import NOT_HERE
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 from linrnn.tasks.associative_recall import AssociativeRecall, AssociativeRecallOptions
 
 

@@ -5,7 +5,7 @@ import torch
 from made_data import wav, write_audio, write_tar
 
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks._audio import read_wav
+from linrnn.tasks._reading.audio import read_wav
 from linrnn.tasks.speech_commands import SpeechCommands, SpeechCommandsOptions
 from linrnn.tasks.spoken_digits import SpokenDigits, SpokenDigitsOptions
 

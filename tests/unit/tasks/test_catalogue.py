@@ -3,7 +3,7 @@ from made_data import options
 
 from linrnn import recipes, tasks
 from linrnn.errors import UnknownNameError
-from linrnn.train._model import build_model
+from linrnn.train.model import build_model
 
 pytestmark = pytest.mark.usefixtures("use_made_data")
 each_task = pytest.mark.parametrize("name", tasks.names())

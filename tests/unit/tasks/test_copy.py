@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError, UnknownNameError
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 from linrnn.tasks.copy import Copy, CopyOptions
 
 each_convention = pytest.mark.parametrize("markers", ["one", "all"])

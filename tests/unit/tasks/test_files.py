@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from linrnn.errors import DataError
-from linrnn.tasks._files import Source, fetch, folder_of, obtain, read_packed
+from linrnn.tasks._reading.files import Source, fetch, folder_of, obtain, read_packed
 
 BODY = bytes(range(256)) * 2000
 RIGHT = "sha256:" + hashlib.sha256(BODY).hexdigest()

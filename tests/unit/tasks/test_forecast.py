@@ -6,7 +6,7 @@ import torch
 from made_data import write_ett
 
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks._windows import read_history
+from linrnn.tasks._kinds.windows import read_history
 from linrnn.tasks.ett import ETT, ETTOptions
 from linrnn.tasks.forecast import Forecast, ForecastOptions
 

@@ -3,7 +3,7 @@ import torch
 
 from linrnn import SequenceModel
 from linrnn.errors import ArgumentError
-from linrnn.learn._batch import read, unpack
+from linrnn.learn._parts.batch import read, unpack
 from linrnn.tasks.gaps import FIRST, LONGEST, SHORTEST, Gaps, GapsOptions
 from linrnn.train import Config, ModelConfig, TrainConfig, run
 

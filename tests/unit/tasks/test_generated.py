@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from linrnn.tasks._generated import Generated, uniforms
+from linrnn.tasks._kinds.generated import Generated, uniforms
 
 
 def pairs(uniform):

@@ -1,4 +1,4 @@
-"""What every generated task keeps: `linrnn.tasks._drawing`."""
+"""What every generated task keeps: `linrnn.tasks._kinds.drawing`."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ import torch
 
 from linrnn import tasks
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import IGNORE
-from linrnn.tasks._drawing import GeneratedOptions, distinct
-from linrnn.tasks._generated import uniforms
+from linrnn.tasks._kinds.base import IGNORE
+from linrnn.tasks._kinds.drawing import GeneratedOptions, distinct
+from linrnn.tasks._kinds.generated import uniforms
 
 NAMES = [n for n in tasks.names() if issubclass(tasks.load(n).Options, GeneratedOptions)]
 each_generated = pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import torch
 from made_data import idx, write_idx
 
 from linrnn.errors import DataError, UnknownNameError
-from linrnn.tasks._images import RowOptions, read_idx
+from linrnn.tasks._kinds.images import RowOptions, read_idx
 from linrnn.tasks.fashion_mnist import FashionMNIST
 from linrnn.tasks.psmnist import PSMNIST, PSMNISTOptions, permutation
 from linrnn.tasks.smnist import SMNIST

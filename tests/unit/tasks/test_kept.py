@@ -9,7 +9,7 @@ from made_data import options, write_all
 
 from linrnn import tasks
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tasks._known import checksum, kept_text
+from linrnn.tasks._reading.known import checksum, kept_text
 from linrnn.tasks.forecast import Forecast, ForecastOptions
 from linrnn.tasks.table import Table, TableOptions
 

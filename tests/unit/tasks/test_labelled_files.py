@@ -13,8 +13,8 @@ import linrnn
 from linrnn import tasks, train
 from linrnn.cli import main
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks._audio import decode_wav
-from linrnn.tasks._file_listing import split
+from linrnn.tasks._reading.audio import decode_wav
+from linrnn.tasks._reading.file_listing import split
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 unchecked = pytest.mark.unchecked
@@ -323,7 +323,7 @@ def test_a_run_answers_for_images_without_those_it_was_trained_on(image_run, cap
 
 def test_a_run_goes_on_with_the_same_files_alone(image_run, tmp_path):
     folder, _ = image_run
-    task = train._model.build_task(*_stored(folder))
+    task = train.model.build_task(*_stored(folder))
     with pytest.raises(DataError, match="must be a folder with a folder for each class"):
         task.datasets()
     write_images(tmp_path / "data", each=19)
@@ -333,7 +333,7 @@ def test_a_run_goes_on_with_the_same_files_alone(image_run, tmp_path):
 
 
 def _stored(folder):
-    from linrnn.train._folder import RunFolder
+    from linrnn.train.folder import RunFolder
 
     found = RunFolder(folder)
     return found.load_config(), found

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tasks._expressions import SYMBOLS
+from linrnn.tasks._kinds.expressions import SYMBOLS
 from linrnn.tasks.listops import ListOps, ListOpsOptions, evaluate
 
 SHORT = {"min_length": 20, "max_length": 80}

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks import _corpus
-from linrnn.tasks._corpus import pieces, read_corpus
+from linrnn.tasks._reading import corpus as _corpus
+from linrnn.tasks._reading.corpus import pieces, read_corpus
 from linrnn.tasks.lm import LM, LMOptions
 from linrnn.tokenizers import ByteTokenizer
 

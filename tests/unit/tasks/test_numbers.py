@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from linrnn._numbers import like_number, number, whole
-from linrnn.cli._watch import Answers
+from linrnn._options.numbers import like_number, number, whole
+from linrnn.cli._verbs.watch import Answers
 from linrnn.errors import DataError, LinrnnError, RunFolderError
-from linrnn.tasks._images import read_pixels
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_ids, read_table
-from linrnn.tasks._windows import read_history
+from linrnn.tasks._kinds.images import read_pixels
+from linrnn.tasks._kinds.windows import read_history
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_ids, read_table
 from linrnn.tasks.ett import ETT, ETTOptions
 from linrnn.tasks.forecast import Forecast, ForecastOptions
 from linrnn.tasks.mackey_glass import MackeyGlass
 from linrnn.tasks.table import Table, TableOptions
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import COLUMNS, read_metrics
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import COLUMNS, read_metrics
 
 pytestmark = pytest.mark.unchecked
 

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.tasks._kept import KeptImages
-from linrnn.tasks._pathfinder import RULES
-from linrnn.tasks._strokes import disc, stroke
+from linrnn.tasks._kinds.pathfinder import RULES
+from linrnn.tasks._kinds.strokes import disc, stroke
+from linrnn.tasks._reading.kept import KeptImages
 from linrnn.tasks.path_x import PathX, PathXOptions
 from linrnn.tasks.pathfinder import Pathfinder, PathfinderOptions
 

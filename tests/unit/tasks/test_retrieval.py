@@ -5,7 +5,7 @@ import torch
 from made_data import write_pairs
 
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tasks._pairs import Pairs, decode
+from linrnn.tasks._reading.pairs import Pairs, decode
 from linrnn.tasks.retrieval import Retrieval, RetrievalOptions
 
 

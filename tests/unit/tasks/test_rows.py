@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from linrnn.errors import DataError
-from linrnn.tasks._frame import open_frame
-from linrnn.tasks._rows import filled_lines, split_rows
-from linrnn.tasks._series import Layout, read_series
-from linrnn.tasks._table import read_table
+from linrnn.tasks._reading.frame import open_frame
+from linrnn.tasks._reading.rows import filled_lines, split_rows
+from linrnn.tasks._reading.series import Layout, read_series
+from linrnn.tasks._reading.table import read_table
 
 NUMBERS = [[1.5, -2.25], [0.125, 3e-3], [1.625, 1234.5]]
 

@@ -4,7 +4,7 @@ import torch
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._base import IGNORE
+from linrnn.tasks._kinds.base import IGNORE
 from linrnn.tasks.selective_copy import SelectiveCopy, SelectiveCopyOptions
 
 

@@ -6,8 +6,8 @@ import torch
 from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError
-from linrnn.tasks._generated import uniforms
-from linrnn.tasks._white_signal import white_signal
+from linrnn.tasks._kinds.generated import uniforms
+from linrnn.tasks._kinds.white_signal import white_signal
 from linrnn.tasks.capacity import Capacity, CapacityOptions
 from linrnn.tasks.delay import Delay, DelayOptions
 from linrnn.tasks.reconstruct import Reconstruct, ReconstructOptions

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from linrnn.tasks._stamps import date_of
+from linrnn.tasks._reading.stamps import date_of
 
 DAYS = ("2016-07-01", "20160701", "2016-W26-5", "2016W265", "2016-W26")
 TIMES = ("", "12", "12:30", "1230", "12:30:05", "123005", "12:30:05.5", "123005,25")

@@ -7,7 +7,7 @@ import torch
 
 from linrnn.errors import DataError
 from linrnn.tasks import load
-from linrnn.tasks._table import read_table
+from linrnn.tasks._reading.table import read_table
 
 ROWS = np.arange(8.0).reshape(2, 4) / 8
 

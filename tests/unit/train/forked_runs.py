@@ -184,8 +184,9 @@ def write_order(path):
 
 def break_it(how, boundary):
     """Take a precaution away, to see that it is missed."""
-    from linrnn import _storage
-    from linrnn.train import _folder, _metrics, _recover
+    from linrnn._files import storage
+    from linrnn.train import _recover, metrics
+    from linrnn.train import folder as _folder
 
     def in_place(path, data, *, keep=None, inside=None):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +194,7 @@ def break_it(how, boundary):
             file.write(data)
 
     if how == "written in place":
-        for module in (_storage, _folder, _metrics):
+        for module in (storage, _folder, metrics):
             module.write_atomically = in_place
     elif how == "best not completed":
         _recover._complete_best = lambda *_: None
@@ -293,16 +294,6 @@ def warm_up():
 def serve():
     import torch
     import torch.utils.tensorboard
-
-    import linrnn.cli._options
-    import linrnn.cli.compare
-    import linrnn.compare
-    import linrnn.learn.bptt
-    import linrnn.tasks.digits
-    import linrnn.train._bookkeeping
-    import linrnn.train._lightning
-    import linrnn.train._plots
-    import linrnn.train._run  # noqa: F401
 
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")

@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn import tokenizers, train
-from linrnn._storage import link, write_atomically
+from linrnn._files.storage import link, write_atomically
 from linrnn.errors import InterruptedRunError, RunFolderError, StorageError
-from linrnn.train._checkpoint import load_tree, save_tree
-from linrnn.train._folder import RunFolder
 from linrnn.train._recover import usable_checkpoint
+from linrnn.train.checkpoint import load_tree, save_tree
+from linrnn.train.folder import RunFolder
 
 pytestmark = pytest.mark.unchecked
 

@@ -9,12 +9,12 @@ from linrnn import learn, train
 from linrnn.errors import ArgumentError, InterruptedRunError
 from linrnn.tasks.lm import LM, LMOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._context import Run
-from linrnn.train._data import ContiguousBatches, eval_loader, train_loader, unpack
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
 from linrnn.train._recover import BEGINNING
 from linrnn.train._run_module import RunModule
+from linrnn.train.context import Run
+from linrnn.train.data import ContiguousBatches, eval_loader, train_loader, unpack
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 
 @pytest.fixture

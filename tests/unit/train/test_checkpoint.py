@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn.errors import RunFolderError
-from linrnn.train._checkpoint import load_tensors, load_tree, save_tensors, save_tree
+from linrnn.train.checkpoint import load_tensors, load_tree, save_tensors, save_tree
 
 
 class Payload:

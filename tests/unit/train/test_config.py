@@ -6,7 +6,7 @@ import pytest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.tasks.digits import DigitsOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._config import from_json, to_json
+from linrnn.train.config import from_json, to_json
 
 BAD = [
     (lambda: Config(task="digts"), "no task named 'digts'. Did you mean 'digits'"),

@@ -3,7 +3,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from linrnn.errors import DataError
-from linrnn.train._data import eval_loader, train_loader
+from linrnn.train.data import eval_loader, train_loader
 
 
 def numbers(size):

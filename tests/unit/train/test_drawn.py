@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from linrnn.train import _figures as figures
-from linrnn.train._drawn import HEAD, drawn
+from linrnn.train import figures
+from linrnn.train.drawn import HEAD, drawn
 
 
 def rows(figure):

@@ -7,7 +7,7 @@ from linrnn import train
 from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks import load
 from linrnn.tasks.induction_heads import InductionHeadsOptions
-from linrnn.train import _evaluate
+from linrnn.train import evaluation
 
 
 def test_evaluate_repeats_the_test_of_the_run(finished):
@@ -75,7 +75,7 @@ def test_fewer_examples_are_spread_evenly(heads):
 
 def test_lengths_are_tested_streamed_or_not_with_the_same_result(heads, monkeypatch):
     whole = train.evaluate_lengths(heads, [100, 30], examples=5)
-    monkeypatch.setattr(_evaluate, "CHUNK", 32)
+    monkeypatch.setattr(evaluation, "CHUNK", 32)
     streamed = train.evaluate_lengths(heads, [100, 30], examples=5)
     assert [found.length for found in streamed] == [30, 100]
     for a, b in zip(whole, streamed, strict=True):

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.image import imread
 
 from linrnn.errors import ArgumentError
-from linrnn.train import _figures as figures
+from linrnn.train import figures
 
 NAN = math.nan
 SERIES = {"one": [(2, 0.5, 0.1), (1, 0.25, NAN)], "two": [(1, 0.1, NAN)]}

@@ -13,9 +13,9 @@ from linrnn.tasks.forecast import ForecastOptions
 from linrnn.tasks.lm import LMOptions
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.tasks.table import TableOptions
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 pytestmark = pytest.mark.unchecked
 

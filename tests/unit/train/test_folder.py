@@ -8,8 +8,8 @@ import torch
 
 from linrnn import train
 from linrnn.errors import ArgumentError, RunFolderError
-from linrnn.train._checkpoint import load_tensors, save_tensors
-from linrnn.train._folder import RunFolder
+from linrnn.train.checkpoint import load_tensors, save_tensors
+from linrnn.train.folder import RunFolder
 
 pytestmark = pytest.mark.unchecked
 

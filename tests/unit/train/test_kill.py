@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from linrnn.train._checkpoint import load_tree
-from linrnn.train._folder import RunFolder
+from linrnn.train.checkpoint import load_tree
+from linrnn.train.folder import RunFolder
 
 pytestmark = [
     pytest.mark.unchecked,

@@ -9,8 +9,8 @@ import pytest
 
 from linrnn import recipes
 from linrnn.compare import Entry, compare
-from linrnn.train._checkpoint import load_tree
-from linrnn.train._folder import RunFolder
+from linrnn.train.checkpoint import load_tree
+from linrnn.train.folder import RunFolder
 
 pytestmark = [
     pytest.mark.unchecked,

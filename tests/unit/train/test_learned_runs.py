@@ -13,8 +13,8 @@ from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, Un
 from linrnn.tasks.adding import AddingOptions
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._checkpoint import load_tree, save_tree
-from linrnn.train._model import build_model
+from linrnn.train.checkpoint import load_tree, save_tree
+from linrnn.train.model import build_model
 
 SHORT = {
     "tbptt": {"window": 7, "overlap": 2, "update": "window"},

@@ -220,10 +220,10 @@ def test_errors_name_what_is_wrong(classes, forecast, tmp_path):
 
 
 def test_threads_are_chosen_for_a_run(tiny, tmp_path, monkeypatch):
-    from linrnn.train import _threads
+    from linrnn.train import threads
 
-    monkeypatch.setattr(_threads, "_said", lambda own: None)
-    monkeypatch.setattr(_threads, "SECONDS", 0.01)
+    monkeypatch.setattr(threads, "_said", lambda own: None)
+    monkeypatch.setattr(threads, "SECONDS", 0.01)
     told = []
 
     class Told(train.Reporter):
@@ -239,7 +239,7 @@ def test_threads_are_chosen_for_a_run(tiny, tmp_path, monkeypatch):
     assert told[0].startswith(f"threads: {told[1]} (")
     assert "in steps/s" in told[0]
     assert torch.get_num_threads() == before
-    stored = train._folder.RunFolder(tmp_path / "run").load_config()
+    stored = train.folder.RunFolder(tmp_path / "run").load_config()
     assert stored.train.threads == told[1]
 
 

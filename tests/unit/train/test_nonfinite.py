@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from linrnn import train
-from linrnn._finite import first_bad
+from linrnn.compute.finite import first_bad
 from linrnn.errors import InterruptedRunError, NonFiniteError, UnknownNameError
 from linrnn.tasks.digits import Digits
 from linrnn.train import TrainConfig

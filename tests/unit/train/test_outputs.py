@@ -3,9 +3,9 @@ import torch
 
 from linrnn import SequenceModel
 from linrnn.tasks import load
-from linrnn.tasks._base import IGNORE
-from linrnn.train._data import Batch
+from linrnn.tasks._kinds.base import IGNORE
 from linrnn.train._outputs import answers, outputs, why_not_streamed
+from linrnn.train.data import Batch
 
 
 def make(pool="last", **options):

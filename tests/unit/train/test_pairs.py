@@ -37,8 +37,8 @@ def test_a_run_of_pairs_resumes_and_evaluates_the_same(pairs, signal_at, tmp_pat
 
 
 def test_pairs_are_evaluated_in_one_pass(pairs):
-    from linrnn.train._model import build_model, build_task
     from linrnn.train._outputs import why_not_streamed
+    from linrnn.train.model import build_model, build_task
 
     model = build_model(pairs, build_task(pairs))
     assert why_not_streamed(model) == "it compares whole documents"

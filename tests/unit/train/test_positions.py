@@ -10,8 +10,8 @@ from linrnn.cli import main
 from linrnn.errors import ArgumentError
 from linrnn.tasks.lm import LM, LMOptions
 from linrnn.train import Config, ModelConfig, TrainConfig
-from linrnn.train._model import build_model, build_task
-from linrnn.train._positions import measure_positions
+from linrnn.train.model import build_model, build_task
+from linrnn.train.positions import measure_positions
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_chunks_change_nothing(config, monkeypatch):
     task = build_task(config).at_length(64)
     model = build_model(config, task).eval()
     whole = measure_positions(model, task, 16)
-    monkeypatch.setattr("linrnn.train._positions.CHUNK", 10)
+    monkeypatch.setattr("linrnn.train.positions.CHUNK", 10)
     for a, b in zip(measure_positions(model, task, 16), whole, strict=True):
         assert a.loss == pytest.approx(b.loss, rel=1e-5)
 
@@ -105,7 +105,7 @@ def test_short_texts_are_looked_at_as_far_as_they_go(config):
     options = replace(config.task_options, validation=0.1)
     task = LM(options)
     assert len(task.datasets().test) // 4 < 16
-    assert train._positions._longest(task) == 8 * 4
+    assert train.positions._longest(task) == 8 * 4
 
 
 @pytest.mark.unchecked

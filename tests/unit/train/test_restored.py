@@ -8,7 +8,7 @@ import torch
 
 from linrnn import train
 from linrnn.errors import RunFolderError
-from linrnn.train._checkpoint import load_tree, save_tree
+from linrnn.train.checkpoint import load_tree, save_tree
 
 pytestmark = pytest.mark.unchecked
 

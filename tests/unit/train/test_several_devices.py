@@ -15,9 +15,9 @@ from linrnn import train
 from linrnn.errors import InterruptedRunError, NonFiniteError, ProcessError
 from linrnn.tasks.lm import LMOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
-from linrnn.train._checkpoint import load_tree
-from linrnn.train._folder import RunFolder
-from linrnn.train._metrics import read_metrics
+from linrnn.train.checkpoint import load_tree
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import read_metrics
 
 pytestmark = [
     pytest.mark.unchecked,
@@ -245,7 +245,7 @@ def test_numbers_that_are_not_finite_on_one_are_so_on_both(one, tmp_path):
 @pytest.mark.slow
 def test_what_a_process_cannot_read_is_said(one, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "linrnn.train._processes.environment_for",
+        "linrnn.train.processes.environment_for",
         lambda config: {k: v for k, v in os.environ.items()} | {"PYTHONPATH": str(tmp_path)},
     )
     package = tmp_path / "lightning"

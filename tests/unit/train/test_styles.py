@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from linrnn import mixers
-from linrnn.train import _styles as looks
+from linrnn.train import styles as looks
 
 # G. M. Machado, M. M. Oliveira and L. A. F. Fernandes, A Physiologically-based Model for Simulation
 # of Color Vision Deficiency, IEEE TVCG 15(6), 2009: Table 1, severity 1.0, on linear RGB

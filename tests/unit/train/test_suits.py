@@ -14,12 +14,12 @@ from linrnn import tasks, train
 from linrnn.cli import main
 from linrnn.compare import Entry, compare, sweep
 from linrnn.errors import ArgumentError, DataError
-from linrnn.learn._batch import unpack
+from linrnn.learn._parts.batch import unpack
 from linrnn.nn.norm import make_norm
 from linrnn.tasks.forecast import ForecastOptions
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.tasks.table import TableOptions
-from linrnn.train._data import eval_loader
+from linrnn.train.data import eval_loader
 
 pytestmark = pytest.mark.unchecked
 

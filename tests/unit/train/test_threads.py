@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.train import _threads
-from linrnn.train._threads import check_threads, choose_threads
+from linrnn.train import threads
+from linrnn.train.threads import check_threads, choose_threads
 
 
 @pytest.fixture
@@ -18,14 +18,14 @@ def two(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: count[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda n: count.__setitem__(0, n))
-    monkeypatch.setattr(_threads, "_of_the_machine", lambda: {2, 4})
+    monkeypatch.setattr(threads, "_of_the_machine", lambda: {2, 4})
     return count
 
 
 @pytest.mark.parametrize(("slow", "chosen"), [(1, 2), (2, 1), (None, 2)])
 def test_the_faster_number_is_taken(two, monkeypatch, slow, chosen):
     clock = [0.0]
-    monkeypatch.setattr(_threads, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(threads, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def step():
         clock[0] += 0.02 if two[0] == slow else 0.005

@@ -11,8 +11,8 @@ from linrnn import mixers, train
 from linrnn.cli import main
 from linrnn.errors import RunFolderError
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
-from linrnn.train._checkpoint import load_tensors, load_tree, save_tensors, save_tree
-from linrnn.train._folder import RunFolder
+from linrnn.train.checkpoint import load_tensors, load_tree, save_tensors, save_tree
+from linrnn.train.folder import RunFolder
 
 pytestmark = pytest.mark.unchecked
 

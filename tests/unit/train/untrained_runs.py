@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from linrnn.train._checkpoint import save_tensors
-from linrnn.train._folder import RunFolder
-from linrnn.train._model import build_model, build_task
+from linrnn.train.checkpoint import save_tensors
+from linrnn.train.folder import RunFolder
+from linrnn.train.model import build_model, build_task
 
 
 def untrained(config, path, pool="last", **changes):

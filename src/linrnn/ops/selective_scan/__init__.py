@@ -5,16 +5,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from linrnn.errors import check_in, check_shape
-from linrnn.ops._arguments import (
+from linrnn.compute.arguments import (
     check_device,
     check_flags,
     check_numbers,
     check_packed,
     check_reset,
 )
-from linrnn.ops._layout import accumulator_dtype
-from linrnn.ops._op import Op
+from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.op import Op
+from linrnn.errors import check_in, check_shape
 from linrnn.ops.selective_scan._reference import Problem
 from linrnn.ops.selective_scan._reference import selective_scan as definition
 from linrnn.typing import CuSeqlens, Float, ResetMask

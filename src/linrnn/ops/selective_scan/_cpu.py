@@ -5,15 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.ops import _native
-from linrnn.ops._layout import checked_offsets, dense, unit_channels
-from linrnn.ops._native import array, pointer
+from linrnn.compute import native
+from linrnn.compute.layout import checked_offsets, dense, unit_channels
+from linrnn.compute.native import array, pointer
 from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which expands one chunk at a time.
 CHUNK = 32
 
-_SCAN = _native.Kernel(
+_SCAN = native.Kernel(
     "selective_scan",
     "reverse softplus zoh chunk seqs time channels modes offsets groups rows x dt B C z reset "
     "A D bias initial kept y final backward grad_x grad_dt grad_z grad_B grad_C grad_initial sums",
@@ -27,7 +27,7 @@ _ENOUGH = 4
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
-    return _native.unavailable(device, dtype, real=True)
+    return native.unavailable(device, dtype, real=True)
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -111,7 +111,7 @@ def _prepare(p: Problem) -> Problem:
 
 def _groups(p: Problem) -> int:
     """Parts the channels are divided into, so that every thread has something to do."""
-    batch, threads = p.seqs, _native.threads()
+    batch, threads = p.seqs, native.threads()
     if batch % threads == 0 or batch >= _ENOUGH * threads:
         return 1
     blocks = -(-p.x.shape[2] * p.A.element_size() // 128)

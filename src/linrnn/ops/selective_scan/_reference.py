@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.ops._layout import n_sequences
-from linrnn.ops.linear_scan import linear_scan
+from linrnn.compute.layout import n_sequences
+from linrnn.ops.linear.linear_scan import linear_scan
 
 #: Steps whose expanded states exist at once.
 CHUNK = 64

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.ops._layout import dense, unit_channels
-from linrnn.ops.linear_scan import _triton
+from linrnn.compute import gpu
+from linrnn.compute.layout import dense, unit_channels
 from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which expands one chunk at a time.
@@ -24,7 +24,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     if dtype.is_complex:
         return f"it has no kernel for {dtype}"
-    return _triton.unavailable(device, dtype)
+    return gpu.unavailable(device, dtype)
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:

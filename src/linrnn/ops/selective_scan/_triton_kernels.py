@@ -14,7 +14,7 @@ and C) are written block by block, sums over time (for A, D and the bias) sequen
 import triton
 import triton.language as tl
 
-from linrnn.ops._triton_kernel import kernel
+from linrnn.compute.triton_kernel import kernel
 
 
 @triton.jit

@@ -1,0 +1,1 @@
+"""Options: catalogues, what constructors declare, import paths, plain values."""

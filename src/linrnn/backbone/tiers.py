@@ -1,0 +1,223 @@
+"""The order in which the blocks of a stack are read, at one rate or at several: SaShiMi's tiers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from torch import Tensor
+
+from linrnn.engine.replay.step import recorded_step
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    check_positive_int,
+    show,
+)
+from linrnn.nn import Beneath, Resample
+from linrnn.typing import State
+
+Call: TypeAlias = Callable[
+    [Any, Tensor, State, Tensor | None, Tensor | None, Tensor | None], tuple[Tensor, State]
+]
+"""``(block, z, state, reset, dt, valid)`` to ``(z, state)``, of z (batch, time, width)."""
+
+
+def as_tiers(where: str, tiers: Any) -> tuple[int, ...]:
+    """Factors as a tuple; whether they make a stack is said by `Shape.check`."""
+    if isinstance(tiers, (tuple, list)):
+        return tuple(tiers)
+    fix = f" Say tiers=({tiers},)." if isinstance(tiers, int) else " () is none."
+    raise ArgumentTypeError(
+        f"{where}: tiers must be a tuple of integers of at least 2, got {show(tiers)}.{fix}"
+    )
+
+
+class Shape(NamedTuple):
+    """How many blocks there are at which rate."""
+
+    n_layers: int
+    """Of each tier, on each way."""
+    tiers: tuple[int, ...]
+    """Steps that are pooled between a tier and the next; none where there is one rate."""
+    expand: int
+    unet: bool
+    """Whether there are blocks before the pooling as well."""
+
+    def check(self, where: str) -> None:
+        """Raise `ArgumentError` for what makes no stack."""
+        for factor in self.tiers:
+            if isinstance(factor, bool) or not isinstance(factor, int) or factor < 2:
+                raise ArgumentError(
+                    f"{where}: tiers must be integers of at least 2, got {self.tiers!r:.80}."
+                )
+        check_positive_int(where, expand=self.expand)
+        if self.unet and not self.tiers:
+            raise ArgumentError(
+                f"{where}: unet must be False without tiers, got True. Say tiers=(4, 4)."
+            )
+
+    def ways(self) -> int:
+        """How often there are ``n_layers`` blocks."""
+        return len(self._order())
+
+    def depths(self) -> list[int]:
+        """The tier of each block, in the order of reading.
+
+        Example:
+            >>> Shape(1, (4, 4), 2, False).depths(), Shape(1, (4, 4), 2, True).depths()
+            ([2, 1, 0], [0, 1, 2, 1, 0])
+        """
+        return [tier for tier in self._order() for _ in range(self.n_layers)]
+
+    def _order(self) -> list[int]:
+        down = [*range(len(self.tiers))]
+        return [*(down if self.unet else []), len(down), *reversed(down)]
+
+
+class Reader(NamedTuple):
+    """What reads a stack."""
+
+    shape: Shape
+    call: Call
+    graph: bool
+    """Whether a graph is made of one step, which cannot look at the state."""
+
+    def read(
+        self,
+        blocks: Sequence[Any],
+        between: Sequence[Any],
+        z: Tensor,
+        state: dict[str, list[State]],
+        reset: Tensor | None = None,
+        dt: Tensor | None = None,
+        valid: Tensor | None = None,
+        *,
+        fresh: bool = False,
+    ) -> tuple[Tensor, dict[str, list[State]]]:
+        """Read these blocks, and what is between their tiers.
+
+        Args:
+            blocks: in the order of `Shape.depths`.
+            between: from the outermost tier.
+            z: (batch, time, width).
+            state: ``layers`` and ``tiers``, one each.
+            reset: boolean (batch, time), or None.
+            dt: times between steps (batch, time), or None.
+            valid: boolean (batch, time), False at padding, or None where there is none.
+            fresh: whether the state is known to be that before the first step.
+        """
+        layers, n = state["layers"], self.shape.n_layers
+        if not between:
+            z, layers = self._run(blocks, z, layers, reset, dt, valid)
+            return z, {"layers": layers, "tiers": []}
+        first = n if self.shape.unet else 0
+        skips: list[Tensor] = [z]
+        down: list[State] = []
+        up: list[State] = []
+        for block, before in zip(blocks[:first], layers[:first], strict=True):
+            z, after = self.call(block, z, before, reset, dt, valid)
+            skips.append(z)
+            down.append(after)
+        below = {"layers": layers[first:-n], "tiers": state["tiers"][1:]}
+        beneath = self._beneath(blocks[first:-n], between[1:], fresh=fresh and reset is None)
+        mine, part = cast(dict[str, Tensor], state["tiers"][0]), cast(Resample, between[0])
+        if self.graph:
+            when = None if dt is None else dt[:, 0]
+            y, mine, below = part.step(z[:, 0], mine, cast(State, below), beneath, when)  # type: ignore[assignment]
+            y = y[:, None]
+        else:
+            marks: dict[str, Any] = {"reset": reset, "dt": dt, "valid": valid}
+            y, mine, below = part(z, mine, cast(State, below), beneath, **marks, fresh=fresh)
+        z = y + skips.pop()
+        if self.shape.unet:
+            for block, before in zip(blocks[-n:], layers[-n:], strict=True):
+                z, after = self.call(block, z, before, reset, dt, valid)
+                z = z + skips.pop()
+                up.append(after)
+        else:
+            y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt, valid)
+            z = y + z
+        tiers = [cast(State, mine), *below["tiers"]]
+        return z, {"layers": [*down, *below["layers"], *up], "tiers": tiers}
+
+    def _run(
+        self,
+        blocks: Sequence[Any],
+        z: Tensor,
+        layers: Sequence[State],
+        reset: Tensor | None,
+        dt: Tensor | None,
+        valid: Tensor | None,
+    ) -> tuple[Tensor, list[State]]:
+        new = []
+        for block, before in zip(blocks, layers, strict=True):
+            z, after = self.call(block, z, before, reset, dt, valid)
+            new.append(after)
+        return z, new
+
+    def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
+        """What is below the outermost tier; the innermost has a skip over all of its blocks."""
+
+        def read(z: Tensor, state: State, *marks: Tensor | None) -> tuple[Tensor, State]:
+            y, after = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)
+            return (y if between else y + z), cast(State, after)
+
+        def start(rows: int) -> State:
+            found = {"layers": blocks, "tiers": between}
+            return cast(State, {k: [x.init_state(rows) for x in v] for k, v in found.items()})
+
+        return Beneath(read, start)
+
+
+def read_step(
+    block: Any,
+    z: Tensor,
+    state: State,
+    reset: Tensor | None,
+    dt: Tensor | None,
+    valid: Tensor | None = None,
+) -> tuple[Tensor, State]:
+    """A `Call` of one step, which has no reset: in one native call where it can be."""
+    done = recorded_step(block, block.step, z[:, 0], state) if dt is None else None
+    if done is None:
+        return read_in_graph(block, z, state, reset, dt, valid)
+    return done[0][:, None], done[1]
+
+
+def read_in_graph(
+    block: Any,
+    z: Tensor,
+    state: State,
+    reset: Tensor | None,
+    dt: Tensor | None,
+    valid: Tensor | None = None,
+) -> tuple[Tensor, State]:
+    """The same as it is, for those who record it."""
+    times = dt[:, 0] if dt is not None and block.mixer.timed else None
+    y, state = block.step(z[:, 0], state, dt=times)
+    return y[:, None], state
+
+
+def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
+    """The state of a model: the inverse of `apart`."""
+    state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
+    return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
+
+
+def apart(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
+    """The parts of a state: layers, what is between tiers, pooling."""
+    names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
+    if not (isinstance(state, dict) and names <= set(state)):
+        words = ", ".join(f"{name!r}: ..." for name in sorted(names))
+        raise DTypeError(
+            f"SequenceModel: state must be what this model returned ({{{words}}}), got "
+            f"{type(state).__name__}."
+        )
+    parts = {name: list(cast(list[State], state[name])) for name in sorted(names - {"pool"})}
+    for name, number in (("layers", n_layers), ("tiers", n_tiers)):
+        if len(parts.get(name, ())) != number:
+            raise ArgumentError(
+                f"SequenceModel: state must hold {number} {name} like the model, got "
+                f"{len(parts[name])}."
+            )
+    return {**parts, "pool": state["pool"]}

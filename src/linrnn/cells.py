@@ -1,0 +1,13 @@
+"""The recurrence compiler: one step, written in PyTorch, becomes a graph, and that every form.
+
+`Cell` declares a step; `linrnn.ops.cell_scan` computes it along time.
+"""
+
+from linrnn.engine.cell import Cell as Cell
+from linrnn.engine.cell import cell as cell
+from linrnn.engine.functions import functions as functions
+from linrnn.engine.trace import block_linear as block_linear
+from linrnn.engine.trace import fold as fold
+from linrnn.engine.trace import spread as spread
+
+__all__ = ["Cell", "block_linear", "cell", "fold", "functions", "spread"]

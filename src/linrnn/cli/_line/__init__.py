@@ -1,0 +1,1 @@
+"""A command line: how it is read, and how the answer is written."""

@@ -1,0 +1,155 @@
+"""Names as people write them: in any case, with ``-``, ``_`` or neither."""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from linrnn import learn, mixers, recipes, tasks
+from linrnn._options.import_path import is_import_path
+from linrnn.errors import ArgumentError, UnknownNameError
+
+UNTUNED = "none"
+"""Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
+
+_REPEATED = re.compile(r"(\d+\s*\*\s*)?(.+)", re.DOTALL)
+
+
+def canonical(name: str, known: Iterable[str]) -> str:
+    """The known name that was meant, or the same again where it is none.
+
+    Example:
+        >>> known = ["lru", "rg_lru"]
+        >>> canonical("RG-LRU", known), canonical("RGLRU", known), canonical("x", known)
+        ('rg_lru', 'rg_lru', 'x')
+    """
+    known = list(dict.fromkeys(known))  # catalogues share some names
+    for spelling in (str, _plain, _letters):  # the last is how classes and papers call it
+        found = [one for one in known if spelling(one) == spelling(name)]
+        if len(found) == 1:
+            return found[0]
+    return name
+
+
+def known_as(kind: str, name: str, known: Collection[str]) -> str:
+    """The known name that was meant.
+
+    Raises:
+        UnknownNameError: it is none.
+    """
+    found = canonical(name, known)
+    if found not in known:
+        raise UnknownNameError(kind, name, known)
+    return found
+
+
+def task_named(name: str) -> str:
+    """A task's name."""
+    return known_as("task", name, tasks.names())
+
+
+def learner_named(name: str) -> str:
+    """A learner's name."""
+    return known_as("learner", name, learn.names())
+
+
+def recipe_named(name: str) -> str:
+    """A recipe's name, or `UNTUNED` for none."""
+    return UNTUNED if name.lower() == UNTUNED else known_as("recipe", name, recipes.names())
+
+
+def scale_named(recipe: str, scale: str) -> str:
+    """The name of one of the scales of a recipe, or `UNTUNED` for none."""
+    if scale.lower() == UNTUNED:
+        return UNTUNED
+    return known_as(f"scale of the recipe {recipe}", scale, recipes.scales(recipe))
+
+
+def mixer_named(text: str) -> str:
+    """A mixer, or a pattern with commas between, by the names of the catalogue.
+
+    Import paths stay as they are. None is imported.
+
+    Raises:
+        UnknownNameError: a name that is none.
+
+    Example:
+        >>> mixer_named("2*RG-LRU,pkg.module:Mine,lru")
+        '2*rg_lru,pkg.module:Mine,lru'
+    """
+    return ",".join(_one_mixer(part) for part in text.split(","))
+
+
+def _one_mixer(part: str) -> str:
+    match = _REPEATED.fullmatch(part.strip())
+    if match is None or is_import_path(match[2]):
+        return part  # nothing between two commas is said of the pattern
+    return (match[1] or "") + known_as("mixer", match[2], mixers.names())
+
+
+def flag_name(argument: str) -> str:
+    """An option without its value, as options are written: in small letters, with ``-``.
+
+    Example:
+        >>> flag_name("--Match_Params=3")
+        '--match-params'
+    """
+    return argument.partition("=")[0].lower().replace("_", "-")
+
+
+def respelt(arguments: Sequence[str], known: Collection[str]) -> list[str]:
+    """A command line whose options are spelt as they are known; others stay as they are.
+
+    Example:
+        >>> respelt(["--Match_Params", "A_B", "--x_y=A_B"], ["--match-params", "--x-y"])
+        ['--match-params', 'A_B', '--x-y=A_B']
+    """
+    found: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return [*found, *arguments[at:]]
+        name, sign, value = argument.partition("=")
+        meant = flag_name(name) if name.startswith("--") else name
+        found.append(f"{meant if meant in known else name}{sign}{value}")
+    return found
+
+
+def no_such_option(verb: str, argument: str, known: Iterable[str], where: str) -> ArgumentError:
+    """The error of an option that there is not, with the one that was probably meant.
+
+    Args:
+        verb: for the message.
+        argument: as it was given.
+        known: all options.
+        where: the command that lists them.
+    """
+    name, known = argument.partition("=")[0], sorted(known)
+    # `--lr` means `--optim.lr`, however near another is
+    last = flag_name(name).lstrip("-").rpartition(".")[2]
+    same = [one for one in known if one.lstrip("-").rpartition(".")[2] == last]
+    near = same or difflib.get_close_matches(flag_name(name)[:60], known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return ArgumentError(
+        f"{verb}: an option must be one of those of `{where}`, got {name:.60}.{hint}"
+    )
+
+
+def given_twice(verb: str, first: Sequence[str], again: Sequence[str], fix: str) -> ArgumentError:
+    """The error of an option that came twice, of which one would be forgotten.
+
+    Args:
+        verb: for the message.
+        first: the option as it was given, and its values.
+        again: the same of the second time.
+        fix: what to do instead.
+    """
+    words = (" ".join(map(str, one)) for one in (first, again))
+    got = " and ".join(f"{text:.60}" for text in words)
+    return ArgumentError(f"{verb}: {first[0]} must be given once, got {got}. {fix}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_]", "", name).lower()

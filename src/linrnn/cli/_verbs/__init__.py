@@ -1,0 +1,1 @@
+"""What verbs consist of."""

@@ -1,0 +1,17 @@
+"""One point of a sweep, and what came out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from linrnn.compare._runs import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One point of a sweep."""
+
+    values: Mapping[str, Any]
+    """Of each option that is swept, by its dotted name."""
+    row: Row
+    """What came out; its label names the values."""

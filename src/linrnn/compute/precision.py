@@ -1,0 +1,21 @@
+"""The precision to compute in: outside `torch.autocast`, and at least float32."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.layout import accumulator_dtype
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Inside it no operator lowers its precision; nothing where the device has no autocast."""
+    kind = device.type
+    if kind == "meta" or not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least float32: half precision cannot hold a decay near 1, nor a sum of many terms."""
+    return x if x.dtype is torch.float32 else x.to(accumulator_dtype(x.dtype))

@@ -1,0 +1,94 @@
+"""Products inside of ops: plain tensors that kernels may take, with a gradient of their own.
+
+An `Op` is a public recurrence, with operators for tracers and laws. A product is called by one,
+behind its operator; whatever is not plain and eager goes through the definition.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.backend import choose
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import eager
+from linrnn.compute.op import load
+
+Results = tuple[Tensor, ...]
+
+
+@runtime_checkable  # as the shape checker of the test run needs it to be
+class Computes(Protocol):
+    """What computes a product, and its gradient."""
+
+    def forward(self, *arguments: Any) -> Any:
+        """The results."""
+
+    def backward(self, *inputs: Any) -> Sequence[Tensor | None]:
+        """Gradients of the first arguments, from all arguments and the gradients of the results."""
+
+
+class Product:
+    """``definition(*arguments)``, by the kernels of the fastest backend that has some.
+
+    Args:
+        name: in messages.
+        definition: of PyTorch's operators, differentiable to any order; returns several tensors.
+        gradients: how many of the first arguments, all tensors, have a gradient.
+        kernels: the module of each backend that has one, as an import path, with the functions
+            ``forward(*arguments)``, ``backward(*arguments, *grads)`` and ``unavailable``.
+        otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without
+            any it is the definition.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        definition: Callable[..., Results],
+        *,
+        gradients: int,
+        kernels: Mapping[str, str],
+        otherwise: Computes | None = None,
+    ) -> None:
+        self.name, self.definition, self.gradients = name, definition, gradients
+        self._modules, self._otherwise = tuple(kernels.items()), otherwise
+
+    def __call__(self, *arguments: Any) -> Results:
+        """The results."""
+        kernels = self.kernels(arguments)
+        if kernels is None:
+            return self.definition(*arguments)
+        found: Results = _Function.apply(self, kernels, *arguments)
+        return found
+
+    def kernels(self, arguments: Sequence[Any]) -> Computes | None:
+        """What computes a call, or None where the definition does."""
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        if not eager(*tensors):
+            return None
+        name, _ = choose(self.name, self._modules, None, tensors[0].device, tensors[0].dtype)
+        modules = dict(self._modules)
+        return load(modules[name]) if name in modules else self._otherwise
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, product: Product, kernels: Computes, *arguments: Any) -> Results:
+        ctx.product, ctx.kernels = product, kernels
+        ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
+        ctx.others = [None if isinstance(x, Tensor) else (x,) for x in arguments]
+        found: Results = kernels.forward(*arguments)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved, product = iter(ctx.saved_tensors), ctx.product
+        arguments = [next(saved) if other is None else other[0] for other in ctx.others]
+        wanted = ctx.needs_input_grad[2:][: product.gradients]
+        if torch.is_grad_enabled() or not eager(*grads):
+            found: Sequence[Tensor | None]
+            found = through_definition(product.definition, arguments, wanted, grads)
+        else:
+            found = ctx.kernels.backward(*arguments, *grads)
+        return None, None, *found, *(None,) * (len(arguments) - product.gradients)

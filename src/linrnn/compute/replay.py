@@ -1,0 +1,114 @@
+"""Calls of a kernel that come again: a decoder makes the same one at every step.
+
+What is checked and chosen depends on shapes, strides, dtypes, devices and flags, and on no number.
+So a call like one that a kernel has computed needs no more than the addresses of its tensors.
+A call that was refused, or computed in another way, goes the whole way again.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from linrnn.compute import native
+
+_DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
+
+
+def kind(x: Any) -> tuple[Any, ...] | None:
+    """All of a tensor but its numbers and where they lie; None unless it is a plain CPU one.
+
+    Raises:
+        RuntimeError: the tensor has no strides.
+    """
+    if (type(x) is Tensor or type(x) is Parameter) and x.is_cpu:
+        return x.shape, x.stride(), x.dtype, x.is_conj(), x.is_neg()
+    return None
+
+
+def outline(x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+    """What a result like ``x`` is made of: one number, seen everywhere."""
+    return x.new_empty(()).expand(x.shape if shape is None else shape)
+
+
+def empty(like: Tensor) -> Tensor:
+    """Memory for a result of which ``like`` is the `outline`."""
+    return torch.empty_like(like, memory_format=_DENSE)
+
+
+class Read(NamedTuple):
+    """An address of a record that belongs to a tensor of the call, or to a part of one."""
+
+    word: int
+    tensor: int
+    offset: int  # bytes
+    beside: int  # bits of the address that must be 0
+
+
+class Replay:
+    """A kernel's record, written but for addresses.
+
+    Args:
+        kernel: its name.
+        record: of an example.
+        reads: which addresses are those of tensors of the call.
+        writes: which are those of results, and of which.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        record: bytes | Sequence[int],
+        reads: Sequence[Read],
+        writes: Sequence[tuple[int, int]],
+    ) -> None:
+        self.kernel, self.reads, self.writes = kernel, tuple(reads), tuple(writes)
+        self._record = array("q", record)
+
+    def readable(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the kernel can read all tensors where they lie."""
+        return not any([tensors[x.tensor].data_ptr() & x.beside for x in self.reads])
+
+    def run(
+        self,
+        tensors: Sequence[Tensor],
+        results: Sequence[Tensor],
+        marks: Mapping[int, Tensor] | None = None,
+    ) -> bool:
+        """Compute; False, and nothing is done, where a tensor lies where it cannot be read.
+
+        Args:
+            tensors: of the call.
+            results: memory for them.
+            marks: more tensors, by the word that their address belongs to.
+        """
+        record, wrong = self._record[:], 0
+        for word, tensor, offset, beside in self.reads:
+            record[word] = address = tensors[tensor].data_ptr() + offset
+            wrong |= address & beside
+        if marks:
+            for word, x in marks.items():
+                record[word] = address = x.data_ptr()
+                wrong |= address & (x.element_size() - 1)
+        if wrong:
+            return False
+        for word, i in self.writes:
+            record[word] = results[i].data_ptr()
+        native.run(self.kernel, record.tobytes())
+        return True
+
+
+class Replays(dict[Any, Any]):
+    """What became of calls, by their kind: None where there is no shorter way."""
+
+    MOST = 64
+
+    def note(self, key: Any, replay: Any) -> None:
+        """Remember a kind, in the place of the oldest if there are too many."""
+        if len(self) >= self.MOST:
+            # the last ones may be called again at once; another thread may do this too
+            self.pop(next(iter(list(self)), None), None)
+        self[key] = replay

@@ -1,0 +1,143 @@
+"""The derivative of a program, as a program that is run from the last step to the first.
+
+That of each operation stands in `linrnn.engine.operations`.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from linrnn.engine.graph import (
+    CONTRACTIONS,
+    ELEMENTWISE,
+    LEAVES,
+    MIXING,
+    SPREADS,
+    Graph,
+    Node,
+    Program,
+    depends,
+    finish,
+)
+
+
+@functools.lru_cache(maxsize=256)
+def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
+    """The adjoint of a step.
+
+    Its leaves and results, for a program of n outputs and m states, in order:
+
+    * states: the cotangents of the m next states, which come from the step that follows in time;
+      at the last step those of the final states.
+    * inputs: the inputs of the program; the m states before the step (after a reset the states a
+      sequence starts from); the n cotangents of the outputs; the ``saved`` nodes' values.
+    * parameters, matrices: those of the program.
+    * outputs: the gradients of the inputs, one for each, whether the step reads it or not.
+    * next_states: the cotangents of the states before the step; where a step begins a sequence
+      they belong to the initial state, or after a reset to nothing.
+    * sums, products: the gradients of parameters and matrices. A parameter that is not there has
+      a gradient of 0.
+
+    Args:
+        program: of the step.
+        saved: nodes of it whose values are given and need not be computed again: products with
+            matrices, say.
+    """
+    graph = Graph()
+    n_inputs, n_states = len(program.inputs), len(program.states)
+    n_outputs = len(program.outputs)
+    shift = n_inputs + n_states + n_outputs
+
+    def given(node: Node) -> int | None:
+        if node.op != "state":
+            return None
+        return graph.leaf("input", n_inputs + int(node.attribute or 0))
+
+    here = _copy(graph, program, given, {x: shift + i for i, x in enumerate(saved)})
+    grads: dict[int, int] = {}
+    for i, node in enumerate(program.next_states):
+        _add(graph, grads, node, graph.leaf("state", i))
+    for i, node in enumerate(program.outputs):
+        _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
+    products = backward(graph, program, here, grads)
+    leaves = {kind: program.leaves(kind) for kind in LEAVES}
+    zero = graph.constant(0.0)
+
+    def gradients(kind: str) -> list[int]:
+        places = leaves[kind]
+        count = range(len(program.names(kind)))
+        return [grads.get(places[i], zero) if i in places else zero for i in count]
+
+    sums = [(i, grads[x]) for i, x in leaves["parameter"].items() if x in grads]
+    inputs = [
+        *program.inputs,
+        *program.states,
+        *(f"grad_{i}" for i in range(n_outputs)),
+        *(f"saved_{i}" for i in range(len(saved))),
+    ]
+    states = [f"grad_{name}" for name in program.states]
+    names = (states, inputs, program.parameters, program.matrices)
+    back = finish(graph, names, gradients("input"), gradients("state"), sums, products)
+    return back._replace(mixed=program.mixes())
+
+
+def _copy(
+    graph: Graph,
+    program: Program,
+    given: Callable[[Node], int | None],
+    saved: dict[int, int],
+) -> list[int]:
+    places = iter(range(len(program.nodes)))
+
+    def known(node: Node) -> int | None:
+        i = next(places)
+        return graph.leaf("input", saved[i]) if i in saved else given(node)
+
+    return graph.copy(program, known)
+
+
+def backward(
+    graph: Graph,
+    program: Program,
+    here: Sequence[int],
+    found: dict[int, int],
+    through_matrices: bool = True,
+) -> list[tuple[int, int, int]]:
+    """Carry the cotangents in ``found`` back to the leaves; returns what matrices get.
+
+    Args:
+        graph: to write into.
+        program: what is differentiated.
+        here: for each of its nodes the one in the graph.
+        found: nodes of the program and their cotangents, and more when this returns.
+        through_matrices: False ends at products with matrices, and where channels are repeated or
+            summed up.
+    """
+    wanted = depends(program.nodes, {i for i, n in enumerate(program.nodes) if n.op in LEAVES})
+    products = []
+    for i in reversed(range(len(program.nodes))):
+        node = program.nodes[i]
+        if i not in found or not node.args:
+            continue
+        if node.op in MIXING and not through_matrices:
+            continue
+        args, grad = [here[x] for x in node.args], found[i]
+        if node.op in CONTRACTIONS:
+            matrix, vector = node.args
+            index, turned = int(program.nodes[matrix].attribute or 0), bool(node.attribute)
+            sides = (args[1], grad) if turned else (grad, args[1])
+            products.append((index, *sides))
+            if vector in wanted:
+                _add(graph, found, vector, graph.contract(node.op, args[0], grad, not turned))
+            continue
+        if node.op in SPREADS:
+            _add(graph, found, node.args[0], graph.spread_back(node, grad))
+            continue
+        cotangents = ELEMENTWISE[node.op].cotangents(graph, args, here[i], grad)
+        for x, cotangent in zip(node.args, cotangents, strict=True):
+            if cotangent is not None and x in wanted:
+                _add(graph, found, x, cotangent)
+    return products
+
+
+def _add(graph: Graph, found: dict[int, int], node: int, cotangent: int) -> None:
+    found[node] = graph("add", found[node], cotangent) if node in found else cotangent

@@ -1,0 +1,446 @@
+r"""One step of a recurrence as a graph: what a tracer writes, what machines run.
+
+**A `Graph`** is written by calling ``graph(op, *nodes)``; a node is an integer, its place in
+``graph.nodes``, and its arguments come before it. Nodes are hash-consed: the same operation on the
+same nodes is the same node. Constants are folded and a few rules applied on the way
+(``1 - sigmoid(x)`` is ``sigmoid(-x)``).
+
+**A `Program`** is a finished graph: the nodes that something depends on, in an order in which they
+can be computed, and what each run of it takes and gives. The leaves of a kind are counted from 0
+and have names, used or not:
+
+* ``state i``: carried from step to step, one row of numbers a sequence;
+* ``input i``: given for every step;
+* ``parameter i``: constant over steps and sequences, one number a channel;
+* ``matrix i``: (M, N) for ``linear``, (heads, M, N) for ``block_linear``;
+* ``constant``: its attribute, a number.
+
+``outputs`` are the nodes given out at every step, ``next_states`` one node for each state: what it
+is after the step. Programs that are derivatives (`linrnn.engine.adjoint`) have two more kinds of
+results: ``sums``, pairs (parameter, node): the node summed over all steps and sequences is the
+gradient of that parameter; ``products``, triples (matrix, left, right): the outer product of the
+two nodes, summed over all steps and sequences, is a part of the gradient of that matrix (of each
+head's block of it for three axes).
+
+**Every value is real**; of complex numbers the tracer makes pairs. Every value is a vector over
+channels, of which each class of `widths` has its own number: operands of elementwise operations
+have equal widths, ``linear`` takes width N to M, ``spread`` N to n * N. Constants fit any. Leaves
+of width 1 are expanded before a machine sees them.
+
+**Operations**, with their meaning at the edges:
+
+====================== ========================================================================
+add sub mul div        ``add``, ``mul``, ``maximum``, ``minimum``, ``eq``, ``ne`` have their
+                       arguments in rising order, a constant behind
+neg abs reciprocal     ``reciprocal(x)`` is ``1 / x``; ``square(x)`` is ``x * x``
+square sqrt
+maximum minimum        NaN where either is NaN
+lt le eq ne            1.0 or 0.0; what is written ``a > b`` is ``lt(b, a)``. False for NaN, ``ne``
+                       true
+where                  ``where(c, a, b)`` is a where c is not 0, else b; a choice, not a product
+exp expm1 log log1p    as in PyTorch
+sigmoid tanh sin cos   as in PyTorch, sigmoid and tanh without overflow
+softplus               ``log1p(exp(x))``, and x itself above 20
+logsigmoid             ``min(x, 0) - log1p(exp(-abs(x)))``
+relu                   NaN stays NaN
+erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2``
+sinh cosh atan2 pow    as in C: ``pow(x, 0)`` and ``pow(1, x)`` are 1, of NaN too; ``atan2(0, 0)``
+                       is 0
+floor round            ``round`` goes to the nearest integer, of two to the even one
+fmod                   what is left of a division, with the sign of the first; of 0, NaN
+linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
+block_linear           the same for each head; heads lie one after the other in the vector
+spread spread_each     ``attribute`` is n: the whole vector n times over, or each number of it n
+                       times; n times as wide
+fold fold_each         their transposes: the sum of n parts that lie one after the other, or of
+                       every n numbers that do
+roll                   ``attribute`` is n: each number n places further on, around the vector
+====================== ========================================================================
+
+**Levels** (`levels`) say when a node can be computed: 0, from parameters alone, once a call; 1,
+from this step's inputs, for many steps at once; 2, on the way from state to state; 3, from states,
+read by no later step, so for many steps at once, afterwards.
+
+**The text** of a program, ``program.text()``, is the key of caches and the argument of operators;
+`parse` reads it. `evaluate` computes a program with PyTorch: its definition.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from linrnn.engine.operations import CONTRACTIONS as CONTRACTIONS
+from linrnn.engine.operations import ELEMENTWISE as ELEMENTWISE
+from linrnn.engine.operations import MIXING as MIXING
+from linrnn.engine.operations import SPREADS as SPREADS
+from linrnn.engine.operations import TRANSPOSED
+from linrnn.engine.operations import block_product as block_product
+
+LEAVES = ("state", "input", "parameter", "matrix")
+"""The kinds of leaves beside constants, in the order of a program's text."""
+
+
+class Node(NamedTuple):
+    """An operation on earlier nodes; see the table above."""
+
+    op: str
+    args: tuple[int, ...] = ()
+    attribute: float | int | None = None
+    """The value of a constant, the number of a leaf, whether a matrix is transposed, n of a spread
+    or a fold."""
+
+
+class Graph:
+    """Nodes as they are written; ``graph(op, *nodes)`` is the node of an operation."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._places: dict[tuple[str, tuple[int, ...], str], int] = {}
+        self._numbers: list[float | None] = []  # of each node that is constant its value
+
+    def leaf(self, kind: str, index: int) -> int:
+        """A leaf of one of `LEAVES`."""
+        return self._node(Node(kind, (), index))
+
+    def constant(self, value: float) -> int:
+        """A number."""
+        return self._node(Node("constant", (), float(value)))
+
+    def contract(self, op: str, matrix: int, vector: int, turned: bool = False) -> int:
+        """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
+        return self._node(Node(op, (matrix, vector), int(turned)))
+
+    def spread(self, op: str, x: int, n: int) -> int:
+        """One of `SPREADS`, of a node."""
+        value = self.value(x)
+        if value is not None:
+            return self.constant(value * (n if op in ("fold", "fold_each") else 1))
+        return x if n == (0 if op == "roll" else 1) else self._node(Node(op, (x,), n))
+
+    def spread_back(self, node: Node, cotangent: int) -> int:
+        """The transpose of a node of `SPREADS`, of a cotangent."""
+        n = int(node.attribute or 0)
+        return self.spread(TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
+
+    def __call__(self, op: str, *args: int) -> int:
+        """An elementwise operation, or a simpler node that has its value."""
+        constants = [self._numbers[x] for x in args]
+        if None not in constants:
+            with _disable_current_modes():  # nobody who records a call is to see this
+                doubles = [torch.tensor(x, dtype=torch.float64) for x in constants]
+                return self.constant(float(ELEMENTWISE[op](*doubles)))
+        rule = self._SIMPLER.get(op)
+        simpler = None if rule is None else rule(self, *args, *constants)
+        if simpler is not None:
+            return simpler
+        if ELEMENTWISE[op].symmetric:
+            a, b = args
+            if constants[0] is not None or (constants[1] is None and a > b):
+                args = (b, a)
+        return self._node(Node(op, args))
+
+    def value(self, node: int) -> float | None:
+        """The number a node is, None unless it is constant."""
+        return self._numbers[node]
+
+    def copy(self, program: "Program", given: Callable[[Node], int | None]) -> list[int]:
+        """Write all nodes of a program; ``given`` says which stand in the place of some.
+
+        Returns:
+            For each node of the program the node here.
+        """
+        here: list[int] = []
+        for node in program.nodes:
+            known = given(node)
+            if known is None and node.op == "constant":
+                known = self.constant(float(node.attribute or 0.0))
+            if known is None and node.op in LEAVES:
+                known = self.leaf(node.op, int(node.attribute or 0))
+            if known is None:
+                known = self.again(node, [here[x] for x in node.args])
+            here.append(known)
+        return here
+
+    def again(self, node: Node, args: Sequence[int]) -> int:
+        """The operation of a node on other arguments."""
+        if node.op in CONTRACTIONS:
+            return self.contract(node.op, args[0], args[1], bool(node.attribute))
+        if node.op in SPREADS:
+            return self.spread(node.op, args[0], int(node.attribute or 0))
+        return self(node.op, *args)
+
+    def _node(self, node: Node) -> int:
+        key = (node.op, node.args, repr(node.attribute))  # -0.0 is not 0.0, and NaN is NaN
+        if key not in self._places:
+            self._places[key] = len(self.nodes)
+            self.nodes.append(node)
+            self._numbers.append(node.attribute if node.op == "constant" else None)
+        return self._places[key]
+
+    # Nodes with the same value, exact but for the better of two roundings: of arguments, then their
+    # values where these are constant.
+
+    def _neg(self, x: int, value: None) -> int | None:
+        node = self.nodes[x]
+        if node.op == "neg":
+            return node.args[0]
+        return self("sub", node.args[1], node.args[0]) if node.op == "sub" else None
+
+    def _where(self, c: int, a: int, b: int, *values: float | None) -> int | None:
+        if a == b:
+            return a
+        return None if values[0] is None else a if values[0] else b
+
+    def _div(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if right == 1:
+            return a
+        return self("reciprocal", b) if left == 1 else None
+
+    def _extreme(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        return a if a == b else None
+
+    def _add(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if left is not None:
+            return self("add", b, a)
+        if right == 0:
+            return a
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[y].op == "neg":
+                return self("sub", x, self.nodes[y].args[0])
+        return None
+
+    def _sub(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        node = self.nodes[b]
+        if right == 0:
+            return a
+        if left == 0:
+            return self("neg", b)
+        if left == 1 and node.op == "sigmoid":
+            return self("sigmoid", self("neg", node.args[0]))
+        return self("add", a, node.args[0]) if node.op == "neg" else None
+
+    def _mul(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+        if left is not None:
+            return self("mul", b, a)
+        if a == b:
+            return self("square", a)
+        if right in (1, -1):
+            return a if right == 1 else self("neg", a)
+        for x, y in ((a, b), (b, a)):
+            if self.nodes[x].op == "neg":
+                return self("neg", self("mul", self.nodes[x].args[0], y))
+        return None
+
+    _SIMPLER: ClassVar[dict[str, Callable[..., int | None]]] = {
+        "neg": _neg, "where": _where, "div": _div, "maximum": _extreme, "minimum": _extreme,
+        "add": _add, "sub": _sub, "mul": _mul,
+    }  # fmt: skip
+
+
+class Program(NamedTuple):
+    """A finished graph: what a run of it takes and gives, see the top of this file."""
+
+    nodes: tuple[Node, ...]
+    states: tuple[str, ...]
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    matrices: tuple[str, ...]
+    outputs: tuple[int, ...]
+    next_states: tuple[int, ...]
+    sums: tuple[tuple[int, int], ...] = ()
+    products: tuple[tuple[int, int, int], ...] = ()
+    mixed: bool = False
+    """Whether values may differ in width though nothing here says so: of a derivative."""
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """The names of the leaves of one of `LEAVES`."""
+        return (self.states, self.inputs, self.parameters, self.matrices)[LEAVES.index(kind)]
+
+    def leaves(self, kind: str) -> dict[int, int]:
+        """The leaves of a kind that something depends on: from number to node."""
+        return {int(n.attribute or 0): i for i, n in enumerate(self.nodes) if n.op == kind}
+
+    def mixes(self) -> bool:
+        """Whether values may differ in width."""
+        return self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
+
+    def text(self) -> str:
+        """All of it in one line; the same for the same program in every process."""
+        parts = [" ".join((kind, *self.names(kind))) for kind in LEAVES]
+        parts.append(";".join(map(_written, self.nodes)))
+        results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
+        for some in (*results, self.sums, self.products):
+            parts.append(",".join(" ".join(map(str, x)) for x in some))
+        return "|".join([*parts, "mixed"] if self.mixed else parts)
+
+
+def _written(node: Node) -> str:
+    attribute = () if node.attribute is None else (repr(node.attribute),)
+    return " ".join((node.op, *attribute, *map(str, node.args)))
+
+
+def finish(
+    graph: Graph,
+    names: Sequence[Sequence[str]],
+    outputs: Sequence[int],
+    next_states: Sequence[int],
+    sums: Sequence[tuple[int, int]] = (),
+    products: Sequence[tuple[int, int, int]] = (),
+) -> Program:
+    """A program of the nodes that results depend on.
+
+    Args:
+        graph: what was written.
+        names: of the states, inputs, parameters and matrices.
+        outputs, next_states, sums, products: as of a `Program`, nodes of the graph.
+    """
+    results = [*outputs, *next_states, *(x for _, x in sums)]
+    wanted = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
+    places = {old: new for new, old in enumerate(sorted(wanted))}
+    nodes = tuple(
+        [
+            Node(node.op, tuple([places[x] for x in node.args]), node.attribute)
+            for node in [graph.nodes[old] for old in places]
+        ]
+    )
+    states, inputs, parameters, matrices = map(tuple, names)
+    return Program(
+        nodes,
+        states,
+        inputs,
+        parameters,
+        matrices,
+        tuple([places[x] for x in outputs]),
+        tuple([places[x] for x in next_states]),
+        tuple([(i, places[x]) for i, x in sums]),
+        tuple([(i, places[x], places[y]) for i, x, y in products]),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def parse(text: str) -> Program:
+    """The program that ``text`` writes."""
+    parts = text.split("|")
+    mixed = parts[-1] == "mixed"
+    *leaves, nodes, outputs, next_states, sums, products = parts[:-1] if mixed else parts
+    states, inputs, parameters, matrices = (tuple(part.split()[1:]) for part in leaves)
+    return Program(
+        tuple(_read(x) for x in nodes.split(";") if x),
+        states,
+        inputs,
+        parameters,
+        matrices,
+        tuple(int(x) for x in outputs.split(",") if x),
+        tuple(int(x) for x in next_states.split(",") if x),
+        tuple((i, x) for i, x in _rows(sums)),
+        tuple((i, x, y) for i, x, y in _rows(products)),
+        mixed,
+    )
+
+
+def _rows(text: str) -> list[list[int]]:
+    return [[int(x) for x in row.split()] for row in text.split(",") if row]
+
+
+def _read(text: str) -> Node:
+    op, *rest = text.split()
+    if op == "constant":
+        return Node(op, (), float(rest[0]))
+    numbers = [int(x) for x in rest]
+    if op in LEAVES or op in MIXING:
+        return Node(op, tuple(numbers[1:]), numbers[0])
+    return Node(op, tuple(numbers))
+
+
+def reach(nodes: Sequence[Node], results: Sequence[int]) -> set[int]:
+    """The results and all nodes they depend on."""
+    found, waiting = set(results), list(results)
+    while waiting:
+        new = set(nodes[waiting.pop()].args) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def depends(nodes: Sequence[Node], sources: set[int]) -> set[int]:
+    """The sources and all nodes that depend on one."""
+    found = set(sources)
+    for i, node in enumerate(nodes):
+        if not found.isdisjoint(node.args):
+            found.add(i)
+    return found
+
+
+def levels(program: Program) -> tuple[int, ...]:
+    """When each node can be computed, 0 to 3; see the top of this file."""
+    by_state, by_step = (
+        depends(program.nodes, set(program.leaves(kind).values())) for kind in LEAVES[:2]
+    )
+    carried = reach(program.nodes, program.next_states)
+
+    return tuple(
+        [
+            (2 if node in carried else 3) if node in by_state else int(node in by_step)
+            for node in range(len(program.nodes))
+        ]
+    )
+
+
+class Values(NamedTuple):
+    """What a program computes at some steps."""
+
+    outputs: list[Tensor]
+    next_states: list[Tensor]
+    sums: list[tuple[int, Tensor]]
+    """Not yet summed up."""
+    products: list[tuple[int, Tensor, Tensor]]
+    """Not yet multiplied."""
+
+
+def evaluate(
+    program: Program,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    matrices: Sequence[Tensor],
+) -> Values:
+    """Compute a program with PyTorch's operators, each leaf (..., channels)."""
+    values = computed(program, states, inputs, parameters, matrices)
+    return Values(
+        [values[x] for x in program.outputs],
+        [values[x] for x in program.next_states],
+        [(i, values[x]) for i, x in program.sums],
+        [(i, values[x], values[y]) for i, x, y in program.products],
+    )
+
+
+def computed(
+    program: Program,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    matrices: Sequence[Tensor],
+) -> list[Tensor]:
+    """The value of every node of a program; arguments as of `evaluate`."""
+    given = dict(zip(LEAVES, (states, inputs, parameters, matrices), strict=True))
+    like = next(x for some in given.values() for x in some)
+    values: list[Any] = []
+    for node in program.nodes:
+        args = [values[x] for x in node.args]
+        if node.op == "constant":
+            # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
+            values.append(like.new_full((), cast(float, node.attribute)))
+        elif node.op in LEAVES:
+            values.append(given[node.op][int(node.attribute or 0)])
+        elif node.op in CONTRACTIONS:
+            matrix, vector = args
+            values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))
+        elif node.op in SPREADS:
+            values.append(SPREADS[node.op](args[0], int(node.attribute or 0)))
+        else:
+            values.append(ELEMENTWISE[node.op](*args))
+    return values

@@ -1,0 +1,107 @@
+"""Derivatives of a step forward: of states by states, and by constants through the whole past."""
+
+import functools
+from collections.abc import Sequence
+
+from linrnn.engine.adjoint import backward
+from linrnn.engine.graph import CONTRACTIONS, SPREADS, Graph, Program, depends, finish, reach
+
+
+def slopes(graph: Graph, program: Program, here: list[int]) -> list[dict[int, int]]:
+    """For each next state its derivative with respect to each state it depends on.
+
+    Channel by channel: what comes through a product with a matrix, a spread or a fold is left out.
+
+    Args:
+        graph: into which the program was copied.
+        program: the step.
+        here: for each of its nodes the one in the graph.
+    """
+    places = program.leaves("state")
+    found = []
+    for node in program.next_states:
+        grads = {node: graph.constant(1.0)}
+        backward(graph, program, here, grads, through_matrices=False)
+        found.append({i: grads[x] for i, x in places.items() if x in grads})
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def jacobian(program: Program) -> Program:
+    """A program whose outputs are the derivatives of the next states, row after row.
+
+    The m * m outputs of m states are ``d next_i / d state_j``, channel by channel; what comes
+    from other channels is left out (`mixing` says whether there is any).
+    """
+    graph = Graph()
+    here = graph.copy(program, lambda node: None)
+    zero, states = graph.constant(0.0), range(len(program.states))
+    rows = slopes(graph, program, here)
+    names = (program.states, program.inputs, program.parameters, program.matrices)
+    outputs = [rows[i].get(j, zero) for i in states for j in states]
+    return finish(graph, names, outputs, [here[x] for x in program.next_states])
+
+
+@functools.lru_cache(maxsize=256)
+def coupled(program: Program, together: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The states that depend on one another, channel by channel; those that others need first.
+
+    Args:
+        program: the step.
+        together: states that belong together whatever they depend on.
+    """
+    graph = Graph()
+    here = graph.copy(program, lambda node: None)
+    rows, zero = slopes(graph, program, here), graph.constant(0.0)
+    needs = [{i} | {j for j, x in row.items() if x != zero} for i, row in enumerate(rows)]
+    for group in together:
+        for i in group:
+            needs[i].update(group)
+    for k in range(len(needs)):
+        for some in needs:
+            some |= needs[k] if k in some else set()
+    found = {tuple(j for j in sorted(some) if i in needs[j]) for i, some in enumerate(needs)}
+    return tuple(sorted(found, key=lambda group: (len(needs[group[0]]), group)))
+
+
+@functools.lru_cache(maxsize=256)
+def traces(program: Program) -> Program:
+    """A program that carries the derivatives of its states with respect to its parameters.
+
+    Behind the m states of a program with p parameters stand m * p more, behind its outputs the
+    derivatives of each with respect to each parameter. Exact where no matrix mixes channels.
+    """
+    graph = Graph()
+    here = graph.copy(program, lambda node: None)
+    m, p = len(program.states), len(program.parameters)
+    before = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
+    places, direct = program.leaves("state"), program.leaves("parameter")
+
+    def total(node: int, parameter: int) -> int:
+        """The derivative of a node through the step and through all steps before."""
+        grads = {node: graph.constant(1.0)}
+        backward(graph, program, here, grads, through_matrices=False)
+        found = grads.get(direct.get(parameter, -1), graph.constant(0.0))
+        for i, x in places.items():
+            if x in grads:
+                found = graph("add", found, graph("mul", grads[x], before[i][parameter]))
+        return found
+
+    carried = [total(x, j) for x in program.next_states for j in range(p)]
+    seen = [total(x, j) for x in program.outputs for j in range(p)]
+    states = [f"d_{h}_d_{w}" for h in program.states for w in program.parameters]
+    names = ([*program.states, *states], program.inputs, program.parameters, program.matrices)
+    outputs = [*(here[x] for x in program.outputs), *seen]
+    return finish(graph, names, outputs, [*(here[x] for x in program.next_states), *carried])
+
+
+def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:
+    """What mixes channels between leaves of some kinds and the results; None without it."""
+    moving = depends(program.nodes, {x for kind in kinds for x in program.leaves(kind).values()})
+    for i in sorted(moving & reach(program.nodes, results)):
+        node = program.nodes[i]
+        if node.op in CONTRACTIONS:
+            return f"the matrix {program.matrices[int(program.nodes[node.args[0]].attribute or 0)]}"
+        if node.op in SPREADS:
+            return node.op
+    return None

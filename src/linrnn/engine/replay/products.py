@@ -1,0 +1,55 @@
+"""Products of matrices as instructions of a recorded step: see `_recorded_ops`."""
+
+from typing import Any
+
+from torch import Tensor
+
+from linrnn.engine.replay.instructions import RULES, real, rule, target
+from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+
+__all__ = ["RULES"]
+
+
+@rule("mm", "bmm")
+def _product(tape: Tape, to: Number, x: Any, y: Any, c: Real | None = None) -> None:
+    a, b = tape.number(x), tape.number(y)
+    if to.im is None:
+        _real_matrices(tape, target(to), (real(a), x), (real(b), y), c)
+        return
+    if a.im is None or b.im is None:
+        raise RefusedError("of real and complex numbers")
+    assert isinstance(to.re, View)
+    assert isinstance(to.im, View)
+    minus = tape.new("neg", tape.view(a.im, x.shape))
+    _real_matrices(tape, to.re, (a.re, x), (b.re, y), c)
+    _real_matrices(tape, to.re, (minus, x), (b.im, y), to.re)
+    _real_matrices(tape, to.im, (a.re, x), (b.im, y), None)
+    _real_matrices(tape, to.im, (a.im, x), (b.re, y), to.im)
+
+
+def _real_matrices(
+    tape: Tape, here: View, x: tuple[Real, Tensor], y: tuple[Real, Tensor], c: Real | None
+) -> None:
+    a, b = (tape.view(part, whole.shape) for part, whole in (x, y))
+    if len(here.shape) == 2:
+        here, a, b = here.wider(0), a.wider(0), b.wider(0)
+        c = c.wider(0) if isinstance(c, View) else c
+    tape.product(here, a, b.moved((0, 2, 1)), c)
+
+
+@rule("addmm", "baddbmm")
+def _addmm(
+    tape: Tape, to: Number, c: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1
+) -> None:
+    if (beta, alpha) != (1, 1):
+        raise RefusedError("with factors")
+    added = real(tape.number(c))
+    if isinstance(added, View):
+        added = added.over(target(to).shape)
+    _product(tape, to, x, y, added)
+
+
+@rule("mv")
+def _mv(tape: Tape, to: Number, x: Any, y: Any) -> None:
+    a, b, here = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
+    tape.product(here.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)

@@ -1,0 +1,410 @@
+"""Operators that were written down, as a program of one native call.
+
+`linrnn.engine.replay.recorder` writes them down as instructions on vectors while a function runs as
+it is; a native call (``src/native/kernels/recorded_step.cpp``) runs these from then on, for as long
+as the modules and their weights stay where and what they were. What follows from small weights
+alone may be kept: each call compares these with what they were.
+"""
+
+import functools
+import operator
+import struct
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linrnn._process.turns import drawing
+from linrnn.compute import native
+from linrnn.compute.arguments import traced
+from linrnn.compute.layout import dense
+from linrnn.compute.modes import eager, transformed
+from linrnn.compute.native import DTYPES
+from linrnn.engine.replay.fusion import fused
+from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
+from linrnn.engine.replay.tape import Instruction, Real, RefusedError, Slot, Tape, View, collapsed
+
+KEPT = 8  # kinds of calls of a module that are remembered
+TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
+_I64 = 6  # as recorded_step_args.h calls it
+_LINE = 64  # bytes: what memory is aligned to
+_KERNEL = native.Kernel("recorded_step", "program count bases watched watches differ")
+_WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
+#: Of these modules nothing is read but weights.
+_WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
+_OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
+_NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
+_PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
+_PLAIN = (bool, int, float, str, type(None))
+
+
+#: More sequences at once are better served by the matrix products of PyTorch.
+_MOST_ROWS = 4
+#: What is computed in, for each dtype of weights.
+WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+#: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
+EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
+    getattr(nn.modules.module, f"_global_{kind}_hooks")
+    for kind in ("forward_pre", "forward", "backward_pre", "backward")
+)
+
+
+def ready(x: Any, most: int = _MOST_ROWS) -> bool:
+    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
+    return (
+        not torch.is_grad_enabled()
+        and eager(x)
+        and not traced()
+        and x.dtype in WIDE
+        and x.is_cpu
+        and x.ndim == 2
+        and 0 < x.shape[0] <= most
+        and not transformed()
+        and not torch.is_autocast_enabled("cpu")
+        and native.load()[0] is not None
+    )
+
+
+class Program:
+    """What was recorded, and how to tell that it is out of date.
+
+    Args:
+        recorder: that saw it run.
+        module: whose weights it read.
+        given: tensors, the first of which is never a result.
+        results: what was made of them.
+        most: numbers of a weight of which something may be kept.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        module: nn.Module,
+        given: Sequence[Tensor],
+        results: Sequence[Tensor],
+        most: int = _WATCHED,
+    ) -> None:
+        tape = recorder.tape
+        self._wide = tape.wide
+        self._given = [(x.shape, x.dtype) for x in given]
+        self._passed = [_passed(tape, y, given) for y in results]
+        truths, passed = recorder.assumed, zip(results, self._passed, strict=True)
+        computed = [y for y, n in passed if not n]
+        self._results = [_outline(y) for y in computed]
+        self._results += [_outline(y.to(tape.wide)) for y in truths]
+        self._answers = len(computed)  # the others say whether they are right
+        dtypes = [STORED[y.dtype] for y in self._results]
+        tape.finish([tape.number(y) for y in (*computed, *truths)], dtypes)
+        self._weights = recorder.weights
+        #: Of each weight the dict that holds it, and its name there.
+        self._holders, self._weight_names = ([place[i] for place in self._weights] for i in (0, 1))
+        self._derivation = recorder.derivation()
+        self._pointers = self._addresses()
+        self._assemble(tape, len(given), most)
+        self._watch(module)
+
+    def _assemble(self, tape: Tape, given: int, most: int) -> None:
+        early, late, between = tape.fixed(most)
+        early, late = fused(tape, early, between), fused(tape, late, ())
+        self.count = len(late)
+        ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
+        lasting = dict(zip(between, ends, strict=False))
+        # the bases: scratch, what is computed early, given, results, then what stays
+        first = {"given": 2, "result": 2 + given}
+        first["weight"] = first["result"] + len(self._results)
+        first["constant"] = first["weight"] + len(self._weights)
+        first["derived"] = first["constant"] + len(tape.constants)
+        self._constants, self._lasting = tape.constants, ends[-1]
+        codes, scratch = [], []
+        for instructions in (early, late):
+            places, numbers = tape.places(instructions, _LINE, between)
+            scratch.append(numbers)
+
+            def operand(
+                x: Real, strides: Sequence[int], places: Mapping[Slot, int] = places
+            ) -> bytes:
+                if not isinstance(x, View):
+                    return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
+                dtype = tape.dtypes[x.slot]
+                base, at = first.get(x.slot.kind, 0) + x.slot.number, x.offset * dtype.itemsize
+                if x.slot in lasting:
+                    base, at = 1, at + lasting[x.slot]
+                elif x.slot.kind == "scratch":
+                    base, at = 0, at + places[x.slot]
+                return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
+
+            codes.append(b"".join(_packed(step, operand) for step in instructions))
+        self._early, self._late = (array("b", code) for code in codes)
+        self._early_count, self._scratch = len(early), max(scratch)
+        self._late_address = _address(self._late)
+        fixed = [x.data_ptr() for x in tape.constants]
+        self._bases = array("q", [0] * first["weight"] + self._pointers + fixed)
+        watched = {
+            x.slot.number
+            for step in early
+            for x in step.read
+            if isinstance(x, View) and x.slot.kind == "weight"
+        }
+        self._watched = sorted(watched | self._derived_from())
+        self._prepared: _Prepared | None = None
+
+    def _derived_from(self) -> set[int]:
+        """The weights that PyTorch computes something from; no large ones are looked at."""
+        found = set()
+        for owner, name in self._derivation.places:
+            same = [i for i, (o, n) in enumerate(self._weights) if o is owner and n == name]
+            if not same or owner[name].numel() > _WATCHED:
+                raise RefusedError("it computes by PyTorch from a weight of too many numbers")
+            found.add(same[0])
+        return found
+
+    def _prepare(self) -> "_Prepared":
+        """What is computed from weights alone, as they are now."""
+        weights = [self._weights[i][0][self._weights[i][1]].detach() for i in self._watched]
+        kept = [x.clone() for x in weights]  # of the same strides: all are dense
+        derived = self._derivation()
+        fixed = [x.untyped_storage().data_ptr() for x in derived]
+        table = self._bases + array("q", fixed)
+        scratch = torch.empty(self._scratch, dtype=torch.uint8)
+        lasting = torch.empty(self._lasting, dtype=torch.uint8)
+        bases = table[:]
+        table[0], table[1] = scratch.data_ptr(), lasting.data_ptr()
+        program = (_address(self._early), self._early_count, _address(table))
+        _KERNEL(self._wide, *program, 0, 0, 0)
+        triples = array("q")
+        for x, y in zip(weights, kept, strict=True):
+            triples.extend((x.data_ptr(), y.data_ptr(), x.numel() * x.element_size()))
+        return _Prepared(lasting, derived, bases, kept, triples)
+
+    def _watch(self, module: nn.Module) -> None:
+        """What else than weights the recording may have depended on."""
+        parts = list(module.modules())
+        self._hooks: list[Mapping[int, Any]] = []
+        children, values = list[tuple[Any, str, Any]](), list[Any]()
+        self._getters: list[tuple[Callable[[Any], Any], dict[str, Any]]] = []
+        for part in parts:
+            self._hooks += [part._forward_hooks, part._forward_pre_hooks]
+            children += [(part._modules, name, m) for name, m in part._modules.items()]
+            names = [] if type(part) in _WITHOUT_FACTS else list(vars(part))
+            known = [k for k in names if not k.startswith("_") and _plain(vars(part)[k])]
+            if known:
+                self._getters.append((operator.itemgetter(*known), vars(part)))
+                values.append(operator.itemgetter(*known)(vars(part)))
+        self._values, self._everything = values, [vars(part) for part in parts]
+        self._lengths = list(map(len, self._everything))
+        columns: Any = zip(*children, strict=True) if children else ((), (), ())
+        self._owners, self._names, self._children = map(list, columns)
+        self._ids = list(map(id, self._children))
+
+    def _addresses(self) -> list[int]:
+        read: Any = dict.get
+        return list(map(Tensor.data_ptr, map(read, self._holders, self._weight_names)))
+
+    def current(self) -> bool:
+        """Whether modules and weights are what they were."""
+        try:
+            return (
+                self._addresses() == self._pointers
+                and list(map(id, map(dict.get, self._owners, self._names))) == self._ids
+                and list(map(len, self._everything)) == self._lengths
+                and [get(known) for get, known in self._getters] == self._values
+            )
+        except (KeyError, TypeError):  # an attribute or a weight has gone
+            return False
+
+    def welcome(self) -> bool:
+        """Whether nobody wants to see, or to change, what the modules compute."""
+        return not (any(self._hooks) or any(EVERY_MODULES_HOOKS))
+
+    def __call__(self, given: Sequence[Any]) -> list[Tensor] | None:
+        """The results, None where a tensor is not like the recorded one.
+
+        Nor where what was assumed of them is not so.
+        """
+        for x, (shape, dtype) in zip(given, self._given, strict=True):
+            if type(x) is not Tensor or x.dtype is not dtype or x.shape != shape or not x.is_cpu:
+                return None
+        given = list(map(dense, given))
+        prepared = self._prepared
+        while True:
+            if prepared is None:
+                prepared = self._prepared = self._prepare()
+            results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
+            if self._run(prepared, (*given, *results)):
+                if not all([bool(y.all()) for y in results[self._answers :]]):
+                    return None
+                made = iter(results)
+                return [given[n] if n else next(made) for n in self._passed]
+            prepared = None
+
+    def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
+        """Compute; False where a weight is not what it was."""
+        scratch = torch.empty(self._scratch, dtype=torch.uint8)
+        table, differ = prepared.bases[:], array("q", (0,))
+        table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
+        table[2 : 2 + len(moving)] = array("q", map(Tensor.data_ptr, moving))
+        program = (self._late_address, self.count, _address(table))
+        _KERNEL(self._wide, *program, *prepared.watches, _address(differ))
+        return not differ[0]
+
+
+class _Prepared(NamedTuple):
+    """What was computed from weights alone."""
+
+    memory: Tensor
+    derived: list[Tensor]
+    """By PyTorch."""
+    bases: "array[int]"
+    """Addresses, all but those that change from step to step."""
+    weights: list[Tensor]
+    """What they were."""
+    watched: "array[int]"
+    """The address of each, of what it was, and how many bytes."""
+
+    @property
+    def watches(self) -> tuple[int, int]:
+        """Where they are written, and how many there are."""
+        return _address(self.watched), len(self.watched) // 3
+
+
+def _address(x: "array[int]") -> int:
+    return x.buffer_info()[0]
+
+
+def _plain(x: object) -> bool:
+    """Whether a value of Python can be compared."""
+    return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
+
+
+def _passed(tape: Tape, y: Tensor, given: Sequence[Tensor]) -> int:
+    """Which of what is given, from the second on, a result is; 0: it is made."""
+    slot = tape.slot(y)
+    if slot is None or slot.kind != "given" or slot.number == 0:
+        return 0
+    whole = y.shape == given[slot.number].shape and y.is_contiguous()
+    return slot.number if whole and y.dtype is given[slot.number].dtype else 0
+
+
+def _outline(y: Tensor) -> Tensor:
+    """What a result is made like: one number, seen everywhere."""
+    if y.dtype not in STORED:
+        raise RefusedError(f"it returns numbers of {y.dtype}")
+    return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
+
+
+def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
+    sizes, strides = collapsed(step)
+    known = operations()
+    if step.op not in known:
+        raise RefusedError(f"the kernels are of another version, without {step.op!r}")
+    parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
+    head = _HEAD.pack(known[step.op], DTYPES[step.dtype], step.value, *sizes)
+    return head + b"".join(parts) + _NOTHING * (4 - len(parts))
+
+
+@functools.cache
+def operations() -> dict[str, int]:
+    """The number of each operation that the kernels know; none without kernels."""
+    layout = native.handle("recorded_step").linrnn_record_layout
+    names = (layout(b"recorded operations") or b"").decode().split()
+    return {name: i for i, name in enumerate(names)}
+
+
+class Kind:
+    """Calls of one kind, and what became of them."""
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.reason = ""
+        self.calls = 0
+        """That were not run by a program."""
+        self.form: Any = None
+        """How the caller makes tensors of its arguments, and its results of tensors."""
+
+    def given_up(self) -> bool:
+        """Whether this call is not to be recorded; asked once a call.
+
+        Where calls go other ways than most, as the first ones of many streams do, a record is tried
+        again and again, but so rarely that it costs next to nothing.
+        """
+        self.calls += 1
+        rare = self.calls > TRIES and self.calls & (self.calls - 1) != 0
+        return bool(self.reason) and (self.reason != NOT_NOW or rare)
+
+    def record(
+        self,
+        module: nn.Module,
+        function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
+        given: Sequence[Tensor],
+        wide: torch.dtype,
+        most: int = _WATCHED,
+        constants: Sequence[Tensor] = (),
+    ) -> None:
+        """Run a function as it is, and write it down, unless another thread has just done so.
+
+        Args:
+            module: whose weights it reads.
+            function: of copies of ``given``: what it makes, and why that is not to be recorded.
+            given: as of `Program`.
+            wide: what is computed in.
+            most: as of `Program`.
+            constants: that the function reads, beside.
+        """
+        with drawing():  # what is drawn here is drawn again by the call that is answered
+            if self.program is None:
+                self._record(module, function, given, wide, most, constants)
+
+    @torch.no_grad()
+    def _record(
+        self,
+        module: nn.Module,
+        function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
+        given: Sequence[Tensor],
+        wide: torch.dtype,
+        most: int,
+        constants: Sequence[Tensor],
+    ) -> None:
+        tape = Tape(wide)
+        for x in constants:
+            tape.hold(x)
+        copies = [x.clone(memory_format=torch.contiguous_format) for x in given]
+        recorder = Recorder(tape, module)
+        for i, x in enumerate(copies):
+            if i and x.dtype not in STORED:
+                recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
+            tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
+        with recorder:
+            results, reason = function(copies)
+        reason = reason or recorder.reason
+        if reason is None:
+            try:
+                self.program = Program(recorder, module, given, results, most)
+            except RefusedError as error:
+                reason = f"{error}"
+        self.reason = reason or ""
+
+
+Kinds = dict[tuple[Any, ...], Kind]
+"""What is known of a module's calls, by what tells one kind from another."""
+
+
+def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
+    """What is known of calls like one; None where it must be run as it is."""
+    kind = kinds.get(key)
+    if kind is None or (kind.program is not None and not kind.program.current()):
+        if kind is None and len(kinds) >= KEPT:
+            kinds.clear()
+        kind = kinds[key] = Kind()
+    if kind.program is not None:
+        return kind if kind.program.welcome() else None
+    return None if kind.given_up() or _hooked(module) else kind
+
+
+def _hooked(module: nn.Module) -> bool:
+    parts = module.modules()
+    return any(EVERY_MODULES_HOOKS) or any(
+        part._forward_hooks or part._forward_pre_hooks for part in parts
+    )

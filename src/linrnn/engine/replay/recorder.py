@@ -1,0 +1,260 @@
+"""Writes down the operators of a step while they run: see `linrnn.engine.replay.step`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode,
+)
+from torch.utils._pytree import tree_leaves, tree_map
+
+from linrnn.compute.layout import aligned
+from linrnn.compute.op import ALL
+from linrnn.engine.replay.instructions import is_constant
+from linrnn.engine.replay.slopes import RULES
+from linrnn.engine.replay.tape import RefusedError, Slot, Tape
+
+#: What numbers are stored as.
+STORED = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+    torch.int64: torch.int64,
+    torch.bfloat16: torch.bfloat16,
+}
+
+
+NOT_NOW = "it went another way than most"
+
+
+def assumed(x: Tensor) -> bool:
+    """Whether a step is being recorded, from here on for steps where all of ``x`` is true alone.
+
+    So a step can go the way that most go, and be recorded, though numbers of its state decide.
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() == 0:
+        return False
+    mode = _get_current_dispatch_mode()
+    return isinstance(mode, Recorder) and mode.assume(x)
+
+
+class Call(NamedTuple):
+    """An operator that was run on what follows from weights alone."""
+
+    function: Any
+    args: Any
+    kwargs: Any
+    results: list[Tensor]
+
+
+class Recorder(TorchDispatchMode):
+    """Runs operators, and writes down what they do.
+
+    An operator that has no instructions is run by PyTorch, once, where it is given nothing but
+    weights and what follows from them: a matrix exponential, say.
+
+    Args:
+        tape: the instructions; what is given to the step is known to it.
+        module: whose parameters and buffers may be read.
+    """
+
+    def __init__(self, tape: Tape, module: nn.Module) -> None:
+        super().__init__()
+        self.tape = tape
+        self.reason: str | None = None
+        """What kept the step from being recorded."""
+        self.weights: list[tuple[Mapping[str, Any], str]] = []
+        self.assumed: list[Tensor] = []
+        """Truth values of the step: the record holds for steps where they are all true."""
+        self.derived: list[Tensor] = []
+        """What PyTorch has computed from weights alone."""
+        self._owners: dict[int, tuple[Mapping[str, Any], str]] = {}
+        self._early: dict[int, Call | None] = {}
+        self._alive: list[Call] = []  # so that no identity comes again
+        for part in module.modules():
+            for owner in (part._parameters, part._buffers, vars(part)):
+                found = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
+                self._owners = found | self._owners
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to keep a compiler out of here PyTorch would import it, which takes a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, function._schema.name.partition("::")[2]
+        if function.namespace == "linrnn" and name in ALL:
+            with self:
+                return ALL[name].decomposition(*args)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(
+            function.name(), "CompositeImplicitAutograd"
+        ):
+            with self:
+                return function.decompose(*args, **kwargs)
+        if self.reason is None:
+            self._meet((*args, *kwargs.values()))
+        found = function(*args, **kwargs)
+        if self.reason is None:
+            call = self._call(function, args, kwargs, found)
+            try:
+                self._write(function, name, args, kwargs, found)
+            except RefusedError as error:
+                if call is None or not self._derive(call):
+                    self.reason = f"{name}: {error}"
+        return found
+
+    def _call(self, function: Any, args: Any, kwargs: Any, found: Any) -> Call | None:
+        """The call, if it is given nothing but weights and what follows from them."""
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        results = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
+        if function._schema.is_mutable:
+            for x in given:
+                self._early.pop(id(x), None)
+            return None
+        early = all(id(x) in self._early or id(x) in self._owners for x in given)
+        if not early or torch.Tag.nondeterministic_seeded in function.tags:
+            return None
+        call = Call(function, args, kwargs, results)
+        self._alive.append(call)
+        self._early |= {id(x): call for x in results}
+        return call
+
+    def _derive(self, call: Call) -> bool:
+        """Let the results of a call be computed by PyTorch; False if they cannot be read."""
+        for x in call.results:
+            if x.dtype in STORED and x.is_cpu and x.layout is torch.strided:
+                self.tape.know(x, Slot("derived", len(self.derived)), _stored(x))
+                self.derived.append(x)
+        return True
+
+    def derivation(self) -> "Derivation":
+        """How all of `derived` is computed again."""
+        needed: dict[int, Call] = {}
+        weights: dict[int, tuple[Mapping[str, Any], str]] = {}
+        asked = list(self.derived)
+        while asked:
+            x = asked.pop()
+            call = self._early.get(id(x))
+            if call is None:
+                weights[id(x)] = self._owners[id(x)]
+            elif id(call) not in needed:
+                needed[id(call)] = call
+                leaves = tree_leaves((call.args, call.kwargs))
+                asked += [y for y in leaves if isinstance(y, Tensor)]
+        calls = [call for call in self._alive if id(call) in needed]
+        return Derivation(calls, weights, self.derived)
+
+    def assume(self, x: Tensor) -> bool:
+        """Record for steps where all of ``x`` is true; False if it is not at this one."""
+        with _disable_current_modes():
+            found = bool(x.all())
+        self.assumed.append(x)
+        if not found:
+            self.reason = self.reason or NOT_NOW
+        return found
+
+    def _meet(self, args: Any) -> None:
+        """Weights that are read for the first time."""
+        for x in tree_leaves(args):
+            if isinstance(x, Tensor) and self.tape.slot(x) is None and id(x) in self._owners:
+                slot = Slot("weight", len(self.weights))
+                self.weights.append(self._owners[id(x)])
+                if not _readable(x):
+                    self.reason = "a weight is of another dtype or device, or not in plain memory"
+                self.tape.know(x, slot, _stored(x))
+
+    def _write(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+        tape = self.tape
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        if torch.Tag.nondeterministic_seeded in function.tags and name not in RULES:
+            raise RefusedError("it draws random numbers")
+        if torch.Tag.data_dependent_output in function.tags or not isinstance(results[0], Tensor):
+            raise RefusedError("it looks at numbers")
+        returns = function._schema.returns[0].alias_info
+        written = returns is not None and returns.is_write
+        if not written and all(tape.slot(x) is not None for x in results):
+            if name.startswith("view") and name not in ("view", "view_as_real", "view_as_complex"):
+                raise RefusedError("it has no instructions")
+            return  # a view
+        if not written and is_constant(name, (args, list(kwargs.values())), tape):
+            for x in results:
+                tape.hold(x)
+            return
+        if name == "detach" or name == "alias":
+            raise RefusedError("it reads a tensor that is no parameter or buffer")
+        write = RULES.get(name.removesuffix("_"))
+        if write is None:
+            raise RefusedError("it has no instructions")
+        if name.removesuffix("_") in _COPIES and _narrows(args, results[0]):
+            raise RefusedError("it makes other numbers of them")
+        to = tape.result(args[0] if written else results[0])
+        kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
+        write(tape, to, *args, **kwargs)
+
+
+class Derivation:
+    """What PyTorch computes from weights alone, and how.
+
+    Args:
+        calls: operators, in order.
+        weights: where each weight they read is found, by its identity in the calls.
+        results: tensors of the calls that are wanted.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        weights: Mapping[int, tuple[Mapping[str, Any], str]],
+        results: Sequence[Tensor],
+    ) -> None:
+        self._calls, self._weights, self._results = calls, weights, results
+        self.places = list(weights.values())
+        """The owner and the name of every weight."""
+
+    def __call__(self) -> list[Tensor]:
+        """The results, of the weights as they are now, where and as they lay in memory."""
+        now: dict[int, Any] = {
+            key: owner[name].detach() for key, (owner, name) in self._weights.items()
+        }
+
+        def current(x: Any) -> Any:
+            return now[id(x)] if isinstance(x, Tensor) else x
+
+        with torch.no_grad():
+            for call in self._calls:
+                args, kwargs = tree_map(current, (call.args, call.kwargs))
+                found = tree_leaves(call.function(*args, **kwargs))
+                found = [x for x in found if isinstance(x, Tensor)]
+                now |= {id(x): y for x, y in zip(call.results, found, strict=True)}
+        results = [now[id(x)] for x in self._results]
+        for x, y in zip(self._results, results, strict=True):
+            assert (x.stride(), x.storage_offset()) == (y.stride(), y.storage_offset())
+        return results
+
+
+def _stored(x: Tensor) -> torch.dtype:
+    return x.dtype.to_real() if x.is_complex() else x.dtype
+
+
+def _narrows(args: Sequence[Any], found: Tensor) -> bool:
+    """Whether a copy rounds to whole numbers or truth values."""
+    kinds = [x.dtype for x in args if isinstance(x, Tensor)]
+    whole = not (found.dtype.is_floating_point or found.dtype.is_complex)
+    return whole and any(kind is not found.dtype and kind is not torch.bool for kind in kinds)
+
+
+_COPIES = ("_to_copy", "clone", "copy")
+_OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether the kernel can read a weight where it is."""
+    plain = type(x) in (Tensor, nn.Parameter, nn.Buffer) and x.is_cpu and x.is_contiguous()
+    return plain and x.dtype in STORED and aligned(x)

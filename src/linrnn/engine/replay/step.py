@@ -1,0 +1,128 @@
+"""One streaming step of a model in one native call, recorded from the operators it runs as.
+
+A step of a few sequences is little arithmetic beside reading the weights; as hundreds of operators
+it is mostly calls. Before the first step of a kind it is run as it is while its operators are
+written down, and what was written is run (`linrnn.engine.replay.program`), then and from then on,
+so a step has the same bits however many came before. A step with an operator that has no
+instructions, or whose state grows, runs as before.
+
+Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.engine.replay.program import WIDE, Kind, Kinds, kind_of, operations, ready
+from linrnn.typing import State
+
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class Tree(NamedTuple):
+    """How a state is made of tensors."""
+
+    kind: Any  # dict, list or tuple; None for a tensor
+    names: tuple[Any, ...] = ()
+    parts: tuple["Tree", ...] = ()
+
+    def leaves(self, state: Any, into: list[Any]) -> bool:
+        """Collect the tensors of a state of this structure; False for one of another."""
+        if self.kind is None:
+            into.append(state)
+            return True
+        if type(state) is not self.kind or len(state) != len(self.names):
+            return False
+        try:
+            values = [state[name] for name in self.names] if self.kind is dict else state
+        except KeyError:
+            return False
+        for part, value in zip(self.parts, values, strict=True):
+            if part.kind is None:
+                into.append(value)
+            elif not part.leaves(value, into):
+                return False
+        return True
+
+    def joined(self, leaves: Any) -> Any:
+        """A state of this structure, from an iterator of its tensors."""
+        if self.kind is None:
+            return next(leaves)
+        parts = [next(leaves) if x.kind is None else x.joined(leaves) for x in self.parts]
+        return dict(zip(self.names, parts, strict=True)) if self.kind is dict else self.kind(parts)
+
+
+def tree_of(state: Any) -> Tree:
+    """The structure of a state."""
+    if isinstance(state, dict):
+        return Tree(dict, tuple(state), tuple(tree_of(x) for x in state.values()))
+    if isinstance(state, (list, tuple)):
+        return Tree(type(state), tuple(range(len(state))), tuple(map(tree_of, state)))
+    return Tree(None)
+
+
+_kinds: WeakKeyDictionary[nn.Module, Kinds] = WeakKeyDictionary()
+
+
+def recorded_step(
+    module: nn.Module, step: Step, x: Tensor, state: State
+) -> tuple[Tensor, State] | None:
+    """``step(x, state)`` in one native call, None where it must be run as it is.
+
+    Args:
+        module: whose step it is, and whose weights it reads.
+        step: computes ``(y, state)`` of x (batch, columns) with operators of PyTorch.
+        x: not checked yet, nor is the state.
+        state: before the step.
+    """
+    if not ready(x) or not operations():
+        return None
+    kind = kind_of(_kinds.setdefault(module, {}), _key(module, x), module)
+    if kind is None or (kind.program is None and not _record(kind, module, step, x, state)):
+        return None
+    assert kind.program is not None
+    before, after = kind.form
+    given: list[Any] = [x]
+    if not before.leaves(state, given):
+        return None
+    results = kind.program(given)
+    return None if results is None else (results[0], after.joined(iter(results[1:])))
+
+
+def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
+    return x.shape[0], x.dtype, module.training
+
+
+def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) -> bool:
+    """Write a step down; False where that cannot be done."""
+    tree, given = tree_of(state), [x]
+    tree.leaves(state, given)
+    if not all(type(h) is Tensor and h.is_cpu for h in given):
+        return False
+
+    def run(copies: list[Tensor]) -> tuple[list[Tensor], str | None]:
+        y, new = step(copies[0], tree.joined(iter(copies[1:])))
+        kind.form, after = (tree, tree_of(new)), [y]
+        kind.form[1].leaves(new, after)
+        known: list[Any] = []
+        tree.leaves(new, known)
+        same = [h.shape for h in given[1:]] == [getattr(h, "shape", None) for h in known]
+        return after, None if same else "its state is of another size after each step"
+
+    kind.record(module, run, given, WIDE[x.dtype])
+    return kind.program is not None
+
+
+def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
+    """What computes the steps of a module; runs one."""
+    with torch.no_grad():
+        step(x, state)
+        kind = _kinds.get(module, {}).get(_key(module, x))
+    if kind is None:
+        return "PyTorch's operators, or kernels of its layers"
+    if kind.program is None:
+        return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
+    return f"one native call of {kind.program.count} recorded instructions"

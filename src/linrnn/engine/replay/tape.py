@@ -1,0 +1,519 @@
+"""The instructions of a recorded step, being written: see `linrnn.engine.replay.step`.
+
+A tensor of the recording is known by its storage, offset and strides, so views cost nothing and
+need no code: memory of the program is laid out as the storages that were seen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+AXES = 4
+REDUCTIONS = ("total", "largest")
+"""Over the last axis, which the result does not have."""
+ALONG = (*REDUCTIONS, "standardise")
+"""What reads all of the last axis at once."""
+_WORTH = 2.5  # numbers that must be computed for each that is compared
+_DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
+
+
+class RefusedError(Exception):
+    """What kept a step from being recorded."""
+
+
+class Slot(NamedTuple):
+    """Memory that a program reads or writes.
+
+    Kinds: ``given`` (the input and the states), ``weight``, ``constant``, ``derived`` (what PyTorch
+    computes from weights alone), ``scratch``, ``result``.
+    """
+
+    kind: str
+    number: int
+
+
+class View(NamedTuple):
+    """Real numbers in memory; offset and strides count them."""
+
+    slot: Slot
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def over(self, shape: Sequence[int]) -> "View":
+        """Broadcast to a shape."""
+        missing = len(shape) - len(self.shape)
+        strides = [0 if n == 1 else s for n, s in zip(self.shape, self.strides, strict=True)]
+        return self._replace(shape=tuple(shape), strides=(*[0] * missing, *strides))
+
+    def moved(self, axes: Sequence[int]) -> "View":
+        """Axes in another order."""
+        shape, strides = ([some[i] for i in axes] for some in (self.shape, self.strides))
+        return self._replace(shape=tuple(shape), strides=tuple(strides))
+
+    def wider(self, axis: int = -1) -> "View":
+        """With one more axis of one number; the last by default."""
+        at = axis % (len(self.shape) + 1)
+        shape = (*self.shape[:at], 1, *self.shape[at:])
+        return self._replace(shape=shape, strides=(*self.strides[:at], 0, *self.strides[at:]))
+
+
+Real: TypeAlias = View | float
+"""What an instruction reads: numbers in memory, or one."""
+
+
+class Number(NamedTuple):
+    """An operand of the recording: its real part, and its imaginary part if it is complex."""
+
+    re: Real
+    im: Real | None = None
+
+
+@dataclass
+class Instruction:
+    """An operation of the machine, or one of `REDUCTIONS`, ``product`` or ``take``."""
+
+    op: str
+    size: tuple[int, ...]
+    to: View
+    read: list[Real]
+    value: float
+    dtype: torch.dtype
+    """What is computed in."""
+
+
+class Tape:
+    """Instructions, and where the tensors of the recording lie.
+
+    Args:
+        wide: what is computed in, float32 or float64.
+    """
+
+    def __init__(self, wide: torch.dtype) -> None:
+        self.wide = wide
+        self.instructions: list[Instruction] = []
+        self.sizes: dict[Slot, int] = {}
+        self.dtypes: dict[Slot, torch.dtype] = {}
+        """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16."""
+        self.truths: set[Slot] = set()
+        """Memory that holds truth values, as the numbers 0 and 1."""
+        self._extents: dict[Slot, int] = {}  # how many numbers lie there
+        self.constants: list[Tensor] = []
+        self._alive: list[Tensor] = []  # no storage may come again
+        self._slots: dict[int, Slot] = {}
+        self._fixed: dict[int, Slot] = {}  # constants that have been copied here
+
+    def know(self, x: Tensor, slot: Slot, dtype: torch.dtype | None = None) -> None:
+        """The storage of a tensor lies there, its numbers of that dtype."""
+        self._alive.append(x)
+        self._slots[_memory(x)] = slot
+        if slot.kind != "constant":  # each view of one is copied
+            self._extents[slot] = _numbers(x)
+        if dtype is not None:
+            self.dtypes[slot] = dtype
+
+    def computed_in(self, dtype: torch.dtype) -> torch.dtype:
+        """What numbers of a dtype are in scratch memory; whole ones are exact to 2 ** 53."""
+        return torch.float64 if dtype in _DOUBLE else self.wide
+
+    def slot(self, x: Tensor) -> Slot | None:
+        """Where the storage of a tensor lies, None if it is not known."""
+        return self._slots.get(_memory(x))
+
+    def hold(self, x: Tensor) -> None:
+        """A tensor whose numbers are always the same."""
+        self.know(x, Slot("constant", -1))
+
+    def room(self, numbers: int, dtype: torch.dtype) -> Slot:
+        """Memory for the time of the step."""
+        slot = Slot("scratch", len(self.sizes))
+        self.sizes[slot], self.dtypes[slot] = numbers, self.computed_in(dtype)
+        self._extents[slot] = numbers
+        return slot
+
+    def fresh(self, shape: Sequence[int], *like: Real) -> View:
+        """Memory for a result that no tensor of the recording has, computed from others."""
+        room = self.room(prod(shape), self._computed(like))
+        return View(room, 0, tuple(shape), _dense(shape))
+
+    def fresh_like(self, shape: Sequence[int], dtype: torch.dtype) -> View:
+        """Memory for numbers that are computed in a dtype."""
+        return View(self.room(prod(shape), dtype), 0, tuple(shape), _dense(shape))
+
+    def _computed(self, given: Sequence[Real]) -> torch.dtype:
+        """What an instruction computes in: double where anything of it is, or a whole number."""
+        dtypes = [self.dtypes[x.slot] for x in given if isinstance(x, View)]
+        return torch.float64 if any(x in _DOUBLE for x in dtypes) else self.wide
+
+    def result(self, x: Tensor) -> Number:
+        """Where a new tensor of the recording is written to."""
+        if x.is_neg() or x.is_conj():
+            raise RefusedError("it changes a part of a conjugate")
+        if self.slot(x) is None:
+            self.know(x, self._room_of(x))
+        slot = self.written(x)
+        if x.dtype is torch.bool:
+            self.truths.add(slot)
+        return self._parts(x, slot)
+
+    def is_truth(self, x: Real) -> bool:
+        """Whether an operand is truth values."""
+        return isinstance(x, View) and x.slot in self.truths
+
+    def _room_of(self, x: Tensor) -> Slot:
+        """Memory like a storage."""
+        return self.room(_numbers(x), x.dtype)
+
+    def written(self, x: Tensor) -> Slot:
+        """Where a tensor lies that is changed in place."""
+        slot = self.slot(x)
+        if slot is not None and slot.kind == "constant":
+            numbers = x.untyped_storage().nbytes() // x.element_size()
+            whole = x.as_strided((numbers,), (1,), 0)
+            fixed = self.number(whole)
+            self.know(x, self._room_of(x))
+            here = self._parts(whole, self._slots[_memory(x)])
+            for to, part in zip(here, fixed, strict=True):
+                if isinstance(to, View) and part is not None:
+                    self.put("move", to, part)
+            slot = self.slot(x)
+        if slot is None or slot.kind != "scratch":
+            raise RefusedError("it changes a tensor of the caller's or the model's in place")
+        return slot
+
+    def number(self, x: Any) -> Number:
+        """An operand: a tensor of the recording or a Python number."""
+        if isinstance(x, complex):
+            return Number(x.real, x.imag)
+        if not isinstance(x, Tensor):
+            return Number(float(x))
+        slot = self.slot(x)
+        if slot is None:
+            raise RefusedError("it reads a tensor that is no parameter or buffer")
+        if slot.kind == "constant":
+            return self._constant(x)
+        found = self._parts(x, slot)
+        if x.is_neg():  # a part of a conjugate
+            re, im = found
+            found = Number(self.new("neg", re), None if im is None else self.new("neg", im))
+        if x.is_conj() and found.im is not None:
+            return Number(found.re, self.new("neg", found.im))
+        return found
+
+    def _parts(self, x: Tensor, slot: Slot) -> Number:
+        shape, strides, first = tuple(x.shape), x.stride(), int(x.storage_offset())
+        if not x.is_complex():
+            return Number(View(slot, first, shape, strides))
+        strides, first = tuple(2 * s for s in strides), 2 * first
+        return Number(View(slot, first, shape, strides), View(slot, first + 1, shape, strides))
+
+    def _constant(self, x: Tensor) -> Number:
+        if x.numel() and not any(s and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
+            return self.number(x.flatten()[0].item())
+        parts = torch.view_as_real(x.resolve_conj()).unbind(-1) if x.is_complex() else (x,)
+        found = []
+        for part in parts:
+            slot = Slot("constant", len(self.constants))
+            self.dtypes[slot] = self.computed_in(x.dtype)
+            self.truths |= {slot} if x.dtype is torch.bool else set()
+            self.constants.append(part.resolve_neg().to(self.dtypes[slot]).contiguous())
+            found.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
+        return Number(*found)
+
+    def view(self, x: Real, shape: Sequence[int] = (1,)) -> View:
+        """An operand in memory."""
+        return x if isinstance(x, View) else self.new("move", x, shape=shape)
+
+    def put(self, op: str, to: View, *read: Real, value: float = 0.0) -> View:
+        """Write an elementwise operation of the machine."""
+        if prod(to.shape):
+            given = [x.over(to.shape) if isinstance(x, View) else x for x in read]
+            self._add(op, to.shape, to, given, value)
+        return to
+
+    def _add(
+        self, op: str, size: Sequence[int], to: View, read: list[Real], value: float = 0.0
+    ) -> None:
+        for x in (to, *read):
+            # a rule that is wrong about a shape must not let the machine read what is not there
+            if isinstance(x, View) and _end(x) > self._extents.get(x.slot, _end(x)):
+                raise RefusedError(f"{op} would leave a tensor")
+        dtype = self._computed((to, *read))
+        self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
+
+    def new(
+        self, op: str, *read: Real, value: float = 0.0, shape: Sequence[int] | None = None
+    ) -> View:
+        """The result of an elementwise operation, in new memory."""
+        shapes = [x.shape for x in read if isinstance(x, View)]
+        shape = np.broadcast_shapes(*shapes) if shape is None else shape
+        return self.put(op, self.fresh(shape, *read), *read, value=value)
+
+    def deliver(self, start: int, to: Number, result: Number) -> None:
+        """Let numbers that have been computed lie where they belong.
+
+        Args:
+            start: how many instructions there were before those that computed them.
+            to: where they belong.
+            result: as they were written.
+        """
+        if to.im is None and result.im is not None:
+            raise RefusedError("of complex numbers")
+        for place, part in zip(to, result, strict=True):
+            if isinstance(place, View) and not self._redirect(start, place, part):
+                self.put("move", place, 0.0 if part is None else part)
+
+    def _redirect(self, start: int, place: View, part: Real | None) -> bool:
+        """Have the one instruction that wrote some numbers write them elsewhere, if that may be."""
+        if not isinstance(part, View) or part.shape != place.shape or part.slot.kind != "scratch":
+            return False
+        new = self.instructions[start:]
+        writers = [i for i, step in enumerate(new) if step.to.slot == part.slot]
+        if len(writers) != 1 or new[writers[0]].to != part:
+            return False
+        for step in new[writers[0] + 1 :]:
+            if any(x.slot in (part.slot, place.slot) for x in _views(step)):
+                return False
+        step = new[writers[0]]
+        step.to = place
+        step.dtype = self._computed((place, *step.read))
+        return True
+
+    def standardise(self, to: View, x: View, eps: float, *, centred: bool) -> None:
+        """Divide rows along the last axis by the root of their mean square plus ``eps``.
+
+        Args:
+            to: where the result belongs.
+            x: of its shape.
+            eps: added to the mean square.
+            centred: subtract the mean first.
+        """
+        x = self.like(x, to)
+        here = (
+            to if self.dtypes[to.slot] is self._computed((x, to)) else self.fresh(to.shape, x, to)
+        )
+        self._add("standardise", x.shape, here, [x, 0.0, float(centred)], float(eps))
+        if here is not to:
+            self.put("move", to, here)
+
+    def reduce(self, op: str, x: View, to: View) -> View:
+        """``total`` or ``largest`` over the last axis of x, which the result does not have."""
+        self._add(op, x.shape, to.wider(), [x])
+        return to
+
+    def like(self, x: View, *others: View) -> View:
+        """Numbers as they are computed with beside others: themselves or a copy."""
+        wanted = self._computed((x, *others))
+        if self.dtypes[x.slot] is wanted:
+            return x
+        to = View(self.room(prod(x.shape), wanted), 0, x.shape, _dense(x.shape))
+        return self.put("move", to, x)
+
+    def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
+        """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
+        a, b = self.view(a), self.view(b)
+        # the second is the matrix, read as it lies; the first is a few rows
+        matrix = a.slot.kind == "weight" or (a.strides[-1] != 1 and a.shape[1] > b.shape[1])
+        if matrix and b.slot.kind != "weight" and b.strides[-1] == 1:
+            turn = (0, 2, 1)
+            self.product(to.moved(turn), b, a, c.moved(turn) if isinstance(c, View) else c)
+            return
+        a = self.like(a, b, to)
+        if a.strides[-1] != 1:
+            a = self.new("move", a)
+        if self.dtypes[b.slot] is not torch.bfloat16 or self.dtypes[a.slot] is torch.float64:
+            b = self.like(b, a, to)
+        if b.strides[-1] != 1 and to.strides[-1] != 1:
+            b = self.new("move", b)
+        q, i, j, k = *to.shape, a.shape[-1]
+        read: list[Real] = [
+            a._replace(shape=(q, i, 1, k), strides=(*a.strides[:2], 0, a.strides[2])),
+            b._replace(shape=(q, 1, j, k), strides=(b.strides[0], 0, *b.strides[1:])),
+        ]
+        if c is not None:
+            added = self.view(c, to.shape)
+            if self.dtypes[added.slot] is not torch.bfloat16:
+                added = self.like(added, a, to)
+            read.append(added.over(to.shape).wider())
+        self._add("product", (q, i, j, k), to.wider(), read)
+
+    def finish(self, results: Sequence[Number], dtypes: Sequence[torch.dtype]) -> None:
+        """Let the results lie in memory of their own, and drop what nobody reads."""
+        for i, dtype in enumerate(dtypes):
+            self.dtypes[Slot("result", i)] = dtype
+        taken: dict[Slot, Slot] = {}
+        for i, part in enumerate(results):
+            slot, whole = Slot("result", i), _whole(part, self.sizes)
+            if whole is not None and whole not in taken and self.dtypes[whole] is dtypes[i]:
+                taken[whole] = slot
+            else:
+                for to, x in zip(_result(slot, part), part, strict=True):
+                    if x is not None and isinstance(to, View):
+                        self.put("move", to, x)
+        needed = {Slot("result", i) for i in range(len(results))}
+        kept = []
+        for step in reversed(self.instructions):
+            step.to = _renamed(step.to, taken)
+            step.read = [_renamed(x, taken) if isinstance(x, View) else x for x in step.read]
+            if step.to.slot in needed:
+                needed |= {x.slot for x in step.read if isinstance(x, View)}
+                kept.append(step)
+        self.instructions = kept[::-1]
+
+    def fixed(self, most: int) -> tuple[list[Instruction], list[Instruction], list[Slot]]:
+        """What is computed from weights alone, the rest, and the memory between the two.
+
+        All is the rest unless that saves more than it takes to see that no weight has changed.
+
+        Args:
+            most: numbers of a weight that is looked at.
+        """
+        early = set(self.sizes)
+        while True:
+            before = len(early)
+            for step in self.instructions:
+                if not all(_is_early(x.slot, early) for x in step.read if isinstance(x, View)):
+                    early.discard(step.to.slot)
+                if any(x.slot.kind == "weight" and prod(x.shape) > most for x in _views(step)):
+                    early.discard(step.to.slot)
+            if len(early) == before:
+                break
+        first = [step for step in self.instructions if step.to.slot in early]
+        rest = [step for step in self.instructions if step.to.slot not in early]
+        weights = {x.slot: x for step in first for x in _views(step) if x.slot.kind == "weight"}
+        work = sum(prod(step.size) for step in first)
+        if work < _WORTH * sum(prod(x.shape) for x in weights.values()) or not weights:
+            return [], self.instructions, []
+        read = {x.slot for step in rest for x in _views(step)}
+        return first, rest, sorted(read & early)
+
+    def places(
+        self, instructions: Sequence[Instruction], align: int, lasting: Sequence[Slot] = ()
+    ) -> tuple[dict[Slot, int], int]:
+        """Where each scratch slot lies, and how many bytes there are: memory is used again.
+
+        Args:
+            instructions: that use them.
+            align: bytes that each begins at a multiple of.
+            lasting: slots that lie elsewhere.
+        """
+        last: dict[Slot, int] = {}
+        for i, step in enumerate(instructions):
+            for x in _views(step):
+                if x.slot.kind == "scratch" and x.slot not in lasting:
+                    last[x.slot] = i
+        free: dict[int, list[int]] = {}
+        found: dict[Slot, int] = {}
+        end = 0
+        for i, step in enumerate(instructions):
+            used = {x.slot: self.bytes_of(x.slot, align) for x in _views(step) if x.slot in last}
+            for slot, size in used.items():
+                if slot not in found:
+                    room = free.get(size)
+                    found[slot] = room.pop() if room else end
+                    end += 0 if found[slot] < end else size
+            for slot, size in used.items():
+                if last[slot] == i:
+                    free.setdefault(size, []).append(found[slot])
+        return found, end
+
+    def bytes_of(self, slot: Slot, align: int) -> int:
+        """How many bytes a scratch slot takes."""
+        return -(-self.sizes[slot] * self.dtypes[slot].itemsize // align) * align
+
+
+def _numbers(x: Tensor) -> int:
+    """How many real numbers the storage of a tensor holds."""
+    return x.untyped_storage().nbytes() // x.element_size() * (2 if x.is_complex() else 1)
+
+
+def _end(x: View) -> int:
+    """Behind the last number of a view."""
+    if not prod(x.shape):
+        return 0
+    return x.offset + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) + 1
+
+
+def _views(step: Instruction) -> list[View]:
+    return [x for x in (step.to, *step.read) if isinstance(x, View)]
+
+
+def _is_early(slot: Slot, early: set[Slot]) -> bool:
+    return slot in early or slot.kind in ("weight", "constant", "derived")
+
+
+def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
+    """The sizes of at most `AXES` axes, and the strides of each operand, the written one first.
+
+    Axes that all operands walk as one are made one; those of a reduction and a product stay.
+    """
+    given: list[Real] = [step.to, *step.read]
+    rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in given]
+    sizes = list(step.size)
+    if step.op == "product":
+        return sizes, rows
+    last = 1 if step.op in ALONG else 0
+    # in the order in which the result lies in memory
+    order = sorted(range(len(sizes) - last), key=lambda axis: -rows[0][axis])
+    order += range(len(order), len(sizes))
+    sizes, rows = [sizes[x] for x in order], [[row[x] for x in order] for row in rows]
+    i = 0
+    while i < len(sizes) - last:
+        if sizes[i] == 1:
+            del sizes[i]
+            for row in rows:
+                del row[i]
+        elif i and all(row[i - 1] == sizes[i] * row[i] for row in rows):
+            sizes[i - 1] *= sizes.pop(i)
+            for row in rows:
+                row[i - 1] = row.pop(i)
+        else:
+            i += 1
+    if len(sizes) > AXES:
+        raise RefusedError(f"it computes along {len(sizes)} axes at once")
+    missing = AXES - len(sizes)
+    return [1] * missing + sizes, [[0] * missing + row for row in rows]
+
+
+def _renamed(x: View, names: Mapping[Slot, Slot]) -> View:
+    return x._replace(slot=names.get(x.slot, x.slot))
+
+
+def _whole(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
+    """The scratch memory that a result fills as it is to lie, None if there is none."""
+    if not isinstance(x.re, View) or x.re.slot not in sizes or x.re.offset:
+        return None
+    numbers = prod(x.re.shape)
+    if x.im is None:
+        fills = x.re.strides == _dense(x.re.shape) and sizes[x.re.slot] == numbers
+        return x.re.slot if fills else None
+    as_pairs = _result(x.re.slot, x)
+    return x.re.slot if as_pairs == x and sizes[x.re.slot] == 2 * numbers else None
+
+
+def _result(slot: Slot, like: Number) -> Number:
+    """A dense result of the shape of ``like``."""
+    shape = like.re.shape if isinstance(like.re, View) else ()
+    strides = _dense(shape)
+    if like.im is None:
+        return Number(View(slot, 0, shape, strides))
+    strides = tuple(2 * s for s in strides)
+    return Number(View(slot, 0, shape, strides), View(slot, 1, shape, strides))
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, n = [], 1
+    for size in reversed(shape):
+        strides.append(n)
+        n *= size
+    return tuple(reversed(strides))
+
+
+def _memory(x: Tensor) -> int:
+    found: int = x.untyped_storage()._cdata
+    return found

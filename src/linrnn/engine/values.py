@@ -1,0 +1,257 @@
+"""The values of a step: what stands in the place of tensors while operations are written down.
+
+A function on values (`linrnn.engine.functions`) is written once. Who writes what it does decides
+what becomes of it: a node of a graph (`linrnn.engine.trace`), or an instruction of a recorded step
+(`linrnn.engine.replay.values`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from linrnn.engine.graph import Graph
+from linrnn.engine.known import FUNCTIONS, PROPERTIES
+from linrnn.engine.refusals import refusal
+
+
+class Writer(ABC):
+    """Writes operations on real numbers down, for values.
+
+    A handle stands for a real number a channel; which type it has is the writer's business.
+    """
+
+    graph: Any
+    """``graph(op, *handles)`` writes an elementwise operation; ``graph.value(handle)`` is the
+    number of a constant, else None; ``graph.constant(x)`` the handle of a number."""
+
+    @abstractmethod
+    def refuse(self, got: str, fix: str) -> Exception:
+        """The error of what cannot be written."""
+
+    @abstractmethod
+    def operand(self, x: object) -> "Value":
+        """The value of an argument that is none yet."""
+
+    @abstractmethod
+    def is_truth(self, handle: Any) -> bool:
+        """Whether a handle is what PyTorch would hold as a boolean."""
+
+    def check_call(self, name: str, kwargs: Mapping[str, Any]) -> None:
+        """Refuse a call of a function, whatever its arguments are; here none is."""
+        return
+
+    def widened(self, result: "Value", arguments: Sequence["Value"]) -> "Value":
+        """A result of a function of arguments, which say how wide it is if it is a number."""
+        return result
+
+    def value(self, x: object) -> "Value":
+        """An argument as a value."""
+        plain = isinstance(x, Value) and not isinstance(x, Matrix)
+        return x if plain else self.operand(x)  # type: ignore[return-value]
+
+    def real(self, op: str, *args: "Value | float") -> "Value":
+        """An elementwise operation on values that must be real."""
+        values = [self.value(x) for x in args]
+        if any(x.im is not None for x in values):
+            raise self.refuse(
+                f"{op} of a complex number", "Write it with the .real and .imag of the number."
+            )
+        return Value(self, self.graph(op, *(x.re for x in values)))
+
+
+def call(writer: Writer, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Value":
+    """What the PyTorch function of that name does to values."""
+    name = _NAMES.get(name, name.removeprefix("special_"))
+    writer.check_call(name, kwargs)
+    if name not in FUNCTIONS:
+        raise writer.refuse(f"{name}()", refusal(name))
+    try:
+        result: Value = FUNCTIONS[name](writer, *args, **kwargs)
+    except TypeError as error:
+        fix = "Use the arguments it has for numbers, or write it out."
+        raise writer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
+    return writer.widened(result, _flat([*args, *kwargs.values()]))
+
+
+#: By the names that PyTorch has for them: what operators of Python are.
+_NAMES = {"_threshold": "threshold"}
+_NAMES |= {"__rpow__": "rpow", "__and__": "bitwise_and", "__or__": "bitwise_or"}
+_NAMES |= {"__rand__": "bitwise_and", "__ror__": "bitwise_or", "__xor__": "bitwise_xor"}
+_NAMES |= {"__rxor__": "bitwise_xor", "__rdiv__": "rdiv", "__rfloordiv__": "floor_divide"}
+_NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide"}
+
+
+def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
+    def method(self: "Value", *others: Any) -> "Value":
+        args = (*others, self) if swapped else (self, *others)
+        return call(self.writer, name, args, {})
+
+    return method
+
+
+def _forbidden(got: str, fix: str) -> Callable[..., Any]:
+    def method(self: "Value", *args: Any) -> Any:
+        raise self.writer.refuse(got, fix)
+
+    return method
+
+
+_CHOOSE = "Choose with torch.where(condition, a, b)."
+_PARTS = "Every value is one number a channel: give parts as arguments of their own."
+
+
+class Value:
+    """A number a channel, as a step sees it while it is read."""
+
+    __slots__ = ("im", "like", "re", "writer")
+
+    def __init__(self, writer: Writer, re: Any, im: Any = None, like: int | None = None) -> None:
+        self.writer, self.re, self.im = writer, re, im
+        #: Of a number the node that it is as wide as, if it was made so.
+        self.like = like
+
+    def pair(self) -> tuple[Any, Any]:
+        """Real and imaginary part."""
+        return self.re, self.writer.graph.constant(0.0) if self.im is None else self.im
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> "Value":
+        found = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
+        assert found is not None
+        name = func.__name__
+        if func is Tensor.where:  # the method's condition is its second argument
+            args = (args[1], args[0], *args[2:])
+        if name == "__get__":  # a property of tensors
+            return getattr(found, func.__self__.__name__)  # type: ignore[no-any-return]
+        return call(found.writer, name, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in PROPERTIES:
+            return PROPERTIES[name](self)
+        if not callable(getattr(Tensor, name, None)):
+            raise self.writer.refuse(f".{name} of a value", refusal(name))
+        return lambda *args, **kwargs: call(self.writer, name, (self, *args), kwargs)
+
+    def where(self, condition: Any, other: Any) -> "Value":
+        """The value where the condition holds, else the other one."""
+        return call(self.writer, "where", (condition, self, other), {})
+
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
+    __matmul__, __rmatmul__ = _operator("matmul"), _operator("matmul", True)
+    __pow__, __rpow__ = _operator("pow"), _operator("pow", True)
+    __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __divmod__, __rdivmod__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __xor__, __rxor__ = _operator("bitwise_xor"), _operator("bitwise_xor", True)
+    __lshift__, __rlshift__ = _operator("lshift"), _operator("lshift", True)
+    __rshift__, __rrshift__ = _operator("rshift"), _operator("rshift", True)
+    __neg__, __abs__, __invert__ = _operator("neg"), _operator("abs"), _operator("bitwise_not")
+    __pos__ = _operator("positive")
+    __and__, __rand__ = _operator("bitwise_and"), _operator("bitwise_and", True)
+    __or__, __ror__ = _operator("bitwise_or"), _operator("bitwise_or", True)
+    __lt__, __le__ = _operator("lt"), _operator("le")
+    __gt__, __ge__ = _operator("gt"), _operator("ge")
+    __eq__ = _operator("eq")  # type: ignore[assignment]
+    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __hash__ = object.__hash__
+    __bool__ = _forbidden("a decision in Python on a value", _CHOOSE)
+    __float__ = _forbidden("a value made a Python number", "Stay with tensors; " + _CHOOSE)
+    __int__ = __index__ = __complex__ = __float__
+    __round__ = _forbidden("Python's round() of a value", "Write torch.round(x).")
+    __floor__ = _forbidden("math.floor() of a value", "Write torch.floor(x).")
+    __ceil__ = _forbidden("math.ceil() of a value", "Write torch.ceil(x).")
+    __trunc__ = _forbidden("math.trunc() of a value", "Write torch.trunc(x).")
+    __array__ = _forbidden("a value made a NumPy array", "Use PyTorch's functions.")
+    __array_ufunc__ = None
+    __copy__ = __deepcopy__ = _forbidden("a copy of a value", "It never changes: leave it away.")
+    __contains__ = _forbidden("a search in a value", _CHOOSE)
+    __getitem__ = _forbidden("an index into a value", _PARTS)
+    __setitem__ = _forbidden("a value changed in place", "Write x = torch.where(...) instead.")
+    __imod__ = __ifloordiv__ = __ipow__ = __iand__ = __ior__ = __ixor__ = __imatmul__ = _forbidden(
+        "a value changed in place", "Write x = x + y for x += y."
+    )
+    __delitem__ = _forbidden("a part of a value deleted", _PARTS)
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = _forbidden(
+        "a value changed in place", "Write x = x + y for x += y."
+    )
+    __iter__ = __len__ = _forbidden("a value taken apart", _PARTS)
+
+
+class Matrix(Value):
+    """A matrix, as a step sees it; it has a transpose and products."""
+
+    __slots__ = ("turned",)
+
+    def __init__(
+        self, writer: Writer, re: int, im: int | None = None, turned: bool = False
+    ) -> None:
+        super().__init__(writer, re, im)
+        self.turned = turned
+
+    def transpose(self, *axes: int) -> "Matrix":
+        """The matrix with its last two axes exchanged."""
+        if axes and {x % 2 for x in axes} != {0, 1}:
+            raise self.writer.refuse("a transpose of other axes", "Use matrix.mT.")
+        return Matrix(self.writer, self.re, self.im, not self.turned)
+
+    t = adjoint = transpose
+
+    @property
+    def T(self) -> "Matrix":  # noqa: N802
+        """The transpose."""
+        return self.transpose()
+
+    mT = T
+
+
+def _flat(args: Sequence[Any]) -> list[Value]:
+    found = []
+    for x in args:
+        found += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Value) else []
+    return found
+
+
+def product(writer: Writer, op: str, matrix: Any, x: Any, turned: bool) -> Value:
+    """A matrix times a vector, each real or complex."""
+    if not isinstance(matrix, Matrix) or not isinstance(x, Value) or isinstance(x, Matrix):
+        raise writer.refuse(
+            "a product of other things than a value and a matrix",
+            "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",
+        )
+    graph: Graph = writer.graph
+    parts = [x.re] if x.im is None else [x.re, x.im]
+    wide = next((v for v in parts if graph.value(v) is None), x.like)
+
+    def times(w: int, v: int) -> int:
+        if graph.value(v) is not None:
+            if wide is None:
+                raise writer.refuse(
+                    "a product of a matrix and a number",
+                    "Say how many channels it has: torch.full_like(h, number).",
+                )
+            v = numbers_like(graph, v, wide)
+        return graph.contract(op, w, v, turned != matrix.turned)
+
+    if matrix.im is None:
+        return Value(
+            writer, times(matrix.re, x.re), None if x.im is None else times(matrix.re, x.im)
+        )
+    re, im = times(matrix.re, x.re), times(matrix.im, x.re)
+    if x.im is not None:
+        re = graph("sub", re, times(matrix.im, x.im))
+        im = graph("add", im, times(matrix.re, x.im))
+    return Value(writer, re, im)
+
+
+def numbers_like(graph: Graph, number: int, like: int) -> int:
+    """A number in every channel of a node."""
+    return graph("where", graph("lt", like, like), like, number)

@@ -1,0 +1,162 @@
+"""How wide each value of a program is."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from linrnn.engine.graph import CONTRACTIONS, MIXING, SPREADS, Program
+from linrnn.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | None]]) -> list[int]:
+    """The width of each node, from the shapes of the leaves; that of constants is 1.
+
+    Values that meet in an elementwise operation have one width; a leaf of width 1 takes that of
+    the others, and must be expanded to it.
+
+    Args:
+        where: for messages.
+        program: the step.
+        shapes: of each kind of leaf; (width,) of vectors, None of one that is not known.
+
+    Raises:
+        ShapeError: two that meet have different widths, or a matrix does not fit.
+    """
+    found = _Classes(where, program, shapes)
+    found.join_all()
+    for i, node in enumerate(program.nodes):
+        if node.op in CONTRACTIONS:
+            found.fit(i)
+        elif node.op in ("state", "input", "parameter"):
+            found.leaf(i)
+    found.spread_all()
+    return [found.width(i) for i in range(len(program.nodes))]
+
+
+def classes(program: Program) -> list[int]:
+    """For each node the number of the set of nodes that have its width, whatever that is.
+
+    Where channels do not mix there is but one.
+    """
+    if not program.mixes():
+        return [0] * len(program.nodes)
+    found, numbers = _Classes("", program, {}), dict[int, int]()
+    found.join_all()
+    return [numbers.setdefault(found.find(i), len(numbers)) for i in range(len(program.nodes))]
+
+
+class Ratio(NamedTuple):
+    """Of two values one that is so many times as wide as the other: a spread or a fold."""
+
+    wide: int
+    narrow: int
+    times: int
+
+
+def ratios(program: Program) -> list[Ratio]:
+    """The nodes of which one is the spread or the fold of the other."""
+    found = []
+    for i, node in enumerate(program.nodes):
+        if node.op in SPREADS and node.op != "roll":
+            pair = (i, node.args[0]) if node.op.startswith("spread") else (node.args[0], i)
+            found.append(Ratio(*pair, int(node.attribute or 0)))
+    return found
+
+
+class _Classes:
+    """Sets of nodes that have one width."""
+
+    def __init__(
+        self, where: str, program: Program, shapes: Mapping[str, Sequence[Shape | None]]
+    ) -> None:
+        self.where, self.program, self.shapes = where, program, shapes
+        self.parent = list(range(len(program.nodes)))
+        self.known: dict[int, tuple[int, str]] = {}
+
+    def find(self, i: int) -> int:
+        while self.parent[i] != i:
+            i = self.parent[i]
+        return i
+
+    def join(self, i: int, j: int) -> None:
+        if "constant" not in (self.program.nodes[i].op, self.program.nodes[j].op):
+            self.parent[self.find(j)] = self.find(i)
+
+    def join_all(self) -> None:
+        """Nodes that meet in an operation or at a matrix, and a state and what it becomes."""
+        program = self.program
+        sides: dict[tuple[int, bool], int] = {}
+        for i, node in enumerate(program.nodes):
+            if node.op == "roll" or node.op not in (*MIXING, "matrix"):
+                for x in node.args:
+                    self.join(i, x)
+            if node.op in CONTRACTIONS:
+                matrix, vector = node.args
+                for x, of_rows in ((i, not node.attribute), (vector, bool(node.attribute))):
+                    self.join(sides.setdefault((matrix, of_rows), x), x)
+        places = program.leaves("state")
+        for index, x in enumerate(program.next_states):
+            if index in places:
+                self.join(places[index], x)
+
+    def width(self, i: int) -> int:
+        return self.known.get(self.find(i), (1, ""))[0]
+
+    def set(self, i: int, width: int, why: str) -> None:
+        """Note down a width; 1 fits any."""
+        root = self.find(i)
+        before, reason = self.known.get(root, (width, why))
+        if 1 not in (before, width) and before != width:
+            raise ShapeError(
+                f"{self.where}: {why} must have as many channels as {reason}, {before}, "
+                f"got {width}. They meet in one operation of the step."
+            )
+        self.known[root] = (width, why) if before == 1 else (before, reason)
+
+    def leaf(self, i: int) -> None:
+        kind, index = self.program.nodes[i].op, int(self.program.nodes[i].attribute or 0)
+        shape = self.shapes[kind][index]
+        if shape is not None:
+            self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
+
+    def spread_all(self) -> None:
+        """Spreads and folds: as far as one of the two is known so is the other, else it is 1."""
+        some = ratios(self.program)
+        self.spread_known(some)
+        for _, narrow, _ in some:
+            if self.find(narrow) not in self.known:  # a state of which nothing is said
+                self.known[self.find(narrow)] = (1, "a value whose width nothing says")
+                self.spread_known(some)
+
+    def spread_known(self, some: Sequence[Ratio]) -> None:
+        """The widths that follow from those of others."""
+        for _ in some:
+            for wide, narrow, n in some:
+                if self.width(wide) > 1:
+                    self._divide(wide, narrow, n)
+                elif self.find(narrow) in self.known:
+                    self.set(wide, n * self.width(narrow), f"a spread to {n} parts")
+
+    def _divide(self, wide: int, narrow: int, n: int) -> None:
+        width, why = self.known[self.find(wide)]
+        if width % n:
+            raise ShapeError(
+                f"{self.where}: {why} must have a multiple of {n} channels, got {width}. "
+                f"A spread or a fold has {n} parts of them."
+            )
+        self.set(narrow, width // n, f"a part of {why}")
+
+    def fit(self, i: int) -> None:
+        """A product: its matrix says how wide both sides are."""
+        node = self.program.nodes[i]
+        matrix = int(self.program.nodes[node.args[0]].attribute or 0)
+        shape, name = self.shapes["matrix"][matrix], self.program.matrices[matrix]
+        axes = 2 if node.op == "linear" else 3
+        if shape is None or len(shape) != axes:
+            rule = "(rows, columns)" if axes == 2 else "(heads, rows, columns)"
+            raise ShapeError(f"{self.where}: {name} must have shape {rule}, got {shape}.")
+        heads = 1 if axes == 2 else shape[0]
+        sides = (shape[-1], shape[-2]) if node.attribute else (shape[-2], shape[-1])
+        self.set(i, heads * sides[0], f"the product with {name}")
+        self.set(node.args[1], heads * sides[1], f"what {name} is applied to")

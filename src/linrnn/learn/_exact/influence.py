@@ -1,0 +1,87 @@
+"""The state of a whole model, as numbers that go with their derivatives by its parameters."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from linrnn.learn._exact.owners import real_parts, with_real_parts
+from linrnn.typing import State
+
+
+class _Owing(torch.autograd.Function):
+    """Numbers (batch, size) as they are, with derivatives of them by parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, influence: list[Tensor], h: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.influence = influence
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        found = [torch.tensordot(g.to(m.dtype), m, 2) for m in ctx.influence]
+        return (None, None, *found)
+
+
+def flat(state: State) -> Tensor:
+    """The numbers of a state, (batch, size), a complex one as two."""
+    return torch.cat(real_parts(state), 1)
+
+
+def owing(
+    state: State | None, named: Mapping[str, Tensor], influence: Mapping[str, Tensor]
+) -> State | None:
+    """A state that depends on the parameters as ``influence`` (batch, size, *shape) says."""
+    known = [name for name in influence if name in named]
+    if state is None or not known:
+        return state
+    parts = real_parts(state)
+    h: Tensor = _Owing.apply(
+        [influence[name] for name in known], torch.cat(parts, 1), *(named[n] for n in known)
+    )
+    return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
+
+
+def advanced(
+    model: nn.Module,
+    influence: Mapping[str, Tensor],
+    before: State | None,
+    run: Callable[[Callable[..., Any], State | None], State],
+) -> dict[str, Tensor]:
+    """The derivatives after a window: ``M <- J M + dF/dtheta``, with J and dF/dtheta of it.
+
+    The window is read once more, with the random numbers and running statistics it was read with,
+    by operators that are differentiated for all numbers of a state at once.
+
+    Args:
+        model: whose parameters and statistics are those before the window.
+        influence: by the name of a parameter, (batch, size, *shape).
+        before: the state that the window begins with.
+        run: of a model and a state, the state after the window.
+
+    Returns:
+        As ``influence``, of those parameters that move a state.
+    """
+    named = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
+    parts = [] if before is None else real_parts(before)
+
+    def after(parameters: Mapping[str, Tensor], parts: list[Tensor]) -> Tensor:
+        buffers = {n: b.clone() for n, b in model.named_buffers()}  # that a norm changes
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(model, {**fixed, **buffers, **parameters}, args, kwargs)
+
+        return flat(run(called, None if before is None else with_real_parts(before, parts)))
+
+    h, pull = vjp(after, named, parts)  # type: ignore[misc]  # no has_aux, so two
+    each = torch.eye(h.numel(), dtype=h.dtype, device=h.device).view(-1, *h.shape)
+    own, across = vmap(pull)(each)
+    found = {n: m.detach().view(*h.shape, *named[n].shape) for n, m in own.items()}
+    if parts and influence:
+        step = torch.cat(across, 2).detach().view(*h.shape, *h.shape)
+        for n, m in influence.items():
+            found[n] = found[n] + torch.tensordot(step.to(m.dtype), m, 2)
+    return {n: m for n, m in found.items() if bool((m != 0).any())}

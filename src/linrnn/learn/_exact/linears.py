@@ -1,0 +1,351 @@
+"""The linear maps inside a layer: what they are given, and what each of their outputs moves.
+
+What a state owes to the weight of a linear map is, at a step, the product of what it owes to the
+outputs and of the input. Found so, it is added to a trace as it is made, where autograd would lay
+out the product of every row first.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
+from linrnn.learn._exact.owners import (
+    NotDiagonalError,
+    Owners,
+    moved_state,
+    owner_of,
+    real_parts,
+    shaken,
+    tensors,
+    weighted,
+)
+from linrnn.mixers import Mixer
+from linrnn.state import map_state
+from linrnn.typing import State
+
+_ROWS, _STEPS = 32, 3
+
+Answer = Callable[[int, Tensor, Tensor, Tensor | None], Tensor]
+"""Of a linear map: its place among those of the layer, its input, weight and bias."""
+
+
+@dataclass(frozen=True)
+class Linears:
+    """The linear maps of a layer, by their place, in the order in which they are called."""
+
+    count: int
+    index: Mapping[int, Tensor]
+    """Of those that move the state: the channel that each output moves."""
+    pairs: Mapping[int, Tensor]
+    """Of some of them, (2, channels): outputs, of which the second moves i times what the first of
+    its channel does, so that what is owed to the one tells what is owed to the other."""
+    names: Mapping[int, str]
+    """Of the parameters that are the weights of some of them."""
+    biases: Mapping[int, str]
+    """Of the parameters that are their biases, and nothing else."""
+    whole: Mapping[int, torch.Size]
+    """Of their weights."""
+    shapes: Mapping[int, torch.Size]
+    """Of their traces: those of their weights, of pairs of the first alone."""
+    still: frozenset[int]
+    """Those that move nothing of the state, such as the map to the output."""
+    others: tuple[str, ...]
+    """The parameters that move the state by another way than those weights and biases, too."""
+    timed: bool
+    """Whether steps that are given their times call others: then all have to be given them."""
+
+    @property
+    def made(self) -> list[int]:
+        """The places of maps whose weights may depend on parameters of ``others``."""
+        if not self.others:
+            return []
+        return [i for i in self.index if i not in self.names or self.names[i] in self.others]
+
+
+NO_LINEARS = Linears(0, {}, {}, {}, {}, {}, {}, frozenset(), (), False)
+
+
+class Given(NamedTuple):
+    """What a linear map was called with, and its output."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    y: Tensor
+
+
+class _Calls(TorchFunctionMode):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer, self.count = answer, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not linear:
+            return func(*args, **(kwargs or {}))
+        self.count += 1
+        return self.answer(self.count - 1, *_arguments(*args, **(kwargs or {})))
+
+
+def _arguments(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    return input, weight, bias
+
+
+@contextmanager
+def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
+    """Inside, where the layer reads once, another function answers for its linear maps.
+
+    Raises:
+        RuntimeError: the layer called more or fewer of them than ``count``.
+    """
+    with _Calls(answer) as calls:
+        yield
+    if calls.count != count:
+        raise RuntimeError(
+            f"{type(layer).__name__}: a layer must call the same linear maps whenever it reads, "
+            f"got {calls.count} calls in the place of {count}."
+        )
+
+
+class _EnoughError(Exception):
+    """A linear map was called behind which nobody asks."""
+
+
+@contextmanager
+def noted(
+    weights: Mapping[int, Tensor] | None = None, constant: Collection[int] = ()
+) -> Iterator[list[Given]]:
+    """Inside, all calls of linear maps are noted down, in their order.
+
+    Args:
+        weights: of some calls, by place, which are used in the place of their own.
+        constant: places of calls whose weights are taken for constants.
+    """
+    found: list[Given] = []
+
+    def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        used = weights.get(place, weight) if weights else weight
+        y = linear(x, used.detach() if place in constant else used, bias)
+        if place in constant and not y.requires_grad:
+            y.requires_grad_()  # which is asked for, whatever it was made of
+        found.append(Given(x, weight, bias, y))
+        return y
+
+    with _Calls(note):
+        yield found
+
+
+def by_window(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
+    """The state after a window; with ``timed``, one whose steps are given times of 1."""
+    dt = {"dt": x.new_ones(x.shape[:2])} if timed else {}
+    _, after = layer.forward(x, state, **dt)  # past the hooks, which may be why we ask
+    return after
+
+
+def by_step(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
+    """The state after a window of one step, as `Mixer.step` makes it."""
+    dt = {"dt": x.new_ones(len(x))} if timed else {}
+    _, after = layer.step(x[:, 0], state, **dt)
+    return after
+
+
+Read = Callable[..., State]
+
+
+def given(layer: Mixer, x: Tensor, state: State, read: Read) -> tuple[list[Given], State]:
+    """What the linear maps of a layer were called with, and the state after."""
+    with torch.enable_grad(), noted() as found:
+        after = read(layer, x, state)
+    return found, after
+
+
+def weights(layer: Mixer, linears: Linears, read: Read = by_window) -> dict[int, Tensor]:
+    """The weights of maps that move the state, as functions of the layer's parameters."""
+    shapes, names = linears.whole, linears.names
+    own = {i: layer.get_parameter(name).view(shapes[i]) for i, name in names.items()}
+    made = [place for place in linears.index if place not in own]
+    if not made:
+        return own
+
+    def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if place in made:
+            own[place] = weight
+        if place == max(made):
+            raise _EnoughError
+        return linear(x, weight, bias)
+
+    p = next(layer.parameters())
+    x = torch.zeros(1, 1, layer.d_model, device=p.device, dtype=p.dtype)
+    state = layer.init_state(1, device=p.device)
+    with suppress(_EnoughError), torch.enable_grad(), _Calls(note):
+        read(layer, x, state, timed=linears.timed)
+    return own
+
+
+def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
+    """Find the linear maps of a layer whose outputs move one channel each.
+
+    Args:
+        layer: any that reads forward.
+        owners: of its parameters.
+        read: how it will read; there may be other maps in its steps.
+    """
+    by_steps = read is by_step
+    steps = 1 if by_steps else _STEPS
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        probe = shaken(layer)
+        x, before = _drawn(probe, steps)
+        calls, after = given(probe, x, before, read)
+        timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
+        if timed:  # such steps may be given to other maps
+            again = given(probe, x, before, partial(read, timed=True))
+            timed = not _same_weights(calls, again[0])
+        if timed:
+            read, (calls, after) = partial(read, timed=True), again
+        if not _same_weights(calls, given(probe, *_drawn(probe, 1), read)[0]):
+            return NO_LINEARS
+        axes = {tuple(x.shape[:2]), *([(_ROWS,)] if by_steps else [])}
+        index, still = _moved(calls, real_parts(after), owners, axes)
+        if not index:
+            return NO_LINEARS
+        others = _others(probe, len(calls), index, read, steps)
+        pairs = _pairs(calls, before, after, index, owners.parts)
+    whole = {place: calls[place].weight.shape for place in index}
+    shapes = whole | {
+        place: torch.Size([len(some[0]), *whole[place][1:]]) for place, some in pairs.items()
+    }
+    named = {id(p): name for name, p in probe.named_parameters()}
+    names = {i: n for i in index if (n := _name(calls[i].weight, probe)) is not None}
+    biases = {i: named[id(calls[i].bias)] for i in index if id(calls[i].bias) in named}
+    if len({*biases.values()} - {*others}) < len(biases):
+        return NO_LINEARS  # one is used twice
+    mine = tuple(n for n in others if n in owners.index)
+    return Linears(len(calls), index, pairs, names, biases, whole, shapes, still, mine, timed)
+
+
+def _name(weight: Tensor, layer: Mixer) -> str | None:
+    """Of the parameter that a weight is, maybe in another shape."""
+
+    def is_all_of(p: Tensor) -> bool:
+        same = weight.data_ptr() == p.data_ptr() and weight.numel() == p.numel()
+        return same and weight.is_contiguous() and p.is_contiguous()
+
+    return next((name for name, p in layer.named_parameters() if is_all_of(p)), None)
+
+
+def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
+    x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
+    start = layer.init_state(_ROWS, device=x.device, dtype=x.dtype)
+    return x, map_state(moved_state, start)
+
+
+def _same_weights(some: Sequence[Given], others: Sequence[Given]) -> bool:
+    """Whether two readings called the same maps, so that no weight depends on what is read."""
+    return len(some) == len(others) and all(
+        one.weight.equal(other.weight) for one, other in zip(some, others, strict=True)
+    )
+
+
+def _moved(
+    calls: Sequence[Given],
+    after: Sequence[Tensor],
+    owners: Owners,
+    axes: Collection[tuple[int, ...]],
+) -> tuple[dict[int, Tensor], frozenset[int]]:
+    """The channels that maps move, and the places of maps that move nothing."""
+    index: dict[int, Tensor] = {}
+    still = set()
+    for place, call in enumerate(calls):
+        sums = [weighted(part, [call.y])[0] for part in after]
+        if not any(bool((s != 0).any()) for part in sums for s in part):
+            still.add(place)
+        elif tuple(call.y.shape[:-1]) in axes:
+            found = _channels([sums[i] for i in owners.parts], owners.channels)
+            if found is not None:
+                index[place] = found
+    return index, frozenset(still)
+
+
+def _pairs(
+    calls: Sequence[Given],
+    before: State,
+    after: State,
+    index: Mapping[int, Tensor],
+    parts: Sequence[int],
+) -> dict[int, Tensor]:
+    """Pairs of outputs where the state is one complex tensor and goes on as complex numbers do."""
+    (h, *more), start = tensors(after), tensors(before)[0]
+    if more or len(parts) != 2 or not h.is_complex():
+        return {}
+    places = [place for place in index if len(index[place]) == 2 * h.flatten(1).shape[1]]
+    inputs = [start, *(calls[place].y for place in places)]
+    grads = (
+        torch.autograd.grad(
+            h, inputs, torch.full_like(h, unit), retain_graph=True, materialize_grads=True
+        )
+        for unit in (1, 1j)
+    )
+    (real, imag), *slopes = zip(*grads, strict=True)
+    if not _close(imag, 1j * real):
+        return {}
+    found = {}
+    for place, (re, im) in zip(places, slopes, strict=True):
+        slope, one, two = torch.complex(re, im), *index[place].argsort(stable=True).view(-1, 2).T
+        for first, second in ((one, two), (two, one)):
+            same = index[place][first].equal(index[place][second])
+            if same and _close(slope[..., second], 1j * slope[..., first]):
+                found[place] = torch.stack([first, second])
+    return found
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-14)
+
+
+def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
+    try:
+        owner = owner_of(sums, channels, "an output")
+    except NotDiagonalError:
+        return None
+    if owner is None:
+        return None
+    rows = owner.flatten(0, -2)
+    first = rows.amax(0)
+    alike = (rows == first) | (rows < 0)
+    return first.clamp(min=0) if bool(alike.all()) else None
+
+
+def _others(
+    layer: Mixer, count: int, index: Mapping[int, Tensor], read: Read, steps: int
+) -> list[str]:
+    """Names of parameters that move the state where those maps are taken for constants."""
+    own = {id(p) for p in layer.parameters()}
+
+    def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if place not in index:
+            return linear(x, weight, bias)
+        if bias is not None and id(bias) in own:
+            bias = bias.detach()
+        return linear(x, weight.detach(), bias)
+
+    with answered(layer, count, constant):
+        after = read(layer, *_drawn(layer, steps))
+    named = dict(layer.named_parameters())
+    some = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(after)])
+    grads = torch.autograd.grad(
+        some.sum(), list(named.values()), allow_unused=True, materialize_grads=True
+    )
+    return [name for name, g in zip(named, grads, strict=True) if bool((g != 0).any())]

@@ -1,0 +1,297 @@
+"""Which numbers of a layer's state each parameter reaches in so many steps, and traces of these."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vjp, vmap
+
+from linrnn.learn._exact.owners import (
+    NotDiagonalError,
+    moved_state,
+    real_parts,
+    shaken,
+    tensors,
+    with_real_parts,
+)
+from linrnn.learn._exact.traces import Heard, Traces, alone, begun
+from linrnn.learn._parts.last_step import LastStep
+from linrnn.mixers import Mixer
+from linrnn.state import detach, leaves, map_state
+from linrnn.typing import State
+
+_ROWS = 32  # so many that no rectifier is shut for all
+_LEAD = 2
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The numbers of the state that one parameter reaches.
+
+    A group is a row of a parameter, where all of it reaches the same, or one element.
+    """
+
+    units: Tensor
+    """(slots, groups): numbers of the flat state; where a group has fewer, number 0."""
+    kept: Tensor
+    """(slots, groups), 0 or 1: where there is one."""
+    direct: Tensor
+    """(slots, groups), 0 or 1: those that it moves in the step itself."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Of a layer: what each parameter reaches, and how derivatives of a step are found at once.
+
+    Numbers of the state of one colour are differentiated together: what they depend on is apart.
+    """
+
+    by_name: dict[str, Reached]
+    colour: Tensor
+    """(size,): of derivatives by parameters."""
+    mixing: Tensor
+    """(size, size), 0 or 1: whether a number depends on another of the step before."""
+    mixing_colour: Tensor
+    """(size,): of derivatives by states."""
+
+    @cached_property
+    def dependent(self) -> tuple[Tensor, Tensor]:
+        """(colours, size): of each colour the number that depends on one before, and if any."""
+        number = torch.zeros(int(self.mixing_colour.max()) + 1, len(self.mixing), dtype=torch.long)
+        there = torch.zeros(number.shape)
+        after, before = self.mixing.nonzero().unbind(1)
+        place = (self.mixing_colour[after], before)
+        number[place], there[place] = after, 1.0
+        return number, there
+
+
+def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
+    """Find by autograd what each parameter of a layer reaches within so many steps.
+
+    Args:
+        layer: any that reads forward.
+        steps: 1 or more. 1: what a parameter moves itself.
+        together: count the numbers of a channel, of all parts of the state, as one.
+
+    Raises:
+        NotDiagonalError: the state has no fixed size.
+    """
+    if "constant_memory" in layer.declared:
+        raise NotDiagonalError("one whose state grows with what was read")
+    direct, mixing, unit = _patterns(layer, together=together)
+    size, step = len(mixing), mixing.to(torch.float32)
+    same = (unit[:, None] == unit).float()
+    found, conflicts = {}, torch.zeros(size, size, dtype=torch.bool)
+    for name, moved in direct.items():
+        reached, count = same @ moved.float() > 0, 1
+        while count < steps:
+            further = reached | (same @ (step @ reached.float()) > 0)
+            if further.equal(reached):
+                break
+            reached, count = further, count + 1
+        found[name] = _slots(reached, moved)
+        conflicts |= moved.float() @ moved.float().T > 0
+    return Reach(found, _coloured(conflicts), step, _coloured(step @ step.T > 0))
+
+
+def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Of one step, where there is a derivative, and the unit that each number belongs to.
+
+    Returns:
+        Of each parameter (size, groups), of the state before (size, size), and (size,).
+    """
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        probe = shaken(layer)
+        x = torch.randn(_ROWS, _LEAD + 1, layer.d_model, dtype=torch.float64)
+        # at the very start a part may be at a value that hides what it does
+        _, state = probe(x[:, :_LEAD])
+        state = map_state(moved_state, detach(state))
+        before = [h for h in leaves(state) if h.requires_grad]
+        parts = real_parts(probe(x[:, _LEAD:], state)[1])
+    if not before or not sum(h.shape[1] for h in parts):
+        raise NotDiagonalError("one without a state of fixed size")
+    after = torch.cat(parts, 1)
+    named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
+    moved: dict[str, list[Tensor]] = {n: [] for n in named}
+    mixing = []
+    for unit in after.sum(0):
+        inputs = [*named.values(), *before]
+        grads = torch.autograd.grad(unit, inputs, retain_graph=True, materialize_grads=True)
+        for n, g in zip(named, grads, strict=False):
+            moved[n].append(g != 0)
+        across = [h for g in grads[len(named) :] for h in real_parts(g)]
+        mixing.append((torch.cat(across, 1) != 0).any(0))
+    whole = {n: torch.stack(rows) for n, rows in moved.items()}
+    direct = {n: _grouped(m) for n, m in whole.items() if bool(m.any())}
+    return direct, torch.stack(mixing), _units(tensors(state), together=together)
+
+
+def _units(parts: list[Tensor], *, together: bool) -> Tensor:
+    """The unit of each number: a complex one is one; together, parts of one size share channels."""
+    first: dict[int, int] = {}
+    units, count = [], 0
+    for h in parts:
+        size = h[0].numel()
+        start = first.setdefault(size, count) if together else count
+        units += [start + torch.arange(size)] * (2 if h.is_complex() else 1)
+        count += size
+    return torch.cat(units)
+
+
+def _grouped(moved: Tensor) -> Tensor:
+    """(size, groups): one group for each row of a parameter that moves as one, or each element."""
+    rows = moved.flatten(2) if moved.ndim > 2 else moved[:, :, None]
+    some = rows.any(2)
+    alike = (rows == some[:, :, None]) | ~rows.any(0)  # an element that moves nothing fits in
+    return some if bool(alike.all()) else rows.flatten(1)
+
+
+def _slots(reached: Tensor, direct: Tensor) -> Reached:
+    order = reached.to(torch.int8).argsort(dim=0, descending=True, stable=True)
+    units = order[: max(1, int(reached.sum(0).max()))]
+    kept, moved = (m.gather(0, units) for m in (reached, direct))
+    return Reached(torch.where(kept, units, 0), kept.float(), moved.float())
+
+
+def _coloured(conflicts: Tensor) -> Tensor:
+    """A colour for each number, such that none has that of one it conflicts with."""
+    colour = [-1] * len(conflicts)
+    for unit, others in enumerate(conflicts.tolist()):
+        taken = {colour[other] for other, conflict in enumerate(others) if conflict}
+        colour[unit] = next(c for c in range(len(conflicts)) if c not in taken)
+    return torch.tensor(colour)
+
+
+class _Owing(torch.autograd.Function):
+    """The numbers of a state as they are, and their derivatives by parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, owed: Callable[[Tensor], list[Tensor]], h: Tensor, *_: Tensor) -> Tensor:
+        ctx.owed = owed
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return (None, None, *ctx.owed(g))
+
+
+def _contracted(g: Tensor, reached: Reached, trace: Tensor) -> Tensor:
+    credit = g.to(trace.dtype)[:, reached.units.to(g.device)]  # (batch, slots, groups)
+    flat = trace.reshape(*trace.shape[:2], credit.shape[2], -1)
+    return torch.einsum("bki,kbij->ij", credit, flat).reshape(trace.shape[2:])
+
+
+def owing(
+    layer: Mixer, known: Reach, traces: Traces, state: State, last: LastStep | None = None
+) -> State:
+    """A state of a layer that depends on the layer's parameters as its traces say.
+
+    With ``last``, a loss that reads the state after the step has no more of them than what is
+    kept there: what the step passes on to numbers that are not reached is no part of it.
+    """
+    parameters = dict(layer.named_parameters())
+    names = [n for n in traces if parameters[n].requires_grad]
+    if not names:
+        return state
+
+    def owed(g: Tensor) -> list[Tensor]:
+        credit = None if last is None else last.take()
+        if last is None or credit is None:
+            return [_contracted(g, known.by_name[n], traces[n]) for n in names]
+        # what is left is read of the state before, and of no other
+        g = g - _pulled(credit, known, last.across).to(g.dtype)
+        return [
+            _contracted(g, known.by_name[n], traces[n])
+            + _contracted(credit, known.by_name[n], last.carried[n])
+            for n in names
+        ]
+
+    parts = real_parts(state)
+    h: Tensor = _Owing.apply(owed, torch.cat(parts, 1), *(parameters[n] for n in names))
+    return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
+
+
+def _pulled(credit: Tensor, known: Reach, across: Tensor) -> Tensor:
+    """``J^T credit``, (batch, size)."""
+    number, there = (index.to(across.device) for index in known.dependent)
+    return (credit.to(across.dtype)[:, number] * across * there.to(across.dtype)).sum(1)
+
+
+def advanced(layer: Mixer, known: Reach, traces: Traces, heard: Heard) -> Traces:
+    """The traces after a step: ``E <- P (J E + dh/dtheta)``, where P drops what is not reached."""
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+    mine = {n: p for n, p in parameters.items() if n in known.by_name}
+    rest = {n: p for n, p in parameters.items() if n not in known.by_name}
+    device = heard.x.device
+    ways = [_cotangents(c).to(device) for c in (known.colour, known.mixing_colour)]
+    state, goes_on = begun(layer, heard)
+    parts, times = real_parts(state), {n: v for n, v in heard.more.items() if n == "dt"}
+
+    def of_row(x: Tensor, state: State, before: list[Tensor], more: Mapping[str, Tensor]) -> Any:
+        def after(some: Mapping[str, Tensor], before: list[Tensor]) -> Tensor:
+            start = with_real_parts(alone(state), [h[None] for h in before])
+            named = {n: v[None] for n, v in more.items()}
+            _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)
+            return torch.cat(real_parts(last), 1)[0]
+
+        h, by_parameters = vjp(lambda some: after(some, before), mine)  # type: ignore[misc]
+        _, by_states = vjp(lambda before: after(mine, before), before)  # type: ignore[misc]
+        own = vmap(by_parameters)(ways[0].to(h.dtype))[0]
+        return own, torch.cat(vmap(by_states)(ways[1].to(h.dtype))[0], 1)
+
+    with torch.enable_grad():
+        own, across = vmap(of_row, randomness="different")(heard.x, state, parts, times)
+    across = across.detach()
+    if goes_on is not None:
+        across = across * goes_on[:, None, None]
+    carried = {n: _carried(known, known.by_name[n], across, t) for n, t in traces.items()}
+    if heard.last is not None:
+        heard.last.carried, heard.last.across = carried, across
+    new = {n: _moved(known, known.by_name[n], m.detach()) for n, m in own.items()}
+    return {n: m + carried[n] if n in carried else m for n, m in new.items()}
+
+
+def _cotangents(colour: Tensor) -> Tensor:
+    """(colours, size): ones in the place of each colour's numbers."""
+    return torch.nn.functional.one_hot(colour).T.float()
+
+
+def _moved(known: Reach, reached: Reached, own: Tensor) -> Tensor:
+    """What a step itself adds to the trace (slots, batch, *shape) of a parameter.
+
+    Args:
+        known: of the layer.
+        reached: by the parameter.
+        own: (batch, colours, *shape), derivatives of the step by it.
+    """
+    units, groups = reached.units.to(own.device), reached.units.shape[1]
+    flat = own.reshape(*own.shape[:2], groups, -1)
+    place = torch.arange(groups, device=own.device)
+    new = flat[:, known.colour.to(own.device)[units], place]  # (batch, slots, groups, rest)
+    new = (new * reached.direct.to(flat)[..., None]).transpose(0, 1)
+    return new.reshape(*new.shape[:2], *own.shape[2:])
+
+
+def _carried(known: Reach, reached: Reached, across: Tensor, trace: Tensor) -> Tensor:
+    """What a step passes on of a trace to numbers that are reached, in the trace's shape."""
+    units = reached.units.to(trace.device)
+    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)
+    return _through(known, reached, units, across.to(old.dtype), old).reshape(trace.shape)
+
+
+def _through(known: Reach, reached: Reached, units: Tensor, across: Tensor, old: Tensor) -> Tensor:
+    """What the states before passed on: ``J E`` at the numbers that are reached."""
+    colour, mixing = known.mixing_colour.to(units.device), known.mixing.to(across)
+    if bool((units == units[:, :1]).all()):  # every group reaches the same
+        some = units[:, 0]
+        J = across[:, colour[some]][:, :, some] * mixing[some][:, some]
+        return torch.einsum("bpq,qbij->pbij", J, old) * reached.kept.to(old)[:, None, :, None]
+    here = units[:, None, :].expand(-1, len(units), -1)  # (after, before, groups)
+    there = here.transpose(0, 1)
+    J = across[:, colour[here], there] * mixing[here, there]
+    J = J * reached.kept.to(J)[:, None]
+    return torch.einsum("bpqi,qbij->pbij", J, old)

@@ -1,0 +1,215 @@
+"""Derivatives of one step of a layer with channels apart, as operators of PyTorch.
+
+Whoever asks gives tensors by name and gets tensors by name, so that one program can be made of all
+that lies between (`linrnn.engine.replay.program`).
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.precision import wide
+from linrnn.engine.replay.program import Kinds
+from linrnn.learn._exact.linears import Given, by_step, linears_of, noted
+from linrnn.learn._exact.owners import owners, real_parts, tensors
+from linrnn.learn._exact.traces import FEW, Known, by_parts, known, of_each_row
+from linrnn.mixers import Mixer, added_losses
+from linrnn.ops.linear.traces import carried
+from linrnn.state import rebuilt
+from linrnn.typing import State
+
+Named = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Stepped(Known):
+    """What has to be known of a layer to learn from its steps."""
+
+    kinds: Kinds = field(default_factory=dict)
+    """Of programs that find derivatives."""
+
+    def __deepcopy__(self, memo: object) -> "Stepped":
+        """What is known never changes; a copy makes programs of its own."""
+        return replace(self, kinds={})
+
+    @cached_property
+    def constants(self) -> list[Tensor]:
+        """What the derivatives are found with."""
+        turns = [z for some in self.turns.values() for z in some if z is not None]
+        places = [z for z in self.traced.values() if isinstance(z, Tensor)]
+        return [*self.index.values(), *places, *turns]
+
+    @cached_property
+    def traced(self) -> dict[int, slice | Tensor]:
+        """By the place of a linear map, the outputs that have traces, where not all do."""
+        pairs = self.linears.pairs.items()
+        return {place: _regular(some[0], self.device) for place, some in pairs}
+
+
+def _regular(index: Tensor, device: torch.device) -> slice | Tensor:
+    """A slice where places are as far apart as each other, else their numbers on a device."""
+    first, *more = index.tolist()
+    by = more[0] - first if more else 1
+    end = first + by * len(index)
+    regular = by > 0 and [first, *more] == [*range(first, end, by)]
+    return slice(first, end, by) if regular else index.to(device)
+
+
+def stepped(layer: Mixer) -> Known:
+    """Find what has to be known of a layer: `Stepped`, if its steps can be learned from apart.
+
+    Raises:
+        NotDiagonalError: it cannot have traces.
+    """
+    found = owners(layer)
+    device = next((p.device for p in layer.parameters()), torch.device("cpu"))
+    steps = Stepped(found, linears_of(layer, found, by_step), device)
+    # a step gives no loss of its own, and is not what somebody has put in the place of forward
+    if not found.parts or steps.passes > FEW or "forward" in vars(layer) or _adds_losses(layer):
+        return known(layer)
+    return steps
+
+
+def _adds_losses(layer: Mixer) -> bool:
+    """Whether a layer has training minimise something beside the loss of its model."""
+    probe = copy.deepcopy(layer).train()
+    p = next(probe.parameters())
+    x = torch.zeros(1, 2, layer.d_model, device=p.device, dtype=p.dtype)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), added_losses() as added:
+        probe(x)
+    return added.take() is not None
+
+
+class _Graph(NamedTuple):
+    """A step with its history."""
+
+    x: Tensor
+    before: list[Tensor]
+    """Tensors of the state."""
+    y: Tensor
+    after: list[Tensor]
+    calls: dict[int, Given]
+    """Of the linear maps that have traces."""
+
+
+def derivatives(
+    layer: Mixer,
+    known: Stepped,
+    state: State,
+    given: Mapping[str, Tensor],
+    parameters: Sequence[str],
+    wanted: Sequence[str],
+) -> Named:
+    """What the traces of a step and its gradients are made of.
+
+    Args:
+        layer, known: whose step it is.
+        state: one that is made of tensors as the state before is.
+        given: ``x`` (batch, d_model), ``state i`` of all tensors of the state before, ``dt`` where
+            there is one, ``trace n`` of parameters beside weights of linear maps, and the credit
+            that comes back, ``credit y`` of the answer and ``credit i`` of the state after. None:
+            no gradient is asked.
+        parameters: names of those that have gradients.
+        wanted: ``x`` or numbers of tensors of the state, which have gradients as well.
+
+    Returns:
+        ``keep`` (batch, after, before, channels), how the parts of the state go on; ``credit``
+        (parts, batch, channels) of the parts before; ``slope i`` (batch, parts, outputs) of the
+        parts after by a map's outputs, ``gain i`` (batch, all outputs) their gradient, ``input i``
+        (batch, inputs) what it was given; ``trace n`` after the step; ``grad n`` of parameters, of
+        weights with traces without what these add; and what is wanted.
+    """
+    graph = _read(layer, known, state, given, "x" in wanted)
+    named = {n: layer.get_parameter(n) for n in parameters}
+    results, credit = _gradients(graph, known, given, named, wanted)
+    slopes, keep = _slopes(graph, known)
+    results |= {"credit": credit, "keep": keep}
+    own = of_each_row(graph.after, known, {n: p for n, p in named.items() if n in known.others})
+    for place, call in graph.calls.items():
+        if place in known.linears.biases:
+            own[known.linears.biases[place]] = slopes[place]
+        results[f"slope {place}"] = slopes[place][..., known.traced.get(place, slice(None))]
+        results[f"input {place}"] = wide(call.x.detach()).flatten(1)
+    asked = any(n.startswith("credit ") for n in given)
+    for n, slope in own.items():
+        new, total = _numbers(known, n, given[f"trace {n}"], slope, keep, credit)
+        results[f"trace {n}"] = new
+        if asked and n in named:
+            key = f"grad {n}"
+            results[key] = results[key] + total if key in results else total.to(named[n].dtype)
+    return {n: z.detach() for n, z in results.items()}
+
+
+def _read(
+    layer: Mixer, known: Stepped, state: State, given: Mapping[str, Tensor], by_x: bool
+) -> _Graph:
+    own = (given[n].detach() for n in given if n.startswith("state "))
+    times = {"dt": given["dt"]} if "dt" in given else {}
+    with torch.enable_grad(), noted(constant=known.linears.index) as calls:
+        x, state = given["x"].detach().requires_grad_(by_x), rebuilt(state, own)
+        before = tensors(state)
+        for h in before:
+            h.requires_grad_()
+        y, after = layer.step(x, state, **times)
+    return _Graph(x, before, y, tensors(after), {i: calls[i] for i in known.linears.index})
+
+
+def _gradients(
+    graph: _Graph,
+    known: Stepped,
+    given: Mapping[str, Tensor],
+    named: Mapping[str, Tensor],
+    wanted: Sequence[str],
+) -> tuple[Named, Tensor]:
+    """Gradients of this step, the state before it a constant; and the credit of that state."""
+    ends = {"y": graph.y, **{str(i): h for i, h in enumerate(graph.after)}}
+    credit = {n: given[f"credit {n}"] for n in ends if f"credit {n}" in given}
+    inputs = {str(i): h for i, h in enumerate(graph.before)}
+    inputs |= {f"gain {place}": call.y for place, call in graph.calls.items()}
+    inputs |= {f"grad {n}": p for n, p in named.items()}
+    inputs |= {"x": graph.x} if "x" in wanted else {}
+    found: Named = {}
+    if credit:
+        pulled = torch.autograd.grad(
+            [ends[n] for n in credit],
+            [*inputs.values()],
+            [*credit.values()],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        found = {n: g for n, g in zip(inputs, pulled, strict=True) if g is not None}
+    results = {n: g for n, g in found.items() if n.startswith("grad ") or n in wanted}
+    for place, call in graph.calls.items():
+        gain = found.get(f"gain {place}")
+        gain = torch.zeros_like(call.y) if gain is None else gain
+        results[f"gain {place}"] = wide(gain).flatten(1)
+    back = [found.get(str(i)) for i in range(len(graph.before))]
+    pairs = zip(graph.before, back, strict=True)
+    parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
+    return results, wide(torch.stack([parts[i] for i in known.owners.parts]))
+
+
+def _slopes(graph: _Graph, known: Stepped) -> tuple[dict[int, Tensor], Tensor]:
+    """Of the sums over all channels of each part: by outputs of maps, and by the parts before."""
+    ys = [call.y for call in graph.calls.values()]
+    found, keep = by_parts(graph.after, ys, graph.before, known.owners.parts)
+    slopes = {i: wide(slope).flatten(2) for i, slope in zip(graph.calls, found, strict=True)}
+    return slopes, wide(keep)
+
+
+def _numbers(
+    known: Stepped, name: str, trace: Tensor, slope: Tensor, keep: Tensor, credit: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A trace of numbers after the step, and what it adds to their gradient."""
+    if name not in known.in_order:
+        keep, credit = (z[..., known.index[name]] for z in (keep, credit))
+    flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)
+    own = wide(slope).transpose(0, 1).reshape(flat.shape)
+    # as `credited` has it, but for a product of many small matrices, of which a record is slow
+    total = (credit[..., None] * flat).sum((0, 1)).view(trace.shape[2:])
+    return (carried(flat, keep) + own).view_as(trace), total

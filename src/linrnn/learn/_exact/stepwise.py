@@ -1,0 +1,288 @@
+"""What the learners share that learn from each step by itself.
+
+A layer answers by `Mixer.step`. What its gradients and traces need of the step is found where the
+credit of the answer comes back: derivatives of the step, of which one recorded program is made
+where that can be done (`linrnn.engine.replay.program`), and one pass through the traces of each
+linear map, which gives the gradient of its weight as well.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.compute.layout import like
+from linrnn.compute.modes import eager
+from linrnn.compute.precision import without_autocast
+from linrnn.engine.replay.program import Kind, kind_of, operations, ready
+from linrnn.learn._exact.linears import by_step, weights
+from linrnn.learn._exact.owners import tensors, with_tensors
+from linrnn.learn._exact.step_derivatives import Named, Stepped, derivatives, stepped
+from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traces import Known, Traces, linear_name, restarted
+from linrnn.learn._parts.again import Mode, generators
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.windows import Window
+from linrnn.mixers import Mixer
+from linrnn.ops.linear.traces import learned
+from linrnn.state import detach, leaves
+from linrnn.typing import State
+
+_NATIVE = (torch.float32, torch.float64)
+_ROWS = 64
+"""More sequences at once are better served by the matrix products of PyTorch."""
+
+
+class Call:
+    """A step of a layer, of which more is found when the credit of its answer is known.
+
+    Args:
+        layer, known: whose step it is.
+        traces: before it.
+        x: (batch, d_model).
+        state: before it, without a history.
+        dt: (batch,), or None.
+    """
+
+    def __init__(
+        self,
+        layer: Mixer,
+        known: Stepped,
+        traces: Traces,
+        x: Tensor,
+        state: State,
+        dt: Tensor | None,
+    ) -> None:
+        self.layer, self.known, self.traces, self.x, self.state = layer, known, traces, x, state
+        self.times = {} if dt is None else {"dt": dt}
+        self.mode, self.random = Mode(x.device), generators(x.device) if layer.training else None
+        with torch.no_grad():
+            self.y, self.after = layer.step(x, state, **self.times)
+        self.pending = True
+
+    @cached_property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Those that are to learn."""
+        return {n: p for n, p in self.layer.named_parameters() if p.requires_grad}
+
+    def finish(self) -> Traces:
+        """The traces after the step."""
+        if self.pending:
+            self.learn({}, ())
+        return self.traces
+
+    def learn(self, credit: Mapping[str, Tensor], wanted: Sequence[str]) -> Named:
+        """Let the traces go on, and find gradients.
+
+        Args:
+            credit: of the answer, ``y``, and of the tensors of the state after it, by number.
+            wanted: ``x`` and numbers of the tensors of the state before: whose gradients are.
+
+        Returns:
+            The gradients, those of parameters by their names.
+        """
+        found = self._derivatives(credit, wanted)
+        grads = {n.removeprefix("grad "): g for n, g in found.items() if n.startswith("grad ")}
+        traces = {n.removeprefix("trace "): g for n, g in found.items() if n.startswith("trace ")}
+        linears, index = self.known.linears, self.known.index
+        totals: dict[int, Tensor] = {}
+        with without_autocast(self.x.device):
+            for place in linears.index:
+                name = linear_name(place)
+                slope, x, gain = (found[f"{what} {place}"] for what in ("slope", "input", "gain"))
+                traces[name], totals[place] = learned(
+                    self.traces.get(name), found["keep"], index[name], slope, x,
+                    found["credit"], gain, self.known.pairs.get(name),
+                )  # fmt: skip
+        grads |= {n: found[n] for n in wanted if n in found}
+        if credit:
+            self._give(totals, grads)
+        self.traces, self.pending = traces, False
+        return grads
+
+    def _give(self, totals: Mapping[int, Tensor], grads: Named) -> None:
+        """Add the gradients of the weights of linear maps to those of what they are made of."""
+        linears, parameters = self.known.linears, self.parameters
+
+        def add(name: str, g: Tensor) -> None:
+            p = parameters[name]
+            g = g.to(p.dtype).view(p.shape)
+            grads[name] = grads[name] + g if name in grads else g
+
+        rest = [place for place in totals if place not in linears.names]
+        for place, name in linears.names.items():
+            if name in parameters:
+                add(name, totals[place])
+        made = weights(self.layer, linears, by_step) if rest else {}
+        asked = [place for place in rest if made[place].requires_grad]
+        if asked:
+            pulled = torch.autograd.grad(
+                [made[i] for i in asked],
+                list(parameters.values()),
+                [totals[i].to(made[i].dtype) for i in asked],
+                allow_unused=True,
+            )
+            for name, g in zip(parameters, pulled, strict=True):
+                if g is not None:
+                    add(name, g)
+
+    def _derivatives(self, credit: Mapping[str, Tensor], wanted: Sequence[str]) -> Named:
+        given = {"x": self.x, **self.times}
+        given |= {f"state {i}": h for i, h in enumerate(leaves(self.state))}
+        given |= {f"credit {n}": g for n, g in credit.items()}
+        given |= {f"trace {n}": self._trace(n) for n in self.known.named}
+        parameters = tuple(self.parameters)
+        function = partial(
+            derivatives, self.layer, self.known, self.state, parameters=parameters, wanted=wanted
+        )
+        with torch.no_grad():
+            if self._recordable(given):
+                results = self._recorded(function, given, (parameters, tuple(wanted)))
+                if results is not None:
+                    return results
+            with self.mode.again(self.random):
+                return function(given)
+
+    def _trace(self, name: str) -> Tensor:
+        if name in self.traces:
+            return self.traces[name]
+        p, parts = self.layer.get_parameter(name), len(self.known.owners.parts)
+        h = tensors(self.after)[0]
+        return h.new_zeros(parts, len(h), *p.shape, dtype=h.dtype.to_real())
+
+    def _recordable(self, given: Named) -> bool:
+        same = all(p.dtype in _NATIVE and p.is_cpu for p in self.layer.parameters())
+        few = self.x.dtype in _NATIVE and ready(self.x, _ROWS) and not self.mode.autocast
+        return same and few and eager(*given.values()) and bool(operations())
+
+    def _recorded(
+        self, function: Callable[[Named], Named], given: Named, what: tuple[Any, ...]
+    ) -> Named | None:
+        key = (*what, tuple(given), len(self.x), self.x.dtype, self.layer.training)
+        kind = kind_of(self.known.kinds, key, self.layer)
+        if kind is None:
+            return None
+        tensors = list(given.values())
+        if kind.program is None:
+            self._record(kind, function, given)
+        results = None if kind.program is None else kind.program(tensors)
+        return None if results is None else dict(zip(kind.form, results, strict=True))
+
+    def _record(self, kind: Kind, function: Callable[[Named], Named], given: Named) -> None:
+        def run(copies: list[Tensor]) -> tuple[list[Tensor], None]:
+            found = function(dict(zip(given, copies, strict=True)))
+            kind.form = list(found)
+            return list(found.values()), None
+
+        # nothing is kept of weights, which learn
+        constants, _ = self.known.constants, self.known.in_order  # which looks at numbers
+        kind.record(self.layer, run, list(given.values()), self.x.dtype, 0, constants)
+
+
+class _Learned(torch.autograd.Function):
+    """What a call answers, with gradients that go with the traces."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, names: tuple[str, ...], *inputs: Tensor) -> Any:
+        ctx.call, ctx.names = call, names
+        ctx.set_materialize_grads(False)
+        # each a tensor of its own, for some layers answer with their state
+        return tuple(z.detach() for z in (call.y, *tensors(call.after)))
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, *after: Tensor | None) -> Any:
+        numbers = map(str, range(len(after)))
+        given = {"y": dy, **dict(zip(numbers, after, strict=True))}
+        credit = {n: g for n, g in given.items() if g is not None}
+        asked = dict(zip(ctx.names, ctx.needs_input_grad[2:], strict=True))
+        inputs = len(tensors(ctx.call.state)) + 1
+        wanted = [n for n in ctx.names[:inputs] if asked[n]]
+        found = ctx.call.learn(credit, wanted)
+        return (None, None, *(found.get(n) if asked[n] else None for n in ctx.names))
+
+
+class Stepwise(Traced):
+    """Steps that are learned from as they come; windows of one step where a layer needs those."""
+
+    def __init__(self, update: Any) -> None:
+        super().__init__(1, update)
+        self._calls: dict[str, Call] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the calls of a window that something has ended in the middle."""
+        return {**vars(self), "_calls": {}}
+
+    def look(self, layer: Mixer) -> Known:
+        """What has to be known of a layer."""
+        return stepped(layer)
+
+    def read_window(
+        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+    ) -> tuple[Tensor, State]:
+        """Answer by steps of the layers, which are learned from when the gradient is asked."""
+        layers = self.layers(model)
+        steps = {n: z for n, z in layers if isinstance(self._known(n, z), Stepped)}
+        with (
+            self._answering(steps) as calls,
+            self._listening([(n, z) for n, z in layers if n not in steps]) as heard,
+        ):
+            y, after = read(model, batch, before, slice(window.start, window.stop))
+        waiting = {n: self.traces.get(n, {}) for n in calls}
+        self.traces = {**waiting, **self._advanced(layers, heard)}
+        self._calls = calls
+        return y, detach(after)
+
+    def end_window(self) -> None:
+        """Let all traces go on that wait for it."""
+        calls, self._calls = self._calls, {}
+        for name, call in calls.items():
+            self.traces[name] = call.finish()
+        self.traces = {name: traces for name, traces in self.traces.items() if traces}
+
+    @contextmanager
+    def _answering(self, layers: Mapping[str, Mixer]) -> Iterator[dict[str, Call]]:
+        """Inside, layers answer by steps, which are noted down."""
+        calls: dict[str, Call] = {}
+        try:
+            for name, layer in layers.items():
+                vars(layer)["forward"] = partial(self._answer, name, layer, calls)
+            yield calls
+        finally:
+            for layer in layers.values():
+                vars(layer).pop("forward", None)
+
+    def _answer(
+        self,
+        name: str,
+        layer: Mixer,
+        calls: dict[str, Call],
+        x: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        dt: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        layer._check_input(x, time=True)
+        if reset is not None:
+            layer._check_reset(reset, x)
+        if x.shape[1] == 0:
+            return type(layer).forward(layer, x, state, reset=reset, dt=dt)
+        if state is None:
+            state = layer.init_state(len(x), device=x.device)
+        traces: Traces = self.traces.get(name, {})
+        if reset is not None:
+            ended = reset[:, 0]
+            state = restarted(layer, state, ended)
+            traces = {n: torch.where(like(ended, t[0]), 0, t) for n, t in traces.items()}
+        found = self._known(name, layer)
+        if found.linears.timed and dt is None:
+            dt = x.new_ones(x.shape[:2])
+        time = None if dt is None else dt[:, 0]
+        call = calls[name] = Call(layer, found, traces, x[:, 0].detach(), detach(state), time)
+        inputs = {"x": x[:, 0], **{str(i): h for i, h in enumerate(tensors(state))}}
+        inputs |= call.parameters
+        y, *after = _Learned.apply(call, tuple(inputs), *inputs.values())
+        return y.unsqueeze(1), with_tensors(call.after, after)

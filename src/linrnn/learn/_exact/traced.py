@@ -1,0 +1,222 @@
+"""What the learners share that keep a trace for each parameter of a recurrent layer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.learn._exact.linears import noted
+from linrnn.learn._exact.owners import NotDiagonalError, tensors
+from linrnn.learn._exact.traces import Entry, Graph, Heard, Known, Traces, advanced, entered, known
+from linrnn.learn._parts.batch import Batch, read
+from linrnn.learn._parts.windows import Window, Windowed
+from linrnn.mixers import Mixer, added_losses
+from linrnn.nn import Pool
+from linrnn.state import detach
+from linrnn.typing import State
+
+_PREFIX = "trace"
+
+
+class Traced(Windowed):
+    """Windows between which the state of each recurrent layer goes with its traces.
+
+    Inside a window the gradient is autograd's; where the window begins, the state depends on the
+    parameters of its layer as their traces say. A subclass may have other traces: then it says
+    what has to be found of a layer beforehand, what a state owes, and how traces go on.
+    """
+
+    def __init__(self, window: int, update: Literal["batch", "window"]) -> None:
+        super().__init__(window, update)
+        self.traces: dict[str, Traces] = {}
+        self._found: WeakKeyDictionary[Mixer, Any] = WeakKeyDictionary()
+
+    def check(self, model: nn.Module) -> None:
+        """Raise unless each layer has channels apart and each step, or the last, an answer."""
+        super().check(model)
+        where = type(self).__name__
+        for part in model.modules():
+            if isinstance(part, Pool) and part.kind == "mean":
+                raise ArgumentError(
+                    f"{where}: pool must be 'none' or 'last', for a mean over time owes to every "
+                    "step and no trace is kept of it, got 'mean'. Use rtrl, tbptt or bptt."
+                )
+        for name, layer in self.layers(model):
+            self._known(name, layer)
+
+    def layers(self, model: nn.Module) -> list[tuple[str, Mixer]]:
+        """The layers that have traces, by name."""
+        return layers(model)
+
+    def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
+        """Forget the rows that end, and those that are not in this batch."""
+        if anew:
+            self.traces = {}
+        known = {
+            name: self.shapes(layer, self._known(name, layer)) for name, layer in self.layers(model)
+        }
+        for name, traces in self.traces.items():
+            for n, trace in traces.items():
+                shape = known.get(name, {}).get(n)
+                if shape is None or trace.shape[2:] != shape or trace.shape[1] < rows:
+                    raise ArgumentError(
+                        f"{type(self).__name__}: the traces must be of the model and of {rows} "
+                        f"rows at least, got one of {name}.{n} and shape {tuple(trace.shape)}. "
+                        "Is it the state of another run?"
+                    )
+        self.traces = {
+            name: {n: t[:, :rows] for n, t in traces.items()}
+            for name, traces in self.traces.items()
+        }
+
+    def read_window(
+        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+    ) -> tuple[Tensor, State]:
+        """Answer with states that go with their traces, and let the traces go on."""
+        layers = self.layers(model)
+        with self._listening(layers) as heard:
+            y, after = read(model, batch, before, slice(window.start, window.stop))
+        self.traces = self._advanced(layers, heard)
+        return y, detach(after)
+
+    def _advanced(
+        self, layers: list[tuple[str, Mixer]], heard: Mapping[str, Heard]
+    ) -> dict[str, Traces]:
+        """The traces after a window of those layers that were heard in it."""
+        new: dict[str, Traces] = {}
+        for name, layer in layers:
+            if name in heard:
+                found, traces = self._known(name, layer), self.traces.get(name, {})
+                new[name] = self.advance(layer, found, traces, heard[name])
+        return {name: traces for name, traces in new.items() if traces}
+
+    def find(self, name: str, layer: Mixer) -> Any:
+        """What has to be known of a layer, once.
+
+        Raises:
+            ArgumentError: it cannot have such traces.
+        """
+        try:
+            return self.look(layer)
+        except NotDiagonalError as found:
+            raise ArgumentError(
+                f"{type(self).__name__}: every layer must have channels apart, each with "
+                f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
+                "snap, or rtrl where the model is small."
+            ) from None
+
+    def look(self, layer: Mixer) -> Known:
+        """What has to be known of a layer with channels apart."""
+        return known(layer)
+
+    def shapes(self, layer: Mixer, found: Any) -> Mapping[str, torch.Size]:
+        """Of what a layer may have traces of, by their names."""
+        named = {n: p.shape for n, p in layer.named_parameters()}
+        if not isinstance(found, Known):
+            return named
+        return {n: shape for n, shape in {**named, **found.shapes}.items() if n in found.index}
+
+    def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> Entry:
+        """A state of a layer that depends on the layer's parameters as its traces say."""
+        return entered(layer, found, traces, state)
+
+    def advance(self, layer: Mixer, found: Any, traces: Traces, heard: Heard) -> Traces:
+        """The traces after a window."""
+        return advanced(layer, found, traces, heard)
+
+    def _known(self, name: str, layer: Mixer) -> Any:
+        if layer not in self._found:
+            with added_losses():  # those of looking at it are nobody's
+                self._found[layer] = self.find(name, layer)
+        return self._found[layer]
+
+    @contextmanager
+    def _listening(self, layers: list[tuple[str, Mixer]]) -> Iterator[dict[str, Heard]]:
+        """Inside, what each layer is given is noted down, and its state goes with its traces."""
+        heard: dict[str, Heard] = {}
+        with ExitStack() as handles:
+            for name, layer in layers:
+                listener = self._listener(name, layer, heard)
+                for handle in (
+                    layer.register_forward_pre_hook(listener.before, with_kwargs=True),
+                    layer.register_forward_hook(listener.after, always_call=True),
+                ):
+                    handles.callback(handle.remove)
+            yield heard
+
+    def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
+        found, traces = self._known(name, layer), self.traces.get(name, {})
+        timed = isinstance(found, Known) and found.linears.timed
+        return _Listener(name, heard, partial(self.owing, layer, found, traces), timed)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The traces of every layer, by its name and that of the parameter."""
+        return {
+            f"{_PREFIX}/{name}/{n}": trace
+            for name, traces in self.traces.items()
+            for n, trace in traces.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from the traces that `state_dict` gave."""
+        new: dict[str, Traces] = {}
+        for key, trace in state.items():
+            prefix, *names = key.split("/")
+            if prefix != _PREFIX or len(names) != 2 or trace.ndim < 2:
+                raise ArgumentError(
+                    f"{type(self).__name__}: the learner's state must be traces of layers, got "
+                    f"{key!r}. Is it that of another learner?"
+                )
+            new.setdefault(names[0], {})[names[1]] = trace
+        self.traces = new
+
+
+class _Listener:
+    """Hooks of a layer that note down what it was given, and the graph of what it did."""
+
+    def __init__(
+        self, name: str, heard: dict[str, Heard], start: Callable[[State], Entry], timed: bool
+    ) -> None:
+        self.name, self.heard, self.start, self.timed = name, heard, start, timed
+        self.noting = ExitStack()
+
+    def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The arguments, with a state that goes with its traces."""
+        x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
+        if state is None:
+            state = layer.init_state(len(x), device=x.device)
+        if self.timed and kwargs.get("dt") is None:
+            kwargs = {**kwargs, "dt": x.new_ones(x.shape[:2])}
+        more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
+        entry = self.start(state)
+        given = Heard(x.detach(), detach(state), more, last=entry.last)
+        if entry.gate is not None:
+            calls = self.noting.enter_context(noted(entry.weights))
+            given = given._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))
+        self.heard[self.name] = given
+        return (x, entry.state), {n: v for n, v in kwargs.items() if n != "state"}
+
+    def after(self, layer: Mixer, args: Any, result: Any) -> None:
+        """Stop noting, also where the layer raised an error."""
+        self.noting.close()
+        given = self.heard.get(self.name)
+        if given is not None and result is not None:
+            graph = given.graph._replace(after=tensors(result[1]))
+            self.heard[self.name] = given._replace(graph=graph)
+            if given.last is not None:
+                given.last.watch(*result)
+
+
+def layers(model: nn.Module) -> list[tuple[str, Mixer]]:
+    """Every mixer that is in no other, by name."""
+    found: list[tuple[str, Mixer]] = []
+    for name, layer in model.named_modules():
+        inside = any(outer == "" or name.startswith(f"{outer}.") for outer, _ in found)
+        if isinstance(layer, Mixer) and not inside:
+            found.append((name, layer))
+    return found

@@ -1,0 +1,472 @@
+"""Traces of a layer with channels apart: what its state owes to each of its parameters."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vjp, vmap
+from torch.nn.functional import linear, pad
+
+from linrnn.compute.layout import like
+from linrnn.compute.precision import wide, without_autocast
+from linrnn.learn._exact.linears import Given, Linears, answered, linears_of, weights
+from linrnn.learn._exact.owners import (
+    Owners,
+    owners,
+    real_parts,
+    tensors,
+    with_real_parts,
+    with_tensors,
+)
+from linrnn.learn._parts.last_step import LastStep
+from linrnn.mixers import Mixer
+from linrnn.ops.linear.traces import advance, credited, kept
+from linrnn.state import detach, leaves, map_state, rebuilt
+from linrnn.typing import State
+
+_SHORT, FEW = 16, 16
+"""Steps up to which a window is not read anew where that takes so many passes through its graph;
+beyond, where it takes no more than reading anew does."""
+
+Traces = dict[str, Tensor]
+"""By the name of a parameter: (parts, batch, *shape), the derivative of each part of the channel
+that the parameter moves."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What has to be known of a layer to keep its traces."""
+
+    owners: Owners
+    linears: Linears
+    device: torch.device
+    """Where the layer is, and what is asked of it step by step."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The parameters that move the state, beside weights and biases of linear maps."""
+        return self.linears.others if self.linears.index else tuple(self.owners.index)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The parameters that have traces."""
+        return (*self.others, *self.linears.biases.values())
+
+    @cached_property
+    def index(self) -> dict[str, Tensor]:
+        """By the name of a trace, the channel that its first axis, or each element, moves."""
+        return {n: index.to(self.device) for n, index in self._index().items()}
+
+    @cached_property
+    def in_order(self) -> frozenset[str]:
+        """The traces whose numbers, or rows, are one for each channel, in their order."""
+        every = torch.arange(self.owners.channels)
+        return frozenset(n for n, index in self._index().items() if index.equal(every))
+
+    def _index(self) -> dict[str, Tensor]:
+        linears = self.linears
+        maps = {linear_name(place): found for place, found in linears.index.items()}
+        maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
+        return {**{n: self.owners.index[n] for n in self.named}, **maps}
+
+    @cached_property
+    def pairs(self) -> dict[str, Tensor]:
+        """`Linears.pairs` by the names of traces, which are of the first outputs alone."""
+        pairs = self.linears.pairs.items()
+        return {linear_name(place): some.to(self.device) for place, some in pairs}
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of the traces that are of no parameter, by name."""
+        return {linear_name(place): shape for place, shape in self.linears.shapes.items()}
+
+    @cached_property
+    def turns(self) -> dict[str, "Turns"]:
+        """How the graph of a window is asked for `others`."""
+        channels, elements = self.owners.channels, self.owners.elements
+        found = {n: _turns(elements[n], channels) for n in self.others}
+        return {n: turns.to(self.device) for n, turns in found.items()}
+
+    @cached_property
+    def passes(self) -> int:
+        """How many passes that takes."""
+        return sum(len(turns.asked) for turns in self.turns.values())
+
+
+class Turns(NamedTuple):
+    """How all elements of a parameter are asked, no two of a channel at once."""
+
+    asked: Tensor
+    """(turns, *shape): which elements."""
+    spots: Tensor | None
+    """(elements,): where each is found among (turns, channels), flat; behind all: it moves none.
+    None where that is their order."""
+
+    def to(self, device: torch.device) -> "Turns":
+        """On a device."""
+        return Turns(self.asked.to(device), None if self.spots is None else self.spots.to(device))
+
+
+def _turns(owner: Tensor, channels: int) -> Turns:
+    number = _among(owner.flatten()).view_as(owner)
+    count = int(number.max()) + 1
+    asked = torch.stack([(number == k) & (owner >= 0) for k in range(count)])
+    spots = torch.where(owner < 0, count * channels, number * channels + owner).flatten()
+    return Turns(asked, None if spots.equal(torch.arange(count * channels)) else spots)
+
+
+def _among(owner: Tensor) -> Tensor:
+    """The number of each element among those of its channel."""
+    order = owner.argsort(stable=True)
+    ordered = owner[order]
+    number = torch.arange(len(owner)) - torch.searchsorted(ordered, ordered)
+    return torch.empty_like(number).index_copy_(0, order, torch.where(ordered < 0, 0, number))
+
+
+def known(layer: Mixer) -> Known:
+    """Find what has to be known of a layer.
+
+    Raises:
+        NotDiagonalError: it cannot have traces.
+    """
+    found = owners(layer)
+    device = next((p.device for p in layer.parameters()), torch.device("cpu"))
+    return Known(found, linears_of(layer, found), device)
+
+
+def linear_name(place: int) -> str:
+    """Of the trace of a weight that is no parameter, but made of some."""
+    return f"linear {place}"
+
+
+class Gate:
+    """Where a window begins: what passes through it is as it was.
+
+    Gradients pass back, and what a state owes to parameters and weights with them, unless the gate
+    is closed.
+
+    Args:
+        known: of the layer.
+        traces: before the window.
+    """
+
+    def __init__(self, known: Known, traces: Traces) -> None:
+        self.known, self.traces, self.closed = known, traces, False
+
+    def state(self, state: State, by: Mapping[str, Tensor]) -> State:
+        """A state that depends on others, by the names of their traces, as these say."""
+        # a window is differentiated by each of its tensors, also where none has a history
+        given = [h if h.requires_grad else h.detach().requires_grad_() for h in tensors(state)]
+        self.traces = {n: trace for n, trace in self.traces.items() if n in by}
+        return with_tensors(
+            state, _Passed.apply(self, given, *given, *(by[n] for n in self.traces))
+        )
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """The weight of a linear map, which has traces: what it was made of has none by it."""
+        found: Tensor = _Passed.apply(self, [weight], weight)[0]
+        return found
+
+    def owed(self, state: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """What gradients of a state before the window add to those of what has traces."""
+        if not self.traces:
+            return []
+        pairs = zip(state, gradients, strict=True)
+        parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
+        credit = torch.stack([parts[i] for i in self.known.owners.parts])
+        return [self._contracted(n, credit) for n in self.traces]
+
+    def _contracted(self, name: str, credit: Tensor) -> Tensor:
+        """Sum over parts and rows of the credit of a channel times what it owes."""
+        trace, index, some = self.traces[name], self.known.index[name], self.known.pairs.get(name)
+        found = credited(_flat(trace, index), credit.to(trace.dtype), index, some)
+        return found.reshape(trace.shape[2:]) if some is None else found
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Inside, gradients are those of the window alone."""
+        self.closed = True
+        try:
+            yield
+        finally:
+            self.closed = False
+
+
+class _Passed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Gate, given: list[Tensor], *tensors: Tensor) -> Any:
+        ctx.gate, ctx.given, ctx.owing = gate, given, len(tensors) > len(given)
+        ctx.set_materialize_grads(False)
+        return tuple(h.view_as(h) for h in given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        closed = ctx.gate.closed or all(g is None for g in gradients)
+        if closed or not ctx.owing:
+            through = [None] * len(gradients) if closed else gradients
+            return None, None, *through, *[None] * (len(ctx.gate.traces) if ctx.owing else 0)
+        return None, None, *gradients, *ctx.gate.owed(ctx.given, gradients)
+
+
+class Entry(NamedTuple):
+    """With what a layer begins a window."""
+
+    state: State
+    gate: Gate | None = None
+    """Through which the state passed."""
+    weights: Mapping[int, Tensor] = {}
+    """Of linear maps, by their places, which passed as well."""
+    last: LastStep | None = None
+    """What is to be noted of the state after the window."""
+
+
+class Graph(NamedTuple):
+    """What a layer did in a window, with its history where it has one."""
+
+    calls: list[Given]
+    """Of linear maps."""
+    before: list[Tensor]
+    """The tensors of its state, inside of the gate."""
+    after: list[Tensor]
+    gate: Gate | None
+
+
+class Heard(NamedTuple):
+    """What a layer was given in a window."""
+
+    x: Tensor
+    state: State
+    """Before the window, without a history."""
+    more: dict[str, Tensor]
+    """``reset`` and ``dt``, where there are such."""
+    graph: Graph = Graph([], [], [], None)
+    last: LastStep | None = None
+
+
+def entered(layer: Mixer, known: Known, traces: Traces, state: State) -> Entry:
+    """The beginning of a window, where a state depends on its layer's parameters as traces say."""
+    gate = Gate(known, traces)
+    asked = torch.is_grad_enabled()
+    maps = weights(layer, known.linears) if asked else {}
+    by = {**_parameters(layer, known.named), **{linear_name(place): w for place, w in maps.items()}}
+    inside = gate.state(state, {n: p for n, p in by.items() if asked and p.requires_grad})
+    return Entry(inside, gate, {i: gate.weight(maps[i]) for i in known.linears.made if i in maps})
+
+
+def _parameters(layer: Mixer, names: Sequence[str]) -> dict[str, Tensor]:
+    return {n: layer.get_parameter(n) for n in names}
+
+
+def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+    """``A E + dh/dtheta`` where the latter is laid out, (parts, batch, *shape)."""
+    if trace is None:
+        return own
+    return own + kept(_flat(trace, index), across.to(trace.dtype), index).view(own.shape)
+
+
+def _flat(trace: Tensor, index: Tensor) -> Tensor:
+    """As of a linear map, with an output for each channel that the index names."""
+    return trace.reshape(*trace.shape[:2], len(index), -1)
+
+
+def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces:
+    """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
+
+    Both come from one backward pass for each part of the state: as channels are apart, the gradient
+    of the sum over all channels holds that of each. Of parameters beside those of linear maps each
+    row's own is asked: of the graph where they are few numbers a channel, else by reading the
+    window once more, row by row.
+    """
+    if not known.owners.parts:  # no parameter moves the state
+        return {}
+    found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
+    with without_autocast(found.across.device):
+        return _advanced(known, traces, heard, found)
+
+
+def _advanced(known: Known, traces: Traces, heard: Heard, found: "_Found") -> Traces:
+    index, calls = known.index, heard.graph.calls
+    across = found.across.detach()
+    # what an output owes to its bias is what the state owes to the output, at all steps
+    own = {n: found.maps[place].sum(2) for place, n in known.linears.biases.items()} | found.own
+    new = {
+        n: _carried(wide(v.detach()).transpose(0, 1), across, traces.get(n), index[n])
+        for n, v in own.items()
+    }
+    for place, g in found.maps.items():
+        name, x = linear_name(place), wide(calls[place].x.detach())
+        slope, keep, some = g.detach().to(x.dtype), across.to(x.dtype), known.pairs.get(name)
+        slope = slope if some is None else slope.index_select(-1, some[0])
+        new[name] = advance(traces.get(name), keep, index[name], slope, x)
+    return new
+
+
+class _Found(NamedTuple):
+    """Derivatives of a window, of the sums over all channels of each part of a state."""
+
+    own: dict[str, Tensor]
+    """Of parameters, (batch, parts, *shape)."""
+    across: Tensor
+    """Of the parts before, (batch, after, before, channels)."""
+    maps: dict[int, Tensor]
+    """Of the outputs of linear maps, (batch, parts, time, outputs)."""
+
+
+def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
+    """From what the layer did, where that has a history."""
+    graph, parts, mine = heard.graph, known.owners.parts, _parameters(layer, known.others)
+    most = FEW if heard.x.shape[1] <= _SHORT else len(parts)
+    if graph.gate is None or known.passes > most:
+        return None
+    ys = [graph.calls[place].y for place in known.linears.index]
+    asked = [*ys, *graph.before, *mine.values(), *(h for h, _ in sums(graph.after, parts))]
+    if not all(h.requires_grad for h in asked):
+        return None
+    slopes, across = by_parts(graph.after, ys, graph.before, parts)
+    maps = dict(zip(known.linears.index, slopes, strict=True))
+    with graph.gate.shut():
+        own = of_each_row(graph.after, known, mine)
+    return _Found(own, across, maps)
+
+
+def by_parts(
+    after: Sequence[Tensor], ys: Sequence[Tensor], before: Sequence[Tensor], parts: Sequence[int]
+) -> tuple[list[Tensor], Tensor]:
+    """Derivatives of the sum over all channels of each part of a state.
+
+    Returns:
+        By each of ``ys``, (batch, parts, ...), and by the parts of the state ``before``, (batch,
+        after, before, channels).
+    """
+    pulled = [
+        torch.autograd.grad(h, [*ys, *before], credit, retain_graph=True, materialize_grads=True)
+        for h, credit in sums(after, parts)
+    ]
+    slopes = [torch.stack([p[i] for p in pulled], 1) for i in range(len(ys))]
+    back = [real_parts(p[len(ys) :]) for p in pulled]
+    across = torch.stack([torch.stack([of_part[i] for i in parts], 1) for of_part in back], 1)
+    return slopes, across
+
+
+def sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    """Of some parts of a state their tensor, and the credit that is the sum over the part."""
+    units = [(h, unit) for h in after for unit in ((1, 1j) if h.is_complex() else (1,))]
+    return [(units[i][0], torch.full_like(units[i][0], units[i][1])) for i in parts]
+
+
+def of_each_row(
+    after: Sequence[Tensor], known: Known, mine: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Of the sum over the channels of each part, by parameters: (batch, parts, ...).
+
+    The gradient by a parameter is linear in the credit that the state is given. So its own
+    derivative, by the credit of a number of a row, is that of this number by the parameter, of all
+    rows and channels at once: one pass for each element of a parameter that a channel has.
+    """
+    if not mine:
+        return {}
+    credit = [torch.ones_like(h, requires_grad=True) for h in after]
+    moved = [(h, c) for h, c in zip(after, credit, strict=True) if h.requires_grad]
+    slopes = torch.autograd.grad(
+        [h for h, _ in moved],
+        list(mine.values()),
+        [c for _, c in moved],
+        create_graph=True,
+        materialize_grads=True,
+    )
+    return {
+        n: _apart(slope, credit, known.turns[n], known)
+        for n, slope in zip(mine, slopes, strict=True)
+    }
+
+
+def _apart(slope: Tensor, credit: list[Tensor], turns: Turns, known: Known) -> Tensor:
+    """Of a parameter, from its gradient as a function of the credit."""
+    if not slope.requires_grad:  # it moved nothing this time
+        return slope.new_zeros(len(credit[0]), len(known.owners.parts), *slope.shape)
+    found: list[Tensor] = []
+    for elements in turns.asked.to(slope.dtype):
+        pulled = torch.autograd.grad(
+            slope, credit, elements, retain_graph=True, materialize_grads=True
+        )
+        parts = real_parts(list(pulled))
+        found.append(torch.stack([parts[i] for i in known.owners.parts], 2))
+    flat = torch.cat(found, 1)  # (batch, passes and channels, parts)
+    if turns.spots is not None:  # behind all is 0 for what moves nothing
+        flat = pad(flat, (0, 0, 0, 1))[:, turns.spots]
+    own: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)
+    return own
+
+
+def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
+    """From the window, read once more by each row alone."""
+    linears, moving = known.linears, known.owners.parts
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+    mine = {n: parameters[n] for n in known.others}
+    rest = {n: p for n, p in parameters.items() if n not in mine}
+    before = [real_parts(heard.state)[i] for i in moving]
+    ys = {place: heard.graph.calls[place].y.detach() for place in linears.index}
+
+    def of_row(
+        x: Tensor, state: State, before: list[Tensor], more: Mapping[str, Tensor], ys: Any
+    ) -> _Found:
+        def after(some: Mapping[str, Tensor], before: list[Tensor], ys: Any) -> list[Tensor]:
+            def answer(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+                if place in linears.still:  # nobody asks for it
+                    return x.new_zeros(*x.shape[:-1], len(weight))
+                if place not in ys:
+                    return linear(x, weight, bias)
+                y: Tensor = ys[place][None]
+                # adds 0, but for its derivative
+                return y if bias is None else y + (bias - bias.detach())
+
+            parts = real_parts(alone(state))
+            for i, h in zip(moving, before, strict=True):
+                parts[i] = h[None]
+            start = with_real_parts(alone(state), parts)
+            named = {n: v[None] for n, v in more.items()}
+            with answered(layer, linears.count, answer) if ys else nullcontext():
+                _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)
+            new = real_parts(last)
+            return [new[i][0] for i in moving]
+
+        last, pull = vjp(after, mine, before, ys)  # type: ignore[misc]  # no has_aux, so two
+        one, none = [torch.ones_like(h) for h in last], [torch.zeros_like(h) for h in last]
+        pulled = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(len(last))]
+        own = {n: torch.stack([p[0][n] for p in pulled]) for n in mine}
+        maps = {place: torch.stack([p[2][place] for p in pulled]) for place in ys}
+        return _Found(own, torch.stack([torch.stack(p[1]) for p in pulled]), maps)
+
+    with torch.enable_grad():
+        given = (heard.x, heard.state, before, heard.more, ys)
+        found: _Found = vmap(of_row, randomness="different")(*given)
+    return found
+
+
+def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
+    """What a window of one step begins with: new states in the rows that it resets.
+
+    Returns:
+        The state, and (batch,) whether a row goes on from the one before; None: all do.
+    """
+    reset = heard.more.get("reset")
+    if reset is None:
+        return heard.state, None
+    ended = reset[:, 0]
+    return detach(restarted(layer, heard.state, ended)), ~ended
+
+
+def restarted(layer: Mixer, state: State, ended: Tensor) -> State:
+    """New states in the rows that end, (batch,); old and new have their histories."""
+    new = layer.init_state(len(ended), device=ended.device)
+    pairs = zip(leaves(state), leaves(new), strict=True)
+    return rebuilt(state, (torch.where(like(ended, h), z.to(h), h) for h, z in pairs))
+
+
+def alone(state: State) -> State:
+    """A row as a batch of one."""
+    return map_state(lambda h: h[None], state)

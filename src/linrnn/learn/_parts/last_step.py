@@ -1,0 +1,142 @@
+"""What a loss gives to the state after a step, which a layer hands on without its history."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, Node
+
+from linrnn.learn._exact.owners import tensors
+from linrnn.typing import State
+
+
+class LastStep:
+    """The gradient of a loss by the state after a step, noted as a backward pass comes by.
+
+    The state that a layer returns is mostly a view or a copy of what its answer was made of. So
+    its history is followed up as long as it only lays the same numbers out anew.
+
+    Attributes:
+        carried: by the name of a parameter, what the step passed on of its trace.
+        across: (batch, colours, size), derivatives of the step by the state before.
+    """
+
+    def __init__(self) -> None:
+        self.carried: dict[str, Tensor] = {}
+        self.across = torch.empty(0)
+        self._credit: Tensor | None = None
+        self._noting = False
+
+    def watch(self, y: Tensor, after: State) -> None:
+        """Note what the credit of an answer is to the state after the step.
+
+        Args:
+            y: what the layer answered.
+            after: its state, with its history.
+        """
+        if not y.requires_grad:
+            return
+        parts = tensors(after)
+        origins = [_origin(h) if h.grad_fn is not None else None for h in parts]
+
+        def note(g: Tensor) -> None:
+            if self._noting:  # it asks the same history
+                return
+            self._noting = True
+            try:
+                credit = _credited(y, g, parts, origins)
+            finally:
+                self._noting = False
+            self._credit = None if credit is None else _flat(credit)
+
+        y.register_hook(note)
+
+    def take(self) -> Tensor | None:
+        """(batch, size), as of `real_parts`; None: nothing was read of the state after the step."""
+        credit, self._credit = self._credit, None
+        return credit
+
+
+class _Origin:
+    """Where in its history the numbers of a tensor are first there, in whatever order.
+
+    Attributes:
+        edge: there.
+        order: of each number there, its place in the tensor.
+    """
+
+    def __init__(self, edge: GradientEdge, order: Tensor) -> None:
+        self.edge, self.order = edge, order
+
+    def laid_out(self, g: Tensor, like: Tensor) -> Tensor:
+        """A gradient by the numbers there as one by the tensor."""
+        found = torch.empty_like(like).flatten()
+        found[self.order] = g.flatten().to(like.dtype)
+        return found.view_as(like)
+
+
+def _origin(h: Tensor) -> _Origin:
+    assert h.grad_fn is not None
+    places = torch.arange(h.numel(), device=h.device)
+    found = _Origin(GradientEdge(h.grad_fn, h.output_nr), places)
+    while True:
+        above = [(node, i) for node, i in found.edge.node.next_functions if node is not None]
+        if len(above) != 1 or not above[0][0].next_functions:  # a leaf is no step's own
+            return found
+        edge = GradientEdge(*above[0])
+        (g,) = torch.autograd.grad(h, edge, places.view_as(h).to(h.dtype), retain_graph=True)
+        order = (g.real if g.is_complex() else g).flatten().long()
+        if not torch.equal(order.sort().values, places):  # other numbers, or not all
+            return found
+        found = _Origin(edge, order)
+
+
+def _credited(
+    y: Tensor, g: Tensor, parts: Sequence[Tensor], origins: Sequence[_Origin | None]
+) -> list[Tensor] | None:
+    """What a gradient of the answer gives to each part of the state, and to no other on the way."""
+    there = [i for i, origin in enumerate(origins) if origin is not None]
+    edges = [origin.edge for origin in origins if origin is not None]
+    whole = dict(zip(there, _pulled([y], edges, [g]), strict=True))
+    if all(v is None for v in whole.values()):
+        return None
+    credit = [torch.zeros_like(h) for h in parts]
+    reach = {i: _history(origin.edge.node) for i, origin in enumerate(origins) if origin}
+    ahead: list[int] = []
+    for i in sorted(there, key=lambda i: sum(o.edge.node in reach[i] for o in origins if o))[::-1]:
+        origin, found = origins[i], whole[i]
+        assert origin is not None
+        if found is None:
+            continue
+        through = [j for j in ahead if origin.edge.node in reach[j]]
+        if through:  # a part of which another of the same step is made
+            pairs = [parts[j] for j in through], [credit[j] for j in through]
+            (passed,) = _pulled(pairs[0], [origin.edge], pairs[1])
+            found = found if passed is None else found - passed
+        credit[i] = origin.laid_out(found, parts[i])
+        ahead.append(i)
+    return credit
+
+
+def _pulled(
+    outputs: Sequence[Tensor], edges: Sequence[GradientEdge], g: Sequence[Tensor]
+) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(outputs, edges, g, retain_graph=True, allow_unused=True)
+
+
+def _history(node: Node) -> set[Node]:
+    """All that something was made of."""
+    found: set[Node] = set()
+    waiting = [node]
+    while waiting:
+        above = {f for f, _ in waiting.pop().next_functions if f is not None} - found
+        found |= above
+        waiting += above
+    return found
+
+
+def _flat(credit: Sequence[Tensor]) -> Tensor:
+    parts: list[Tensor] = []
+    for g in credit:
+        parts += [g.real.flatten(1), g.imag.flatten(1)] if g.is_complex() else [g.flatten(1)]
+    return torch.cat(parts, 1)

@@ -1,0 +1,1 @@
+"""What every mixer keeps, and what is around one."""

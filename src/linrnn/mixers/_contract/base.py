@@ -1,0 +1,490 @@
+"""The contract every mixer keeps; `linrnn.testing.check_mixer` tests it."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from linrnn._process.memory import bounded
+from linrnn.compute.arguments import check_device, check_numbers, check_reset, traced
+from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.modes import eager
+from linrnn.compute.sequence_parallel import current, refuse
+from linrnn.engine.replay.step import recorded_step
+from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.mixers._contract.added import asked_now
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._contract.reach import LONGEST_TIME, check_reach
+from linrnn.mixers._contract.updates import follow
+from linrnn.nn.modal import Modes
+from linrnn.nn.parameters import KeepsPrecision
+from linrnn.state_spec import Spec, check_state, closed, initial, of_state, opened
+from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
+
+FFT_REACHES_BACK = (
+    "an FFT spreads its rounding errors over the row: a step changes those before it by some "
+    "roundings of the largest number, and NaN, infinity or an overflow make them NaN"
+)
+_REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class Mixer(KeepsPrecision):
+    """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
+
+    An author writes three things: ``__init__``, which stores its arguments under their own names
+    and sets ``d_model``; `state_spec`, what the state is made of; and `_read`, one sequence of at
+    least one step. Everything that users call is made of them. `_step` may be written as well,
+    where one step has a shorter way than a sequence of one.
+
+    The state is a plain tree of tensors with the batch as leading axis, always returned, of a
+    size that does not depend on how much was read, and at least float32: half precision becomes
+    float32, also on the way in. Every constructor takes ``device`` and ``dtype`` of its
+    parameters, as torch.nn, and draws the parameters by `reset_parameters` from torch's global
+    generator. A subclass declares the class attributes below where the defaults are not true of it.
+
+    Raises:
+        ShapeError: the last axis of an input is not ``d_model``, or a state or reset mask does not
+            fit.
+        DTypeError: an input that is not real floating point, or a state of another tree or kind.
+        DeviceError: an input, state or reset mask on another device than the parameters.
+        ArgumentError: a reset mask for a form that cannot reset; a time for a mixer, or a form,
+            that knows none, a negative one, or times that make states too large to be numbers;
+            in every constructor, a size below 1 or an option outside its range.
+        UnknownNameError: an option that is none of those there are.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import linear_scan
+        >>> from linrnn.state_spec import real
+        >>> class Average(Mixer):
+        ...     family = "diagonal"
+        ...
+        ...     def __init__(self, d_model, *, decay=0.9, device=None, dtype=None):
+        ...         super().__init__()
+        ...         self.d_model, self.decay = d_model, decay
+        ...         self.gain = torch.nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+        ...
+        ...     def state_spec(self):
+        ...         return real(d_model=self.d_model)
+        ...
+        ...     def _read(self, x, state, reset):
+        ...         decay = torch.full_like(self.gain, self.decay)
+        ...         return linear_scan(decay, (1 - decay) * self.gain * x, state, reset=reset)
+        >>> layer = Average(4)
+        >>> layer
+        Average(d_model=4, decay=0.9)
+        >>> y, state = layer(torch.randn(2, 100, 4))
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)
+    """
+
+    family: ClassVar[str]
+    """What kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
+
+    choices: ClassVar[Choices | None] = None
+    """How it differs from other systems, in words that all share; None where nobody said it."""
+
+    causal: ClassVar[bool] = True
+    """No output depends on a later input."""
+
+    forms: ClassVar[tuple[str, ...]] = ("scan",)
+    """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
+
+    form: str = "scan"
+    """Which of ``forms`` computes; a constructor with this option sets it."""
+
+    without_reset: ClassVar[tuple[str, ...]] = ()
+    """Forms that cannot start anew inside a sequence: a reset mask is an error there."""
+
+    declared: ClassVar[Mapping[str, str]] = {}
+    """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason; as
+    ``"law:form"`` where only that form cannot."""
+
+    timed: ClassVar[bool] = False
+    """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
+    caller gave none, which is a time of 1 everywhere. It is at least float32."""
+
+    without_dt: ClassVar[tuple[str, ...]] = ()
+    """Forms of a mixer that is `timed` which need all steps alike: ``dt`` is an error there."""
+
+    sequence_parallel: ClassVar[tuple[str, ...]] = ()
+    """Forms that mix along time by `linrnn.ops.linear_scan` alone, and so can be split along time
+    by `linrnn.ops.sequence_parallel`."""
+
+    random_training: ClassVar[bool] = False
+    """Whether training draws random numbers, from torch's global generator; evaluation never
+    does, and the laws about numbers are those of evaluation then."""
+
+    widening: ClassVar[bool] = False
+    """Whether it projects to more channels, gates these and projects back: what a feed-forward
+    network does for the others, so that a block of it is published without one."""
+
+    like_lstm: ClassVar[bool] = False
+    """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
+    state is one vector."""
+
+    in_laws: ClassVar[Mapping[str, Any]] = {}
+    """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
+    the few steps that it reads would not come to what is special: segments shorter than these. Or
+    where a graph of the same parts would be several times as long."""
+
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
+    """How a long sequence is read: by a few parallel operations, one step after another because
+    a step needs the result of the last, or with every step looking at all earlier ones."""
+
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
+
+    weight_parameters: ClassVar[tuple[str, ...] | None] = None
+    """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
+    and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
+    with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
+
+    constant_state: ClassVar[tuple[str, ...]] = ()
+    """Keys of a state dict through which no gradient flows, such as positions or a running
+    maximum that cancels out of every result."""
+
+    d_model: int
+    """Channels in and out, an integer of at least 1."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Mixer":  # copies and pickles come here as well
+        layer: Mixer = super().__new__(cls)
+        if cls.after_update is not Mixer.after_update or cls.bounds is not Mixer.bounds:
+            follow(layer)
+        return layer
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "forms" in vars(cls) and "form" not in vars(cls):
+            cls.form = cls.forms[0]
+        if "__init__" in vars(cls):
+            fix = "Lower d_model, or the sizes among its options."
+            cls.__init__ = bounded("the layer", fix)(cls.__init__)  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "d_model":
+            check_positive_int(type(self).__name__, d_model=value)
+        super().__setattr__(name, value)
+
+    def state_spec(self) -> Spec:
+        """What the state is made of: a part, or a plain tree of parts, of `linrnn.state_spec`."""
+        if type(self).init_state is Mixer.init_state:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a mixer must say what its state is made of, got no "
+                "state_spec. Write `def state_spec(self): return real(d_state=self.d_state)`."
+            )
+        return of_state(self.init_state(1))
+
+    def _read(self, x: Any, state: Any, reset: Any, *times: Any) -> tuple[Any, Any]:
+        """Read a sequence of at least one step; every argument fits.
+
+        Args:
+            x: input (batch, time, d_model), of the caller's dtype.
+            state: as `state_spec` says, never None.
+            reset: boolean (batch, time), or None.
+            dt: real (batch, time), or None; given only where the mixer is `timed`.
+
+        Returns:
+            ``(y, state)``: y of any real dtype, which is cast to that of ``x``.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__}: a mixer must say how a sequence is read, got no _read."
+        )
+
+    def _step(self, x_t: Any, state: Any, *times: Any) -> tuple[Any, Any]:
+        """Read one step (batch, d_model); every argument fits. Default: a sequence of one."""
+        times = tuple(None if dt is None else dt.unsqueeze(1) for dt in times)
+        y, state = self._read(x_t.unsqueeze(1), state, None, *times)
+        return y.squeeze(1), state
+
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
+    ) -> tuple[Read, State]:
+        """Read a whole sequence.
+
+        Args:
+            x: input (batch, time, d_model).
+            state: what an earlier call returned, or None for `init_state`.
+            reset: boolean (batch, time); True starts a new sequence at that step, as if
+                everything before had been read by somebody else.
+            dt: time since the step before (batch, time), of any unit, at least 0; default: 1. Of
+                a first step, the time since the initial state. Only where the mixer is `timed`.
+
+        Returns:
+            ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
+        """
+        self._check_input(x, time=True)
+        if current() is not None:
+            self.check_split()
+        if reset is not None:
+            self._check_reset(reset, x)
+        times = self._times("forward", dt, x)
+        spec = self.state_spec()
+        start = self._start(state, x, spec)
+        if x.shape[1] == 0:
+            return x, start
+        y, state = self._read(x, self._opened(start, spec), reset, *times)
+        if dt is not None:
+            check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
+        return y.to(x.dtype), self._closed(state, spec)
+
+    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
+        """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
+
+        ``dt`` (batch,) is the time since the step before; default: 1.
+        """
+        done = None if dt is not None else recorded_step(self, self._step_by_operators, x_t, state)
+        return self._step_by_operators(x_t, state, dt) if done is None else done
+
+    def _step_by_operators(
+        self, x_t: Any, state: State, dt: Tensor | None = None
+    ) -> tuple[Any, State]:
+        self._check_input(x_t, time=False)
+        times = self._times("step", dt, x_t)
+        spec = self.state_spec()
+        start = self._start(state, x_t, spec)
+        y, state = self._step(x_t, self._opened(start, spec), *times)
+        if dt is not None:
+            check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
+        return y.to(x_t.dtype), self._closed(state, spec)
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> State:
+        """The state before the first step, zeros, for ``batch_size`` sequences.
+
+        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype
+        default to those of the parameters; ``dtype`` is a real dtype, of which a complex state
+        takes the complex counterpart and half precision becomes float32.
+        """
+        where, like = type(self).__name__, self._parameter()
+        state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
+        return state
+
+    def asks_for_loss(self) -> bool:
+        """Whether what `add_loss` is given reaches anybody: in training, with gradients.
+
+        A layer asks this in `_read` before it computes a loss, which costs nothing elsewhere.
+        """
+        return self.training and asked_now() is not None
+
+    def add_loss(self, loss: Tensor) -> None:
+        """Have training minimise a loss of this layer beside that of the model's answers.
+
+        Args:
+            loss: a scalar, the mean over the rows and steps of the call: of a sequence that is
+                read in windows each adds its own, which counts as the loss of that window does.
+                It should be a function of the same parameters at every call, for processes that
+                train together wait for the gradients of all.
+        """
+        found = asked_now()
+        if self.training and found is not None:
+            found.add(loss)
+
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the largest value of parameters that are constrained, by name."""
+        return {}
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        """Cut parameters off at `bounds`.
+
+        It is called after each step of an optimiser of `torch.optim` that moves a parameter of the
+        layer, whoever trains it: there is nothing to call in a loop of one's own. One that moves
+        parameters without such an optimiser calls it.
+        """
+        for name, (low, high) in self.bounds().items():
+            self.get_parameter(name).clamp_(low, high)
+
+    def eigenvalues(self) -> Complex[Tensor, " d_state"] | None:
+        """Eigenvalues of a transition that does not depend on the input, else None."""
+        return None
+
+    def piecewise_linear(self, x_t: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """``A, W, h`` of a step ``z -> A z + W relu(z) + h`` with the input held, or None.
+
+        Args:
+            x_t: the input (d_model,).
+
+        Returns:
+            As `linrnn.dynamics.scyfi` takes them, or None where the layer is no such.
+        """
+        return None
+
+    def impulse_responses(self, length: int) -> Tensor | None:
+        """The filters of a layer that is long convolutions, with gates and maps around them.
+
+        Args:
+            length: of each, in steps; what is beyond the reach of a filter is zero.
+
+        Returns:
+            (filters, channels, length) in float64, without a gradient, or None where the layer is
+            no such: `linrnn.distill` leaves it as it is then.
+        """
+        return None
+
+    def distilled(self, modes: Iterable[Modes]) -> "Mixer":
+        """A layer that is this one with recurrences in the place of its filters.
+
+        Args:
+            modes: of each filter of `impulse_responses`, all of the same number of modes.
+
+        Raises:
+            ArgumentError: it has no such filters.
+        """
+        raise ArgumentError(
+            f"{type(self).__name__}: a layer must have long filters to be distilled, got one "
+            "without. Leave it as it is."
+        )
+
+    def extra_repr(self) -> str:
+        """Arguments, for ``print(layer)``."""
+        words = []
+        for name in inspect.signature(type(self)).parameters:
+            if name in ("device", "dtype"):
+                continue
+            value = getattr(self, name, None)
+            if type(value) is float:
+                value = float(f"{value:.4g}")
+            words.append(f"{name}={value!r}")
+        return ", ".join(words)
+
+    def _parameter(self) -> Tensor:
+        """One of the parameters, with the device of all and the dtype of what is converted."""
+        for name, parameter in self._parameters.items():  # a step feels what `parameters` costs
+            if parameter is not None and name not in self.single_precision:
+                return parameter
+        for part in self._modules.values():
+            for parameter in () if part is None else part._parameters.values():
+                if parameter is not None:
+                    return parameter
+        return next(self.parameters())
+
+    def _check_input(self, x: Tensor, *, time: bool) -> None:
+        device = self._parameter().device
+        if (  # nothing to complain of: found in a tenth of the time that the words below take
+            not traced()
+            and isinstance(x, Tensor)
+            and x.ndim == 2 + time
+            and x.shape[-1] == self.d_model
+            and x.dtype in _REAL
+            and x.layout is torch.strided
+            and x.device == device
+            and not x.is_nested
+        ):
+            return
+        call, name = ("forward", "x") if time else ("step", "x_t")
+        where = f"{type(self).__name__}.{call}"
+        check_numbers(where, {name: x}, real=True)
+        axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": self.d_model}
+        if not time:
+            del axes["time"]
+        check_shape(where, name, x.shape, axes)
+        check_device(where, "the parameters", device, **{name: x})
+
+    def _times(self, call: str, dt: Tensor | None, x: Tensor) -> tuple[Tensor | None, ...]:
+        """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
+        if dt is None:
+            return (None,) if self.timed else ()
+        where, form = f"{type(self).__name__}.{call}", self.form
+        if not self.timed:
+            raise ArgumentError(
+                f"{where}: dt must be None, for this layer counts steps and knows no time, got a "
+                "value. `linrnn list mixers` marks those that do."
+            )
+        check_times(where, dt, x)
+        if form in self.without_dt:
+            other = next(f for f in self.forms if f not in self.without_dt)
+            raise ArgumentError(
+                f"{where}: dt must be None for form={form!r}, which needs all steps alike, got a "
+                f"tensor. Use form={other!r}."
+            )
+        return (dt.to(accumulator_dtype(self._parameter().dtype)),)
+
+    def check_split(self) -> None:
+        """Raise inside of `linrnn.ops.sequence_parallel` where the layer cannot be split.
+
+        Raises:
+            BackendError: see `sequence_parallel`.
+        """
+        form = self.form
+        if form not in self.sequence_parallel:
+            name, split = type(self).__name__, self.sequence_parallel
+            fix = f"Use form={split[0]!r}." if split else "Use lru, s5 or slru."
+            what = f"a layer must mix along time by linear_scan alone, got {name} of form {form!r}"
+            refuse(f"{name}.forward", what, fix)
+
+    def _check_reset(self, reset: Tensor, x: Tensor) -> None:
+        where, form = f"{type(self).__name__}.forward", self.form
+        check_reset(where, reset, x.shape[0], x.shape[1])
+        check_device(where, "x", x.device, reset=reset)
+        if form in self.without_reset:
+            other = next(f for f in self.forms if f not in self.without_reset)
+            raise ArgumentError(
+                f"{where}: reset must be None for form={form!r}, got a mask. "
+                f"Use form={other!r}, or split the batch at the resets."
+            )
+
+    def _opened(self, state: Any, spec: Spec) -> Any:
+        """A state as `_read` and `_step` take it: 0 is where a part starts."""
+        return opened(state, spec)
+
+    def _closed(self, state: Any, spec: Spec) -> Any:
+        """What `_read` and `_step` return, as a state keeps it: the inverse of `_opened`."""
+        return closed(state, spec)
+
+    def _start(self, state: State | None, x: Tensor, spec: Spec) -> Any:
+        """The state a call begins from: `init_state` for None, else the caller's, checked.
+
+        Raises:
+            DTypeError, ShapeError, DeviceError: a state this layer cannot have returned.
+        """
+        if state is None:
+            return self.init_state(x.shape[0], device=x.device)
+        where, dtype = type(self).__name__, self._parameter().dtype
+        return check_state(where, state, spec, x.shape[0], x.device, dtype)
+
+
+def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:
+    """Raise `ArgumentError` for times that none of a model's mixers would read."""
+    if dt is not None and not any(mixer.timed for mixer in mixers):
+        raise ArgumentError(
+            f"{where}: dt must be None, for no layer of this model knows time, got a value. "
+            "`linrnn list mixers` marks those that do."
+        )
+
+
+def check_times(where: str, dt: object, x: Tensor) -> None:
+    """Raise unless ``dt`` is a real number from 0 to 1e18 for each step of x (batch, [time, ] ...).
+
+    Its values are looked at where they can be seen without waiting for a device.
+
+    Raises:
+        DTypeError, ShapeError, DeviceError, ArgumentError: it is not.
+    """
+    check_numbers(where, {"dt": dt}, real=True)
+    assert isinstance(dt, Tensor)
+    axes: dict[str, int | None] = {"batch": x.shape[0], "time": x.shape[1]}
+    if x.ndim == 2:
+        del axes["time"]
+    check_shape(where, "dt", dt.shape, axes)
+    check_device(where, "x", x.device, dt=dt)
+    if dt.device.type == "cpu" and eager(dt):
+        wrong = ~((dt >= 0) & (dt <= LONGEST_TIME) & dt.isfinite())
+        if bool(wrong.any()):
+            place = tuple(wrong.nonzero()[0].tolist())
+            raise ArgumentError(
+                f"{where}: dt must be at least 0 and at most {LONGEST_TIME:g}, got "
+                f"{dt[place].item():.6g} at {place}. Sort the time stamps of a sequence, and pass "
+                "their differences."
+            )

@@ -1,0 +1,1 @@
+"""What the mixers of a family share."""

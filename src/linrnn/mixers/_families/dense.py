@@ -1,0 +1,253 @@
+"""What the recurrent layers with a full transition matrix share."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.compute.precision import wide, without_autocast
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._families.starts import LearnedStart
+from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.starts import GATES, check_gates, start_gates, starts
+from linrnn.ops.cell.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
+from linrnn.state_spec import Part, real
+
+_FIRST = "_l0"  # how torch.nn names the parameters of a first layer
+
+
+class DenseRNN(Mixer):
+    """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
+
+    A subclass says how a sequence of inputs ``B x`` and one step become states.
+    """
+
+    family: ClassVar[str] = "dense"
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B", "b")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        check_positive_int(type(self).__name__, d_state=self.d_state)
+        empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
+        self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
+        self.b = empty(N) if bias else None
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for weight in (self.A, self.B, self.C):
+            nn.init.xavier_normal_(weight)
+        nn.init.normal_(self.D)
+        if self.b is not None:
+            nn.init.zeros_(self.b)
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
+
+    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        with without_autocast(x.device):
+            h, last = self._states(x.to(self.B.dtype), h, reset)
+        return self._project_out(h, x), last
+
+    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        with without_autocast(x_t.device):
+            h = self._next_state(x_t.to(self.B.dtype), h)
+        return self._project_out(h, x_t), h
+
+    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All states (batch, time, d_state), and the last."""
+        raise NotImplementedError
+
+    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        """The state after one step."""
+        raise NotImplementedError
+
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
+
+
+class ElmanRNN(DenseRNN):
+    """A dense recurrence with a nonlinearity: one step after another."""
+
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    nonlinearity: ClassVar[Literal["tanh", "relu"]]
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(d_model, d_state, bias, device, dtype)
+        self.bias = bias
+
+    def _weights(self) -> list[Tensor]:
+        """In the order of PyTorch's kernels, which add a second bias; at least float32."""
+        weights = [wide(self.B), wide(self.A)]
+        if self.b is not None:
+            b = wide(self.b)
+            weights += [b, torch.zeros_like(b)]
+        return weights
+
+    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        states, last = recurrence(wide(x), [h], self._weights(), reset, self.nonlinearity)
+        return states, last
+
+    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
+
+
+class TorchRNN(LearnedStart):
+    """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
+
+    A subclass says which recurrence of ``ops/cell/dense_recurrence.py`` it is, and of its gates,
+    blocks of d_state rows in each weight, a letter each, which keeps the state and which work
+    against it.
+    """
+
+    family: ClassVar[str] = "gated"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    known_gates: ClassVar[tuple[str, ...]] = GATES
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int | None,
+        bias: bool,
+        gates: str,
+        t_max: int | None,
+        learn_initial: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        *,
+        kind: str,
+        blocks: str,
+        keeps: str,
+        against: str = "",
+        proj_size: int = 0,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
+        d_output = proj_size or self.d_state  # of h
+        self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
+        where = type(self).__name__
+        check_positive_int(where, d_state=self.d_state)
+        check_gates(where, gates, t_max, self.known_gates)
+        if starts(gates) and not bias:
+            raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
+        self._keeps = blocks.index(keeps)
+        self._against = [blocks.index(gate) for gate in against if gate in blocks]
+        self._add_start(learn_initial, self.d_state, device=device, dtype=dtype)
+        empty, rows = empty_parameters(device, dtype), len(blocks) * self.d_state
+        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, d_output)
+        self.bias_ih_l0 = empty(rows) if bias else None
+        self.bias_hh_l0 = empty(rows) if bias else None
+        self.out_proj: nn.Module = nn.Identity()
+        self._lent: list[str] = []  # parameters that are somebody else's: see `lend`
+        if d_output != d_model:
+            self.out_proj = nn.Linear(d_output, d_model, device=device, dtype=dtype)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        bound = self.d_state**-0.5
+        # that of out_proj is torch.nn.Linear's own as well
+        for parameter in (*self.parameters(), *(getattr(self, name) for name in self._lent)):
+            nn.init.uniform_(parameter, -bound, bound)
+        self._reset_start()
+        if starts(self.gates):
+            here, there = (self._bias_blocks(i) for i in ("ih", "hh"))
+            for i in (self._keeps, *self._against):
+                nn.init.zeros_(there[i])  # only their sum acts
+            start_gates(
+                self.gates, self.t_max, here[self._keeps], *(here[i] for i in self._against)
+            )
+
+    def lend(self, owner: nn.Module, suffix: str) -> None:
+        """Hand the parameters ``..._l0`` over to a module that has several layers of them.
+
+        They become ``owner``'s, with ``suffix`` in place of ``_l0``, and are looked up there.
+
+        Args:
+            owner: whose parameters they are from now on.
+            suffix: such as ``_l1_reverse``.
+        """
+        self._lent = [name for name, p in self._parameters.items() if p is not None]
+        self._lent = [name for name in self._lent if name.endswith(_FIRST)]
+        for name in self._lent:
+            parameter = self._parameters.pop(name)
+            owner.register_parameter(name.removesuffix(_FIRST) + suffix, parameter)
+        self.__dict__["_owner"] = owner, suffix  # not as a part of this module
+
+    def __getattr__(self, name: str) -> Any:
+        lent = self.__dict__.get("_owner")
+        if lent is not None and name in self._lent:
+            return getattr(lent[0], name.removesuffix(_FIRST) + lent[1])
+        return super().__getattr__(name)
+
+    def _parameter(self) -> Tensor:
+        return self.weight_ih_l0
+
+    def _bias_blocks(self, which: str) -> Sequence[Tensor]:
+        blocks: Sequence[Tensor] = self.get_parameter(f"bias_{which}_l0").split(self.d_state)
+        return blocks
+
+    def state_spec(self) -> Part | dict[str, Part]:
+        """See `Mixer.state_spec`."""
+        return real(d_state=self.d_state)
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        weights, kind = self._weights(), self._kind
+        u, before = x.to(weights[0].dtype), self._parts(state)
+        with without_autocast(x.device):
+            if kind in KERNELS and not (self.learn_initial and reset is not None):
+                y, *last = recurrence(u, before, weights, reset, kind)
+            else:
+                given = arguments(kind, u, weights, self._constants())
+                named = dict(zip(self.learned, before, strict=True))
+                y, after = self._scan(CELLS[kind], named, reset, **given)
+                last = [*after.values()]
+        return self._project_out(y), self._whole(last)
+
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if self._kind not in KERNELS:
+            return super()._step(x_t, state)
+        weights = self._weights()
+        with without_autocast(x_t.device):
+            parts = cell(x_t.to(weights[0].dtype), self._parts(state), weights, self._kind)
+        return self._project_out(parts[0]), self._whole(parts)
+
+    def _parts(self, state: Any) -> list[Tensor]:
+        """The state as `recurrence` takes it."""
+        return [state]
+
+    def _whole(self, parts: list[Tensor]) -> Any:
+        """The inverse of `_parts`."""
+        return parts[0]
+
+    def _constants(self) -> list[Tensor]:
+        """The constants of a recurrence that PyTorch has not, at least float32."""
+        return []
+
+    def _weights(self) -> list[Tensor]:
+        """The parameters in the order the kernels take them, at least float32."""
+        found = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        return [wide(w) for w in found if w is not None]
+
+    def _project_out(self, y: Tensor) -> Tensor:
+        out: Tensor = self.out_proj(y.to(self.weight_ih_l0.dtype))
+        return out

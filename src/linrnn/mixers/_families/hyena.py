@@ -1,0 +1,86 @@
+"""What Hyena is around its long filters, whatever these are: projections, short filters, gates."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from linrnn.compute.precision import wide, without_autocast
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
+from linrnn.nn.conv import CausalConv
+
+ORDERINGS = ("code", "paper")
+
+Filter = Callable[[Tensor, Any], tuple[Tensor, Any]]
+"""A long filter: ``(z, state) -> (z, state)``, of a sequence (B, T, d_model) or of a step."""
+
+
+class GatedFilters(Mixer):
+    """Such a mixer says its filters, by `long`; its state is ``{"short": .., "long": [..]}``.
+
+    With ordering "code" a gate stands before each filter and one behind the last, which makes one
+    filter less than gates; with "paper" one behind each.
+    """
+
+    order: int
+    ordering: str
+    l_max: int
+    filters: int
+    """How many long filters there are."""
+    in_proj: nn.Linear
+    short: CausalConv
+    out_proj: nn.Linear
+
+    def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> Sequence[Filter]:
+        """The filters in the order they are applied, for a sequence of ``time`` steps.
+
+        Args:
+            state: of each, before the sequence.
+            time: steps of it.
+            reset: boolean (B, T), or None.
+        """
+        raise NotImplementedError
+
+    def _begin(self, order: int, ordering: str, d_short: int, **to: Any) -> None:
+        """Check and keep the options, and make what is before the gates."""
+        where = type(self).__name__
+        self.order, self.ordering, self.d_short = order, ordering, d_short
+        check_positive_int(where, order=order)
+        check_in(where, "ordering", ordering, ORDERINGS)
+        if ordering == "code" and order < 2:
+            raise ArgumentError(
+                f"{where}: order must be at least 2 for ordering='code', which has one filter "
+                f"less, got {order}. Use ordering='paper'."
+            )
+        self.filters = order - (ordering == "code")
+        self.in_proj = nn.Linear(self.d_model, (order + 1) * self.d_model, **to)
+        self.short = CausalConv((order + 1) * self.d_model, d_short, **to)
+
+    def _read(self, x: Tensor, state: dict[str, Any], reset: Tensor | None) -> tuple[Tensor, Any]:
+        with without_autocast(x.device):
+            mixed, short = self.short(self._project_in(x), state["short"], reset)
+            filters = self.long(state["long"], x.shape[1], reset)
+            z, long = self._gated(mixed, filters, state["long"])
+        return self._project_out(z), {"short": short, "long": long}
+
+    def _gated(
+        self, mixed: Tensor, filters: Sequence[Filter], state: Sequence[Any]
+    ) -> tuple[Tensor, list[Any]]:
+        """The recurrence of gates and filters: what goes into the last map, and the state."""
+        *gates, z = mixed.split(self.d_model, -1)
+        before, long = self.ordering == "code", []
+        for n, long_filter in enumerate(filters):
+            z = gates[-1 - n] * z if before else z
+            z, last = long_filter(z, state[n])
+            z = z if before else gates[n] * z
+            long.append(last)
+        return (gates[0] * z if before else z), long
+
+    def _project_in(self, x: Tensor) -> Tensor:
+        """Gates and values, at least float32."""
+        return wide(self.in_proj(x.to(self.in_proj.weight.dtype)))
+
+    def _project_out(self, z: Tensor) -> Tensor:
+        y: Tensor = self.out_proj(z.to(self.out_proj.weight.dtype))
+        return y

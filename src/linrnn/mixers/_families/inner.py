@@ -1,0 +1,46 @@
+"""Cells whose step is a few iterations, each with a step size of its own."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.mixers._families.cell_rnn import Timed, timed
+
+_made: dict[tuple[str, int], Timed] = {}
+
+
+def iterated(name: str, step: Callable[..., Any], count: int, **declared: str) -> Timed:
+    """The cell of ``step(..., etas)``, whose last argument is ``count`` numbers, learned or not.
+
+    They are its constants ``eta_0``, ``eta_1``, ...; `etas` names them.
+
+    Args:
+        name: of the cell, of one step alone.
+        step: as `linrnn.cells.Cell` takes it, but for its last argument.
+        count: of iterations.
+        declared: ``state``, ``constant`` and ``matrix`` of `linrnn.cells.Cell`.
+    """
+    if (name, count) not in _made:
+        given = list(inspect.signature(step).parameters)[:-1]
+        numbers = [f"eta_{i}" for i in range(count)]
+
+        def unrolled(*arguments: Any) -> Any:
+            return step(*arguments[: len(given)], arguments[len(given) :])
+
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        unrolled.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(x, kinds) for x in (*given, *numbers)]
+        )
+        constant = " ".join([declared.pop("constant", ""), *numbers])
+        whole = Cell(unrolled, constant=constant, name=f"{name}_{count}", **declared)  # type: ignore[arg-type]
+        _made[name, count] = timed(only=whole)["only"]
+    return _made[name, count]
+
+
+def etas(numbers: Tensor) -> dict[str, Tensor]:
+    """The step sizes (count,) as the constants of `iterated`."""
+    found: Sequence[Tensor] = numbers.split(1)
+    return {f"eta_{i}": x for i, x in enumerate(found)}

@@ -1,0 +1,66 @@
+"""The memory of the matrix LSTM, which its layers share."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.cells import cell
+from linrnn.compute.precision import without_autocast
+from linrnn.ops import cell_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
+from linrnn.state_spec import Part, real
+
+EPS = 1e-6  # added to what is divided by
+
+
+@cell(state="m")
+def stabiliser(m: Any, log_f: Any, i: Any) -> tuple[Any, Any]:
+    """``m = max(log f + m, i)``; besides it the logarithms of forget and input gate beside it."""
+    after = torch.maximum(log_f + m, i)
+    # m - after first: in this order no rounding of a large m is lost from the decay
+    return (log_f + (m - after), i - after, after), after
+
+
+def memory_spec(n_heads: int, d_key: int, d_value: int) -> dict[str, Part]:
+    """S and n as one matrix, n its last column, both times exp(-m), and m."""
+    memory = real(n_heads=n_heads, d_key=d_key, columns=d_value + 1)
+    return {"memory": memory, "m": real(n_heads=n_heads)}
+
+
+def read_memory(
+    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, state: Any, reset: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """What heads have read, (B, T, H, V), and the state after the last step.
+
+    Args:
+        q, k, v: (B, T, H, K or V), at least float32.
+        i, f: the gates' preactivations (B, T, H), at least float32.
+        state: of `memory_spec`.
+        reset: boolean (B, T).
+    """
+    with without_autocast(q.device):
+        (g, write, m), last = cell_scan(
+            stabiliser, log_f=F.logsigmoid(f), i=i, state=state["m"], reset=reset
+        )
+        o, memory = outer_scan(
+            q,
+            k * write.exp()[..., None],
+            v,
+            g,
+            state["memory"],
+            normalizer=True,
+            scale=k.shape[-1] ** -0.5,
+            reset=reset,
+        )
+        # beyond exp(80) the quotient is 0 in float32, and the slope of an overflow is no number
+        floor = torch.exp((-m).clamp(max=80))[..., None]
+        h = o[..., :-1] / (torch.maximum(o[..., -1:].abs(), floor) + EPS)
+    return h, {"memory": memory, "m": last}
+
+
+def forget_slowly(gate: nn.Linear) -> None:
+    """Weights 0 and biases from 3 in the first head to 6 in the last: gates of 0.953 to 0.998."""
+    nn.init.zeros_(gate.weight)
+    gate.bias.copy_(torch.linspace(3, 6, len(gate.bias)))

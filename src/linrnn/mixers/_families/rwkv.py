@@ -1,0 +1,108 @@
+"""What RWKV-5, 6 and 7 share: heads with a matrix for memory, mixes with the previous step."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from linrnn.compute.precision import wide
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
+from linrnn.nn import empty_parameters, head_norm
+from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
+from linrnn.ops.conv.past import recall
+from linrnn.state_spec import Part, real
+
+CORRECTION = 0.01  # bound of the first factors of bottlenecks, where these do not start at zero
+
+
+class MatrixRWKV(Mixer):
+    """Receptance, keys and values of heads, a norm of what these read, and the way out.
+
+    A subclass sets ``init``, ``layer`` and ``n_layers``, calls `_make`, and reads.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    init: str
+    layer: int
+    n_layers: int
+
+    def _make(
+        self, n_heads: int | None, d_head: int | None, norm_eps: float, **factory: Any
+    ) -> None:
+        where, D = type(self).__name__, self.d_model
+        check_in(where, "init", self.init, INITS)
+        check_layer(where, self.layer, self.n_layers)
+        self.n_heads = max(1, D // 64) if n_heads is None else n_heads
+        check_positive_int(where, n_heads=self.n_heads)
+        self.d_head = -(-D // self.n_heads) if d_head is None else d_head
+        check_positive_int(where, d_head=self.d_head)
+        if not norm_eps > 0:
+            raise ArgumentError(f"{where}: norm_eps must be positive, got {norm_eps}.")
+        self.norm_eps, self.width = norm_eps, self.n_heads * self.d_head
+        to = {"bias": False, **factory}
+        self.receptance, self.key, self.value = (nn.Linear(D, self.width, **to) for _ in range(3))
+        self.output = nn.Linear(self.width, D, **to)
+        empty = empty_parameters(**factory)
+        self.norm_weight, self.norm_bias = empty(self.width), empty(self.width)
+
+    @property
+    def depth(self) -> float:
+        """0 in the first layer, 1 in the last."""
+        return self.layer / max(self.n_layers - 1, 1)
+
+    @property
+    def remaining(self) -> float:
+        """1 in the first layer, then less."""
+        return 1 - self.layer / self.n_layers
+
+    def _reset_maps(self, gate: nn.Linear) -> None:
+        """All maps of RWKV-5 and 6, and the norm."""
+        small = 0.1 if self.init == "published" else 1.0
+        maps = (self.receptance, 1.0), (self.value, 1.0), (self.key, small), (gate, small)
+        for linear, gain in maps:
+            orthogonal(linear.weight, gain)
+        self._reset_output()
+
+    def _reset_output(self) -> None:
+        if self.init == "published":
+            nn.init.zeros_(self.output.weight)
+        else:
+            orthogonal(self.output.weight)
+        nn.init.constant_(self.norm_weight, ((1 + self.layer) / self.n_layers) ** 0.7)
+        nn.init.zeros_(self.norm_bias)
+
+    def _reset_first(self, *factors: Tensor) -> None:
+        """The first factors of bottlenecks: at zero the second ones have no gradient."""
+        for factor in factors:
+            bound = 0.0 if self.init == "published" else CORRECTION
+            nn.init.uniform_(factor, -bound, bound)
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: S of every head, and the last input."""
+        memory = real(n_heads=self.n_heads, d_key=self.d_head, d_value=self.d_head)
+        return {"memory": memory, "shift": real(past=1, d_model=self.d_model)}
+
+    def _shifted(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The input, and the way from it to the previous one, in the dtype of the parameters."""
+        dtype = self.key.weight.dtype
+        before = recall(x, state["shift"], 1, reset).to(dtype)
+        return x.to(dtype), before - x.to(dtype)
+
+    def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
+        """(..., H, d_head), at least float32."""
+        return tuple(wide(part).unflatten(-1, (self.n_heads, -1)) for part in z)
+
+    def _normed(self, o: Tensor) -> Tensor:
+        """Every head's norm, with weights and biases of all channels: (..., width)."""
+        normed = head_norm(o, "layer", self.norm_eps).flatten(-2)
+        return torch.addcmul(wide(self.norm_bias), normed, wide(self.norm_weight))
+
+    def _out(self, z: Tensor) -> Tensor:
+        y: Tensor = self.output(z.to(self.output.weight.dtype))
+        return y
+
+
+def initial_bonus(width: int, depth: float) -> Tensor:
+    """``time_first`` of RWKV-5 and 6 as published: more in later layers, less in later channels."""
+    return depth * (1 - fractions(width)) + 0.1 * zigzag(width)

@@ -1,0 +1,121 @@
+"""Layers whose channels are systems of one input and one output each: S4D, S4, DSS, DLR, GSS."""
+
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.precision import without_autocast
+from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
+from linrnn.mixers.modal import stand_in
+from linrnn.nn.discretise import zoh
+from linrnn.nn.modal import Modes
+from linrnn.ops.conv import siso
+from linrnn.state_spec import Part, complex_
+
+
+class Systems(Mixer):
+    """Such a mixer says its systems, by `system`, and what is around them, if anything is.
+
+    ``form`` is "scan" (matrix products inside blocks of time, the state carried over the blocks)
+    or "conv" (an FFT of twice the length; it cannot reset inside a sequence nor take times, and a
+    huge step changes those before it by roundings of the largest output, one that is not finite
+    makes them NaN). With times every step has a system of its own, and all states are held.
+    """
+
+    family: ClassVar[str] = "ssm"
+    forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
+    without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
+    ops: ClassVar[ModuleType] = siso
+    """What computes them: ``step``, ``scan``, ``convolve`` and ``varying``."""
+
+    form: str
+    modes: int
+    """Numbers of a channel's state."""
+
+    def system(self, times: Tensor | None = None) -> Any:
+        """The systems in double precision; of times (...) those of each."""
+        raise NotImplementedError
+
+    def state_spec(self) -> Part:
+        """See `Mixer.state_spec`."""
+        return complex_(d_model=self.d_model, modes=self.modes)
+
+    def _read(
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        u, beside = self._project_in(x)
+        with without_autocast(x.device):
+            varying = dt is not None
+            y, last = self.run(self.system(dt), u.to(h.real.dtype), h, reset, varying=varying)
+        return self._project_out(y, beside), last
+
+    def run(
+        self, system: Any, u: Tensor, h: Tensor, reset: Tensor | None, *, varying: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Such a system over ``u`` (B, T, channels), in the form of this layer: ``(y, h)``.
+
+        Args:
+            system, u, h, reset: see `linrnn.ops.conv.siso`.
+            varying: whether every step has a system of its own.
+        """
+        found: tuple[Tensor, Tensor]
+        if varying:
+            found = self.ops.varying(system, u, h, reset)
+        elif self.form == "conv":
+            found = self.ops.convolve(system, u, h)
+        else:
+            found = self.ops.scan(system, u, h, reset)
+        return found
+
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, beside = self._project_in(x_t)
+        y, h = self.ops.step(self.system(dt), u.to(h.real.dtype), h)
+        return self._project_out(y, beside), h
+
+    def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the systems read, and what `_project_out` needs beside what they write."""
+        return x, x
+
+    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
+        return y.to(beside.dtype)
+
+
+class Filters(Systems):
+    """Systems that read the channels of the input, one each, and are nothing but long filters."""
+
+    @torch.no_grad()
+    def impulse_responses(self, length: int) -> Tensor:
+        """See `Mixer.impulse_responses`."""
+        system = self.system()
+        u = system.d.new_zeros(1, length, self.d_model, dtype=torch.float64)
+        u[:, 0] = 1
+        h = u.new_zeros(1, self.d_model, self.modes, dtype=system.c.dtype)
+        return self.run(system, u, h, None, varying=False)[0].transpose(1, 2)
+
+    def distilled(self, modes: Iterable[Modes]) -> Mixer:
+        """See `Mixer.distilled`."""
+        return stand_in(self, *modes)
+
+
+def held(rate: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`zoh` of steps of length 1, or of ``times`` (...)."""
+    return zoh(rate, rate.real.new_ones(()) if times is None else times.double()[..., None, None])
+
+
+def double(re: Tensor, im: Tensor | None = None) -> Tensor:
+    """A parameter, or its two parts, in double precision."""
+    return re.double() if im is None else torch.complex(re.double(), im.double())
+
+
+def copy(value: Tensor, re: Tensor | None, im: Tensor | None = None) -> None:
+    """Store a number in the parameters of its parts, those that there are."""
+    if re is not None:
+        re.copy_(value.real)
+    if im is not None:
+        im.copy_(value.imag)

@@ -1,0 +1,341 @@
+"""Attention over the entries of earlier steps: masks, positions, what to keep."""
+
+from collections.abc import Callable, Sequence
+from math import pi
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from linrnn.compute.derivatives import fused, through_definition
+from linrnn.compute.layout import like
+from linrnn.compute.modes import eager, seen_finite
+from linrnn.compute.opaque import opaque
+from linrnn.ops.attention.relative import relative
+
+QUERIES = 1024
+"""Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
+the keys of all the others."""
+
+MOST = {"per_channel": 16, "relative": QUERIES // 4}
+"""The same where each channel of a value has weights of its own, and where scores are in memory."""
+
+
+Read = Callable[..., Tensor]
+"""Queries (B, T, ...), keys and values (B, S, ...), and which are visible, (B, T, S), or None for
+causal attention of a sequence to itself, or of its last step to all: outputs (B, T, ...). One that
+weighs distances gets their keys besides, or for a single query what they add to its scores."""
+
+
+def softmax_read(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, more: Tensor | None = None
+) -> Tensor:
+    """Weights that add up to 1, of each of several heads.
+
+    Keys and values may have fewer heads, each for as many neighbouring heads of queries. ``more``
+    (B, H, T, S) is added to the scores, ``q . k / sqrt(K)``.
+    """
+    mask = None if visible is None else visible[:, None]
+    if more is not None:
+        mask = more if mask is None else torch.where(mask, more, float("-inf"))
+    # a plain bool also where the time of an exported graph is open
+    return _softmax_read(q, k, v, mask, mask is None and bool(q.shape[1] != 1))
+
+
+def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """`softmax_read` where every query sees every key."""
+    return _softmax_read(q, k, v, None, False)
+
+
+def _softmax_read(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    return fused(_fused_softmax, _softmax, q, k, v, mask, causal).transpose(1, 2)
+
+
+def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped
+    )
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    if q.shape[1] != k.shape[1]:
+        k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
+    if causal:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    if mask is not None and mask.dtype is not torch.bool:
+        scores = scores + mask
+    elif mask is not None:
+        scores = torch.where(mask, scores, float("-inf"))
+    y: Tensor = scores.softmax(-1) @ v
+    return y
+
+
+def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of one head that are not normalised."""
+    weight = F.relu(q @ k.mT).square()
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
+def laplace_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of one head between 0 and 1, not normalised: a smooth step that mimics relu^2."""
+    weight = (1 + torch.erf((q @ k.mT - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
+def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights that add up to 1 in each channel: of ``q . k'`` and its own, which follow k'."""
+    shared, own = k.split([q.shape[-1], v.shape[-1]], -1)
+    scores = (q @ shared.mT)[..., None] + own[:, None]  # (B, T, S, channels)
+    if visible is not None:
+        scores = torch.where(visible[..., None], scores, float("-inf"))
+    return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)
+
+
+def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """Weights of each of several heads that are not normalised; products as in `softmax_read`."""
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    weight = F.relu(q @ k.mT * q.shape[3] ** -0.5)
+    weight = weight if visible is None else torch.where(visible[:, None], weight, 0)
+    return (weight @ v).transpose(1, 2)
+
+
+def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor) -> Tensor:
+    """Weights that add up to 1, by keys and by distances: ``q_t . k_s + p_t . far_{t-s}``.
+
+    Args:
+        q: a query q_t and one of distances, p_t, side by side, (B, T, H, 2 K).
+        k, v, visible: as in `softmax_read`; the last query is of the same step as the last key.
+        far: keys of the distances from 0 on, (H, D, K); longer ones are never visible.
+    """
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    near, p = q.chunk(2, -1)
+    return relative(near, p, k, v, far[:, : k.shape[2]], visible).transpose(1, 2)
+
+
+READS: dict[str, Read] = {
+    "softmax": softmax_read,
+    "relative": relative_read,
+    "relu": relu_read,
+    "relu_squared": relu_squared_read,
+    "laplace": laplace_read,
+    "per_channel": per_channel_read,
+}
+
+
+def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
+    """How many steps of its own sequence each step has before it, (B, T).
+
+    Example:
+        >>> positions(torch.tensor([7]), 3, torch.tensor([[False, True, False]]))
+        tensor([[7, 0, 1]])
+    """
+    if time == 1 and reset is None:  # a step feels what counting to one costs
+        return start[:, None]
+    step = torch.arange(time, device=start.device)
+    position = start[:, None] + step
+    if reset is None:
+        return position
+    begin = torch.where(reset, step, -1).cummax(1).values
+    return torch.where(begin >= 0, step - begin, position)
+
+
+def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int | None) -> Tensor:
+    """The entries to keep for later steps: all, or ``window - 1``; zero where out of sight.
+
+    Args:
+        kept: entries (B, S, ...), those of the call's steps last.
+        position: of the last step, (B,).
+        reset: the call's mask.
+        window: how many steps can be seen, the current one included.
+    """
+    if window is not None:
+        kept = kept[:, kept.shape[1] - (window - 1) :]
+    return kept if reset is None else in_sight(kept, position)
+
+
+def in_sight(kept: Tensor, position: Tensor) -> Tensor:
+    """Entries (B, S, ...), of the last step last; zero but for it and ``position`` before it.
+
+    Example:
+        >>> in_sight(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
+        tensor([[0., 2., 3.]])
+    """
+    age = torch.arange(kept.shape[1], device=kept.device).flip(0)
+    return torch.where(like(age <= position[:, None], kept), kept, 0)
+
+
+def attend(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    *,
+    window: int | None,
+    whole: bool,
+    far: Tensor | None = None,
+) -> Tensor:
+    """Attention of each step to itself and the ``sight`` entries before it.
+
+    What is out of sight cannot reach a result, not even as NaN: a weight of zero would let it
+    through, so entries that are not finite are zeroed, and the steps that see one are NaN.
+
+    Args:
+        kind: the attention itself, of `READS`.
+        q, k, v: queries (B, T, ...); keys and values (B, S, ...), the last T of the same steps.
+        sight: how far back each step sees, (B, T).
+        window: a bound on all ``sight + 1``, or None.
+        whole: every step sees all before it, and the keys are those of the queries.
+        far: keys of distances, for "relative"; what they add to the scores of a single step
+            (B, H, 1, S), for "softmax".
+    """
+    time, before = q.shape[1], k.shape[1] - q.shape[1]
+    if time == 1:  # an earlier call has zeroed what is out of sight
+        return _chunk(READS[kind], q, k, v, sight, far)
+    bad = None
+    if not (seen_finite(k) and seen_finite(v)):
+        bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
+        k, v = torch.where(like(bad, k), 0, k), torch.where(like(bad, v), 0, v)
+    y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
+    if bad is None:
+        return y
+    count = F.pad(bad.cumsum(1), (1, 0))
+    step = torch.arange(before, before + time, device=q.device)
+    seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
+    return torch.where(like(seen > 0, y), float("nan"), y)
+
+
+def _shapes(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    window: int | None,
+    far: Tensor | None,
+) -> tuple[Tensor]:
+    return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
+
+
+@opaque(
+    "attend",
+    "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window, Tensor? far",
+    _shapes,
+)
+def _chunks(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    window: int | None,
+    far: Tensor | None,
+) -> tuple[Tensor]:
+    """The queries a few at a time, each with the keys it may see."""
+    parts = _parts(kind, q, k, sight, window)
+    given = [x for x in (q, k, v, far) if x is not None]
+    alone = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    if len(parts) == 1 or not alone or not eager(*given, sight):
+        return (_in_parts(kind, parts, q, k, v, sight, far),)
+    return (_Chunks.apply(kind, parts, q, k, v, sight, far),)
+
+
+def _parts(
+    kind: str, q: Tensor, k: Tensor, sight: Tensor, window: int | None
+) -> list[tuple[slice, slice]]:
+    """Queries and the keys of each chunk."""
+    time, most = q.shape[1], MOST.get(kind, QUERIES)
+    before, size = (
+        k.shape[1] - time,
+        most if window is None else min(most, max(window, QUERIES // 4)),
+    )
+    bounds = [(begin, min(begin + size, time)) for begin in range(0, time, size)]
+    firsts = [0] * len(bounds) if window is None else _firsts(sight, before, window, bounds)
+    return [
+        (slice(begin, end), slice(first, before + end))
+        for first, (begin, end) in zip(firsts, bounds, strict=True)
+    ]
+
+
+def _in_parts(
+    kind: str,
+    parts: Sequence[tuple[slice, slice]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Tensor,
+    far: Tensor | None,
+) -> Tensor:
+    ys = []
+    for of, keys in parts:
+        args = READS[kind], q[:, of], k[:, keys], v[:, keys], sight[:, of], far
+        if len(parts) > 1 and torch.is_grad_enabled():  # no masks are kept for the backward
+            ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
+        else:
+            ys.append(_chunk(*args))
+    return torch.cat(ys, 1)
+
+
+class _Chunks(torch.autograd.Function):
+    """Chunks that are computed once more for their gradients, which are added up in place."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: str, parts: Any, *arguments: Any) -> Tensor:
+        ctx.kind, ctx.parts = kind, parts
+        ctx.save_for_backward(*arguments)
+        return _in_parts(kind, parts, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        given, wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled() or not eager(grad):
+
+            def definition(*x: Any) -> Tensor:
+                return _in_parts(ctx.kind, ctx.parts, *x)
+
+            return None, None, *through_definition(definition, given, wanted, (grad,))
+        sums = [torch.zeros_like(x) for x, want in zip(given, wanted, strict=True) if want]
+        for of, keys in ctx.parts:
+            q, k, v, sight, far = given
+            own = [q[:, of], k[:, keys], v[:, keys], sight[:, of], far]
+            own = [
+                x.detach().requires_grad_() if want else x
+                for x, want in zip(own, wanted, strict=True)
+            ]
+            with torch.enable_grad():
+                y = _chunk(READS[ctx.kind], *own)
+            sources = [x for x, want in zip(own, wanted, strict=True) if want]
+            places = [
+                x for x, want in zip((of, keys, keys, of, slice(None)), wanted, strict=True) if want
+            ]
+            found = torch.autograd.grad(y, sources, grad[:, of], materialize_grads=True)
+            for total, place, part in zip(sums, places, found, strict=True):
+                total[:, place] += part
+        into = iter(sums)
+        return None, None, *(next(into) if want else None for want in wanted)
+
+
+def _firsts(
+    sight: Tensor, before: int, window: int, bounds: Sequence[tuple[int, int]]
+) -> list[int]:
+    """The first entry that any query of each chunk sees."""
+    if len(sight) == 0 or torch._C._functorch.is_batchedtensor(sight):  # no numbers, or none to see
+        return [max(0, before + begin - window + 1) for begin, _ in bounds]
+    first = torch.arange(sight.shape[1], device=sight.device) - sight + before
+    found = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
+    lowest: list[int] = found.tolist()
+    return lowest
+
+
+def _chunk(
+    read: Read, q: Tensor, k: Tensor, v: Tensor, sight: Tensor, far: Tensor | None
+) -> Tensor:
+    entry = torch.arange(k.shape[1], device=q.device)
+    age = entry[k.shape[1] - q.shape[1] :, None] - entry
+    visible = (age >= 0) & (age <= sight[..., None])
+    return read(q, k, v, visible) if far is None else read(q, k, v, visible, far)

@@ -1,0 +1,75 @@
+"""A recurrence whose input is what its own state looks for among the entries read so far."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.opaque import opaque
+from linrnn.ops.attention import softmax_read
+from linrnn.ops.cell.dense_recurrence import CELLS, arguments
+
+
+def _shapes(
+    kind: str,
+    k: Tensor,
+    v: Tensor,
+    position: Tensor,
+    state: list[Tensor],
+    query: Tensor,
+    weights: list[Tensor],
+) -> tuple[Tensor, ...]:
+    y = state[0].new_empty(position.shape[0], position.shape[1], state[0].shape[1])
+    return y, *(h.new_empty(h.shape) for h in state)
+
+
+@opaque(
+    "attentive_recurrence",
+    "str kind, Tensor k, Tensor v, Tensor position, Tensor[] state, Tensor query, Tensor[] weights",
+    _shapes,
+)
+def attentive_recurrence(
+    kind: str,
+    k: Tensor,
+    v: Tensor,
+    position: Tensor,
+    state: list[Tensor],
+    query: Tensor,
+    weights: list[Tensor],
+) -> tuple[Tensor, ...]:
+    """``c_t`` = what ``h_{t-1}`` reads of the entries up to t, ``h_t = cell(h_{t-1}, c_t)``.
+
+    What is out of sight cannot reach a result, not even as NaN; a step that sees an entry that is
+    not finite is NaN, as all after it.
+
+    Args:
+        kind: a cell of `linrnn.ops.cell.dense_recurrence`.
+        k, v: keys and values (B, S, H, K), those of the steps last.
+        position: how many steps of its own sequence each step has before it, (B, T).
+        state: before the first step, (B, d_state) each; h first.
+        query: the map of h to queries, (H K, d_state).
+        weights: of the cell, in the order of PyTorch's kernels.
+
+    Returns:
+        Every h (B, T, d_state), then the state after the last step.
+    """
+    time, before = position.shape[1], k.shape[1] - position.shape[1]
+    bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
+    k, v = (torch.where(bad[..., None, None], 0, z) for z in (k, v))
+    ys, cell = [], CELLS[kind]
+    for t in range(time):
+        age = torch.arange(before + t, -1, -1, device=k.device)
+        seen = age <= position[:, t, None]
+        state = [torch.where((position[:, t] == 0)[:, None], 0, h) for h in state]
+        q = F.linear(state[0], query).unflatten(-1, k.shape[2:])[:, None]
+        c = softmax_read(q, k[:, : before + t + 1], v[:, : before + t + 1], seen[:, None])
+        spoilt = (bad[:, : before + t + 1] & seen).any(1)
+        c = torch.where(spoilt[:, None, None], float("nan"), c.flatten(2))
+        given: dict[str, Any] = dict(arguments(kind, c, weights))
+        inputs = [given[name][:, 0] for name in cell.inputs]
+        constants = [given[name] for name in (*cell.constants, *cell.matrices)]
+        y, after = cell.function(*state, *inputs, *constants)
+        state = list(after) if isinstance(after, tuple) else [after]
+        ys.append(y)
+    return torch.stack(ys, 1), *state

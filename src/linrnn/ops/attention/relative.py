@@ -1,0 +1,124 @@
+"""Softmax attention by keys and by distances, with a gradient of its own.
+
+Scores are the largest tensors of it: what can be is computed in the place of another, and the
+weights alone are kept.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import eager
+
+
+def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor) -> Tensor:
+    """``softmax((near_t . k_s + p_t . far_{S-T+t-s}) / sqrt(K)) v``, (B, H, T, K).
+
+    Args:
+        near, p: queries of keys and of distances, (B, H, T, K).
+        k, v: keys and values, (B, H, S, K).
+        far: keys of the distances from 0 on, (H, D, K), D at most S; longer ones are not visible.
+        visible: which s of each t the sum is over, (B or 1, T, S).
+    """
+    every = (near, p, k, v, _laid(far, k))
+    flat: tuple[Any, ...] = (*(x.flatten(0, 1) for x in every), visible)
+    if not eager(*flat):
+        y = _definition(*flat)
+    elif torch.is_grad_enabled() and any(x.requires_grad for x in flat):
+        y = _Relative.apply(*flat)
+    else:
+        y = _computed(*flat)[0]
+    found: Tensor = y.unflatten(0, near.shape[:2])
+    return found
+
+
+def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
+    """The weights of `relative`, (B, H, T, S)."""
+    shape, every = near.shape[:2], (near, p, k, _laid(far, k))
+    near, p, k, far = (x.flatten(0, 1) for x in every)
+    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
+    return found
+
+
+def _laid(far: Tensor, k: Tensor) -> Tensor:
+    """``far`` for every row of a batch, (B, H, S + 1, K), the longest distance first."""
+    # column c of a row is distance c from the end; one more in front moves each row by one more
+    far = F.pad(far.flip(1), (0, 0, k.shape[2] + 1 - far.shape[1], 0))
+    return far.expand(k.shape[0], -1, -1, -1)
+
+
+def _moved(x: Tensor) -> Tensor:
+    """(N, T, S + 1) as it lies, less what is in front of the first row: (N, T, S)."""
+    return x.flatten(1)[:, x.shape[1] :].view(x.shape[0], x.shape[1], x.shape[2] - 1)
+
+
+def _scores(near: Tensor, p: Tensor, k: Tensor, far: Tensor) -> Tensor:
+    size = near.shape[2] ** -0.5
+    return torch.baddbmm(_moved(p @ far.mT), near, k.mT, beta=size, alpha=size)
+
+
+def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
+    """(B H, T, S) as (B or 1, ..., T, S), beside ``visible[:, None]``."""
+    rows = len(visible)  # may be none
+    found: Tensor = scores.unflatten(0, (rows, len(scores) // max(rows, 1)))
+    return found
+
+
+def _definition(
+    near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
+) -> Tensor:
+    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v
+    return found
+
+
+def _weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
+    scores = _of_rows(_scores(near, p, k, far), visible)
+    return torch.where(visible[:, None], scores, float("-inf")).softmax(-1)
+
+
+def _computed(
+    near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The result, and the weights."""
+    if near.is_cpu:  # to add is a third of the work, and right unless a score is not finite
+        hidden = torch.where(visible, 0.0, float("-inf")).to(near.dtype)[:, None]
+        scores = _scores(near, p, k, far)
+        _of_rows(scores, visible).add_(hidden)
+        weight = scores.softmax(-1)
+        y = weight @ v
+        if bool(y.sum().isfinite()):
+            return y, weight
+    scores = _scores(near, p, k, far)
+    _of_rows(scores, visible).masked_fill_(~visible[:, None], float("-inf"))
+    weight = scores.softmax(-1)
+    return weight @ v, weight
+
+
+class _Relative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
+        y, weight = _computed(*arguments)
+        ctx.save_for_backward(*arguments, weight)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *arguments, weight = ctx.saved_tensors
+        if torch.is_grad_enabled() or not eager(grad):
+            wanted = ctx.needs_input_grad
+            return tuple(through_definition(_definition, arguments, wanted, (grad,)))
+        near, p, k, v, far, _ = arguments
+        count, time, entries = weight.shape
+        scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)
+        # to where the distances were before they moved
+        there = scores.new_empty(count, time * (entries + 1))
+        there[:, :time] = 0
+        there[:, time:] = scores.view(count, time * entries)
+        there = there.view(count, time, entries + 1)
+        size = near.shape[2] ** -0.5
+        found = (scores @ k, there @ far, scores.mT @ near, there.mT @ p)
+        grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in found)
+        return grad_near, grad_p, grad_k, weight.mT @ grad, grad_far, None

@@ -1,0 +1,1 @@
+"""Recurrences that are any step a person writes."""

@@ -1,0 +1,187 @@
+"""`cell_scan`: any recurrence a person writes as one step, along time."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.compute.arguments import check_flags
+from linrnn.compute.precision import without_autocast
+from linrnn.errors import DTypeError, check_positive_int
+from linrnn.ops.cell.cell_scan._arguments import Call, prepare
+from linrnn.ops.cell.cell_scan._asked import requested_form, use_form
+from linrnn.ops.cell.cell_scan._loop import loop
+from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
+from linrnn.ops.cell.cell_scan._plan import again, joined, remember, signature
+from linrnn.ops.cell.cell_scan.run import compute, has_kernels, in_graphs, obstacles
+from linrnn.typing import CuSeqlens, ResetMask
+
+__all__ = [
+    "Convergence",
+    "cell_scan",
+    "forms",
+    "has_kernels",
+    "newton_scan",
+    "requested_form",
+    "use_form",
+]
+
+
+def cell_scan(
+    cell: Cell,
+    *,
+    state: Any = None,
+    reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
+    time: int | None = None,
+    form: str | None = None,
+    backend: str | None = None,
+    checkpoint: int | None = None,
+    **arguments: Tensor,
+) -> tuple[Any, Any]:
+    """Run the recurrence of a cell: ``output_t, state_t = cell(state_{t-1}, input_t, ...)``.
+
+    Args:
+        cell: the step, see `linrnn.cells.Cell`.
+        state: before the first step, (batch, *channels), one row for each packed sequence; a tuple
+            in the order of the declaration where there are several. None is the cell's start.
+        reset: boolean (batch, time); True begins a new sequence at that step, from the start.
+        cu_seqlens, reverse: as in `linrnn.ops.linear_scan`.
+        time: how many steps, of a cell without inputs, which also needs a state.
+        form: ``loop``, the function step by step; ``scan``, a linear scan where the cell is affine
+            in its state, or the cell's own ``parallel``; ``native``, kernels that run the cell's
+            graph; ``newton``, all steps at once, corrected by linear scans until they fit. None is
+            what `use_form` asks for, else the fastest that can, of the first three.
+        backend: of kernels and scans; ``reference`` is the loop.
+        checkpoint: k keeps the states after every k-th step of a sequence for the gradient, and
+            computes the others again, k at a time: states that are no output then take a k-th of
+            the memory. Results and gradients are the same bit by bit. Honoured by ``native`` on a
+            CPU; other forms keep what they keep.
+        arguments: by their names in the function: inputs (batch, time, *channels), constants
+            (*channels), matrices. Channel axes broadcast. With matrices there is one such axis.
+
+    Returns:
+        ``(output, final_state)``, each a tensor or a tuple as the function returns them: outputs
+        (batch, time, *channels) in the inputs' dtype, states (batch, *channels) in the dtype that
+        is computed in, at least float32. Gradients flow to all arguments from both.
+
+    Raises:
+        ShapeError, DTypeError, DeviceError: arguments that do not fit together.
+        ArgumentError: arguments of other names than the cell's, or ``cu_seqlens`` that do not
+            rise from 0 to ``time``.
+        BackendError: the form or backend asked for cannot compute this cell, or Newton's method
+            does not converge.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.cells import cell
+        >>> from linrnn.ops import cell_scan
+        >>> @cell(state="h", constant="rate")
+        ... def leak(h, x, rate):
+        ...     h = h + rate * (x - h)
+        ...     return h, h
+        >>> y, last = cell_scan(leak, x=torch.ones(1, 3, 1), rate=torch.tensor([0.5]))
+        >>> y.flatten()
+        tensor([0.5000, 0.7500, 0.8750])
+    """
+    if not isinstance(cell, Cell):
+        raise DTypeError(
+            f"cell_scan: cell must be a Cell, got {type(cell).__name__}. "
+            "Declare the function: linrnn.cells.Cell(step, state='h')."
+        )
+    given = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
+    plain = checkpoint is None and not torch.compiler.is_compiling()
+    sig = signature(cell, *given) if plain else None
+    found = None if sig is None else again(cell, sig)
+    if found is not None:
+        return found
+    check_flags("cell_scan", reverse=reverse)
+    call = prepare(cell, arguments, state, reset, cu_seqlens, reverse, time)
+    if checkpoint is not None:
+        check_positive_int("cell_scan", checkpoint=checkpoint)
+        call = call._replace(layout=call.layout._replace(checkpoint=checkpoint))
+    outputs, finals = _computed(cell, call, form, backend)
+    if sig is not None:
+        remember(cell, call, sig, form, backend)
+    if call.channels is not None and len(call.channels) != 1:
+        outputs = [y.reshape(*y.shape[:2], *call.channels) for y in outputs]
+        finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
+    return joined(cell, outputs, finals)
+
+
+def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
+    """`cell_scan` by Newton's method, and how it converged.
+
+    All states are guessed, and corrected at once by linear scans of the derivative, until they fit
+    their steps up to rounding. The derivative is that of a channel's states by one another; what
+    comes through a matrix is left out. On a machine with many processors that is faster than one
+    step after another. Of a layer: `use_form`.
+
+    Args:
+        cell: the step, see `linrnn.cells.Cell`.
+        arguments: those of `cell_scan` but ``form``.
+
+    Returns:
+        Output and final state as of `cell_scan`, and the residual with the number of rounds.
+
+    Raises:
+        BackendError: it does not converge.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.cells import cell
+        >>> @cell(state="h")
+        ... def relax(h, x):
+        ...     h = torch.tanh(0.5 * h + x)
+        ...     return h, h
+        >>> y, last, how = newton_scan(relax, x=torch.ones(1, 100, 2))
+        >>> how.rounds < 20, how.residual < 1e-5
+        (True, True)
+
+    Reference:
+        Lim et al., "Parallelizing non-linear sequential models over the sequence length", 2024,
+        arXiv:2309.12252; Gonzalez et al., "Towards Scalable and Stable Parallelization of
+        Nonlinear RNNs", 2024, arXiv:2407.19115.
+    """
+    noted: list[Convergence] = []
+    with NOTED.set(noted):
+        output, final = cell_scan(cell, **arguments, form="newton")
+    return output, final, noted[-1] if noted else Convergence(0.0, 0)
+
+
+def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:
+    """Each form, and why it cannot compute a call with these arguments, or None."""
+    call = prepare(cell, arguments, None, None, None, False, None)
+    return obstacles(cell.program, call.leaves, call.layout)
+
+
+def _computed(
+    cell: Cell, call: Call, form: str | None, backend: str | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    leaves, layout = call.leaves, call.layout
+    if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
+        # in operators that every format and every fusing compiler knows
+        return loop(cell.program, leaves, layout, cell.by_parts)
+    if torch.compiler.is_compiling() or leaves.states[0].is_meta:
+        found = in_graphs(
+            list(leaves.states),
+            list(leaves.inputs),
+            list(leaves.parameters),
+            list(leaves.matrices),
+            layout.reset,
+            layout.cu_seqlens,
+            layout.time,
+            layout.reverse,
+            list(layout.starts),
+            layout.dtype,
+            list(layout.widths),
+            cell.text,
+            form,
+            backend,
+        )
+        n = len(layout.widths)
+        return list(found[:n]), list(found[n:])
+    with without_autocast(leaves.states[0].device):
+        return compute(cell.program, leaves, layout, form, backend, cell.by_parts)

@@ -1,0 +1,234 @@
+"""The arguments of `cell_scan`: checked, in one dtype, of one width, as leaves of the program."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.compute.arguments import check_device, check_numbers, check_packed, check_reset
+from linrnn.compute.layout import accumulator_dtype
+from linrnn.engine.widths import widths
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+
+WHERE = "cell_scan"
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+_REAL = {wide: real for real, wide in _COMPLEX.items()}
+
+
+class Call(NamedTuple):
+    """A call with everything checked."""
+
+    leaves: Leaves
+    layout: Layout
+    channels: tuple[int, ...] | None
+    """The channel axes of all results; None where each has its own width."""
+
+
+def prepare(
+    cell: Cell,
+    given: Mapping[str, Any],
+    state: Any,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
+    time: int | None,
+) -> Call:
+    """Check and convert the arguments of a call."""
+    named = _named(cell, given)
+    states = _states(cell, state)
+    check_numbers(WHERE, {**named, **states})
+    inputs = {name: named[name] for name in cell.inputs}
+    rows, steps = _rows_and_steps(cell, inputs, states, cu_seqlens, time)
+    like, lead = next(iter({**inputs, **states}.items()))
+    seqs = rows if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    for name, h in states.items():
+        axis = "batch" if cu_seqlens is None else "sequences"
+        if h.ndim < 2 or h.shape[0] != seqs:
+            check_shape(WHERE, name, h.shape, {axis: seqs, "channels": None})
+    check_reset(WHERE, reset, rows, steps)
+    check_device(WHERE, like, lead.device, **named, **states, reset=reset)
+    dtype, stored = _dtypes(cell, named, states)
+    channels = _channels(cell, named, states)
+    if channels is not None:
+        named = {n: _flat(x, channels, 2 if n in inputs else 0) for n, x in named.items()}
+        states = {n: _flat(h, channels, 1) for n, h in states.items()}
+    parts = Leaves(
+        cell.parts(0, [_of(states, cell, n, dtype) for n in cell.states]) if states else [],
+        cell.parts(1, [_of(named, cell, n, _input_dtype(inputs)) for n in cell.inputs]),
+        cell.parts(2, [_of(named, cell, n, dtype) for n in cell.constants]),
+        cell.parts(3, [_of(named, cell, n, dtype) for n in cell.matrices]),
+    )
+    found, sizes = _sized(cell, parts, channels)
+    if not states:
+        found = found._replace(states=_starts(cell, sizes[0], seqs, lead.device, dtype))
+    layout = Layout(reset, cu_seqlens, steps, reverse, list(cell.starts()), stored, sizes[1])
+    return Call(found, layout, channels)
+
+
+def _named(cell: Cell, given: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = (*cell.inputs, *cell.constants, *cell.matrices)
+    missing = [name for name in wanted if name not in given]
+    extra = [name for name in given if name not in wanted]
+    if missing or extra:
+        got = f"no {missing[0]}" if missing else extra[0]
+        raise ArgumentError(
+            f"{WHERE}: the arguments must be those of {cell.name}, {', '.join(wanted) or 'none'}, "
+            f"got {got}. Give each by its name, and the states as state=."
+        )
+    return {name: given[name] for name in wanted}
+
+
+def _states(cell: Cell, state: Any) -> dict[str, Tensor]:
+    if state is None:
+        return {}
+    found = tuple(state) if isinstance(state, (tuple, list)) else (state,)
+    if len(found) != len(cell.states):
+        raise ArgumentError(
+            f"{WHERE}: state must hold {', '.join(cell.states)}, got {len(found)} tensors. "
+            "Give them as a tuple in this order."
+        )
+    return dict(zip(cell.states, found, strict=True))
+
+
+def _rows_and_steps(
+    cell: Cell,
+    inputs: Mapping[str, Tensor],
+    states: Mapping[str, Tensor],
+    cu_seqlens: Tensor | None,
+    time: int | None,
+) -> tuple[int, int]:
+    if not inputs:
+        if time is None or not states:
+            raise ArgumentError(
+                f"{WHERE}: a cell without inputs must be given time= and state=, got "
+                f"{'no time' if time is None else 'no state'}. They say how long it runs."
+            )
+        if time:
+            check_positive_int(WHERE, time=time)
+        if cu_seqlens is not None:
+            raise ArgumentError(f"{WHERE}: cu_seqlens must be None without inputs, got some.")
+        return next(iter(states.values())).shape[0], time
+    first, x = next(iter(inputs.items()))
+    for name, y in inputs.items():
+        if y.ndim < 3 or y.shape[:2] != x.shape[:2]:
+            raise ShapeError(
+                f"{WHERE}: {name} must have shape (batch, time, *channels), batch and time those "
+                f"of {first}, got {tuple(y.shape)}. Broadcast it with .expand(...)."
+            )
+    check_packed(WHERE, first, x, cu_seqlens)
+    if time is not None and time != x.shape[1]:
+        raise ArgumentError(
+            f"{WHERE}: time must be that of the inputs, {x.shape[1]}, got {time}. Leave it away."
+        )
+    return x.shape[0], x.shape[1]
+
+
+def _dtypes(
+    cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
+) -> tuple[torch.dtype, torch.dtype]:
+    """What is computed in, and what outputs are stored in; both real."""
+    for name, x in {**named, **states}.items():
+        if x.is_complex() and name not in cell.is_complex:
+            raise DTypeError(
+                f"{WHERE}: {name} must be real as declared, got {x.dtype}. "
+                f"Declare it: Cell(..., complex={name!r})."
+            )
+    inputs = [named[name] for name in cell.inputs]
+    every = [*named.values(), *(states.values() if not named else ())]
+    dtype = accumulator_dtype(_promoted(every))
+    stored = _promoted(inputs) if inputs else dtype
+    return dtype, dtype if any(cell.traced.complex_outputs) else stored
+
+
+def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
+    # tables, for a compiler does not follow the methods of a dtype
+    kinds = [_REAL.get(x.dtype, x.dtype) for x in tensors]
+    dtype = kinds[0]
+    for other in kinds[1:]:
+        dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _input_dtype(inputs: Mapping[str, Tensor]) -> torch.dtype | None:
+    return _promoted(list(inputs.values())) if inputs else None
+
+
+def _of(tensors: Mapping[str, Tensor], cell: Cell, name: str, dtype: torch.dtype | None) -> Tensor:
+    """A tensor in a dtype of that precision, complex where it is declared so."""
+    assert dtype is not None
+    if name not in cell.is_complex:
+        return tensors[name].to(dtype)
+    return tensors[name].to(_COMPLEX[accumulator_dtype(dtype)])
+
+
+def _channels(
+    cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
+) -> tuple[int, ...] | None:
+    """The channel axes that all arguments of an elementwise cell are broadcast to."""
+    shapes = {n: x.shape[2 if n in cell.inputs else 0 :] for n, x in named.items()}
+    shapes |= {n: h.shape[1:] for n, h in states.items()}
+    if cell.program.mixes():
+        for name, shape in shapes.items():
+            if name not in cell.matrices and len(shape) > 1:
+                raise ShapeError(
+                    f"{WHERE}: {name} must have one channel axis in a cell with matrices, got "
+                    f"{tuple(shape)}. Flatten them; linrnn.cells.block_linear knows heads."
+                )
+        return None
+    different = set(shapes.values())
+    if len(different) == 1:  # for others PyTorch imports a computer algebra system
+        return tuple(*different)
+    try:
+        return tuple(torch.broadcast_shapes(*different))
+    except RuntimeError:
+        listed = ", ".join(f"{n} {tuple(shape)}" for n, shape in shapes.items())
+        raise ShapeError(
+            f"{WHERE}: the channel axes of all arguments must fit together, got {listed}. "
+            "They are what follows batch and time, or batch in a state."
+        ) from None
+
+
+def _flat(x: Tensor, channels: tuple[int, ...], leading: int) -> Tensor:
+    """One channel axis of full width behind the leading ones."""
+    ahead = x.shape[:leading]
+    if x.shape[leading:] != channels:
+        missing = len(channels) - (x.ndim - leading)
+        x = x.reshape(*ahead, *[1] * missing, *x.shape[leading:]).expand(*ahead, *channels)
+    return x if len(channels) == 1 else x.reshape(*ahead, prod(channels))
+
+
+def _sized(
+    cell: Cell, parts: Leaves, channels: tuple[int, ...] | None
+) -> tuple[Leaves, tuple[list[int], list[int]]]:
+    """Leaves of full width, and the widths of states and outputs."""
+    program = cell.program
+    if channels is not None:
+        n = prod(channels)
+        return parts, ([n] * len(program.states), [n] * len(program.outputs))
+    vectors = [[tuple(x.shape[-1:]) for x in some] for some in parts[:3]]
+    vectors[0] = vectors[0] or [None] * len(program.states)  # type: ignore[list-item]
+    shapes = dict(zip(("state", "input", "parameter"), vectors, strict=True))
+    found = widths(WHERE, program, {**shapes, "matrix": [tuple(w.shape) for w in parts.matrices]})
+    places = [program.leaves(kind) for kind in ("state", "input", "parameter")]
+    states, inputs, parameters = (
+        [
+            x.expand(*x.shape[:leading], found[where[i]]) if i in where else x
+            for i, x in enumerate(some)
+        ]
+        for some, where, leading in zip(parts[:3], places, (1, 2, 0), strict=True)
+    )
+    after = [found[x] for x in program.next_states]
+    sizes = [found[places[0][i]] if i in places[0] else n for i, n in enumerate(after)]
+    full = Leaves(states, inputs, parameters, parts.matrices)
+    return full, (sizes, [found[x] for x in program.outputs])
+
+
+def _starts(
+    cell: Cell, sizes: Sequence[int], seqs: int, device: torch.device, dtype: torch.dtype
+) -> list[Tensor]:
+    pairs = zip(cell.starts(), sizes, strict=True)
+    return [torch.full((seqs, n), start, device=device, dtype=dtype) for start, n in pairs]

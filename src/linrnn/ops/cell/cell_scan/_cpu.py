@@ -1,0 +1,429 @@
+"""A cell's recurrence on the native machine, ``src/native/kernels/machine.cpp``, and its adjoint.
+
+Programs are assembled once for a cell; a call makes the record, mostly addresses, and reads nothing
+of the graph.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import native
+from linrnn.compute.layout import checked_offsets, dense, unit_channels
+from linrnn.compute.native import DTYPES, array, pointer
+from linrnn.compute.parts import like_parts
+from linrnn.engine.adjoint import adjoint
+from linrnn.engine.assemble import Operand, assemble
+from linrnn.engine.graph import ELEMENTWISE, SPREADS, Program
+from linrnn.errors import BackendError
+from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+
+MACHINE = native.Kernel(
+    "machine",
+    "reverse backward seqs time channels offsets reset program operands every again kept widths "
+    "again_widths",
+)
+_KEPT = 256  # cells that are remembered
+_PER_STEP = ("input", "output", "factor")
+_OPERAND_WORDS = 4
+_HERE = torch.device("cpu")  # whatever the default device is
+_WINDOW = -1
+
+Operands = dict[str, Sequence[Any]]
+"""By the kinds of `Operand`: tensors, None where an output is not wanted, the number of a window,
+which holds some steps only. ``window``: how wide each of these is."""
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the machine cannot compute on that device and dtype, or None."""
+    reason = native.unavailable(device, dtype, real=True)
+    if reason is None and not operations():
+        return "the native kernels are of a version without the machine; reinstall linrnn"
+    return reason
+
+
+def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    """Why the machine cannot compute a cell, or None."""
+    known = (*ELEMENTWISE, *SPREADS)
+    missing = {x.op for x in program.nodes if x.op in known}.difference(operations())
+    if missing:
+        return f"the native kernels are of a version without {min(missing)}; reinstall linrnn"
+    return None
+
+
+def forward(
+    program: Program, leaves: Leaves, layout: Layout, keep: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Outputs and final states; and if a gradient is wanted what it reads.
+
+    That is the states after each step, the products with matrices and the folds; or, with
+    checkpoints, the states after some steps.
+    """
+    code, kept = forward_code(program, leaves, layout, keep)
+    given, every, n = read(leaves), _every(layout) if keep else 0, len(program.outputs)
+    tensors, marks = given | room(code, given, leaves, layout, few=bool(every)), list[Tensor]()
+    if every:
+        steps = (layout.batch(leaves.states), layout.time // every)
+        marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.computed_in())
+    written = tensors["output"]
+    code.run(layout, leaves.computed_in(), tensors, len(leaves.states[0]), marks=marks)
+    return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in kept]
+
+
+def forward_code(
+    program: Program, leaves: Leaves, layout: Layout, keep: bool
+) -> "tuple[_Code, list[int]]":
+    """What `forward` runs, and which of its outputs the adjoint reads."""
+    cell = _cell(program, tuple(layout.starts))
+    return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
+
+
+def read(leaves: Leaves) -> Operands:
+    """The leaves as the machine reads them, by kinds of `Operand`: themselves or copies."""
+    return {
+        "initial": [dense(h) for h in leaves.states],
+        "input": [unit_channels(x) for x in leaves.inputs],
+        "parameter": [dense(x) for x in leaves.parameters],
+        "matrix": [dense(x) for x in leaves.matrices],
+    }
+
+
+def room(
+    code: "_Code", given: Operands, leaves: Leaves, layout: Layout, *, few: bool = False
+) -> Operands:
+    """Tensors to be written, by kinds of `Operand`; the program's outputs come first.
+
+    Args:
+        code, leaves, layout: of the call.
+        given: what `read` found.
+        few: None in the place of all but the program's outputs.
+    """
+    states, dtype = leaves.states, leaves.computed_in()
+    steps = (layout.batch(states), layout.time)
+    shapes = ((*steps, n) for n in layout.widths)
+    outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for shape in shapes]
+    more = range(len(outputs), len(code.outputs))
+    finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
+    if few:
+        return {"final": finals, "output": [*outputs, *(None for _ in more)]}
+    widths = code.wide(given | {"output": outputs}, "output", more)
+    return {"final": finals, "output": outputs + _fresh(steps, widths, dtype)}
+
+
+def offsets(layout: Layout) -> Tensor | None:
+    """Where packed sequences begin and end, as the machine reads it."""
+    return checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
+
+
+def backward(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    saved: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    grad_finals: Sequence[Tensor],
+) -> Leaves:
+    """The gradients of all leaves."""
+    cell = _cell(program, tuple(layout.starts))
+    code = cell.backward
+    dtype, steps = leaves.states[0].dtype, (layout.batch(leaves.states), layout.time)
+    stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # all have one
+    fresh = like_parts(leaves.inputs) if len(code.outputs) == len(leaves.inputs) else None
+    if fresh is None:
+        fresh = _fresh(steps, [leaves.inputs[i].shape[-1] for i in code.outputs], stored)
+    gradients = dict(zip(code.outputs, fresh, strict=True))
+    grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
+    sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
+    n_states = len(leaves.states)
+    inputs = list(map(unit_channels, leaves.inputs))
+    again, kept = _again(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
+    given = map(unit_channels, grad_outputs)
+    tensors: Operands = {
+        "input": [*inputs, *kept[:n_states], *given, *kept[n_states:]],
+        "before": [dense(h) for h in leaves.states],
+        "initial": [dense(g) for g in grad_finals],
+        "final": grads,
+        "parameter": [dense(x) for x in leaves.parameters],
+        "matrix": [dense(x) for x in leaves.matrices],
+        "output": list(gradients.values()),
+        "sum": sums,
+    }
+    if again is not None:
+        tensors["window"] = _window_widths(*again)
+    factors = code.wide(tensors, "factor", range(code.assembled.factors))
+    tensors["factor"] = _fresh(steps, factors, dtype)
+    marks = saved if layout.checkpoint else ()
+    code.run(layout, dtype, tensors, len(leaves.states[0]), adjoint=True, marks=marks, again=again)
+    of_inputs = [
+        gradients[i] if i in gradients else torch.zeros(x.shape, dtype=x.dtype, device=_HERE)
+        for i, x in enumerate(leaves.inputs)
+    ]
+    products = (
+        (i, tensors[x.kind][x.number], tensors[y.kind][y.number])
+        for i, x, y in code.assembled.products
+    )
+    return Leaves(grads, of_inputs, sums, of_matrices(leaves.matrices, products))
+
+
+def _again(
+    cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
+) -> tuple[tuple["_Code", Operands], list[int]]:
+    """What computes states that were not kept, a window at a time, and the windows' numbers."""
+    dtype = leaves.states[0].dtype
+    code, places = cell.keeping(layout.dtype == dtype)
+    windows = [places.index(x) for x in places]
+    outputs = [places.index(i) if i in places else None for i in range(len(code.outputs))]
+    tensors = read(leaves) | {
+        "input": inputs,
+        "final": [None] * len(leaves.states),
+        "output": outputs,
+    }
+    return (code, tensors), windows
+
+
+def _window_widths(code: "_Code", tensors: Operands) -> list[int]:
+    """How wide each window is, by its number."""
+    places = {x: i for i, x in enumerate(tensors["output"]) if x is not None}
+    widths = code.wide(tensors, "output", list(places.values()))
+    found = [0] * (max(places) + 1)  # a number may be left out
+    for window, width in zip(places, widths, strict=True):
+        found[window] = width
+    return found
+
+
+def _every(layout: Layout) -> int:
+    """After how many steps states are kept, beyond the last where none is; 0: after each."""
+    return min(layout.checkpoint or 0, layout.time + 1)
+
+
+def _fresh(steps: tuple[int, int], widths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+    """Tensors to be written; side by side, for memory is mapped in large pieces."""
+    if not widths:
+        return []
+    if len({*widths}) == 1:
+        together = torch.empty((len(widths), *steps, widths[0]), dtype=dtype, device=_HERE)
+        return list(together.unbind(0))
+    return [torch.empty((*steps, n), dtype=dtype, device=_HERE) for n in widths]
+
+
+class _Code:
+    """An assembled program, and how its operands are found among the tensors of a call."""
+
+    def __init__(
+        self,
+        program: Program,
+        starts: Sequence[float],
+        previous: Sequence[int] = (),
+        passing: Sequence[int] = (),
+    ) -> None:
+        self.program = program
+        self.outputs = list(range(len(program.outputs)))
+        #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
+        #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
+        #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
+        self._whole = not program.leaves("matrix") and (
+            program.mixed or any(x.op == "roll" for x in program.nodes)
+        )
+        self.assembled = assemble(program, operations(), starts, previous, passing)
+        self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
+        self._address = ctypes.addressof(self._kept)
+        self._order: list[Operand] = list(self.assembled.operands)
+
+    def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
+        """What the machine is told of each operand, four numbers each."""
+        values: list[int] = []
+        for kind, number in self._order:
+            x = tensors[kind][number]
+            if x is None:
+                values += (0, 0, 0, DTYPES[dtype])
+            elif isinstance(x, int):
+                values += (x, _WINDOW, 0, DTYPES[dtype])
+            elif kind in _PER_STEP:
+                values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
+            elif kind == "matrix":
+                heads = x.shape[0] if x.ndim == 3 else 1
+                values += (x.data_ptr(), heads, 0, DTYPES[x.dtype])
+            else:
+                values += (x.data_ptr(), x.stride(0), 0, DTYPES[x.dtype])
+        return values
+
+    def widths(self, tensors: Operands) -> list[int]:
+        """Of each class of values, as far as the tensors tell."""
+        found, windows = [], tensors.get("window", ())
+        for some in self.assembled.widths:
+            known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
+            there = (k for k in known if k[1].number < len(k[0]))  # others are yet to be made
+            sizes = (_size(given[x.number], x, axis, windows) for given, x, axis in there)
+            found.append(next(filter(None, sizes), 0))
+        for _ in self.assembled.ratios:
+            for wide, narrow, n in self.assembled.ratios:
+                found[wide] = found[wide] or n * found[narrow]
+                found[narrow] = found[narrow] or found[wide] // n
+        return found
+
+    def wide(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
+        """The widths of operands that are not there yet."""
+        if not numbers:
+            return []
+        sizes = self.widths(tensors)
+        pairs = zip(sizes, self.assembled.widths, strict=True)
+        known = {x: n for n, some in pairs for x, _ in some}
+        found = [known[Operand(kind, i)] for i in numbers]
+        if not all(found):  # the machine would write beyond it
+            raise BackendError(
+                f"cell_scan: every {kind} must have a width that an argument says, got one of "
+                "none. Use form='loop'."
+            )
+        return found
+
+    def run(self, *call: Any, **options: Any) -> None:
+        """Compute; arguments as of `record`."""
+        record, *referred = self.record(*call, **options)
+        native.run("machine", record)
+        del referred  # until now
+
+    def record(
+        self,
+        layout: Layout,
+        dtype: torch.dtype,
+        tensors: Operands,
+        seqs: int,
+        *,
+        adjoint: bool = False,
+        marks: Sequence[Tensor] = (),
+        again: "tuple[_Code, Operands] | None" = None,
+    ) -> tuple[bytes, list[Any], Tensor | None]:
+        """What the machine is called with; and memory that this refers to, None if there is none.
+
+        That is the widths of both programs, and the offsets, which may be a copy of those given.
+
+        Args:
+            layout, dtype: of the call.
+            tensors: see `Operands`.
+            seqs: how many sequences there are.
+            adjoint: against time.
+            marks: the states after every so many steps.
+            again: of an adjoint what computes those between them.
+        """
+        values, address, others = self.operands(dtype, tensors), 0, list[int]()
+        if again is not None:
+            address, others = again[0]._address, again[0].widths(again[1])
+            values += again[0].operands(dtype, again[1])
+        kept = len(values) // _OPERAND_WORDS
+        for x in marks:
+            values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
+        sequences = offsets(layout)
+        own = self.widths(tensors)
+        every = {*own, *others} - {0}  # 0: not a value
+        told = len(every) > 1 or self._whole or (again is not None and again[0]._whole)
+        sizes = [(ctypes.c_int64 * len(x))(*x) if told else None for x in (own, others)]
+        header = MACHINE.pack(
+            DTYPES[dtype],
+            native.threads(),
+            layout.reverse,
+            adjoint,
+            seqs,
+            layout.time,
+            max(every),
+            pointer(sequences),
+            *array(layout.reset),
+            self._address,
+            len(self._order),
+            _every(layout) if marks else 0,
+            address,
+            kept,
+            *(0 if x is None else ctypes.addressof(x) for x in sizes),
+        )
+        return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
+
+    def places(self) -> list[tuple[Operand, int]]:
+        """Each operand, and which word of a record is its address."""
+        first = MACHINE.words()
+        return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
+
+
+def _size(x: Any, operand: Operand, axis: int, windows: Sequence[int]) -> int:
+    """Of an axis; 0 of what is no tensor, and no window whose width is told."""
+    if not isinstance(x, Tensor):
+        return windows[x] if isinstance(x, int) and windows else 0
+    heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1
+    return heads * x.shape[axis]
+
+
+class _Cell:
+    """All programs of a cell, each assembled when it is first needed."""
+
+    def __init__(self, program: Program, starts: Sequence[float]) -> None:
+        self.program, self.starts = program, starts
+        self.forward = _Code(program, starts)
+        self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
+        self._backward: _Code | None = None
+
+    def keeping(self, share: bool) -> tuple[_Code, list[int]]:
+        """The program that also writes what the adjoint reads, and which outputs of it that is.
+
+        Args:
+            share: an output that is a state is kept as that. No two states are kept as one.
+        """
+        if share not in self._keeping:
+            outputs, places = list(self.program.outputs), list[int]()
+            states = len(self.program.states)
+            for i, node in enumerate((*self.program.next_states, *self.products)):
+                # each state has a place of its own: so do the windows of checkpoints
+                taken = places if i < states else ()
+                there = [k for k, x in enumerate(outputs) if x == node and k not in taken]
+                if not share or not there:
+                    outputs.append(node)
+                places.append(there[0] if share and there else len(outputs) - 1)
+            more = self.program._replace(outputs=tuple(outputs))
+            self._keeping[share] = _Code(more, self.starts), places
+        return self._keeping[share]
+
+    @cached_property
+    def products(self) -> list[int]:
+        """The products with matrices, and the folds, whose values the adjoint reads."""
+        return products_read(self.program)
+
+    @property
+    def backward(self) -> _Code:
+        """The adjoint; its `outputs` are the inputs that have a gradient."""
+        if self._backward is None:
+            program = adjoint(self.program, tuple(self.products))
+            nodes, first = program.nodes, len(self.program.inputs)
+            there = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
+            program = program._replace(outputs=tuple(program.outputs[i] for i in there))
+            previous = range(first, first + len(self.program.states))
+            given = first + len(self.program.states) + len(self.program.outputs)
+            passing = range(given, len(program.inputs))
+            code = _Code(program, self.starts, previous, passing)
+            code.outputs = there
+            self._backward = code
+        return self._backward
+
+
+_cells: dict[tuple[int, tuple[float, ...]], _Cell] = {}
+
+
+def _cell(program: Program, starts: tuple[float, ...]) -> _Cell:
+    """Found by the identity of a program, whose nodes take long to compare."""
+    key = (id(program), starts)
+    found = _cells.get(key)
+    if found is None:
+        if len(_cells) >= _KEPT:
+            _cells.clear()
+        found = _cells[key] = _Cell(program, starts)  # keeps the program, and so its identity
+    return found
+
+
+@cache
+def operations() -> dict[str, int]:
+    """The number of each operation of the machine, as the library says."""
+    layout: Callable[[bytes], Any] = native.handle("machine").linrnn_record_layout
+    names = (layout(b"machine operations") or b"").decode().split()
+    return {name: i for i, name in enumerate(names)}

@@ -1,0 +1,58 @@
+"""What the kernels of every device do alike about matrices and their gradients."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from linrnn.engine.adjoint import adjoint
+from linrnn.engine.graph import CONTRACTIONS, Program
+
+#: Into how many pieces a sum over steps is divided on a GPU, where these steps allow.
+PIECES = 64
+
+
+def products_read(program: Program) -> list[int]:
+    """The sums over channels whose values the adjoint reads: kept, they need not be redone.
+
+    These are products with matrices, and folds.
+    """
+    sums = (*CONTRACTIONS, "fold", "fold_each")
+    every = tuple(i for i, node in enumerate(program.nodes) if node.op in sums)
+    first = len(program.inputs) + len(program.states) + len(program.outputs)
+    read = adjoint(program, every).leaves("input")
+    return [node for i, node in enumerate(every) if first + i in read]
+
+
+def outer_sum(left: Tensor, right: Tensor) -> Tensor:
+    """The sum over steps of outer products: of (steps, heads, m) and (steps, heads, n).
+
+    A GPU does one long sum after the other with most of it idle; of pieces it does many at once.
+    """
+    pieces = 1 if left.is_cpu else math.gcd(left.shape[0], PIECES)
+    if pieces == 1:
+        return torch.einsum("shm,shn->hmn", left, right)
+    left, right = (x.unflatten(0, (pieces, -1)) for x in (left, right))
+    return torch.einsum("pshm,pshn->phmn", left, right).sum(0)
+
+
+def of_matrices(
+    matrices: Sequence[Tensor], products: Iterable[tuple[int, Tensor, Tensor]]
+) -> list[Tensor]:
+    """The gradient of each matrix, (rows, columns) or (heads, rows, columns), over all steps.
+
+    Args:
+        matrices: what the gradients are of.
+        products: the parts of them: of which matrix, and the values (batch, time, width) on its
+            left and on its right, whose outer product is summed over batch and time.
+    """
+    found: list[Tensor | None] = [None] * len(matrices)
+    for i, *pair in products:
+        like = matrices[i]
+        heads = like.shape[0] if like.ndim == 3 else 1
+        left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
+        product = outer_sum(left, right).reshape(like.shape)
+        before = found[i]
+        found[i] = product if before is None else before + product
+    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]

@@ -1,0 +1,241 @@
+"""Calls of `cell_scan` that come again: see `linrnn.compute.replay`.
+
+Beside what such calls have in common, the offsets of packed sequences are numbers that are looked
+at.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.compute import native
+from linrnn.compute.arguments import check_rising
+from linrnn.compute.backend import requested
+from linrnn.compute.op import watched
+from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
+from linrnn.engine.graph import Program
+from linrnn.ops.cell.cell_scan import _cpu, run
+from linrnn.ops.cell.cell_scan._arguments import WHERE, Call
+from linrnn.ops.cell.cell_scan._asked import requested_form
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+
+_FLAGS = frozenset((bool, int, str, type(None)))
+
+
+class Signature(NamedTuple):
+    """All that is looked at in a call, and the tensors whose numbers are not."""
+
+    key: tuple[Any, ...]
+    tensors: list[Tensor]
+    """The states if they were given, then inputs, constants and matrices."""
+    stateless: bool
+    reset: Tensor | None
+    cu_seqlens: Tensor | None
+    keep: bool
+    """Whether a gradient is wanted."""
+
+
+def signature(
+    cell: Cell,
+    arguments: Mapping[str, Any],
+    state: Any,
+    reset: Any,
+    cu_seqlens: Any,
+    *flags: Any,
+) -> Signature | None:
+    """What a call has in common with others; None where it must be looked at as a whole.
+
+    That is, unless all its tensors are plain ones on a CPU and nobody watches.
+
+    Args:
+        cell, arguments, state, reset, cu_seqlens: of the call.
+        flags: its ``reverse, time, form, backend``.
+    """
+    if type(flags[0]) is not bool or not _FLAGS.issuperset(map(type, flags)) or watched():
+        return None
+    states = [] if state is None else [state] if isinstance(state, Tensor) else state
+    names = (*cell.inputs, *cell.constants, *cell.matrices)
+    if not isinstance(states, (list, tuple)) or len(arguments) != len(names):
+        return None
+    try:
+        tensors = [*states, *[arguments[name] for name in names]]
+        kinds = [kind(x) for x in tensors]
+        marks = [None if x is None else kind(x) or 0 for x in (reset, cu_seqlens)]
+    except (KeyError, RuntimeError):  # of another name; without strides
+        return None
+    if None in kinds or 0 in marks:
+        return None
+    keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
+    asked = requested_form(flags[2])[0], requested(flags[3])[0]
+    key = (*flags[:2], *asked, keep, native.threads(), len(states), *marks, *kinds)
+    return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
+
+
+class Plan:
+    """A call of the machine whose record is written, but for addresses.
+
+    In the gradient it has the place of kernels, see `linrnn.ops.cell.cell_scan.run.CellKernels`.
+
+    Args:
+        cell: what is computed.
+        call: an example.
+        sig: its signature.
+
+    Raises:
+        ValueError: a leaf is a copy of its argument; or, with a gradient, any other than itself;
+            or there are several widths.
+    """
+
+    def __init__(self, cell: Cell, call: Call, sig: Signature) -> None:
+        leaves, layout, channels = call
+        self._program = cell.program
+        parts = cell.is_complex or any(cell.traced.complex_outputs)
+        #: Whether there is one output, and one state; None where they are made of parts.
+        self._single = None if parts else (cell.traced.single, len(cell.states) == 1)
+        self._layout = layout._replace(reset=None, cu_seqlens=None)
+        self._like = Leaves(*([None] * len(some) for some in leaves)).like
+        self._starts = list(leaves.states) if sig.stateless else []
+        code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
+        self._code = code  # whose program the record refers to
+        tensors = _cpu.read(leaves)
+        written = _cpu.room(code, tensors, leaves, layout)
+        record, sizes, _ = code.record(
+            layout, leaves.computed_in(), tensors | written, len(leaves.states[0])
+        )
+        if any(sizes):
+            raise ValueError("values of several widths")
+        self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
+        if _cpu.offsets(layout) is not layout.cu_seqlens:
+            raise ValueError("offsets are a copy")
+        places = code.places()
+        order = [(kind, i) for kind, some in tensors.items() for i in range(len(some))]
+        sources = list(_parts(cell, sig, leaves, [x for some in tensors.values() for x in some]))
+        reads = [Read(word, *sources[order.index(x)]) for x, word in places if x in order]
+        order = [(kind, i) for kind, some in written.items() for i in range(len(some))]
+        writes = [(word, order.index(x)) for x, word in places if x in order]
+        self._replay = Replay("machine", record, reads, writes)
+        n = len(cell.program.outputs)
+        self._finals = [_outline(x, channels) for x in written["final"]]
+        self._outputs = [_outline(x, channels) for x in written["output"][:n]]
+        more = written["output"][n:]
+        self._more = outline(more[0], (len(more), *more[0].shape)) if more else None
+
+    def __call__(self, cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
+        """What `cell_scan` returns; None where a tensor lies where the machine cannot read it."""
+        tensors = [*self._starts, *sig.tensors]
+        if not sig.keep:
+            results = self._run(tensors, sig.reset, sig.cu_seqlens)
+            return None if results is None else self._results(cell, *results[:2])
+        if not self._replay.readable(tensors):
+            return None
+        layout = self._layout._replace(reset=sig.reset, cu_seqlens=sig.cu_seqlens)
+        found = run._Function.apply(self, self._program, self._like, layout, *tensors)
+        n = len(self._outputs)
+        return self._results(cell, found[:n], found[n:])
+
+    def _results(
+        self, cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]
+    ) -> tuple[Any, Any]:
+        if self._single is None:
+            return joined(cell, outputs, finals)
+        one_output, one_state = self._single
+        last = finals[0] if one_state else tuple(finals)
+        return outputs[0] if one_output else tuple(outputs), last
+
+    def forward(
+        self, program: Program, leaves: Leaves, layout: Layout, keep: bool
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """See `CellKernels`; the leaves are the arguments, which have been looked at."""
+        found = self._run(leaves.flat(), layout.reset, layout.cu_seqlens)
+        assert found is not None
+        return found
+
+    backward = staticmethod(_cpu.backward)
+
+    def _run(
+        self, tensors: Sequence[Tensor], reset: Tensor | None, cu_seqlens: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]] | None:
+        """Outputs, final states, and what the gradient reads."""
+        marks = {}
+        if reset is not None:
+            marks[self._marks[0]] = reset
+        if cu_seqlens is not None:
+            check_rising(WHERE, cu_seqlens, self._layout.time)
+            marks[self._marks[1]] = cu_seqlens
+        finals, outputs = list(map(empty, self._finals)), list(map(empty, self._outputs))
+        written = [*finals, *outputs]
+        if self._more is not None:
+            written += empty(self._more).unbind(0)
+        if not self._replay.run(tensors, written, marks):
+            return None
+        first = len(finals)
+        return outputs, finals, [written[first + i] for i in self._kept]
+
+
+def _parts(
+    cell: Cell, sig: Signature, leaves: Leaves, read: Sequence[Tensor]
+) -> Iterator[tuple[int, int, int]]:
+    """Of each leaf: the argument that it is a part of, after how many bytes, and how aligned."""
+    flat = leaves.flat()
+    given = list(leaves.states) if sig.stateless else []
+    owners = list(range(len(given)))
+    names = (*cell.inputs, *cell.constants, *cell.matrices)
+    for name in names if sig.stateless else (*cell.states, *names):
+        owners += [len(given)] * (2 if name in cell.is_complex else 1)
+        given.append(sig.tensors[len(given) - len(leaves.states) * sig.stateless])
+    for leaf, x, owner in zip(flat, read, owners, strict=True):
+        y = given[owner]
+        as_it_is = (x.data_ptr(), x.shape, x.stride(), x.dtype)
+        if sig.keep and as_it_is != (y.data_ptr(), y.shape, y.stride(), y.dtype):
+            raise ValueError("a leaf is not its argument")
+        if x.data_ptr() != leaf.data_ptr() or _memory(x) != _memory(y):
+            raise ValueError("a leaf is a copy")
+        yield owner, x.data_ptr() - y.data_ptr(), x.element_size() - 1
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
+def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:
+    """The outline of a result with all channel axes."""
+    return outline(x, x.shape if channels is None else (*x.shape[:-1], *channels))
+
+
+def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
+    """What `cell_scan` returns, from outputs and final states part by part."""
+    last = cell.joined(0, finals)
+    return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
+
+
+#: What is known of the calls of each cell, by key: None where there is no shorter way. A plan
+#: does not refer to its cell.
+_plans: WeakKeyDictionary[Cell, Replays] = WeakKeyDictionary()
+
+
+def again(cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
+    """The results of a call like one before, None where it must go the whole way."""
+    plans = _plans.get(cell)
+    plan: Plan | None = None if plans is None else plans.get(sig.key)
+    if plan is None or run.kernels("cpu") is not _cpu or native.load()[0] is None:
+        return None
+    return plan(cell, sig)
+
+
+def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: str | None) -> None:
+    """Note how a call was computed."""
+    plans = _plans.setdefault(cell, Replays())
+    if sig.key in plans:
+        return
+    leaves, layout, _ = call
+    chosen = run.choose(cell.program, leaves, layout, form, backend)
+    found = None
+    if chosen.kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
+        with contextlib.suppress(ValueError):
+            found = Plan(cell, call, sig)
+    plans.note(sig.key, found)

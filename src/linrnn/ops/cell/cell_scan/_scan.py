@@ -1,0 +1,85 @@
+"""All steps of a cell at once, by scans.
+
+Of a cell that is affine in its state the coefficients are computed, and `linear_scan` does it;
+others may say themselves how it is done.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from linrnn.engine.affine import Group, affine
+from linrnn.engine.cell import known_at_once
+from linrnn.engine.graph import Program, evaluate
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, Results, wide_inputs
+from linrnn.ops.linear.linear_scan import linear_scan
+
+
+def obstacle(program: Program) -> str | None:
+    """Why scans do not compute a program, or None."""
+    reason = affine(program).reason
+    return None if reason is None or known_at_once(program) else reason
+
+
+def scan(program: Program, leaves: Leaves, layout: Layout, backend: str | None = None) -> Results:
+    """Outputs and final states of a program that `obstacle` finds none in."""
+    inputs = wide_inputs(leaves)
+    rest = (inputs, leaves.parameters, leaves.matrices)
+    own = known_at_once(program)
+    if own is not None:
+        outputs, finals = own.by_parts(
+            *(leaves.states, *rest),
+            reset=layout.reset,
+            cu_seqlens=layout.cu_seqlens,
+            reverse=layout.reverse,
+        )
+        return layout.stored(outputs, layout.batch(leaves.states)), finals
+    count = len(leaves.states)
+    before: list[Tensor] = [x[:1, None] for x in leaves.states]  # read once they are solved
+    finals = list(leaves.states)
+    for group in affine(program).groups:
+        parts = evaluate(group.coefficients, before, *rest).outputs
+        solved, last = _solve(group, parts, leaves, layout, backend)
+        for i, h, final in zip(group.states, solved, last, strict=True):
+            before[i], finals[i] = layout.one_before(i, h, leaves.states[i]), final
+    assert len(before) == count
+    outputs = evaluate(program, before, *rest).outputs
+    return layout.stored(outputs, layout.batch(leaves.states)), finals
+
+
+def _solve(
+    group: Group, parts: Sequence[Tensor], leaves: Leaves, layout: Layout, backend: str | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """All states of a group and the last ones."""
+    n = len(group.states)
+    initial = [leaves.states[i] for i in group.states]
+    width, rows = initial[0].shape[-1], layout.batch(leaves.states)
+    shape = (rows, layout.time, width)
+    decays = [x if x.ndim == 3 else x.expand(width) for x in parts[:n]]
+    varying = any(x.ndim == 3 for x in decays)
+    decays = [x.expand(shape) for x in decays] if varying else decays
+    added = [x.expand(shape) for x in parts[n:]]
+    starts = [layout.starts[i] for i in group.states]
+    a, b, h0 = (_one(some) for some in (decays, added, initial))
+    if layout.reset is not None and any(starts):
+        start = complex(*starts) if n == 2 else starts[0]
+        b = torch.where(layout.reset[..., None], b + a * start, b)
+    h, final = linear_scan(
+        a,
+        b,
+        h0,
+        reset=layout.reset,
+        cu_seqlens=layout.cu_seqlens,
+        reverse=layout.reverse,
+        backend=backend,
+    )
+    return _parts(h, n), _parts(final, n)
+
+
+def _one(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.complex(parts[0], parts[1])
+
+
+def _parts(x: Tensor, n: int) -> list[Tensor]:
+    return [x] if n == 1 else [x.real, x.imag]

@@ -1,0 +1,398 @@
+"""A cell's recurrence in Triton, by kernels that are generated from its graph, and its adjoint.
+
+``_triton_source.py`` writes them; here is decided which part of a call an instance owns. What is
+kept for the gradient are the states after each step and the products with matrices; everything else
+is computed again.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import gpu
+from linrnn.compute.layout import dense, unit_channels
+from linrnn.engine.adjoint import adjoint
+from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
+from linrnn.engine.widths import widths
+from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+from linrnn.ops.cell.cell_scan._triton_source import Sizes, Task, load, write
+
+#: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
+#: one that is read at every step, and what is read of it at once.
+RESIDENT = 8192
+LARGEST = 65536
+AT_ONCE = 16384
+#: 32-bit registers of one thread that matrices may occupy, and those of rows under way.
+OF_MATRICES = 32
+OF_ROWS = 64
+MOST_WARPS = 16
+#: Steps at once; and operations, since the compiler takes minutes for thousands of them.
+MOST_STEPS = 8
+MOST_OPERATIONS = 192
+_KEPT = 256  # cells that are remembered
+
+
+class Shape(NamedTuple):
+    """The widths of a program's leaves and outputs, and the shapes of its matrices."""
+
+    states: tuple[int, ...]
+    inputs: tuple[int, ...]
+    parameters: tuple[int, ...]
+    matrices: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+    words: int
+    """Of 32 bits, of a number that is computed with."""
+
+    def sides(self, matrix: int) -> tuple[int, int]:
+        """How wide the two vectors beside a matrix are."""
+        *heads, m, n = self.matrices[matrix]
+        return (m * heads[0], n * heads[0]) if heads else (m, n)
+
+    def parts(self, program: Program) -> set[int]:
+        """Into how many parts each matrix divides the channels; 0 stands for any number."""
+        nodes = program.nodes
+        used = {int(nodes[x.args[0]].attribute or 0) for x in nodes if x.op in CONTRACTIONS}
+        found = {x[0] if len(x) == 3 else 1 for x in (self.matrices[i] for i in used)}
+        found |= {1} if any(x.op in SPREADS for x in nodes) else set()
+        vectors = {*self.states, *self.inputs, *self.parameters, *self.outputs}
+        return found or {0 if len(vectors) == 1 else 1}
+
+    def numbers(self, program: Program) -> dict[int, int]:
+        """How many words one instance has of each matrix."""
+        sides = {i: self.matrices[i][-2:] for i in program.leaves("matrix")}
+        return {i: self.words * _rounded(m) * _rounded(n) for i, (m, n) in sides.items()}
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    return gpu.unavailable(device, dtype)
+
+
+def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    """Why they cannot compute a cell, or None."""
+    rows = {x.op: ELEMENTWISE[x.op] for x in program.nodes if x.op in ELEMENTWISE}
+    missing = [op for op, row in rows.items() if row.triton is None]
+    if missing:
+        return f"they have no {min(missing)}"
+    shape = _shape(leaves, layout)
+    parts = shape.parts(program)
+    if len(parts) > 1:
+        return "what mixes its channels divides them into different numbers of heads"
+    (heads,) = parts
+    widest = max(_widths(program, shape)) * shape.words if 0 not in parts else 0
+    if program.mixes() and not program.matrices and widest > RESIDENT:
+        return f"{widest // shape.words} channels do not fit in the registers of a program"
+    odd = [n for x in (*shape[:3], shape.outputs) for n in x if heads and n % heads]
+    if odd:
+        return f"{odd[0]} channels cannot be divided among {heads} heads"
+    for i, n in shape.numbers(program).items():
+        if n > LARGEST:
+            size = " x ".join(map(str, shape.matrices[i]))
+            return f"{program.matrices[i]}, {size}, does not fit in the registers of a program"
+    return None
+
+
+def forward(
+    program: Program, leaves: Leaves, layout: Layout, keep: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Outputs and final states; and if a gradient is wanted what it reads.
+
+    That is the states after each step, and the products with matrices.
+    """
+    cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
+    code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
+    rows, n, first = layout.batch(leaves.states), len(program.outputs), leaves.states[0]
+    written = [
+        first.new_empty(rows, layout.time, width, dtype=layout.dtype if i < n else dtype)
+        for i, width in enumerate(code.stored)
+    ]
+    finals = [torch.empty_like(h, memory_format=torch.contiguous_format) for h in leaves.states]
+    tensors = {"input": leaves.inputs, "initial": leaves.states, "final": finals}
+    code.run(leaves, layout, tensors | {"stored": written})
+    return written[:n], finals, [written[i] for i in kept]
+
+
+def backward(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    saved: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    grad_finals: Sequence[Tensor],
+) -> Leaves:
+    """The gradients of all leaves."""
+    cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
+    stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # inputs have one dtype
+    code, of_factors = cell.backward(stored == dtype)
+    rows, first = layout.batch(leaves.states), leaves.states[0]
+    n, n_states = len(cell.with_gradient), len(leaves.states)
+    given = [*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:]]
+    written = [
+        first.new_empty(rows, layout.time, width, dtype=stored if i < n else dtype)
+        for i, width in enumerate(code.stored)
+    ]
+    grads = [torch.empty_like(h, memory_format=torch.contiguous_format) for h in leaves.states]
+    # a row for each sequence, added in a fixed order: the same bits in every run
+    sums = [
+        first.new_empty(len(first), x.shape[-1], dtype=torch.float64) for x in leaves.parameters
+    ]
+    tensors = {"input": given, "before": leaves.states, "initial": grad_finals, "final": grads}
+    code.run(leaves, layout, tensors | {"stored": written, "sum": sums}, adjoint=True)
+    found = dict(zip(cell.with_gradient, written, strict=False))
+    inputs = [
+        found[i] if i in found else torch.zeros_like(x, memory_format=torch.contiguous_format)
+        for i, x in enumerate(leaves.inputs)
+    ]
+    summed = {i for i, _ in cell.adjoint.sums}
+    parameters = [
+        sums[i].sum(0).to(dtype) if i in summed else torch.zeros_like(x)
+        for i, x in enumerate(leaves.parameters)
+    ]
+    tables = {"input": given, "stored": written}
+    products = ((i, tables[left][x], tables[right][y]) for i, (left, x), (right, y) in of_factors)
+    return Leaves(grads, inputs, parameters, of_matrices(leaves.matrices, products))
+
+
+def _shape(leaves: Leaves, layout: Layout) -> Shape:
+    states, inputs, parameters = (tuple(x.shape[-1] for x in some) for some in leaves[:3])
+    matrices, words = tuple(tuple(w.shape) for w in leaves.matrices), leaves.computed_in().itemsize
+    return Shape(states, inputs, parameters, matrices, tuple(layout.widths), words // 4)
+
+
+def _rounded(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+#: Of which matrix, and its two factors: each a kind of tensor, and which.
+_Product = tuple[int, tuple[str, int], tuple[str, int]]
+
+
+class _Code:
+    """A kernel, and how its arguments are found among the tensors of a call."""
+
+    def __init__(
+        self,
+        program: Program,
+        shape: Shape,
+        stored: Sequence[tuple[int, int]],
+        starts: tuple[float, ...],
+        previous: tuple[int, ...] = (),
+    ) -> None:
+        (heads,) = shape.parts(program)
+        self.heads, self.stored = heads, [width for _, width in stored]
+        self.widths, sizes = _sizes(program, shape, self.stored, heads)
+        numbers = [0, *shape.numbers(program).values()]
+        resident = sum(numbers) <= RESIDENT
+        threads = (sum(numbers) if resident else min(max(numbers), AT_ONCE)) // OF_MATRICES
+        self.warps = min(max(_rounded(max(threads, max(self.widths) // 4) // 32), 1), MOST_WARPS)
+        nodes = tuple(node for node, _ in stored)
+        self.source = write(Task(program, nodes, starts, previous, heads > 0, resident), sizes)
+
+    @cached_property
+    def kernel(self) -> Any:
+        """Made by the first call that runs on it."""
+        return load(self.source.text)
+
+    def run(
+        self,
+        leaves: Leaves,
+        layout: Layout,
+        tensors: dict[str, Sequence[Tensor]],
+        *,
+        adjoint: bool = False,
+    ) -> None:
+        """Compute; tensors by the kinds of `Operand`, and those of ``leaves``."""
+        tensors = tensors | {"parameter": leaves.parameters, "matrix": leaves.matrices}
+        tensors["turned"] = [w.mT for w in leaves.matrices]
+        first = leaves.states[0]
+        arguments: list[Any] = []
+        for kind, number in self.source.operands:
+            x = tensors[kind][number]
+            arguments += _steps(unit_channels(x)) if kind == "input" else (dense(x),)
+        offsets = layout.cu_seqlens
+        if offsets is not None:
+            offsets = offsets.to(first.device, torch.long).contiguous()
+        parts, options = self.tile(len(first), leaves)
+        with torch.cuda.device_of(first):
+            self.kernel[(len(first) * parts,)](
+                *arguments,
+                *_steps(layout.reset),
+                offsets,
+                layout.time,
+                parts,
+                *self.widths,
+                FLIP=layout.reverse != adjoint,
+                **options,
+            )
+
+    def tile(self, seqs: int, leaves: Leaves) -> tuple[int, dict[str, Any]]:
+        """The parts of the channels, and what the kernel is compiled for."""
+        tl, dtype = gpu.language(), leaves.computed_in()
+        words = dtype.itemsize // 4
+        options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
+        if self.heads:
+            blocks = [_rounded(n) for n in self.widths]
+            options["AT_ONCE"] = AT_ONCE // words
+            return self.heads, options | {"UNROLL": 1, "num_warps": self.warps} | _named(blocks)
+        busy = gpu.ENOUGH * gpu.processors(leaves.states[0].device)
+        (width,) = self.widths
+        vector = 2 if seqs * -(-width // 64) >= busy else 1
+        rows = sum(x.kind == "input" for x in self.source.operands)
+        steps = min(
+            OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight
+        )
+        options |= {"AT_ONCE": 0, "UNROLL": min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))}
+        return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
+
+
+def _named(blocks: Sequence[int]) -> dict[str, int]:
+    return {f"BLOCK_{k}": n for k, n in enumerate(blocks)}
+
+
+def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
+    return (None, 0, 0) if x is None else (x, x.stride(0), x.stride(1))
+
+
+def _widths(program: Program, shape: Shape) -> list[int]:
+    """The width of each node, of all heads."""
+    leaves = [[(n,) for n in some] for some in shape[:3]]
+    kinds = dict(zip(("state", "input", "parameter"), leaves, strict=True))
+    return widths("cell_scan", program, {**kinds, "matrix": shape.matrices})
+
+
+def _sizes(
+    program: Program, shape: Shape, stored: Sequence[int], heads: int
+) -> tuple[list[int], Sizes]:
+    """The different widths of an instance's values, and which value has which."""
+    if heads:
+        nodes = _widths(program, shape)
+        of_node = zip(program.nodes, nodes, strict=True)
+        nodes = [shape.states[0] if x.op in ("constant", "matrix") else n for x, n in of_node]
+    else:
+        nodes = [shape.states[0]] * len(program.nodes)
+    sides = [shape.sides(i) for i in range(len(shape.matrices))] if heads else []
+    flat = {*nodes, *shape.states, *stored, *shape.parameters, *(n for pair in sides for n in pair)}
+    every = sorted(flat)
+    place = {n: k for k, n in enumerate(every)}
+
+    def placed(some: Sequence[int]) -> tuple[int, ...]:
+        return tuple(place[n] for n in some)
+
+    matrices = tuple((place[m], place[n]) for m, n in sides)
+    vectors = placed(nodes), placed(shape.states), placed(stored), placed(shape.parameters)
+    return [n // max(heads, 1) for n in every], Sizes(*vectors, matrices)
+
+
+class _Cell:
+    """All kernels of a cell for arguments of some widths, each written when it is first needed."""
+
+    def __init__(self, program: Program, starts: tuple[float, ...], shape: Shape) -> None:
+        self.program, self.starts, self.shape = program, starts, shape
+        self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
+        self._backward: dict[bool, tuple[_Code, list[_Product]]] = {}
+
+    def _of(self, nodes: Sequence[tuple[int, int]]) -> _Code:
+        return _Code(self.program, self.shape, nodes, self.starts)
+
+    @property
+    def _outputs(self) -> list[tuple[int, int]]:
+        return list(zip(self.program.outputs, self.shape.outputs, strict=True))
+
+    @cached_property
+    def forward(self) -> _Code:
+        """The kernel that writes outputs and final states."""
+        return self._of(self._outputs)
+
+    def keeping(self, share: bool) -> tuple[_Code, list[int]]:
+        """The kernel that also keeps what the adjoint reads, and which of what it stores that is.
+
+        Args:
+            share: an output that is a state is kept as that.
+        """
+        if share not in self._keeping:
+            stored, places = self._outputs, []
+            states = zip(self.program.next_states, self.shape.states, strict=True)
+            for pair in (*states, *self._products.items()):
+                if not share or pair not in stored:
+                    stored.append(pair)
+                    places.append(len(stored) - 1)
+                else:
+                    places.append(stored.index(pair))
+            self._keeping[share] = self._of(stored), places
+        return self._keeping[share]
+
+    @cached_property
+    def _products(self) -> dict[int, int]:
+        """The products and folds that are kept, and their widths."""
+        kept = products_read(self.program)
+        nodes = _widths(self.program, self.shape) if kept else []
+        return {i: nodes[i] for i in kept}
+
+    @cached_property
+    def _whole(self) -> Program:
+        return adjoint(self.program, tuple(self._products))
+
+    @cached_property
+    def adjoint(self) -> Program:
+        """Its outputs are the gradients of those inputs that have one."""
+        found = self._whole
+        return found._replace(outputs=tuple(found.outputs[i] for i in self.with_gradient))
+
+    @cached_property
+    def with_gradient(self) -> list[int]:
+        """The inputs whose gradient is not 0 everywhere."""
+        found = self._whole
+        return [i for i, x in enumerate(found.outputs) if found.nodes[x].op != "constant"]
+
+    def backward(self, share: bool) -> tuple[_Code, list[_Product]]:
+        """The kernel of the adjoint, and the products that are the gradients of matrices.
+
+        Args:
+            share: a factor of them that is the gradient of an input is not stored twice.
+        """
+        if share not in self._backward:
+            self._backward[share] = self._of_adjoint(share)
+        return self._backward[share]
+
+    def _of_adjoint(self, share: bool) -> tuple[_Code, list[_Product]]:
+        shape, first, program = self.shape, len(self.program.inputs), self.adjoint
+        before = tuple(range(first, first + len(self.program.states)))
+        shape = shape._replace(
+            inputs=(*shape.inputs, *shape.states, *shape.outputs, *self._products.values()),
+            outputs=tuple(shape.inputs[i] for i in self.with_gradient),
+        )
+        stored = list(zip(program.outputs, shape.outputs, strict=True))
+        places = {node: i for i, node in enumerate(program.outputs)} if share else {}
+
+        def operand(node: int, width: int) -> tuple[str, int]:
+            index = program.nodes[node].attribute
+            if program.nodes[node].op == "input" and index not in before:
+                return "input", int(index or 0)
+            if node not in places:
+                places[node] = len(stored)
+                stored.append((node, width))
+            return "stored", places[node]
+
+        products: list[_Product] = []
+        for i, *sides in program.products:
+            left, right = map(operand, sides, shape.sides(i))
+            products.append((i, left, right))
+        return _Code(program, shape, stored, self.starts, before), products
+
+
+_cells: dict[tuple[int, tuple[float, ...], Shape], _Cell] = {}
+
+
+def _cell(program: Program, leaves: Leaves, layout: Layout) -> _Cell:
+    """Found by the identity of a program, whose nodes take long to compare."""
+    key = (id(program), tuple(layout.starts), _shape(leaves, layout))
+    found = _cells.get(key)
+    if found is None:
+        if len(_cells) >= _KEPT:
+            _cells.clear()
+        found = _cells[key] = _Cell(program, *key[1:])  # keeps the program, and so its identity
+    return found

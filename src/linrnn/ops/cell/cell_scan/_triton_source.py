@@ -1,0 +1,345 @@
+"""A program as a Triton kernel: its source as text, and the module that text becomes.
+
+One instance owns one sequence and a part of the channels, keeps the states in registers and walks
+along time. A part is a block of channels; with matrices it is a head, or all channels where these
+are dense, or where channels are repeated or summed up. Small matrices stay in registers, larger
+ones are read again at every step, out of a cache. Rows of the next steps are on their way while
+those of the present ones are used.
+
+The adjoint (`linrnn.engine.adjoint`) is a program of the same kind; what differs is that some
+inputs are the states before a step, which are those kept after the step before, and that sums and
+the factors of products are results.
+"""
+
+import functools
+import hashlib
+import importlib
+import linecache
+from typing import Any, NamedTuple
+
+from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Node, Program, levels
+
+
+class Sizes(NamedTuple):
+    """Which values are equally wide: a number, counted from 0, for each width there is."""
+
+    nodes: tuple[int, ...]
+    """Of a program; of constants, which fit any, it means nothing."""
+    states: tuple[int, ...]
+    stored: tuple[int, ...]
+    sums: tuple[int, ...]
+    matrices: tuple[tuple[int, int], ...]
+    """Rows and columns of a matrix, or of one head of it."""
+
+    @property
+    def different(self) -> int:
+        """How many widths there are."""
+        vectors = (*self.nodes, *self.states, *self.stored, *self.sums)
+        return 1 + max(*vectors, *(x for pair in self.matrices for x in pair))
+
+
+class Task(NamedTuple):
+    """What a kernel is to do."""
+
+    program: Program
+    stored: tuple[int, ...]
+    """The nodes that are written at every step."""
+    starts: tuple[float, ...]
+    """What each state of the cell is after a reset."""
+    previous: tuple[int, ...] = ()
+    """Of an adjoint the inputs that are the states before the step, in order."""
+    heads: bool = False
+    """Whether a part is a head, or the whole, and not a block of channels."""
+    resident: bool = True
+    """Whether matrices stay in registers."""
+
+
+class Operand(NamedTuple):
+    """A tensor of a call: which one of a kind.
+
+    Kinds: ``input``, ``before`` (the state before the first step), ``initial``, ``final``,
+    ``parameter``, ``matrix``, ``turned`` (a matrix transposed), ``stored``, ``sum``.
+    """
+
+    kind: str
+    number: int
+
+
+class Source(NamedTuple):
+    """A kernel, and its arguments in order.
+
+    The operands come first, an input with the strides of its sequences and of time; then ``reset``
+    with these, ``cu_seqlens``, ``time``, ``parts`` and the widths.
+    """
+
+    text: str
+    operands: tuple[Operand, ...]
+    weight: int
+    """How many operations a step has, about."""
+
+
+def write(task: Task, sizes: Sizes) -> Source:
+    """The kernel ``run`` of a task."""
+    return _Writer(task, sizes).source()
+
+
+class _Writer:
+    def __init__(self, task: Task, sizes: Sizes) -> None:
+        self.task, self.sizes, self.program = task, sizes, task.program
+        self.adjoint = bool(task.previous)
+        self.inputs = self.program.leaves("input")
+        self.operands: list[Operand] = []
+        self.widths = range(sizes.different)
+
+    def source(self) -> Source:
+        lines = [*self._begin(), *self._before(), *self._loop(), *self._end()]
+        names = []
+        for kind, number in self.operands:
+            names.append(f"{kind}_{number}")
+            names += [f"{kind}_{number}_{x}" for x in ("seq", "step") if kind == "input"]
+        names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
+        sizes = [f"width_{k}" for k in self.widths]
+        names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
+        options = ["FLIP", "DTYPE", "UNROLL", "AT_ONCE", *(f"BLOCK_{k}" for k in self.widths)]
+        names += [f"{x}: tl.constexpr" for x in options]
+        body = "".join(f"    {line}\n" for line in lines)
+        ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
+        weight = 1 + sum(ELEMENTWISE[op].weight if op in ELEMENTWISE else 1 for op in ops)
+        text = f"@kernel\ndef run({', '.join(names)}):\n{body}"
+        return Source(text, tuple(self.operands), weight)
+
+    def _operand(self, kind: str, number: int) -> str:
+        found = Operand(kind, number)
+        if found not in self.operands:
+            self.operands.append(found)
+        return f"{kind}_{number}"
+
+    def _begin(self) -> list[str]:
+        """Where this instance reads and writes."""
+        lines = [
+            "part = tl.program_id(0) % parts",
+            "s, chunk, row, first, left, count, lane_0 = place("
+            "cu_seqlens, time, parts * BLOCK_0, 1, time, FLIP, BLOCK_0)",
+            "sign = tl.full((), -1 if FLIP else 1, tl.int64)",
+            "reset_by = sign * reset_step",
+        ]
+        for k in self.widths:
+            if self.task.heads:
+                lines += [
+                    f"own_{k} = tl.arange(0, BLOCK_{k})",
+                    f"inside_{k} = own_{k} < width_{k}",
+                    f"lane_{k} = part * width_{k} + own_{k}",
+                    f"all_{k} = parts * width_{k}",
+                ]
+            else:
+                lines += [f"inside_{k} = lane_{k} < width_{k}", f"all_{k} = width_{k}"]
+            lines.append(f"steps_{k} = tl.where(inside_{k}, count, 0)")
+        return lines
+
+    def _before(self) -> list[str]:
+        """What is read and computed once."""
+        lines = []
+        for i in range(len(self.program.states)):
+            lines.append(self._whole(f"state_{i}", "initial", i, self.sizes.states[i]))
+        for i, start in enumerate(self.task.starts):
+            lines.append(f"start_{i} = {_number(start)}")
+        for i, node in enumerate(self.task.previous):
+            if node in self.inputs:
+                lines.append(self._whole(f"entering_{i}", "before", i, self._input_size(node)))
+        for node, found in enumerate(self.program.nodes):
+            if found.op == "parameter":
+                number = int(found.attribute or 0)
+                lines.append(self._whole(f"v{node}", found.op, number, self.sizes.nodes[node]))
+            elif found.op == "constant":
+                lines.append(f"v{node} = {_number(float(found.attribute or 0.0))}")
+        if self.task.resident:
+            lines += [f"{name} = {text}" for name, text in self._matrices().items()]
+        lines += [self._compute(x) for x, level in self._operations() if level == 0]
+        for i, _ in self.program.sums:
+            k = self.sizes.sums[i]
+            lines.append(f"total_{i} = tl.zeros([BLOCK_{k}], tl.float64)")
+        return lines
+
+    def _whole(self, name: str, kind: str, number: int, k: int) -> str:
+        """A row of a tensor without an axis of time."""
+        at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
+        return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
+
+    def _matrices(self) -> dict[str, str]:
+        """Names of the matrices that vectors are multiplied with, and how each is read."""
+        found = {}
+        for node in self.program.nodes:
+            if node.op in CONTRACTIONS:
+                name, operand, m, n = self._sides(node)
+                sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}"
+                found[name] = f"matrix({operand}, part, 0, {sides})"
+        return found
+
+    def _sides(self, node: Node) -> tuple[str, str, int, int]:
+        """The name of a matrix as a product reads it, its operand, and its sizes.
+
+        What a product sums over is its first axis, so that the threads of a warp have different
+        results and not parts of one; a matrix that is not so in memory is given turned.
+        """
+        number = int(self.program.nodes[node.args[0]].attribute or 0)
+        m, n = self.sizes.matrices[number]
+        if node.attribute:
+            return f"of_{number}", self._operand("matrix", number), m, n
+        return f"of_{number}_turned", self._operand("turned", number), n, m
+
+    def _loop(self) -> list[str]:
+        """All steps, some at once."""
+        ahead, rest = [], []
+        for i in self.inputs:
+            k, name = self._input_size(i), self._operand("input", i)
+            by, left = f"by_{i}", f"left_{i}"
+            shift = f" + sign * {name}_step" if i in self.task.previous else ""
+            ahead += [
+                f"{by} = sign * {name}_step",
+                f"{name} += row * {name}_seq + first * {name}_step{shift}",
+                f"{left} = tl.where(inside_{k}, count - 1, 0)" if shift else f"{left} = steps_{k}",
+                f"next_{i} = rows({name}, {by}, lane_{k}, {left}, UNROLL)",
+            ]
+            rest += [
+                f"now_{i} = next_{i}",
+                f"{name} += UNROLL * {by}",
+                f"next_{i} = rows({name}, {by}, lane_{k}, {left} - j - UNROLL, UNROLL)",
+            ]
+        for i, k in enumerate(self.sizes.stored):
+            ahead += [
+                f"{self._operand('stored', i)} += (row * time + first) * all_{k}",
+                f"stored_by_{i} = sign * all_{k}",
+            ]
+        ahead += [
+            "if reset is not None:",
+            "    reset += row * reset_seq + first * reset_step",
+            "    reset_next = flags(reset, reset_by, count, UNROLL)",
+        ]
+        rest += [
+            "if reset is not None:",
+            "    reset_now = reset_next",
+            "    reset += UNROLL * reset_by",
+            "    reset_next = flags(reset, reset_by, count - j - UNROLL, UNROLL)",
+            "for i in tl.static_range(UNROLL):",
+            *(f"    {line}" for line in self._step()),
+            *(f"stored_{i} += UNROLL * stored_by_{i}" for i in range(len(self.sizes.stored))),
+        ]
+        return [*ahead, "for j in range(0, count, UNROLL):", *(f"    {line}" for line in rest)]
+
+    def _step(self) -> list[str]:
+        """One step; the last group has fewer of them than it computes."""
+        lines = ["exists = i < count - j"]
+        for i, node in self.inputs.items():
+            lines.append(f"v{node} = now_{i}[i].to(DTYPE)")
+            if i in self.task.previous:
+                lines += self._previous(node, self.task.previous.index(i))
+        for i, node in self.program.leaves("state").items():
+            lines += [f"v{node} = state_{i}"]
+            lines += [] if self.adjoint else self._restart(f"v{node}", f"start_{i}")
+        lines += [self._compute(x) for x, level in self._operations() if level > 0]
+        for i, (node, k) in enumerate(zip(self.task.stored, self.sizes.stored, strict=True)):
+            at, row = f"stored_{i} + i * stored_by_{i} + lane_{k}", self._row(node, k)
+            lines.append(f"tl.store({at}, {row}, mask=i < steps_{k} - j)")
+        for i, node in self.program.sums:
+            k = self.sizes.sums[i]
+            row = self._row(node, k)
+            lines.append(f"total_{i} += tl.where(i < steps_{k} - j, {row}, 0).to(tl.float64)")
+        for i, node in enumerate(self.program.next_states):
+            lines.append(f"after_{i} = {self._row(node, self.sizes.states[i])}")
+            lines += self._restart(f"after_{i}", "0") if self.adjoint else []
+        for i in range(len(self.program.states)):
+            lines.append(f"state_{i} = tl.where(exists, after_{i}, state_{i})")
+        return lines
+
+    def _previous(self, node: int, state: int) -> list[str]:
+        """The state before a step: of its first the one that was given, of a reset the start."""
+        return [
+            f"v{node} = tl.where(i + j == count - 1, entering_{state}, v{node})",
+            *self._restart(f"v{node}", f"start_{state}"),
+        ]
+
+    def _restart(self, name: str, start: str) -> list[str]:
+        """A selection, which also stops NaN."""
+        return [
+            "if reset is not None:",
+            f"    {name} = tl.where(reset_now[i], {start}, {name})",
+        ]
+
+    def _end(self) -> list[str]:
+        lines = []
+        for i, k in enumerate(self.sizes.states):
+            name = self._operand("final", i)
+            lines.append(f"tl.store({name} + s * all_{k} + lane_{k}, state_{i}, mask=inside_{k})")
+        for i, _ in self.program.sums:
+            k, name = self.sizes.sums[i], self._operand("sum", i)
+            lines.append(f"tl.store({name} + s * all_{k} + lane_{k}, total_{i}, mask=inside_{k})")
+        return lines
+
+    def _operations(self) -> list[tuple[int, int]]:
+        """Nodes that are computed, with their level."""
+        found = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
+        return [(i, level) for i, (node, level) in found if node.args]
+
+    def _compute(self, i: int) -> str:
+        node = self.program.nodes[i]
+        if node.op in CONTRACTIONS:
+            return f"v{i} = {self._product(node)}"
+        if node.op in SPREADS:
+            return f"v{i} = {self._spread(i)}"
+        text = ELEMENTWISE[node.op].triton
+        assert text is not None
+        return f"v{i} = {text.format(*(f'v{x}' for x in node.args))}"
+
+    def _spread(self, i: int) -> str:
+        """Lanes beyond the width of what is read are not looked at."""
+        node, k = self.program.nodes[i], self.sizes.nodes[i]
+        op, x = node.op.removesuffix("_each"), node.args[0]
+        if op == "roll":
+            return f"roll(v{x}, width_{k}, {node.attribute}, BLOCK_{k})"
+        narrow = self.sizes.nodes[x] if op == "spread" else k
+        each = node.op != op
+        return f"{op}(v{x}, width_{narrow}, {node.attribute}, BLOCK_{k}, {each})"
+
+    def _product(self, node: Node) -> str:
+        """Lanes beyond the width may hold anything, and nothing times 0 must be 0."""
+        name, operand, m, n = self._sides(node)
+        vector = f"tl.where(inside_{m}, v{node.args[1]}, 0)"
+        if self.task.resident:
+            return f"tl.sum({name} * {vector}[:, None], 0)"
+        rows = f"BLOCK_{m} if BLOCK_{m} * BLOCK_{n} <= AT_ONCE else AT_ONCE // BLOCK_{n}"
+        sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}, {rows}"
+        return f"product({operand}, part, {vector}, {sides})"
+
+    def _row(self, node: int, k: int) -> str:
+        """A value with all its channels, which a number has not."""
+        constant = self.program.nodes[node].op == "constant"
+        return f"tl.broadcast_to(v{node}, (BLOCK_{k},))" if constant else f"v{node}"
+
+    def _input_size(self, number: int) -> int:
+        return self.sizes.nodes[self.inputs[number]]
+
+
+def _number(value: float) -> str:
+    """A constant in the dtype that is computed in, in all its digits."""
+    written = repr(value)
+    if written.lstrip("-") in ("inf", "nan"):
+        written = f"float({written!r})"
+    return f"tl.full((), {written}, DTYPE)"
+
+
+@functools.lru_cache(maxsize=512)
+def load(text: str) -> Any:
+    """The kernel that a text is, one for all calls: it holds what it was compiled to.
+
+    Triton, which is imported by the first call, reads the text again, through `linecache`.
+    """
+    functions = importlib.import_module("linrnn.ops.cell.cell_scan._triton_functions")
+    scan = importlib.import_module("linrnn.ops.linear.linear_scan._triton_kernels")
+    name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    known = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
+    known |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
+    known["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
+    known["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
+    exec(compile(text, name, "exec"), known)
+    return known["run"]

@@ -1,0 +1,334 @@
+"""Which form computes a call of `cell_scan`, and the operator that graphs hold."""
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import eager, transformed
+from linrnn.compute.op import STOPPED, _ReachedError
+from linrnn.compute.opaque import opaque
+from linrnn.engine.graph import Program, parse
+from linrnn.errors import BackendError, check_in
+from linrnn.ops.cell.cell_scan._asked import FORMS, requested_form
+from linrnn.ops.cell.cell_scan._loop import Step, loop
+from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, Results
+from linrnn.ops.cell.cell_scan._scan import obstacle, scan
+
+_NATIVE = {name: f"linrnn.ops.cell.cell_scan._{name}" for name in ("triton", "cpu")}
+_NEWTON = "linrnn.ops.cell.cell_scan._newton"
+
+
+class CellKernels(Protocol):
+    """A module that computes cells: the native machine, or Newton's method.
+
+    ``unavailable(device, dtype)``: why it cannot compute there, or None; the dtype is that of the
+    outputs. There may be ``declines(program, leaves, layout)``: why it cannot compute this cell, or
+    had better not; None otherwise. ``forward(program, leaves, layout, keep)`` returns outputs
+    (batch, time, width) in ``layout.dtype``, final states (sequences, width) in the dtype of
+    ``leaves.states``, and what it saves for the gradient, if ``keep`` (a list of tensors).
+    ``backward(program, leaves, layout, saved, grad_outputs, grad_finals)`` returns the gradients
+    as `Leaves` of the same lengths and dtypes; None stands for zeros.
+
+    Leaves of one width have been expanded to it, and may have any strides; there is at least one
+    step and one number in each state.
+    """
+
+    unavailable: Callable[..., str | None]
+    forward: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]]
+    backward: Callable[..., Leaves]
+
+
+class Choice(NamedTuple):
+    """A form, the backend it computes on, and why it was taken."""
+
+    form: str
+    backend: str | None
+    why: str
+    kernels: Any = None
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """The kernels in a module, None where it is not there."""
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether kernels compute cells there, unless something else was asked for."""
+    kind = _kind(device)
+    found = kernels(kind)
+    asked = requested(None)[0] in ("auto", kind)
+    return asked and found is not None and found.unavailable(device, dtype) is None
+
+
+def kernels(kind: str) -> Any:
+    """The native kernels of a kind, None where there are none."""
+    return _module(_NATIVE[kind])
+
+
+def problems(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
+    """Each backend, and why it cannot compute any cell on that device and dtype, or None."""
+    modules = {name: _module(where) for name, where in _NATIVE.items()}
+    return {n: modules[n].unavailable(device, dtype) if n in modules else None for n in BACKENDS}
+
+
+def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
+    """Each form, and why it cannot compute a call, or None."""
+    kind = _kind(leaves.states[0].device)
+    found: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
+    return found | {"scan": obstacle(program), "loop": None, "newton": None}
+
+
+def _kind(device: torch.device) -> str:
+    return next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
+
+
+def _native_obstacle(kind: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    kernels = _module(_NATIVE[kind])
+    if kernels is None:
+        return f"there are no {kind} kernels for cells"
+    reason: str | None = kernels.unavailable(leaves.states[0].device, layout.dtype)
+    declines = getattr(kernels, "declines", None)
+    if reason is None and declines is not None:
+        reason = declines(program, leaves, layout)
+    return reason
+
+
+def choose(
+    program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
+) -> Choice:
+    """The form that computes a call.
+
+    Raises:
+        BackendError: the form or the backend asked for cannot.
+        UnknownNameError: there is none of that name.
+    """
+    name, asked_by = requested(backend)
+    check_in("cell_scan", "backend", name, (*BACKENDS, "auto"))
+    form, why = requested_form(form)
+    if form is not None:
+        check_in("cell_scan", "form", form, FORMS)
+        return _asked(program, leaves, layout, form, name, why)
+    if name in _NATIVE:
+        reason = _native_obstacle(name, program, leaves, layout)
+        if reason is not None:
+            raise BackendError(
+                f"cell_scan: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"call: {reason}. Use backend='tree', which runs everywhere."
+            )
+        return Choice(
+            "native", name, f"native: {name} asked for by {asked_by}", _module(_NATIVE[name])
+        )
+    if name == "auto":
+        kind = _kind(leaves.states[0].device)
+        if _native_obstacle(kind, program, leaves, layout) is None:
+            return _native(leaves, "the fastest that can")
+        _announce(leaves, layout)
+    if name == "auto" and layout.time == 1:
+        return Choice("loop", None, "loop: one step is one call of the function")
+    if name != "reference" and obstacle(program) is None:
+        return Choice("scan", None if name == "auto" else name, "scan: all steps at once, by scans")
+    return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
+
+
+def _announce(leaves: Leaves, layout: Layout) -> None:
+    """Say that kernels which are there cannot run on this machine."""
+    device = leaves.states[0].device
+    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), None)
+    kernels = _module(_NATIVE[kind]) if kind else None
+    reason = kernels.unavailable(device, layout.dtype) if kernels else None
+    if reason is not None:
+        _announce_slow("cell_scan", "tree", f"{kind} cannot ({reason})")
+
+
+def _asked(
+    program: Program, leaves: Leaves, layout: Layout, form: str, name: str, asked_by: str
+) -> Choice:
+    kind = name if form == "native" and name in _NATIVE else None
+    if kind is not None:
+        reason = _native_obstacle(kind, program, leaves, layout)
+    else:
+        reason = obstacles(program, leaves, layout)[form]
+    if reason is not None:
+        raise BackendError(
+            f"cell_scan: form {form!r} must be one that can compute this cell, got one, asked "
+            f"for by {asked_by}, that cannot: {reason}. Leave it away."
+        )
+    why = f"asked for by {asked_by}"
+    if form == "native":
+        return _native(leaves, why, kind)
+    backend = None if name == "auto" else name
+    return Choice(form, backend, f"{form}: {why}", _module(_NEWTON) if form == "newton" else None)
+
+
+def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
+    device = leaves.states[0].device.type
+    kind = kind or next(n for n, where in WRITTEN_FOR.items() if where == device)
+    return Choice("native", kind, f"native: {why}, on {kind}", _module(_NATIVE[kind]))
+
+
+def explain(
+    program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
+) -> str:
+    """What would compute a call, and what keeps the cell from other forms."""
+    chosen = choose(program, leaves, layout, form, backend)
+    problems = obstacles(program, leaves, layout)
+    others = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
+    return "; ".join([chosen.why, *others])
+
+
+class _Described:
+    """What `linrnn.ops.explain` finds where it would have computed."""
+
+    @staticmethod
+    def explain(arguments: Sequence[Any], backend: str | None) -> str:
+        program, leaves, layout, form = arguments
+        return explain(program, leaves, layout, form, backend)
+
+
+def compute(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    form: str | None,
+    backend: str | None,
+    step: Step | None = None,
+) -> Results:
+    """Outputs and final states, in the form asked for or the fastest that can."""
+    if STOPPED.get():
+        raise _ReachedError(_Described, (program, leaves, layout, form), backend)
+    chosen = choose(program, leaves, layout, form, backend)
+    if not layout.time or not all(h.numel() for h in leaves.states):
+        return loop(program, leaves, layout, step)
+    if chosen.form == "scan":
+        return scan(program, leaves, layout, chosen.backend)
+    tensors = leaves.flat()
+    modified = transformed()
+    if modified:  # the graph is real; transforms do not know all of complex arithmetic
+        step = None
+    if chosen.kernels is None:
+        return loop(program, leaves, layout, step)
+    if modified or not all(map(eager, tensors)):
+        return definition(program, leaves, layout, step)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        found = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
+        n = len(layout.widths)
+        return list(found[:n]), list(found[n:])
+    outputs, finals, _ = chosen.kernels.forward(program, leaves, layout, False)
+    return outputs, finals
+
+
+def definition(
+    program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
+) -> Results:
+    """Of PyTorch's operators: differentiable to any order, in every mode."""
+    if layout.time != 1 and obstacle(program) is None:
+        return scan(program, leaves, layout)
+    return loop(program, leaves, layout, step)
+
+
+class _Function(torch.autograd.Function):
+    """A cell by kernels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kernels: Any, program: Program, like: Any, layout: Layout, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        leaves = like(tensors)
+        outputs, finals, saved = kernels.forward(program, leaves, layout, True)
+        ctx.kernels, ctx.program, ctx.like = kernels, program, like
+        marks = (layout.reset, layout.cu_seqlens)
+        ctx.save_for_backward(*tensors, *marks, *saved)
+        ctx.layout = layout._replace(reset=None, cu_seqlens=None)
+        ctx.count = len(tensors)
+        return (*outputs, *finals)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        kept = ctx.saved_tensors  # once: checkpointing gives them out no second time
+        tensors, (reset, cu_seqlens, *saved) = kept[: ctx.count], kept[ctx.count :]
+        layout = ctx.layout._replace(reset=reset, cu_seqlens=cu_seqlens)
+        wanted = ctx.needs_input_grad[4:]
+        if torch.is_grad_enabled() or not eager(*grads):
+            found = _by_definition(ctx.program, ctx.like, layout, tensors, wanted, grads)
+        else:
+            n = len(layout.widths)
+            given = (ctx.program, ctx.like(tensors), layout, saved, grads[:n], grads[n:])
+            found = ctx.kernels.backward(*given).flat()
+        some = (g if want else None for g, want in zip(found, wanted, strict=True))
+        return None, None, None, None, *some
+
+
+def _by_definition(
+    program: Program,
+    like: Any,
+    layout: Layout,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    grads: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again."""
+
+    def results(*given: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = definition(program, like(given), layout)
+        return (*outputs, *finals)
+
+    return through_definition(results, tensors, wanted, grads)
+
+
+def _shapes(
+    states: list[Tensor],
+    inputs: list[Tensor],
+    parameters: list[Tensor],
+    matrices: list[Tensor],
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    time: int,
+    reverse: bool,
+    starts: list[float],
+    dtype: torch.dtype,
+    widths: list[int],
+    program: str,
+    form: str | None,
+    backend: str | None,
+) -> tuple[Tensor, ...]:
+    rows = states[0].shape[0] if cu_seqlens is None else 1
+    outputs = (states[0].new_empty(rows, time, n, dtype=dtype) for n in widths)
+    return (*outputs, *(h.new_empty(h.shape) for h in states))
+
+
+@opaque(
+    "cell_scan",
+    "Tensor[] states, Tensor[] inputs, Tensor[] parameters, Tensor[] matrices, Tensor? reset, "
+    "Tensor? cu_seqlens, SymInt time, bool reverse, float[] starts, ScalarType dtype, "
+    "SymInt[] widths, str program, str? form, str? backend",
+    _shapes,
+)
+def in_graphs(
+    states: list[Tensor],
+    inputs: list[Tensor],
+    parameters: list[Tensor],
+    matrices: list[Tensor],
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    time: int,
+    reverse: bool,
+    starts: list[float],
+    dtype: torch.dtype,
+    widths: list[int],
+    program: str,
+    form: str | None,
+    backend: str | None,
+) -> tuple[Tensor, ...]:
+    """Outputs, then final states; the cell is the text of its program."""
+    leaves = Leaves(states, inputs, parameters, matrices)
+    layout = Layout(reset, cu_seqlens, time, reverse, starts, dtype, widths)
+    outputs, finals = compute(parse(program), leaves, layout, form, backend)
+    return (*outputs, *finals)

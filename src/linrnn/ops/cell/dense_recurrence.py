@@ -1,0 +1,281 @@
+"""The dense nonlinear recurrences: as cells where native kernels run these, else by PyTorch's."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.cells import Cell
+from linrnn.compute.modes import eager, mapped
+from linrnn.compute.opaque import opaque
+from linrnn.compute.parts import parts
+from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
+
+KERNELS: dict[str, Any] = {
+    "gru": torch.gru,
+    "lstm": torch.lstm,
+    "tanh": torch.rnn_tanh,
+    "relu": torch.rnn_relu,
+}
+"""Those of PyTorch, which `recurrence` falls back to: the others are cells alone."""
+
+_CELLS: dict[str, Any] = {
+    "gru": torch.gru_cell,
+    "tanh": torch.rnn_tanh_cell,
+    "relu": torch.rnn_relu_cell,
+}
+
+
+def _gru(h: Any, xr: Any, xz: Any, xn: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
+    n = torch.tanh(xn + r * (F.linear(h, Wn) + bn))
+    h = torch.lerp(n, h, z)
+    return h, h
+
+
+def _lstm(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
+    g, o = torch.tanh(xg + F.linear(h, Wg)), torch.sigmoid(xo + F.linear(h, Wo))
+    c = f * c + i * g
+    h = o * torch.tanh(c)
+    return h, (h, c)
+
+
+def _gru_before(h: Any, xr: Any, xz: Any, xn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
+    n = torch.tanh(xn + F.linear(r * h, Wn))
+    h = torch.lerp(n, h, z)
+    return h, h
+
+
+def _peephole(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    pi: Any, pf: Any, po: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    i = torch.sigmoid(xi + F.linear(h, Wi) + pi * c)
+    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
+    c = f * c + i * torch.tanh(xg + F.linear(h, Wg))
+    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _coupled(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    f = torch.sigmoid(xf + F.linear(h, Wf))
+    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
+    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _coupled_peephole(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any,
+    pf: Any, po: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
+    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
+    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _refined(
+    h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any, Wr: Any, Wf: Any, Wg: Any, Wo: Any
+) -> tuple[Any, Any]:
+    """``g = 2 r f + (1 - 2 r) f^2`` keeps, ``1 - g`` writes; written so that neither cancels."""
+    r, f = xr + F.linear(h, Wr), xf + F.linear(h, Wf)
+    stay, move, less = torch.sigmoid(f), torch.sigmoid(-f), torch.sigmoid(-r)
+    keep = stay * (stay + 2 * torch.sigmoid(r) * move)
+    write = move * (move + 2 * less * stay)
+    c = keep * c + write * torch.tanh(xg + F.linear(h, Wg))
+    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    return h, (h, c)
+
+
+def _projected(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    _, (h, c) = _lstm(h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo)
+    h = F.linear(h, Wr)
+    return h, (h, c)
+
+
+def _tanh(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.tanh(x + F.linear(h, W))
+    return h, h
+
+
+def _relu(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.relu(x + F.linear(h, W))
+    return h, h
+
+
+CELLS = {
+    "gru": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn", name="gru"),
+    "lstm": Cell(_lstm, state="h c", matrix="Wi Wf Wg Wo", name="lstm"),
+    "gru_before": Cell(_gru_before, state="h", matrix="Wr Wz Wn", name="gru_before"),
+    "lstm_peephole": Cell(
+        _peephole, state="h c", constant="pi pf po", matrix="Wi Wf Wg Wo", name="lstm_peephole"
+    ),
+    "lstm_coupled": Cell(_coupled, state="h c", matrix="Wf Wg Wo", name="lstm_coupled"),
+    "lstm_coupled_peephole": Cell(
+        _coupled_peephole,
+        state="h c",
+        constant="pf po",
+        matrix="Wf Wg Wo",
+        name="lstm_coupled_peephole",
+    ),
+    # where the LSTM has its input gate, which is tied to the other here, stands the refine gate
+    "lstm_refined": Cell(_refined, state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"),
+    "lstm_projected": Cell(_projected, state="h c", matrix="Wi Wf Wg Wo Wr", name="lstm_projected"),
+    "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
+    "relu": Cell(_relu, state="h", matrix="W", name="relu"),
+}
+"""The recurrences of `recurrence` without the product with the input."""
+
+
+def _shapes(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> tuple[Tensor, ...]:
+    y = x.new_empty(x.shape[0], x.shape[1], weights[1].shape[1])
+    return y, *(h.new_empty(h.shape) for h in state)
+
+
+@opaque(
+    "recurrence", "Tensor x, Tensor[] state, Tensor[] weights, Tensor? reset, str kind", _shapes
+)
+def recurrence(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> tuple[Tensor, ...]:
+    """``gru``, ``lstm``, ``tanh`` or ``relu`` over at least one step.
+
+    Args:
+        x: (batch, time, d_model).
+        state: before the first step, (batch, d_state) each: h, of the LSTM h and c.
+        weights: in the order of PyTorch's kernels.
+        reset: boolean (batch, time) or None.
+        kind: which recurrence.
+
+    Returns:
+        The outputs (batch, time, d_state), then the state after the last step.
+    """
+    if _as_cell(x, state, weights, reset, kind):
+        given: dict[str, Any] = dict(arguments(kind, x, weights))
+        y, last = cell_scan(CELLS[kind], **given, state=tuple(state), reset=reset)
+        return y, *(last if isinstance(last, tuple) else [last])
+    ys = []
+    for begin, end in stretches(reset, x.shape[1]):
+        if reset is not None:
+            # a choice and not a product, for what is forgotten may be NaN
+            state = [torch.where(reset[:, begin, None], 0.0, h) for h in state]
+        y, state = _stretch(x[:, begin:end], state, weights, kind)
+        ys.append(y)
+    return torch.cat(ys, 1) if len(ys) > 1 else ys[0], *state
+
+
+def _as_cell(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> bool:
+    """Whether the cell is asked for, or is the fastest that can.
+
+    PyTorch has an LSTM of float32 that is as fast.
+    """
+    if requested_form(None)[0] is not None:
+        return x.shape[1] > 1 and x.numel() > 0
+    if mapped(
+        x, reset, *state, *weights
+    ):  # what is here looks at resets, and PyTorch's has no rule
+        return x.numel() > 0 and (x.shape[1] > 1 or reset is not None)
+    if x.device.type != "cpu" or not all(map(eager, (x, *state, *weights))):
+        return False
+    if kind == "lstm" and reset is None and x.dtype == torch.float32:
+        return False
+    return x.shape[1] > 1 and x.numel() > 0 and has_kernels(x.device, x.dtype)
+
+
+def arguments(
+    kind: str, x: Tensor, weights: list[Tensor], constants: Sequence[Tensor] = ()
+) -> dict[str, Tensor]:
+    """What `cell_scan` takes beside the state: inputs, constants, matrices, a block of rows each.
+
+    Args:
+        kind: one of `CELLS`.
+        x: (batch, time, d_model).
+        weights: as `recurrence` takes them, and the projection of "lstm_projected" behind them.
+        constants: those of the cell but the bias inside of the GRU, which is of the weights.
+    """
+    cell = CELLS[kind]
+    gates, others = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
+    W, U, *bias = weights[: len(weights) - others]
+    D = U.shape[0] // gates
+    b = None if not bias else bias[0] + bias[1]
+    if kind == "gru":
+        # the third gate multiplies its product with h together with its bias
+        constants = [bias[1][2 * D :] if bias else U.new_zeros(D)]
+        b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
+    given = dict(zip(cell.constants, constants, strict=True))
+    given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
+    matrices = [*U.split(D), *weights[len(weights) - others :]]
+    given |= zip(cell.matrices, matrices, strict=True)
+    return given
+
+
+def _stretch(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], kind: str
+) -> tuple[Tensor, list[Tensor]]:
+    if x.shape[1] == 1 and kind in ("gru", "lstm"):
+        state = cell(x[:, 0], state, weights, kind)
+        return state[0][:, None], state
+    start = [h[None] for h in state]
+    train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
+    with _weights_apart(x.device):
+        y, *last = KERNELS[kind](
+            x,
+            tuple(start) if kind == "lstm" else start[0],
+            weights,
+            len(weights) > 2,
+            1,
+            0.0,
+            train,
+            False,
+            True,
+        )
+    return y, [h[0] for h in last]
+
+
+@contextmanager
+def _weights_apart(device: torch.device) -> Iterator[None]:
+    """Says to cuDNN that weights need not lie side by side: it copies them, which is cheap."""
+    if device.type != "cuda":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")
+        yield
+
+
+def cell(x_t: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> list[Tensor]:
+    """The state after one step (batch, d_model) of which the first part is the output."""
+    if kind == "lstm":
+        return list(torch.lstm_cell(x_t, (state[0], state[1]), *weights))
+    return [_CELLS[kind](x_t, state[0], *weights)]
+
+
+def stretches(reset: Tensor | None, time: int) -> list[tuple[int, int]]:
+    """The spans (begin, end) of time inside which no row of a batch starts anew.
+
+    Example:
+        >>> stretches(torch.tensor([[False, False, True], [False, False, False]]), 3)
+        [(0, 2), (2, 3)]
+    """
+    cuts = [0]
+    if reset is not None:
+        cuts += [t for t in reset.any(0).nonzero().flatten().tolist() if t]
+    return list(pairwise([*cuts, time]))

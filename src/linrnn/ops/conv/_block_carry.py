@@ -1,0 +1,67 @@
+"""States of diagonal systems before every block of time, in the place of what the blocks add.
+
+``h_n = decay * h_{n-1} + left_n``, one ``n`` a block. Both directions write where they read, so a
+layer holds one state a block and no more.
+"""
+
+import importlib
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.backend import choose
+
+_MODULES = (("cpu", "linrnn.ops.conv._block_carry_cpu"),)
+
+
+def carry(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
+    """Puts the state before each block in the place of what the block adds; the last one.
+
+    Args:
+        left: (H, B, n, M), in order.
+        first: (H, B, M).
+        decay: (H, M).
+    """
+    kernels = _kernels(left)
+    if kernels is not None:
+        last: Tensor = kernels.forward(left, first, decay)
+        return last
+    h, decay = first, decay[:, None]
+    for block in left.unbind(2):
+        after = (decay * h).add_(block)  # of complex numbers `addcmul` takes four times as long
+        block.copy_(h)
+        h = after
+    return h
+
+
+def carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Puts the gradient of what each block adds in the place of that of the state before it.
+
+    Args:
+        left: (H, B, n, M), in order.
+        before: the states that `carry` left.
+        grad: (H, B, M), of the last state.
+        decay: (H, M).
+
+    Returns:
+        The gradients of the first state and of the decay.
+    """
+    kernels = _kernels(left)
+    if kernels is not None:
+        found: tuple[Tensor, Tensor] = kernels.backward(left, before, grad, decay)
+        return found
+    decay = decay[:, None].conj_physical()
+    total = torch.zeros_like(grad, memory_format=torch.contiguous_format)
+    for block, h in zip(reversed(left.unbind(2)), reversed(before.unbind(2)), strict=True):
+        total.add_(h * grad.conj_physical())
+        earlier = (decay * grad).add_(block)
+        block.copy_(grad)
+        grad = earlier
+    return grad, total.sum(1).conj_physical()
+
+
+def _kernels(left: Tensor) -> ModuleType | None:
+    name, _ = choose("block_carry", _MODULES, None, left.device, left.dtype)
+    modules = dict(_MODULES)
+    return importlib.import_module(modules[name]) if name in modules else None

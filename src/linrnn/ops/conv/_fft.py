@@ -1,0 +1,83 @@
+"""What the ops that are FFTs share: a causal product, and the pieces that resets cut."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.layout import Ends
+
+_SIZES = (1, 3, 5, 9, 15)  # times a power of two: lengths that every FFT is quick at
+
+
+def fast_length(least: int) -> int:
+    """The smallest length of at least ``least`` at which an FFT is quick.
+
+    Example:
+        >>> fast_length(1025)
+        1152
+    """
+    return min(m << max(0, -(-least // m) - 1).bit_length() for m in _SIZES)
+
+
+def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
+    """``y_t = sum_{s <= t} kernel_{t-s} u_s`` for the steps from ``skip`` on, (B, T - skip, C).
+
+    Args:
+        u: (B, T, C), T at least 1, real or complex like the kernel.
+        kernel: (C, K); taps beyond the first T are left out.
+        skip: steps whose outputs nobody wants, which makes the FFTs shorter.
+    """
+    time = u.shape[1]
+    taps = min(kernel.shape[1], time)
+    # what comes around the end of the circle falls on the first taps - 1 - (n - time) steps
+    n = fast_length(max(time, time + taps - 1 - skip))
+    if not (u.is_complex() or kernel.is_complex()):
+        return circular_product(u, torch.fft.rfft(kernel[:, :taps], n), n)[:, skip:time]
+    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)
+    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+    return y
+
+
+def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
+    """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
+    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)
+    return y.transpose(1, 2)
+
+
+def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
+    """Where pieces begin, in order, in the rows of u (B, T, C) one after the other.
+
+    A piece begins with each sequence and at each reset.
+    """
+    batch, time, _ = u.shape
+    # not new_zeros, which vmap would take for one of each call
+    cut = torch.zeros(batch, time, dtype=torch.bool, device=u.device) if reset is None else reset
+    cut = cut.index_put((edge.row, edge.first), cut.new_ones(()))
+    return cut.flatten().nonzero().squeeze(1)
+
+
+def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The outputs of all pieces of u (B, T, C), those of about one length computed together.
+
+    Args:
+        u: inputs.
+        start: where the pieces begin, of `cuts`.
+        convolve: given inputs (n, length, C), zero behind the end of a piece, and the indices of
+            these n pieces, their outputs.
+    """
+    steps = u.shape[0] * u.shape[1]
+    length = torch.diff(start, append=start.new_tensor([steps]))
+    size = length.double().log2().ceil()  # pieces of one power of two waste less than half
+    parts, places = [], []
+    for exponent in size.unique().tolist():
+        some = (size == exponent).nonzero().squeeze(1)
+        step = torch.arange(int(length[some].max()), device=u.device)
+        inside = step < length[some, None]
+        place = (start[some, None] + step).clamp(max=steps - 1)
+        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)
+        row, column = inside.nonzero(as_tuple=True)
+        parts.append(convolve(inputs, some)[row, column])
+        places.append(place[row, column])
+    order = torch.cat(places).argsort()
+    return torch.cat(parts)[order].view(u.shape)

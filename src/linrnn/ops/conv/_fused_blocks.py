@@ -1,0 +1,151 @@
+"""Blocks of time with every product written down once, and a gradient of its own.
+
+What `linrnn.ops.conv._blocks` composes of PyTorch's operators, for plain tensors that nothing cuts:
+one layout for all products, the states carried where they lie, and in the gradient no copy but
+those of input and output. States are kept for it, one a block.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import eager, seen_finite
+from linrnn.compute.pairs import pairs, rows
+from linrnn.ops.conv._block_carry import carry, carry_back
+
+Definition = Callable[..., tuple[Tensor, Tensor]]
+
+
+class FusedBlocks(torch.autograd.Function):
+    """``(y, h)`` of u, h, and a system's ``kernel, into, out, decay``."""
+
+    @staticmethod
+    def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        u, h, kernel, into, out, decay = arguments
+        shape = (*u.shape[:2], into.shape[1])
+        x, mark = finite(apart(u, into.shape[1]))
+        before = x @ into if mark is None else x @ into + mark[..., -1:]
+        first = h.transpose(0, 1)
+        if decay.ndim == 3:
+            last = pairs(_carry_dense(_blocks(before, shape), rows(first), decay), h)
+        else:
+            last = carry(_states(before, h, shape), first, decay)
+        y = torch.baddbmm(x @ toeplitz(kernel), before, out)
+        y = y if mark is None else y + mark
+        ctx.marked = mark is not None
+        ctx.save_for_backward(*arguments, x, before)
+        ctx.definition = definition
+        return together(y, u.shape), last.transpose(0, 1).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *arguments, x, before = ctx.saved_tensors
+        if torch.is_grad_enabled() or not eager(*grads):
+            wanted = ctx.needs_input_grad[1:]
+            return None, *through_definition(ctx.definition, arguments, wanted, grads)
+        u, h, kernel, into, out, decay = arguments
+        shape = (*u.shape[:2], into.shape[1])
+        g = apart(grads[0], into.shape[1])
+        left = g @ out.mT  # the gradient of the states before each block, then of what is added
+        first = grads[1].transpose(0, 1)
+        if decay.ndim == 3:
+            first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
+            grad_decay = before.mT @ left
+        else:
+            first, grad_decay = carry_back(
+                _states(left, h, shape), _states(before, h, shape), first, decay
+            )
+        grad_x = None
+        if ctx.needs_input_grad[1]:
+            grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
+            grad_x = together(grad_x, u.shape)
+            if ctx.marked:
+                grad_x = torch.where(u.isfinite(), grad_x, 0)
+        return (
+            None,
+            grad_x,
+            first.transpose(0, 1),
+            _diagonals(x.mT @ g),
+            x.mT @ left,
+            before.mT @ g,
+            grad_decay,
+        )
+
+
+def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Inputs for a product, zero where they are not finite, and what marks the steps from there on.
+
+    Half of a matrix of a block is zero, and zero times infinity is not: what is not finite would
+    reach steps before it.
+    """
+    if seen_finite(x):
+        return x, None
+    size = x.shape[-1]
+    step = torch.arange(size, device=x.device)
+    first = torch.where(x.detach().isfinite(), size, step).amin(-1, keepdim=True)
+    mark = torch.where(step < first, 0.0, float("nan"))  # NaN from the first bad step on
+    return x.nan_to_num(0, 0, 0), mark.to(x.dtype)
+
+
+def apart(u: Tensor, size: int) -> Tensor:
+    """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
+    # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
+    return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
+
+
+def together(y: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `apart`."""
+    return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
+
+
+def toeplitz(kernel: Tensor) -> Tensor:
+    """(H, Q, Q): entry (j, i) is ``kernel[i - j]``, zero for i < j."""
+    channels, size = kernel.shape
+    row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
+    # read with a period of one more than its length, each copy begins one later; ``unfold`` would
+    # be shorter, but PyTorch has no batching rule for its gradient
+    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    return shifted[..., :size].flip(1)
+
+
+def _diagonals(matrix: Tensor) -> Tensor:
+    """Sums (H, Q) along the main diagonal and those above, the adjoint of `toeplitz`."""
+    channels, size = matrix.shape[:2]
+    # each row is read one place later than the one below it
+    rows = F.pad(matrix.flip(1), (0, size)).view(channels, -1)[:, : size * (2 * size - 1)]
+    return rows.view(channels, size, 2 * size - 1).sum(1)[:, size - 1 :]
+
+
+def _states(columns: Tensor, h: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(H, B * T/Q, K) as the numbers of states (H, B, T/Q, M)."""
+    view = _blocks(columns, shape)
+    return torch.view_as_complex(view.unflatten(-1, (-1, 2))) if h.is_complex() else view
+
+
+def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(H, B * T/Q, K) as real numbers (H, B, T/Q, K)."""
+    batch, time, size = shape
+    return columns.view(columns.shape[0], batch, time // size, -1)
+
+
+def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
+    """As `carry`, of states as real numbers (H, B, K) and a matrix."""
+    for block in left.unbind(2):
+        after = torch.baddbmm(block, h, decay)
+        block.copy_(h)
+        h = after
+    return h
+
+
+def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
+    """As `carry_back`; the gradient of the first state alone."""
+    for block in reversed(left.unbind(2)):
+        earlier = torch.baddbmm(block, grad, decay.mT)
+        block.copy_(grad)
+        grad = earlier
+    return grad

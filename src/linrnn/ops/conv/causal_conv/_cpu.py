@@ -1,0 +1,90 @@
+"""The causal convolution by the native kernels in ``src/native/kernels/causal_conv.cpp``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import native
+from linrnn.compute.layout import (
+    accumulator_dtype,
+    checked_offsets,
+    dense,
+    n_sequences,
+    unit_channels,
+)
+from linrnn.compute.native import array, pointer
+
+_CONV = native.Kernel(
+    "causal_conv",
+    "reverse silu seqs time channels width offsets x reset past weight bias "
+    "y backward rows grad_x grad_past sums",
+)
+#: Rows of partial sums over steps: their number bounds the memory, not the threads.
+_MOST_ROWS = 16
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    return native.unavailable(device, dtype, real=True)
+
+
+def forward(
+    x: Tensor,
+    past: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    silu: bool,
+    reverse: bool,
+) -> Tensor:
+    """The output."""
+    y = torch.empty(x.shape, dtype=x.dtype)
+    _run((x, past, weight, bias, reset, cu_seqlens, silu, reverse), *array(y), 0, 0, 0, 0, 0, 0, 0)
+    return y
+
+
+def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``x``, ``past``, ``weight`` and ``bias``."""
+    *arguments, grad_y = inputs
+    x, past, weight = arguments[:3]
+    channels, width = weight.shape
+    wide = accumulator_dtype(x.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype)
+    grad_past = torch.zeros(past.shape, dtype=wide)
+    rows = min(_MOST_ROWS, max(1, x.shape[0] * x.shape[1] // 32))
+    sums = torch.zeros(rows, width + 1, channels, dtype=torch.float64)
+    grad_y = unit_channels(grad_y)
+    outputs = (*array(grad_x), grad_past.data_ptr(), sums.data_ptr())
+    _run(arguments, *array(grad_y), True, rows, *outputs)
+    total = sums.sum(0)
+    grad_weight = total[:width].T.to(weight.dtype, copy=True, memory_format=torch.contiguous_format)
+    grad_bias = total[width].to(weight.dtype, copy=True)
+    return grad_x, grad_past.to(past.dtype), grad_weight, grad_bias
+
+
+def _run(arguments: Sequence[Any], *outputs: int) -> None:
+    x, past, weight, bias, reset, cu_seqlens, silu, reverse = arguments
+    wide = accumulator_dtype(x.dtype)
+    _, time, channels = x.shape
+    x, past, taps = unit_channels(x), dense(past.to(wide)), dense(weight.to(wide).T)
+    bias = None if bias is None else dense(bias.to(wide))
+    cu_seqlens = checked_offsets("causal_conv", cu_seqlens, time)
+    _CONV(
+        x.dtype,
+        reverse,
+        silu,
+        n_sequences(x, cu_seqlens),
+        time,
+        channels,
+        len(taps),
+        pointer(cu_seqlens),
+        *array(x),
+        *array(reset),
+        past.data_ptr(),
+        taps.data_ptr(),
+        pointer(bias),
+        *outputs,
+    )

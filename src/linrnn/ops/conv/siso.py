@@ -1,0 +1,107 @@
+"""Many independent diagonal systems of one input and one output each: S4D, DSS, the core of H3.
+
+A sequence is computed either in blocks of time, with matrix products inside a block and a scan
+over the blocks, or as a convolution by FFT. Neither holds a state for every step: the block form
+holds one a block, the convolution one in about the square root of the length.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.modes import seen_zero
+from linrnn.compute.opaque import opaque
+from linrnn.compute.pairs import columns, pairs, products, rows
+from linrnn.ops.conv._blocks import Blocks, add_now, convolve_shapes, scan_all, scan_shapes, spans
+from linrnn.ops.conv._fft import causal_product
+from linrnn.ops.conv.vandermonde import Factors, table, vandermonde
+from linrnn.ops.linear.linear_scan import linear_scan
+
+BLOCK = 32  # longer ones do more arithmetic, shorter ones move more states
+LONGEST = 256  # of a block, for so many modes that their states are most of what is moved
+RESET_BLOCK = 16  # with resets the inside of a block is a loop of that many shifts
+
+
+class System(NamedTuple):
+    """``h_t = a h_{t-1} + b u_t``, ``y_t = Re sum_m c_m h_{t,m} + d u_t``, for every channel.
+
+    The first three are (channels, modes) and float64 or complex128: a rounding of ``a`` to
+    float32 would be an error of the phase that grows with the distance in time. ``a`` and ``b``
+    are (1, modes) where the channels share their modes, whose powers are then held once. They may
+    have the axes of batch and time before these, for `varying` and `step`.
+    """
+
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    d: Tensor  # (channels,)
+
+
+def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """One step: ``u`` (B, H), ``h`` (B, H, M); ``(y, h)``."""
+    a, b, c = (p.to(h.dtype) for p in system[:3])
+    h = a * h + b * u[..., None]
+    return (columns(c) * rows(h)).sum(-1) + system.d * u, h
+
+
+def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A `System` of which every step has its own: as `scan`, with all states held at once."""
+    a, b, c = (p.to(h.dtype) for p in system[:3])
+    states, last = linear_scan(a, b * u[..., None], h, reset=reset)
+    return (columns(c) * rows(states)).sum(-1) + system.d * u, last
+
+
+@opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes)
+def scan(
+    system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A `System`, in blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``, and any ``reset``."""
+    system, time = System(*system), u.shape[1]
+    if u.numel() == 0:
+        return u, h
+    size = _block(rows(h).shape[-1]) if reset is None else RESET_BLOCK
+    found = table(system.a, min(size, time) + 1, h.dtype)
+    parts = ((lo, hi, _of(system, found[:, : n + 1])) for lo, hi, n in spans(time, size))
+    return scan_all(parts, u, h, reset)
+
+
+def _block(columns: int) -> int:
+    """Steps of a block: half as many as a state has real numbers, for then it moves few more."""
+    return min(max(columns // 2, BLOCK), LONGEST)
+
+
+def _of(system: System, powers: Tensor) -> Blocks:
+    """The blocks of Q steps, from ``a^0 .. a^Q`` (H, Q + 1, M)."""
+    decay, b, c = powers[:, -1], system.b.to(powers.dtype), system.c.to(powers.dtype)
+    into = rows(b[:, None] * powers[:, :-1].flip(1))
+    if decay.shape[0] == c.shape[0]:
+        out = columns(c[:, None] * powers).transpose(1, 2)
+        kernel = (rows(b)[:, None] @ out[..., :-1])[:, 0]
+        return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay)
+    out = rows(powers).transpose(1, 2)
+    kernel = columns(b * c) @ out[0, :, :-1]
+    return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay, c)
+
+
+@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes)
+def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
+    system, (batch, time, channels) = System(*system), u.shape
+    if u.numel() == 0:  # an FFT refuses an empty batch
+        return u, h
+    factors = Factors.of(system.a, time, h.dtype, channels)
+    a, b, c = (p.to(h.dtype) for p in system[:3])
+    kernel = vandermonde((c * b)[None], system.a, time)[0]
+    y = causal_product(u, add_now(kernel, system.d))
+    if not seen_zero(h):
+        y = y + vandermonde(c * a * h, system.a, time).transpose(1, 2)
+
+    size, count = factors.fine.shape[1], factors.coarse.shape[1]
+    padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
+    x = padded.permute(3, 0, 1, 2).flatten(1, 2)
+    sums = products(x, rows(b[:, None] * factors.fine.flip(1)))
+    sums = pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
+    left_over = (sums * factors.coarse.flip(1)[:, None]).sum(2)
+    return y, factors.across * h + left_over.transpose(0, 1)

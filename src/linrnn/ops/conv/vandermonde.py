@@ -1,0 +1,125 @@
+"""Sums of powers: the kernel of a diagonal system, without an array of modes times length."""
+
+from math import isqrt
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import eager
+from linrnn.compute.pairs import columns, products, rows
+from linrnn.compute.product import Product
+
+
+class Factors(NamedTuple):
+    """The powers ``a^0 .. a^(T-1)`` as ``a^(i Q) a^j``: about 2 sqrt(T) of them for every mode."""
+
+    fine: Tensor  # (H, Q, M): a^j
+    coarse: Tensor  # (H, T / Q, M): a^(i Q), as many as it takes
+    across: Tensor  # (H, M): a^T
+
+    @classmethod
+    def of(cls, a: Tensor, time: int, dtype: torch.dtype, channels: int) -> "Factors":
+        """Of ``a`` (H, M) in double precision, or (1, M) if all ``channels`` share their modes."""
+        # shared modes have one matrix of fine powers, and every channel coarse ones times its c
+        size = min(time, isqrt(time * channels // a.shape[0] - 1) + 1)
+        count = -(-time // size)
+        fine = powers(a, size + 1)
+        coarse = powers(fine[..., -1], count + 1).to(dtype)
+        across = coarse[..., time // size] * fine[..., time % size].to(dtype)
+        fine = fine[..., :-1].to(dtype).transpose(1, 2)
+        return cls(fine, coarse[..., :count].transpose(1, 2), across)
+
+    def product(self, c: Tensor, time: int) -> Tensor:
+        """``Re sum_n c_n a_n^t`` for ``c`` (rows, H, M): real (rows, H, T)."""
+        left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
+        response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
+        response = response.view(*c.shape[1::-1], -1)[..., :time]
+        return response.transpose(0, 1)
+
+
+def vandermonde(c: Tensor, a: Tensor, time: int) -> Tensor:
+    r"""The Vandermonde product ``Re sum_n c_n a_n^t`` for t = 0 .. time - 1.
+
+    Step t is ``i Q + j``, so that ``a^t = (a^Q)^i a^j``: a matrix product of two factors of
+    sqrt(time) powers each, in real arithmetic. The (channels, modes, time) powers are never
+    written, nor kept for the gradient.
+
+    Args:
+        c: weights (rows, channels, modes), real if ``a`` is real, else complex.
+        a: bases (channels, modes), or (1, modes) if the channels share them; float64 or
+            complex128, for a rounding of ``a`` is an error that grows with t.
+        time: how many powers.
+
+    Returns:
+        (rows, channels, time), real, in the precision of ``c``.
+
+    Example:
+        >>> import torch
+        >>> halves = torch.tensor([[0.5]], dtype=torch.float64)
+        >>> vandermonde(torch.ones(1, 1, 1), halves, 4)
+        tensor([[[1.0000, 0.5000, 0.2500, 0.1250]]])
+    """
+    if time == 0:
+        return c.real.new_empty((*c.shape[:2], 0))
+    if not a.is_complex():
+        return _by_factors(c, a, time)[0]
+    return _PRODUCT(c, a, time)[0]
+
+
+def _by_factors(c: Tensor, a: Tensor, time: int) -> tuple[Tensor]:
+    return (Factors.of(a, time, c.dtype, c.shape[1]).product(c, time),)
+
+
+def powers(a: Tensor, count: int) -> Tensor:
+    """``a^0 .. a^(count - 1)`` along a new last axis, each from its binary digits."""
+    found, square = torch.ones_like(a)[..., None], a[..., None]
+    while found.shape[-1] < count:
+        found, square = torch.cat([found, found * square], -1), square * square
+    return found[..., :count]
+
+
+def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """``a^0 .. a^(count - 1)`` of ``a`` (H, M) as (H, count, M), in a precision to compute in."""
+    if not eager(a):
+        return _rounded(a, count, dtype)
+    found: Tensor = _Table.apply(a, count, dtype)
+    return found
+
+
+def _rounded(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    return powers(a, count).to(dtype).transpose(1, 2)
+
+
+class _Table(torch.autograd.Function):
+    """`_rounded` as one product in double precision, and a gradient in that of the result."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        size = 1 << (count.bit_length() // 2)
+        fine = powers(a, size + 1).mT  # (H, size + 1, M)
+        coarse = powers(fine[:, -1], -(-count // size)).mT
+        found = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+        ctx.save_for_backward(a, found)
+        ctx.dtype = dtype
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, found = ctx.saved_tensors
+        count = found.shape[1]
+        if torch.is_grad_enabled() or not eager(grad):
+            given = (a, count, ctx.dtype)
+            return *through_definition(_rounded, given, (True,), (grad,)), None, None
+        exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)
+        terms = (exponents[:, None] * grad[:, 1:]).mul_(found[:, :-1].conj())
+        return terms.sum(1).to(a.dtype), None, None
+
+
+_PRODUCT = Product(
+    "vandermonde",
+    _by_factors,
+    gradients=2,
+    kernels={"cpu": "linrnn.ops.conv._vandermonde_cpu"},
+)

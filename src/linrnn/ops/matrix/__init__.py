@@ -1,0 +1,1 @@
+"""Recurrences whose state is a matrix that outer products write to."""

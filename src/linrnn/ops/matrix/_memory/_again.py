@@ -1,0 +1,97 @@
+"""Calls of few steps of a matrix memory that come again: see `linrnn.compute.replay`."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import native
+from linrnn.compute.backend import requested
+from linrnn.compute.op import Op, load, watched
+from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
+from linrnn.ops.matrix._memory import _cpu
+from linrnn.ops.matrix._memory._problem import Problem
+
+#: Beyond, what this saves is little beside the computing.
+_STEPS = 3
+
+Tensors = tuple[Any, ...]
+Key = tuple[Any, ...]
+_BACKEND = 4  # of a key
+_NUMBERS = frozenset((int, float))
+_known = Replays()
+
+
+class _Again(NamedTuple):
+    """A call, and what its results are made like."""
+
+    replay: Replay
+    results: tuple[Tensor, Tensor]
+
+    def __call__(self, tensors: Tensors) -> tuple[Tensor, Tensor] | None:
+        """The results; None where a tensor lies where the kernel cannot read it."""
+        results = empty(self.results[0]), empty(self.results[1])
+        return results if self.replay.run(tensors, results) else None
+
+
+def again(
+    tensors: Tensors, reset: Any, cu_seqlens: Any, *flags: Any
+) -> tuple[tuple[Tensor, Tensor] | None, Key | None]:
+    """The results of a call like one before, and what they have in common.
+
+    The results are None where the call must go the whole way, and the key as well unless it is one
+    of few steps, of plain tensors on a CPU, without resets or a gradient, and nobody watches.
+
+    Args:
+        tensors: those of a `Problem`, not looked at yet.
+        reset, cu_seqlens: of the call.
+        flags: its ``delta, normalizer, scale, reverse, backend``.
+    """
+    q = tensors[0]
+    if torch.compiler.is_compiling() or type(q) is not Tensor or q.ndim != 4:
+        return None, None
+    if q.shape[1] > _STEPS or reset is not None or cu_seqlens is not None or watched():
+        return None, None
+    _, normalizer, scale, reverse, backend = flags
+    if type(normalizer) is not bool or type(reverse) is not bool or type(scale) not in _NUMBERS:
+        return None, None
+    grad = torch.is_grad_enabled()
+    kinds: list[Any] = [*flags[:4], requested(backend)[0], native.threads()]
+    try:
+        for x in tensors:
+            if x is None:
+                kinds.append(None)
+                continue
+            alike = kind(x)
+            if alike is None or alike[-1] or (grad and x.requires_grad):
+                return None, None
+            kinds.append(alike)
+    except RuntimeError:  # without strides
+        return None, None
+    key = tuple(kinds)
+    call = _known.get(key)
+    return None if call is None or native.load()[0] is None else call(tensors), key
+
+
+def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, results: Any) -> None:
+    """Note how a call was computed."""
+    if key is None or key in _known:
+        return
+    here = op.kernels(problem.q, problem, key[_BACKEND]) is load(_cpu.__name__)
+    _known.note(key, _made(problem, tensors, results) if here and problem.v.numel() else None)
+
+
+def _made(problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]) -> _Again | None:
+    if any(x is not y for x, y in zip(problem.tensors, tensors, strict=True)):
+        return None
+    record = _cpu.record(problem, *results)
+    if record is None:
+        return None
+    beside = results[1].element_size() - 1
+    names = [name.replace("initial_state", "initial") for name in Problem._fields]
+    places = [(_cpu.SCAN.words(names[i]), i) for i, x in enumerate(tensors) if x is not None]
+    reads = [Read(word, i, 0, beside) for word, i in places]
+    writes = [(_cpu.SCAN.words("o"), 0), (_cpu.SCAN.words("final"), 1)]
+    o, final = map(outline, results)
+    return _Again(Replay("memory_scan", record, reads, writes), (o, final))

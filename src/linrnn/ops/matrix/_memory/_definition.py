@@ -1,0 +1,374 @@
+"""`outer_scan` and `delta_scan` of PyTorch's operators: any device, derivatives of any order.
+
+Time is cut into chunks. Inside of each, everything that does not depend on the memory is computed
+for all chunks at once; from chunk to chunk the memory ``S`` goes by ``S <- P S + X``, and what is
+read of it is ``R S + O``. Decays between two steps are sums of logarithms over the steps between:
+no differences of sums, which would lose what is small beside what is large.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.layout import mirrored, previous_state
+from linrnn.compute.modes import seen_finite
+from linrnn.ops.linear.linear_scan import linear_scan
+from linrnn.ops.matrix._memory._problem import Problem
+
+#: Steps of a chunk: of decays by channel, whose pairs are (steps, steps, d_key), and of others.
+CHANNEL_CHUNK, HEAD_CHUNK = 16, 64
+
+
+class Terms(NamedTuple):
+    """``S_t = exp(g) S_{t-1} exp(e) + b (a^T S_{t-1}) + k v^T`` of every head, in wide numbers."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    g: Tensor | None  # (B, T, H) or (B, T, H, K)
+    e: Tensor | None
+    bonus: Tensor | None
+    a: Tensor | None
+    b: Tensor | None
+
+
+def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Tensor]:
+    """``(o, final_state)`` of the fields of a `Problem`."""
+    p = Problem(*fields)  # type: ignore[arg-type]
+    terms = _terms(p)
+    state = p.initial_state
+    if state is None:
+        state = terms.v.new_zeros(p.memory)
+    if p.q.shape[1] == 0 or terms.v.numel() * terms.k.numel() == 0:
+        return _nothing(p, terms, state)
+    if p.q.shape[1] == 1 and p.cu_seqlens is None:
+        o, last = _one_step(terms, state, p.reset)
+        return o.to(p.v.dtype), last
+    reset, cuts = p.reset, p.cu_seqlens
+    if p.reverse:
+        _, state, reset, cuts = mirrored(p.q, state, reset, cuts)
+        terms = _of_steps(terms, lambda x: x.flip(1))
+    o, last = _sequences(terms, state, reset, cuts, backend)
+    if p.reverse:
+        o, last = o.flip(1), last if cuts is None else last.flip(0)
+    return o.to(p.v.dtype), last
+
+
+def _wide(p: Problem, x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.to(p.wide)
+
+
+def _terms(p: Problem) -> Terms:
+    """What every head computes with."""
+    q, k, v = (x.to(p.wide) for x in p[:3])
+    g, e, bonus, beta, a, b = (_wide(p, x) for x in p[3:9])
+    each = v.shape[2] // max(1, q.shape[2])
+    if each > 1:
+        q, k = (x.repeat_interleave(each, 2) for x in (q, k))
+        a, b = (None if x is None else x.repeat_interleave(each, 2) for x in (a, b))
+    if p.scale != 1:
+        q = q * p.scale
+    if p.normalizer:
+        # joined and not padded, which no recorded step knows
+        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
+        e = None if e is None else torch.cat([e, e.new_zeros(*e.shape[:-1], 1)], -1)
+    if g is not None and g.ndim < 3:
+        g = g.expand(*v.shape[:2], *g.shape)
+    if p.delta and a is None:
+        a = k if g is None else k * (g if g.ndim == 4 else g[..., None]).exp()
+        b = -k if beta is None else -k * beta[..., None]
+    if beta is not None:
+        v = v * beta[..., None]
+    return Terms(q, k, v, g, e, bonus, a, b)
+
+
+def _nothing(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Of no step, head or channel; what the results depend on stays in the graph."""
+    if p.q.shape[1] == 0:
+        return p.v.new_zeros(*p.v.shape[:3], p.columns), state.clone()
+    o = terms.v.new_zeros(*p.v.shape[:3], p.columns) * terms.v.sum()
+    return o.to(p.v.dtype), state.clone()
+
+
+def _one_step(terms: Terms, state: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    q, k, v = (x[:, 0] for x in terms[:3])
+    g, e, _, a, b = (None if x is None else x[:, 0] for x in terms[3:])
+    if reset is not None:
+        state = torch.where(reset[:, :, None, None], 0, state)
+    write = k[..., None] * v[..., None, :]
+    if terms.bonus is not None:
+        read = state + terms.bonus[..., None] * write
+        o = (read.mT @ q[..., None]).squeeze(-1)
+    if a is not None:
+        assert b is not None
+        write = write + b[..., None] * (state.mT @ a[..., None]).mT
+    if g is not None:
+        state = (g[..., None] if g.ndim == 3 else g[..., None, None]).exp() * state
+    if e is not None:
+        state = state * e[..., None, :].exp()
+    state = state + write
+    if terms.bonus is None:
+        o = (state.mT @ q[..., None]).squeeze(-1)
+    return o[:, None], state
+
+
+def _of_steps(terms: Terms, change: Callable[[Tensor], Tensor]) -> Terms:
+    """Everything that has an axis of time changed."""
+    q, k, v = (change(x) for x in terms[:3])
+    g, e, a, b = (None if x is None else change(x) for x in (*terms[3:5], *terms[6:]))
+    return Terms(q, k, v, g, e, terms.bonus, a, b)
+
+
+def _longer(x: Tensor, steps: int) -> Tensor:
+    """More steps behind the last, of zeros."""
+    return torch.cat([x, x.new_zeros(x.shape[0], steps, *x.shape[2:])], 1)
+
+
+def _sequences(
+    terms: Terms,
+    state: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """Every sequence is filled up to whole chunks by steps that do nothing."""
+    time = terms.v.shape[1]
+    size = CHANNEL_CHUNK if any(x is not None and x.ndim == 4 for x in terms[3:5]) else HEAD_CHUNK
+    if cu_seqlens is None:
+        size = min(size, time)
+        count, chunks = -(-time // size), None
+        padding = count * size - time
+        if padding:
+            terms = _of_steps(terms, lambda x: _longer(x, padding))
+            reset = None if reset is None else _longer(reset, padding)
+        o, last = _chunks(terms, state, reset, chunks, size, backend)
+        return o[:, :time], last
+    return _packed(terms, state, reset, cu_seqlens, size, backend)
+
+
+def _packed(
+    terms: Terms,
+    state: Tensor,
+    reset: Tensor | None,
+    cu_seqlens: Tensor,
+    size: int,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """Sequences one behind the other: each begins a chunk."""
+    time = terms.v.shape[1]
+    offsets = cu_seqlens.tolist()
+    lengths = [end - begin for begin, end in itertools.pairwise(offsets)]
+    counts = [-(-length // size) for length in lengths]
+    places, here = [], []
+    at = 0
+    for begin, length, count in zip(offsets, lengths, counts, strict=False):
+        places += [*range(begin, begin + length), *[time] * (count * size - length)]
+        here += list(range(at, at + length))
+        at += count * size
+    device = terms.v.device
+    index, back = (torch.tensor(x, device=device) for x in (places, here))
+
+    def spread(x: Tensor) -> Tensor:
+        return _longer(x, 1).index_select(1, index)
+
+    terms, reset = _of_steps(terms, spread), None if reset is None else spread(reset)
+    chunks = torch.tensor([0, *itertools.accumulate(counts)], device=device)
+    o, last = _chunks(terms, state, reset, chunks, size, backend)
+    return o.index_select(1, back), last
+
+
+def _chunks(
+    terms: Terms,
+    state: Tensor,
+    reset: Tensor | None,
+    cu_chunks: Tensor | None,
+    size: int,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """A whole number of chunks in every sequence."""
+    q, k, v = (chunked(x, size) for x in terms[:3])
+    g, e, a, b = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
+    # the logarithm of a decay may be minus infinity
+    bad = _not_finite(k, v, a, b, *(None if x is None else x.clamp(min=-1) for x in (g, e)))
+    if bad is not None:
+        # zero times NaN is not zero: what is not finite is kept out of the products, and marked
+        k, v = (torch.where(bad[..., None], 0, x) for x in (k, v))
+        g, e, a, b = (
+            None if x is None else torch.where(bad[..., None] if x.ndim == 5 else bad, 0, x)
+            for x in (g, e, a, b)
+        )
+    begun = None if reset is None else reset.unflatten(1, (-1, size)).cumsum(-1)[:, :, None]
+    same = None if begun is None else begun[..., :, None] == begun[..., None, :]
+    early = terms.bonus is not None  # what is read is the memory before the step's write
+    keys, values = _Decay(g, size, same, q), _Decay(e, size, same, q)
+    R = keys.since(q, early)
+    O = values.mix(keys.pairs(q, k, early), v, early)  # noqa: E741
+    if terms.bonus is not None:
+        O = O + (q * k * terms.bonus[:, None]).sum(-1, keepdim=True) * v  # noqa: E741
+    X = keys.left(k).mT @ values.left(v, masked=False)
+    P = None
+    if a is not None and b is not None:
+        W, U, grown = _corrections(keys, a, b, k, v)
+        if grown is not None:
+            bad = grown if bad is None else bad | grown
+        reads, kept = keys.pairs(q, b, False), keys.left(b)
+        R, O = R + reads @ W, O + reads @ U  # noqa: E741
+        P, X = kept.mT @ W, X + kept.mT @ U
+    if bad is not None:
+        last = bad if same is None else bad & same[..., -1, :]
+        X = torch.where(last.any(-1)[..., None, None], float("nan"), X)
+    across = keys.across(k)[..., None] * values.across(v)[..., None, :]  # (B, n, H, K, V)
+    cleared = None if begun is None else begun[..., 0, -1] > 0
+    before, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
+    past = values.since(R @ before, early)
+    if begun is not None:
+        past = torch.where((begun > 0)[..., None], 0, past)
+    o = O + past
+    if bad is not None:
+        reached = (keys.seen & bad[..., None, :]).any(-1)
+        o = torch.where(reached[..., None], float("nan"), o)
+    return o.transpose(2, 3).flatten(1, 2), final
+
+
+def _corrections(
+    keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What the steps of a chunk read before they write: ``W S + U``, and where that is infinite."""
+    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)
+    pairs = keys.pairs(a, b, True)
+    grown = _not_finite(both, pairs)
+    if grown is not None:  # zero times infinity, of a step that does not see it, would be NaN
+        both, pairs = (torch.where(grown[..., None], 0, x) for x in (both, pairs))
+    unit = torch.eye(a.shape[-2], dtype=v.dtype, device=v.device) - pairs
+    solved = torch.linalg.solve_triangular(unit, both, upper=False, unitriangular=True)
+    more = _not_finite(solved)
+    if more is not None:
+        solved = torch.where(more[..., None], 0, solved)
+        grown = more if grown is None else grown | more
+    W, U = solved.split([k.shape[-1], v.shape[-1]], -1)
+    return W, U, grown
+
+
+def chunked(x: Tensor, size: int) -> Tensor:
+    """(B, T, H, ...) as (B, n, H, C, ...), in memory as `torch.where` returns it: the same bits."""
+    parts: Tensor = x.unflatten(1, (-1, size))
+    return parts.transpose(2, 3).contiguous()
+
+
+def _not_finite(*given: Tensor | None) -> Tensor | None:
+    """The steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
+    tensors = [x for x in given if x is not None]
+    if all(seen_finite(x) for x in tensors):
+        return None
+    found = tensors[0].new_zeros(tensors[0].shape[:4], dtype=torch.bool)
+    for x in tensors:
+        wrong = ~x.isfinite()
+        found = found | (wrong.any(-1) if x.ndim == 5 else wrong)
+    return found
+
+
+class _Decay:
+    """What is forgotten between the steps of a chunk, and which of them see which.
+
+    Args:
+        g: logarithms (B, n, H, C) or (B, n, H, C, channels), or None for nothing.
+        size: steps of a chunk.
+        same: pairs of steps in one sequence, or None for all.
+        like: of the device.
+    """
+
+    def __init__(self, g: Tensor | None, size: int, same: Tensor | None, like: Tensor) -> None:
+        ones = torch.ones(size, size, dtype=torch.bool, device=like.device)
+        later = ones.tril(-1)
+        self.seen = ones.tril() if same is None else ones.tril() & same
+        self.strict = later if same is None else later & same
+        self.in_last = None if same is None else same[..., -1, :]
+        self.log = self.from_start = None
+        if g is not None:
+            g = g if g.ndim == 5 else g[..., None]
+            # sums over the steps after j up to i, never a difference of sums
+            self.log = torch.where(later[..., None], g.unsqueeze(4), 0).cumsum(3)
+            self.from_start = g.cumsum(3)
+
+    def _between(self, early: bool) -> Tensor | None:
+        """From j to i, or to the step before i: (.., C, C, channels), 0 where i does not see j."""
+        if self.log is None:
+            return None
+        log = _earlier(self.log) if early else self.log
+        seen = self.strict if early else self.seen
+        return torch.where(seen[..., None], log, float("-inf")).exp()
+
+    def pairs(self, x: Tensor, y: Tensor, early: bool) -> Tensor:
+        """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j; or strictly before."""
+        decay, seen = self._between(early), self.strict if early else self.seen
+        if decay is not None and decay.shape[-1] > 1:
+            return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
+        found = x @ y.mT
+        found = found if decay is None else found * decay.squeeze(-1)
+        return torch.where(seen, found, 0)
+
+    def mix(self, weight: Tensor, v: Tensor, early: bool) -> Tensor:
+        """``sum_j weight_ij v_jc decay_ijc``."""
+        decay = self._between(early)
+        if decay is None:
+            return weight @ v
+        return torch.einsum("bnhij,bnhjc,bnhijc->bnhic", weight, v, decay)
+
+    def since(self, x: Tensor, early: bool) -> Tensor:
+        """``x`` times what the memory before the chunk keeps until a step, or until before it."""
+        if self.from_start is None:
+            return x
+        return x * (_earlier(self.from_start) if early else self.from_start).exp()
+
+    def left(self, x: Tensor, masked: bool = True) -> Tensor:
+        """``x`` times what is kept of a step's write at the end; 0 where a reset comes between."""
+        kept = x if self.log is None else x * self.log[:, :, :, -1].exp()
+        return kept if self.in_last is None or not masked else kept * self.in_last[..., None]
+
+    def across(self, x: Tensor) -> Tensor:
+        """What a whole chunk keeps, (.., channels of ``x``)."""
+        if self.from_start is None:
+            return x.new_ones(x.shape[:3] + x.shape[4:])
+        return self.from_start[:, :, :, -1].exp().expand(x.shape[:3] + x.shape[4:])
+
+
+def _earlier(log: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(log[:, :, :, :1]), log[:, :, :, :-1]], 3)
+
+
+def _carry(
+    across: Tensor,
+    P: Tensor | None,
+    X: Tensor,
+    state: Tensor,
+    cleared: Tensor | None,
+    cu_chunks: Tensor | None,
+    backend: str | None,
+) -> tuple[Tensor, Tensor]:
+    """The memory before each chunk, and behind the last of each sequence."""
+    if P is None:
+        decay, start = across.expand_as(X).flatten(2), state.flatten(1)
+        h, last = linear_scan(
+            decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
+        )
+        # a chunk's own resets say which of its steps read what was before
+        before = previous_state(h, start, cu_seqlens=cu_chunks)
+        return before.unflatten(-1, state.shape[1:]), last.view(state.shape)
+    P = P + torch.diag_embed(across[..., 0])
+    chunks, befores, finals = X.shape[1], [], []
+    offsets = [0, chunks] if cu_chunks is None else cu_chunks.tolist()
+    for s, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        S = state if cu_chunks is None else state[s : s + 1]
+        for n in range(begin, end):
+            befores.append(S)
+            after = X[:, n] + P[:, n] @ S
+            S = (
+                after
+                if cleared is None
+                else torch.where(cleared[:, n, None, None, None], X[:, n], after)
+            )
+        finals.append(S)
+    return torch.stack(befores, 1), torch.cat(finals)

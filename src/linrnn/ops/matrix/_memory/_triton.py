@@ -1,0 +1,415 @@
+"""`outer_scan` and `delta_scan` by the kernels in ``_triton_*.py``: what runs where.
+
+Time is cut into chunks. What steps of a chunk have to do with one another is a matrix for each
+chunk and head; one pass stores the memory before every chunk, tiles of it spread over programs, and
+a second reads in all chunks at once. The backward pass mirrors that, with everything that the
+forward pass computed on its way computed again.
+
+Kernels know ``S <- exp(g) S + w u^T + k v^T`` with ``u = x + a^T S``. Without ``w`` that is
+`outer_scan`; without ``k`` the delta rule, of ``w = k``, ``x = beta v`` and ``a = -beta k``,
+which reads a memory that has decayed already; with both a low rank.
+"""
+
+import functools
+import importlib
+import importlib.util
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import gpu
+from linrnn.compute.layout import dense
+from linrnn.ops.matrix._memory._problem import Problem
+
+#: Steps of a chunk, and of a block of it inside of which pairs of steps are looked at one by one.
+CHUNK, SIDE = 64, 16
+#: Steps where a system is solved, whose rounding errors grow with them: of few keys, and of many.
+SOLVED, SOLVED_WIDE = 32, 16
+#: Keys below which nothing, and up to which no system that is solved, is faster on tensor cores.
+FEW_KEYS = 64
+#: Keys of a program that must have them all, at most, and from which on they are many.
+MOST_KEYS, MANY_KEYS = 256, 128
+#: Numbers of a tile of the memory: more spill out of the registers.
+TILE = 2048
+
+#: Which products of steps a chunk needs, of what reads with what writes.
+PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
+
+WALKS = ("run_states", "run_adjoint")
+#: Warps of each kernel, the fastest on an H100: where no system is solved, and where one is. Two
+#: and fewer keep clear of the instructions for four, of whose errors Triton has open reports.
+WARPS = {
+    "run_states": (8, 8), "run_adjoint": (4, 8), "run_outputs": (2, 2), "run_values": (2, 2),
+    "run_asked": (2, 2), "run_written": (2, 2), "run_pairs": (2, 2), "run_pairs_back": (8, 2),
+    "run_channel_pairs": (4, 4), "run_channel_pairs_back": (2, 2), "run_products": (2, 1),
+    "run_solve": (1, 1),
+}  # fmt: skip
+_MODULES = {
+    "run_solve": "_triton_solve",
+    **dict.fromkeys(
+        ("run_states", "run_outputs", "run_adjoint", "run_values", "run_asked", "run_written"),
+        "_triton_kernels",
+    ),
+    **dict.fromkeys(
+        ("run_pairs", "run_channel_pairs", "run_products", "run_pairs_back",
+         "run_channel_pairs_back"), "_triton_pairs",
+    ),
+}  # fmt: skip
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    if dtype.is_complex:
+        return f"it has no kernel for {dtype}"
+    if dtype == torch.float64 and device.type == "cuda":
+        return "its numbers of float64 were wrong on a GPU"
+    return gpu.unavailable(device, dtype)
+
+
+def declines(*inputs: Any) -> str | None:
+    """Why PyTorch's operators are the better way, or None."""
+    p = Problem(*inputs[: len(Problem._fields)])
+    if p.value_decay is not None:
+        return "decays of values have no kernel"
+    if p.q.shape[1] == 1 and p.cu_seqlens is None:
+        return "one step is less than a chunk"
+    if p.v.numel() == 0:
+        return "there are no values"
+    if p.delta and p.q.shape[3] > MOST_KEYS:
+        return f"{p.q.shape[3]} channels of a key are more than the {MOST_KEYS} of a program"
+    return None
+
+
+def _precision(p: Problem, solving: bool = False) -> str:
+    """How kernels multiply: as exactly as a loop does.
+
+    Three products of TF32 are as exact as one of single precision, and on tensor cores faster. One
+    is as exact as numbers of half precision are, but not where a system is solved, which makes
+    errors larger; and it is what whoever lets PyTorch use TF32 asks for.
+    """
+    keys = p.q.shape[3]
+    if p.wide == torch.float64 or keys < FEW_KEYS:
+        return "ieee"
+    if not solving and (p.v.dtype != torch.float32 or _allows_tf32()):
+        return "tf32"
+    return "ieee" if p.delta and keys == FEW_KEYS else "tf32x3"
+
+
+def _allows_tf32() -> bool:
+    """As ``torch.set_float32_matmul_precision("high")`` does, or its newer name."""
+    matmul = torch.backends.cuda.matmul
+    newer = getattr(matmul, "fp32_precision", None)  # from PyTorch 2.9 on
+    return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
+
+
+def window(p: Problem) -> int | None:
+    """Steps from one memory to the next that are kept for the gradient.
+
+    None where a system is solved: what comes out of it is computed again, and they with it.
+    """
+    return None if p.delta else CHUNK
+
+
+def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """``(o, final_state)`` of a `Problem`; memories before chunks go to the last input."""
+    *fields, kept = inputs
+    p = Problem(*fields)
+    with torch.cuda.device_of(p.v):
+        run = _Run(p)
+        pairs = run.all_pairs()
+        kept, u, final = run.states(pairs, kept)
+        o = p.v.new_empty(*p.v.shape[:3], p.columns)
+        run.launch(
+            "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
+            kept=kept, u=u, o=o,
+        )  # fmt: skip
+    return o, final
+
+
+def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of the ten tensors at the head of a `Problem`; None for those that are.
+
+    Its fields are followed by what `forward` kept and by the gradients of the results.
+    """
+    *fields, kept, grad_o, grad_final = inputs
+    p, u = Problem(*fields), None
+    with torch.cuda.device_of(p.v):
+        run = _Run(p)
+        pairs = run.all_pairs()
+        if p.delta:
+            kept, u, _ = run.states(pairs, None)
+        run.known |= {"do": dense(grad_o), "u": u}
+        behind, dz, initial = run.adjoint(pairs, dense(grad_final))
+        grads = _Gradients(run, kept, behind, dz)
+        dv = dz
+        if run.known["k"] is not None:
+            dv = p.v.new_empty(p.v.shape, dtype=p.wide)
+            run.launch(
+                "run_values", run.tiles(p.v.shape[3]), near=pairs["near"], past=pairs["past"],
+                kept=behind, dz=dz, dv=dv,
+            )  # fmt: skip
+        assert dv is not None
+        return grads.of_arguments(dv, initial)
+
+
+class _Run:
+    """A problem as kernels see it, and the kernels run on it.
+
+    ``known`` are the arguments of kernels by their names.
+    """
+
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        kernels = _module("_triton_kernels")
+        batch, time, heads, values = p.v.shape
+        self.low_rank = p.a is not None
+        self.chunk = CHUNK
+        if p.delta:
+            self.chunk = SOLVED if p.q.shape[3] <= MANY_KEYS else SOLVED_WIDE
+        g, offsets = p.g, p.cu_seqlens
+        self.count = batch * -(-time // self.chunk)
+        slots = None
+        if offsets is not None:
+            offsets = offsets.to(p.v.device, torch.int64).contiguous()
+            self.count = time // self.chunk + p.seqs
+            before = offsets[:-1] // self.chunk + torch.arange(p.seqs, device=p.v.device)
+            places = torch.arange(self.count, device=p.v.device)
+            slots = torch.searchsorted(before, places, right=True) - 1
+        kind = 0 if g is None else 2 if g.ndim in (2, 4) else 1
+        self.known: dict[str, Any] = {
+            "time": time, "heads": heads, "keys": p.q.shape[3], "values": values,
+            "columns": p.columns, "g": g if g is None else dense(g), "reset": p.reset,
+            "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
+            "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
+            "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
+            "REVERSE": p.reverse, "PRECISION": _precision(p), "SOLVING": _precision(p, True),
+            "bonus": None,
+            "DTYPE": kernels.tl.float64 if p.wide == torch.float64 else kernels.tl.float32,
+        }  # fmt: skip
+        if p.reset is not None:
+            self.known["reset"] = dense(p.reset)
+        self.known |= self._operands()
+
+    def _operands(self) -> dict[str, Any]:
+        """The tensors of steps, and how many heads share each."""
+        p = self.p
+        beta = None if p.beta is None else p.beta[..., None]
+        v = p.v if beta is None else p.v * beta
+        found = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
+        if self.low_rank:
+            found |= {"w": p.b, "a": p.a}
+        elif p.delta:
+            a = -p.k if beta is None else -_spread(p.k, p.v.shape[2]) * beta
+            found |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
+        tensors = {n: None if x is None else dense(x) for n, x in found.items()}
+        return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
+
+    def launch(self, name: str, programs: int, **own: Any) -> None:
+        """Run a kernel for every head of every chunk, so many programs each."""
+        self._start(name, programs * self.count * self.p.v.shape[2], own)
+
+    def tiles(self, columns: int) -> int:
+        """Tiles of columns that programs of all keys have."""
+        return -(-columns // self._tile()["COLUMNS"])
+
+    def _tile(self, name: str = "") -> dict[str, int]:
+        """Keys and columns at once, of what walks over a sequence and of other kernels."""
+        keys, columns = _rounded(self.p.q.shape[3]), _rounded(self.p.columns)
+        if not (self.p.delta and name in WALKS):  # which must have all keys
+            keys = min(keys, 32 if name in WALKS else 64)
+        return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
+
+    def _start(self, name: str, programs: int, own: dict[str, Any]) -> None:
+        kernel = getattr(_module(_MODULES[name]), name)
+        tile = self._tile(name)
+        given = {**self.known, **tile, "SIDE": SIDE, **own}
+        arguments = {n: given[n] for n in kernel.arg_names}
+        warps = WARPS[name][self.p.delta]
+        if name in WALKS and tile["KEYS"] * tile["COLUMNS"] <= 512:
+            warps = 4
+        elif name in WALKS and self.p.delta and tile["KEYS"] > FEW_KEYS and self.known["G"] < 2:
+            warps = 2
+        # chunks under way at once (num_stages) would be faster still, but made a layer of few
+        # channels read memory that is not its own (H100, Triton 3.6)
+        kernel[(programs,)](**arguments, num_warps=warps, num_stages=1)
+
+    def _walk(self, name: str, own: dict[str, Any]) -> None:
+        """Run a kernel for every tile of the memories of a sequence."""
+        tile, p = self._tile(name), self.p
+        tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
+        self._start(name, p.seqs * p.v.shape[2] * tiles, own)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Room for numbers that are computed with."""
+        return self.p.v.new_empty(shape, dtype=self.p.wide)
+
+    def pairs(self, x: str, y: str) -> dict[str, Any]:
+        """What the kernels of pairs are told about two tensors of steps."""
+        early = self.p.bonus is not None if x == "q" else self.low_rank
+        known = self.known
+        return {
+            "x": known[x], "y": known[y], "x_heads": known[f"{x}_heads"],
+            "y_heads": known[f"{y}_heads"], "EARLY": early, "STRICT": early or x == "a",
+            "bonus": None if x == "a" or self.p.bonus is None else dense(self.p.bonus),
+        }  # fmt: skip
+
+    def all_pairs(self) -> dict[str, Tensor | None]:
+        """Products of steps, for every chunk and head, and the solved system."""
+        found: dict[str, Tensor | None] = {}
+        by_channel = self.known["G"] == 2
+        for name, (x, y) in PAIRS.items():
+            found[name] = None
+            if self.known[x] is not None and self.known[y] is not None:
+                found[name] = self.empty(self.count, self.p.v.shape[2], self.chunk, self.chunk)
+                kernel, blocks = "run_pairs", 1
+                if by_channel:
+                    kernel, blocks = "run_channel_pairs", self.chunk // SIDE
+                self.launch(kernel, blocks, A=found[name], **self.pairs(x, y))
+        system = found["system"]
+        found["solved"] = None if system is None else torch.empty_like(system)
+        if system is not None:
+            self.launch("run_solve", 1, A=system, T=found["solved"])
+        return found
+
+    def states(
+        self, pairs: dict[str, Tensor | None], kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The memory before each chunk, what is solved for, and the last memory.
+
+        The first goes to ``kept``, if that has room for it.
+        """
+        p, final = self.p, self.empty(*self.p.memory)
+        if kept is None or p.delta:
+            kept = self.empty(self.count, *p.memory[1:])
+        u = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
+        initial = None if p.initial_state is None else dense(p.initial_state)
+        own = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
+        own |= {"initial": initial, "kept": kept, "u": u, "final": final}
+        self._walk("run_states", own)
+        return kept, u, final
+
+    def adjoint(
+        self, pairs: dict[str, Tensor | None], grad_final: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The gradients of the memory behind each chunk, of what is solved for, of the first."""
+        p = self.p
+        kept, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+        dz = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
+        own = {n: pairs[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
+        own |= {"kept": kept, "dz": dz, "grad_initial": initial}
+        self._walk("run_adjoint", own)
+        return kept, dz, initial
+
+
+class _Gradients:
+    """The gradients of the tensors of steps, each head by itself, added up part by part.
+
+    Args:
+        run: with what is read of all memories, and their gradients.
+        kept, behind: memories before each chunk, and gradients of those behind.
+        dz: of what is solved for.
+    """
+
+    def __init__(self, run: _Run, kept: Tensor, behind: Tensor, dz: Tensor | None) -> None:
+        self.run, known, p = run, run.known, run.p
+        self.read = {"q": known["do"], "a": dz}
+        self.written = {"k": known["v"], "w": known["u"]}
+        each = (*p.v.shape[:3], p.q.shape[3])
+        self.of = {
+            n: torch.zeros(each, dtype=p.wide, device=p.v.device)
+            for n in ("q", "k", "w", "a")
+            if known[n] is not None
+        }
+        shape = each[: known["G"] + 2]
+        self.dg = torch.zeros(shape, dtype=p.wide, device=p.v.device) if known["G"] else None
+        self.dbonus: Tensor | None = None
+        for n in self.of:
+            self._of_memories(n, kept, behind)
+        for x, y in PAIRS.values():
+            if x in self.of and y in self.of:
+                self._of_pairs(x, y)
+
+    def _options(self, x: str) -> dict[str, Any]:
+        early = self.run.p.bonus is not None if x == "q" else self.run.low_rank
+        return {"SCALE": self.run.p.scale if x == "q" else 1.0, "EARLY": early}
+
+    def _values(self, y: str) -> dict[str, Any]:
+        values = self.written[y]
+        ones = self.run.p.normalizer and y == "k"
+        return {"y": values, "values": values.shape[3], "ONES": ones}
+
+    def _of_memories(self, n: str, kept: Tensor, behind: Tensor) -> None:
+        known = self.run.known
+        own = {"x": known[n], "x_heads": known[f"{n}_heads"], "dx": self.of[n], "dg": self.dg}
+        if n in self.read:
+            own |= {"dy": self.read[n], "kept": kept, **self._options(n)}
+            self.run.launch("run_asked", 1, **own)
+        else:  # with what crosses a chunk, once
+            before = kept if n == "k" or "k" not in self.of else None
+            own |= {"before": before, "kept": behind, **self._values(n)}
+            self.run.launch("run_written", 1, **own)
+
+    def _of_pairs(self, x: str, y: str) -> None:
+        run, p = self.run, self.run.p
+        dA = run.empty(run.count, p.v.shape[2], run.chunk, run.chunk)
+        values = self._values(y)
+        read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
+        run.launch("run_products", 1, A=dA, y_size=values.pop("values"), **read, **values)
+        by_channel = run.known["G"] == 2
+        blocks = run.chunk // SIDE if by_channel else 1
+        own = run.pairs(x, y)
+        if own["bonus"] is not None:
+            self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])
+        grads = {"dx": self.of[x], "dy": self.of[y], "dg": self.dg, "dbonus": self.dbonus}
+        kernel = "run_channel_pairs_back" if by_channel else "run_pairs_back"
+        run.launch(kernel, blocks, dA=dA, **own, **grads)
+
+    def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
+        """In the order of a `Problem`, from the gradient of values times beta."""
+        p, of = self.run.p, self.of
+        dbeta = None
+        if p.beta is not None:
+            dbeta = (dv * p.v).sum(-1)
+            dv = dv * p.beta[..., None]
+        if p.delta and not self.run.low_rank:
+            k, weight = _spread(p.k, p.v.shape[2]), 1 if p.beta is None else p.beta[..., None]
+            if dbeta is not None:
+                dbeta = dbeta - (of["a"] * k).sum(-1)
+            of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
+        of = {n: _together(x, p.q) for n, x in of.items()}
+        a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
+        dg = self.dg
+        if dg is not None and self.run.known["CONSTANT"]:
+            dg = dg.sum((0, 1))
+        bonus = None if self.dbonus is None else self.dbonus.sum((0, 1))
+        state = None if p.initial_state is None else initial
+        dv = dv.to(p.v.dtype)
+        return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
+
+
+def _spread(x: Tensor, heads: int) -> Tensor:
+    """What heads share, for each of them."""
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
+
+
+def _together(x: Tensor, like: Tensor) -> Tensor:
+    """The sum of the gradients of the heads that share something, in a fixed order."""
+    if x.shape[2] != like.shape[2]:
+        x = x.unflatten(2, (like.shape[2], -1)).sum(3)
+    return x.to(like.dtype)
+
+
+def _heads(x: Tensor | None) -> int:
+    return 1 if x is None else x.shape[2]
+
+
+def _rounded(size: int) -> int:
+    """Up to a power of two, and to what products take."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """Triton is imported by the first call that runs on it."""
+    return importlib.import_module(f"linrnn.ops.matrix._memory.{name}")

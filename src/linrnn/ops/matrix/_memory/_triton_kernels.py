@@ -1,0 +1,355 @@
+"""Triton kernels of the matrix memories, but for the pairs of steps in ``_triton_pairs``.
+
+``S <- exp(g) S + w u^T + k v^T``, where ``u`` is solved for in every chunk and there may be no
+``w`` or no ``k``. `run_states` walks over the chunks of a sequence with a tile of the memory and
+stores it before each, `run_outputs` then reads in all chunks at once; `run_adjoint` and the
+kernels behind it mirror that. Products of steps with steps come as matrices (CHUNK, CHUNK).
+"""
+
+# Triton compiles the source of these functions: no annotations, and names as in a kernel.
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from linrnn.compute.triton_kernel import kernel
+from linrnn.ops.matrix._memory._triton_steps import (
+    add,
+    finite,
+    left,
+    logs,
+    marks,
+    mixed,
+    place,
+    product,
+    put,
+    reached,
+    resets,
+    rows,
+    sequence,
+    since,
+    span,
+    sums,
+    values_of,
+)
+
+
+@triton.jit
+def _square(p, slot, heads, h, CHUNK: tl.constexpr):
+    i = tl.arange(0, CHUNK)
+    return tl.load(p + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :])
+
+
+@triton.jit
+def _sees(i, cut):
+    """Which steps (first axis) read what others (second) write."""
+    return (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
+
+
+@triton.jit
+def _settled(A, T, z, seen, PRECISION: tl.constexpr):
+    """``u`` of ``u = z + A u``, from ``T = (1 - A)^-1``; a row of it with NaN marks a step.
+
+    An inverse loses what keys alike make large in it, so what it leaves over is solved for again:
+    that is as exact as one step after the other.
+    """
+    bad = tl.maximum(marks(T), marks(z))
+    A, T = tl.where(finite(A), A, 0), tl.where(finite(T), T, 0)
+    z = tl.where(finite(z), z, 0)
+    u = product(T, z, PRECISION)
+    bad = tl.maximum(bad, marks(u))
+    u = tl.where(finite(u), u, 0)
+    u += product(T, z - u + product(A, u, PRECISION), PRECISION)
+    return tl.where(reached(seen, bad)[:, None], float("nan"), u)
+
+
+@triton.jit
+def _tile(pid, heads, keys, columns, KEYS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of a program of a whole sequence: that, the head, rows and columns of the memory."""
+    tiles, blocks = tl.cdiv(columns, COLUMNS), tl.cdiv(keys, KEYS)
+    c = pid % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    d = pid // tiles % blocks * KEYS + tl.arange(0, KEYS)
+    h = pid // tiles // blocks % heads
+    s = (pid // tiles // blocks // heads).to(tl.int64)
+    tile = d[:, None] * columns + c[None, :]
+    return s, h, d, c, tile, (d < keys)[:, None] & (c < columns)[None, :]
+
+
+@kernel
+def run_states(
+    k, v, w, a, x, g, past, system, solved, reset, cu_seqlens, initial, kept, u, final,
+    time, heads, k_heads, w_heads, a_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr, SOLVING: tl.constexpr,
+):  # fmt: skip
+    """The memory before each chunk, and what is written with ``w``."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    s, h, d, c, tile, held = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
+    row, start, count, slot = sequence(cu_seqlens, s, time, CHUNK)
+    size = keys * columns
+    S = tl.zeros((KEYS, COLUMNS), DTYPE)
+    if initial is not None:
+        S = tl.load(initial + (s * heads + h) * size + tile, held, 0)
+    i = tl.arange(0, CHUNK)
+    for n in range(0, tl.cdiv(count, CHUNK)):
+        t = n * CHUNK + i
+        here, inside = place(t, row, start, count, time, REVERSE), t < count
+        tl.store(kept + ((slot + n) * heads + h) * size + tile, S, held)
+        cut = resets(reset, here, inside)
+        last = (cut == tl.max(cut, 0))[:, None]
+        behind = (t + 1 < count) & (i + 1 < CHUNK)
+        keep = tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        X = tl.zeros((KEYS, COLUMNS), DTYPE)
+        if k is not None:
+            key = rows(k, here, inside, k_heads, h // (heads // k_heads), keys, d, DTYPE) * keep
+            value = values_of(v, here, inside, heads, h, values, c, ONES, DTYPE)
+            X += product(tl.trans(tl.where(last, key, 0)), tl.where(last, value, 0), PRECISION)
+        if solved is not None:
+            ask = rows(a, here, inside, a_heads, h // (heads // a_heads), keys, d, DTYPE)
+            ask *= tl.exp(
+                since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
+            )
+            z = tl.where((cut == 0)[:, None], product(ask, S, PRECISION), 0)
+            if x is not None:
+                z += rows(x, here, inside, heads, h, columns, c, DTYPE)
+            if past is not None:
+                value = values_of(v, here, inside, heads, h, values, c, ONES, DTYPE)
+                near = _square(past, slot + n, heads, h, CHUNK)
+                z += mixed(near, value, _sees(i, cut), PRECISION)
+            A = _square(system, slot + n, heads, h, CHUNK)
+            T = _square(solved, slot + n, heads, h, CHUNK)
+            z = _settled(A, T, z, _sees(i, cut), SOLVING)
+            put(u, z, here, inside, heads, h, columns, c)
+            key = rows(w, here, inside, w_heads, h // (heads // w_heads), keys, d, DTYPE) * keep
+            X += product(tl.trans(tl.where(last, key, 0)), tl.where(last, z, 0), PRECISION)
+        across = tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0)
+        S = tl.where(tl.max(cut, 0) > 0, 0, tl.exp(across)[:, None] * S) + X
+    tl.store(final + (s * heads + h) * size + tile, S, held)
+
+
+@kernel
+def run_outputs(
+    q, v, u, g, near, mix, kept, reset, slots, cu_seqlens, o,
+    time, heads, q_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What is read in every chunk: of the memory before it, and of what its steps wrote."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    tiles = tl.cdiv(columns, COLUMNS)
+    c = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    h = tl.program_id(0) // tiles % heads
+    slot = (tl.program_id(0) // tiles // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, here, inside)
+    y = tl.zeros((CHUNK, COLUMNS), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        ask = rows(q, here, inside, q_heads, h // (heads // q_heads), keys, d, DTYPE)
+        ask *= tl.exp(since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE))
+        tile = kept + ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
+        S = tl.load(tile, (d < keys)[:, None] & (c < columns)[None, :], 0)
+        y += product(ask, S, PRECISION)
+    y = tl.where((cut == 0)[:, None], y, 0)
+    seen = _sees(i, cut)
+    if near is not None:
+        value = values_of(v, here, inside, heads, h, values, c, ONES, DTYPE)
+        y += mixed(_square(near, slot, heads, h, CHUNK), value, seen, PRECISION)
+    if mix is not None:
+        solved = rows(u, here, inside, heads, h, columns, c, DTYPE)
+        y += mixed(_square(mix, slot, heads, h, CHUNK), solved, seen, PRECISION)
+    put(o, y * SCALE, here, inside, heads, h, columns, c)
+
+
+@kernel
+def run_adjoint(
+    q, do, w, a, g, mix, system, solved, reset, cu_seqlens, grad_final, kept, dz, grad_initial,
+    time, heads, q_heads, w_heads, a_heads, keys, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, SCALE: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+    SOLVING: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the memory behind each chunk, and of what is solved for."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    s, h, d, c, tile, held = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
+    row, start, count, slot = sequence(cu_seqlens, s, time, CHUNK)
+    size = keys * columns
+    D = tl.load(grad_final + (s * heads + h) * size + tile, held, 0)
+    i = tl.arange(0, CHUNK)
+    chunks = tl.cdiv(count, CHUNK)
+    for back in range(0, chunks):
+        n = chunks - 1 - back
+        t = n * CHUNK + i
+        here, inside = place(t, row, start, count, time, REVERSE), t < count
+        tl.store(kept + ((slot + n) * heads + h) * size + tile, D, held)
+        cut = resets(reset, here, inside)
+        first, last = (cut == 0)[:, None], (cut == tl.max(cut, 0))[:, None]
+        ask = rows(q, here, inside, q_heads, h // (heads // q_heads), keys, d, DTYPE)
+        ask *= tl.exp(since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE))
+        dy = rows(do, here, inside, heads, h, columns, c, DTYPE) * SCALE
+        X = product(tl.trans(tl.where(first, ask, 0)), tl.where(first, dy, 0), PRECISION)
+        if solved is not None:
+            seen = _sees(i, cut)
+            z = mixed(
+                tl.trans(_square(mix, slot + n, heads, h, CHUNK)), dy, tl.trans(seen), PRECISION
+            )
+            behind = (t + 1 < count) & (i + 1 < CHUNK)
+            key = rows(w, here, inside, w_heads, h // (heads // w_heads), keys, d, DTYPE)
+            key *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+            z += tl.where(last, product(key, D, PRECISION), 0)
+            A = tl.trans(_square(system, slot + n, heads, h, CHUNK))
+            T = tl.trans(_square(solved, slot + n, heads, h, CHUNK))
+            z = _settled(A, T, z, tl.trans(seen), SOLVING)
+            put(dz, z, here, inside, heads, h, columns, c)
+            ask = rows(a, here, inside, a_heads, h // (heads // a_heads), keys, d, DTYPE)
+            ask *= tl.exp(
+                since(g, i, here, inside, heads, h, keys, d, ASKS_EARLY, SIGN, G, CONSTANT, DTYPE)
+            )
+            X += product(tl.trans(tl.where(first, ask, 0)), tl.where(first, z, 0), PRECISION)
+        across = tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0)
+        D = tl.where(tl.max(cut, 0) > 0, 0, tl.exp(across)[:, None] * D) + X
+    tl.store(grad_initial + (s * heads + h) * size + tile, D, held)
+
+
+@kernel
+def run_values(
+    k, do, dz, g, near, past, kept, reset, slots, cu_seqlens, dv,
+    time, heads, k_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, SCALE: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the values."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    tiles = tl.cdiv(values, COLUMNS)
+    c = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    h = tl.program_id(0) // tiles % heads
+    slot = (tl.program_id(0) // tiles // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    behind = (t + 1 < count) & (i + 1 < CHUNK)
+    cut = resets(reset, here, inside)
+    y = tl.zeros((CHUNK, COLUMNS), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        key = rows(k, here, inside, k_heads, h // (heads // k_heads), keys, d, DTYPE)
+        key *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        tile = kept + ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
+        D = tl.load(tile, (d < keys)[:, None] & (c < columns)[None, :], 0)
+        y += product(key, D, PRECISION)
+    y = tl.where((cut == tl.max(cut, 0))[:, None], y, 0)
+    seen = tl.trans(_sees(i, cut))
+    dy = rows(do, here, inside, heads, h, columns, c, DTYPE) * SCALE
+    y += mixed(tl.trans(_square(near, slot, heads, h, CHUNK)), dy, seen, PRECISION)
+    if past is not None:
+        z = rows(dz, here, inside, heads, h, columns, c, DTYPE)
+        y += mixed(tl.trans(_square(past, slot, heads, h, CHUNK)), z, seen, PRECISION)
+    put(dv, y, here, inside, heads, h, values, c)
+
+
+@kernel
+def run_asked(
+    x, dy, g, kept, reset, slots, cu_seqlens, dx, dg, time, heads, x_heads, keys, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, SCALE: tl.constexpr, REVERSE: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Of what reads: the share of the memory before the chunk in its gradient and the decays'."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    first = (resets(reset, here, inside) == 0)[:, None]
+    # a sum over the steps from i on belongs to step i, or to the one before it
+    owner, owned = here, inside
+    if EARLY:
+        owner, owned = here - SIGN, inside & (i > 0)
+    each = tl.zeros((CHUNK, 1), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        found = tl.zeros((CHUNK, KEYS), DTYPE)
+        for c0 in range(0, columns, COLUMNS):
+            c = c0 + tl.arange(0, COLUMNS)
+            y = rows(dy, here, inside, heads, h, columns, c, DTYPE) * SCALE
+            tile = kept + ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
+            S = tl.load(tile, (d < keys)[:, None] & (c < columns)[None, :], 0)
+            found += product(y, tl.trans(S), PRECISION)
+        found *= tl.exp(
+            since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
+        )
+        found = tl.where(first, found, 0)
+        add(dx, found, here, inside, heads, h, keys, d)
+        if G > 0:
+            ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+            found = tl.where(first, found * ask, 0)
+        if G == 2:
+            add(dg, sums(found, reverse=True), owner, owned, heads, h, keys, d)
+        if G == 1:
+            each += tl.sum(found, 1)[:, None]
+    if G == 1:
+        add(dg, sums(each, reverse=True), owner, owned, heads, h, 1, tl.arange(0, 1))
+
+
+@kernel
+def run_written(
+    x, y, g, before, kept, reset, slots, cu_seqlens, dx, dg,
+    time, heads, x_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Of what writes: the share of the memory behind the chunk; with that of what crosses it."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    behind = (t + 1 < count) & (i + 1 < CHUNK)
+    cut = resets(reset, here, inside)
+    last = (cut == tl.max(cut, 0))[:, None]
+    each, cross = tl.zeros((CHUNK, 1), DTYPE), tl.zeros((1,), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        found, through = tl.zeros((CHUNK, KEYS), DTYPE), tl.zeros((KEYS,), DTYPE)
+        for c0 in range(0, columns, COLUMNS):
+            c = c0 + tl.arange(0, COLUMNS)
+            value = values_of(y, here, inside, heads, h, values, c, ONES, DTYPE)
+            tile = ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
+            held = (d < keys)[:, None] & (c < columns)[None, :]
+            D = tl.load(kept + tile, held, 0)
+            found += product(value, tl.trans(D), PRECISION)
+            if before is not None:
+                through += tl.sum(tl.load(before + tile, held, 0) * D, 1)
+        found *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        found = tl.where(last, found, 0)
+        add(dx, found, here, inside, heads, h, keys, d)
+        if G > 0:
+            key = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+            found = tl.where(last, found * key, 0)
+            decay = tl.exp(tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0))
+            through = tl.where(tl.max(cut, 0) > 0, 0, through * decay)
+        if G == 2:
+            add(dg, sums(found), here + SIGN, behind, heads, h, keys, d)
+            tl.debug_barrier()  # the next adds to rows that other threads have just added to
+            if before is not None:
+                add(dg, through[None, :], here, inside, heads, h, keys, d)
+                tl.debug_barrier()
+        if G == 1:
+            each += tl.sum(found, 1)[:, None]
+            cross += tl.sum(through, 0)
+    if G == 1:
+        add(dg, sums(each), here + SIGN, behind, heads, h, 1, tl.arange(0, 1))
+        tl.debug_barrier()
+        if before is not None:
+            add(dg, cross[None, :], here, inside, heads, h, 1, tl.arange(0, 1))

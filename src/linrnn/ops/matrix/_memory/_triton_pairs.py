@@ -1,0 +1,344 @@
+"""Triton kernels of the pairs of steps: ``A_ij = sum_c x_ic y_jc exp(sum of g from j to i)_c``.
+
+Decays by head are numbers of a pair. Those by channel are not: rows go in blocks of SIDE steps,
+inside of which every pair has its own exponentials; with steps before the block the sum is cut at
+the block's first step, so that both parts are products of rows, and no exponent is above 0. Sums
+of logarithms are always sums over the steps between, never differences of longer ones.
+"""
+
+# Triton compiles the source of these functions: no annotations, and names as in a kernel.
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from linrnn.compute.triton_kernel import kernel
+from linrnn.ops.matrix._memory._triton_steps import (
+    add,
+    finite,
+    left,
+    logs,
+    marks,
+    mixed,
+    place,
+    product,
+    reached,
+    resets,
+    rows,
+    since,
+    span,
+    values_of,
+)
+
+
+@triton.jit
+def _numbers(p, h, size, lanes, DTYPE: tl.constexpr):
+    """Of a head: one number a channel."""
+    return tl.load(p + h * size + lanes, lanes < size, 0).to(DTYPE)
+
+
+@triton.jit
+def _between(g, i, here, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constexpr,
+             CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
+    """Sums over the steps after j up to i, or to the one before it, (i, j), by head."""
+    one = tl.arange(0, 1)
+    if EARLY:
+        x = logs(g, here - SIGN, inside & (i > 0), heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = tl.where(i[:, None] > i[None, :] + 1, x, 0)
+    else:
+        x = logs(g, here, inside, heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = tl.where(i[:, None] > i[None, :], x, 0)
+    return tl.cumsum(x, 0)
+
+
+@kernel
+def run_pairs(
+    x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
+    EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """All pairs of a chunk, of decays by head or none; 0 where i does not see j."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, here, inside)
+    found, own = tl.zeros((CHUNK, CHUNK), DTYPE), tl.zeros((CHUNK,), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+        key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
+        found += product(ask, tl.trans(key), PRECISION)
+        if bonus is not None:
+            own += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
+    if G == 1:
+        found *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+    seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
+    found = tl.where(seen, found, 0)
+    if bonus is not None:
+        found = tl.where(i[:, None] == i[None, :], own[:, None], found)
+    tl.store(A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :], found)
+
+
+@kernel
+def run_channel_pairs(
+    x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
+    CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of decays by channel, SIDE rows a program."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    BLOCKS: tl.constexpr = CHUNK // SIDE
+    block, h = tl.program_id(0) % BLOCKS * SIDE, tl.program_id(0) // BLOCKS % heads
+    slot = (tl.program_id(0) // BLOCKS // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    hx, hy = h // (heads // x_heads), h // (heads // y_heads)
+    i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
+    t, u = n * CHUNK + block + i, n * CHUNK + j
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    there = place(u, row, start, count, time, REVERSE)
+    cut = resets(reset, there, u < count)
+    far, near = tl.zeros((SIDE, CHUNK), DTYPE), tl.zeros((SIDE, CHUNK), DTYPE)
+    own = tl.zeros((SIDE,), DTYPE)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
+        log = since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
+        key = rows(y, there, (u < count) & (j < block), y_heads, hy, keys, d, DTYPE)
+        behind = (u + 1 < count) & (j + 1 < block)
+        key *= tl.exp(left(g, there, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        far += product(ask * tl.exp(log), tl.trans(key), PRECISION)
+        log = tl.zeros((SIDE, KEYS), DTYPE)  # from step m to each
+        for back in range(0, SIDE):
+            m = SIDE - 1 - back
+            at = tl.sum(tl.where(i == m, here, 0), 0)
+            some = (n * CHUNK + block + m < count) & (d < keys)
+            key_m = tl.load(y + (at * y_heads + hy) * keys + d, some, 0).to(DTYPE)
+            g_m = tl.load(g + (at * (1 - CONSTANT) * heads + h) * keys + d, some, 0).to(DTYPE)
+            pair = tl.where((i >= m + STRICT)[:, None], ask * key_m[None, :] * tl.exp(log), 0)
+            near = tl.where(j[None, :] == block + m, near + tl.sum(pair, 1)[:, None], near)
+            log = tl.where((i >= m + EARLY)[:, None], log + g_m[None, :], 0)
+        if bonus is not None:
+            key = rows(y, here, inside, y_heads, hy, keys, d, DTYPE)
+            own += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
+    r = block + i
+    cut_r = tl.sum(tl.where(j[None, :] == r[:, None], cut[None, :], 0), 1)
+    seen = (r[:, None] >= j[None, :] + STRICT) & (cut_r[:, None] == cut[None, :])
+    found = tl.where(seen, tl.where((j < block)[None, :], far, near), 0)
+    if bonus is not None:
+        found = tl.where(r[:, None] == j[None, :], own[:, None], found)
+    tl.store(A + ((slot * heads + h) * CHUNK + r[:, None]) * CHUNK + j[None, :], found)
+
+
+@kernel
+def run_products(
+    x, y, reset, slots, cu_seqlens, A, time, heads, x_size, y_size, columns,
+    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the pairs: products of what was read and what was written."""
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, here, inside)
+    found = tl.zeros((CHUNK, CHUNK), DTYPE)
+    for c0 in range(0, columns, COLUMNS):
+        c = c0 + tl.arange(0, COLUMNS)
+        read = rows(x, here, inside, heads, h, x_size, c, DTYPE) * SCALE
+        value = values_of(y, here, inside, heads, h, y_size, c, ONES, DTYPE)
+        found += product(read, tl.trans(value), PRECISION)
+    seen = (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
+    where = A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :]
+    tl.store(where, tl.where(seen, found, 0))
+
+
+@kernel
+def run_pairs_back(
+    x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
+    time, heads, x_heads, y_heads, keys,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
+    EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of x, y, the decays and the bonus from those of the pairs of `run_pairs`."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    i = tl.arange(0, CHUNK)
+    t = n * CHUNK + i
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, here, inside)
+    seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
+    given = tl.load(dA + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :])
+    own = tl.sum(tl.where(i[:, None] == i[None, :], given, 0), 1)[:, None]
+    if G == 1:
+        given *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+    given = tl.where(seen, given, 0)
+    pairs = tl.zeros((CHUNK, CHUNK), DTYPE)
+    wrong = tl.zeros((CHUNK,), tl.int1)
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+        key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
+        for_x = mixed(given, key, seen, PRECISION)
+        for_y = mixed(tl.trans(given), ask, tl.trans(seen), PRECISION)
+        if G == 1:
+            wrong |= reached(seen, marks(key)) | reached(tl.trans(seen), marks(ask))
+            ask_, key_ = tl.where(finite(ask), ask, 0), tl.where(finite(key), key, 0)
+            pairs += product(ask_, tl.trans(key_), PRECISION)
+        if bonus is not None:
+            more = _numbers(bonus, h, keys, d, DTYPE)[None, :]
+            for_x += own * more * key
+            for_y += own * more * ask
+            where = dbonus + (slot * heads + h) * keys + d
+            tl.store(where, tl.sum(own * ask * key, 0), d < keys)
+        add(dx, for_x, here, inside, heads, h, keys, d)
+        add(dy, for_y, here, inside, heads, h, keys, d)
+    if G == 1:
+        # a decay is in all pairs of a step from it on and one before it
+        sums = tl.cumsum(tl.where(seen, given * pairs, 0), 0, reverse=True)
+        log = tl.sum(tl.where(i[:, None] > i[None, :] + EARLY, sums, 0), 1)
+        owner, owned = here, inside
+        if EARLY:
+            owner, owned = here - SIGN, inside & (i > 0)
+        log = tl.where(wrong, float("nan"), log)
+        add(dg, log[:, None], owner, owned, heads, h, 1, tl.arange(0, 1))
+
+
+@triton.jit
+def _some(seen):
+    """Rows that see anything, (rows, 1)."""
+    return tl.max(seen.to(tl.int32), 1)[:, None] > 0
+
+
+@triton.jit
+def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h, x_heads, y_heads,
+            keys, d, whole, CHUNK: tl.constexpr, SIDE: tl.constexpr, CONSTANT: tl.constexpr,
+            EARLY: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+            PRECISION: tl.constexpr):  # fmt: skip
+    """What a block of rows has to do with the steps before and behind it.
+
+    Gradients of x from the steps before, and of y from those behind, up to the decays inside the
+    block; and of the logarithm of the block's ``whole`` decay from both together. With which rows
+    see a step before the block, and which are seen from behind it.
+    """
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
+    r, u = block + i, n * CHUNK + j
+    there, inside = place(u, row, start, count, time, REVERSE), u < count
+    base = dA + (slot * heads + h) * CHUNK * CHUNK
+    cut_r = tl.sum(tl.where(j[None, :] == r[:, None], cut[None, :], 0), 1)
+    same = cut_r[:, None] == cut[None, :]
+    behind = (u + 1 < count) & (j + 1 < block)
+    key = rows(y, there, inside & (j < block), y_heads, h // (heads // y_heads), keys, d, DTYPE)
+    key *= tl.exp(left(g, there, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE))
+    seen = same & (j < block)[None, :]
+    given = tl.load(base + r[:, None] * CHUNK + j[None, :], seen, 0)
+    for_x, sees = mixed(given, key, seen, PRECISION), _some(seen)
+    # sums from the first step behind the block on
+    inside_ = inside & (j >= block + SIDE)
+    log = logs(g, there - EARLY * SIGN, inside_ & (j >= block + SIDE + EARLY), heads, h, keys, d, 2,
+               CONSTANT, DTYPE)  # fmt: skip
+    ask = rows(x, there, inside_, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+    ask *= tl.exp(tl.cumsum(log, 0))
+    seen = same & (j >= block + SIDE)[None, :]
+    given = tl.load(base + j[None, :] * CHUNK + r[:, None], seen, 0)
+    for_y, is_seen = mixed(given, ask, seen, PRECISION), _some(seen)
+    seen = (j >= block + SIDE)[:, None] & (j < block)[None, :] & (cut[:, None] == cut[None, :])
+    given = tl.load(base + j[:, None] * CHUNK + j[None, :], seen, 0)
+    across = tl.where(_some(seen), ask * mixed(given, key, seen, PRECISION), 0)
+    # nothing is taken of decays beyond a cut, not even NaN times 0
+    across = tl.where(tl.max(_some(seen).to(tl.int32), 0) > 0, tl.sum(across, 0) * whole, 0)
+    return for_x, for_y, across, sees, is_seen
+
+
+@triton.jit
+def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE: tl.constexpr,
+            EARLY: tl.constexpr, STRICT: tl.constexpr):  # fmt: skip
+    """Adds the pairs inside a block, and to the decays' what its pairs with others, far_*, say."""
+    i = tl.arange(0, SIDE)
+    near = tl.zeros(ask.shape, ask.dtype)  # in row i what belongs to the step i - EARLY
+    log = tl.zeros(ask.shape, ask.dtype)
+    for back in range(0, SIDE):
+        m = SIDE - 1 - back
+        mine = (i == m)[:, None]
+        key_m = tl.sum(tl.where(mine, key, 0), 0)[None, :]
+        g_m = tl.sum(tl.where(mine, whole, 0), 0)[None, :]
+        dA_m = tl.sum(tl.where(i[None, :] == m, given, 0), 1)[:, None]
+        seen = ((i >= m + STRICT) & (cut == tl.sum(tl.where(i == m, cut, 0), 0)))[:, None]
+        part = tl.where(seen, dA_m * tl.exp(log), 0)
+        toward = tl.where(seen, part * key_m, 0)
+        for_x += toward
+        for_y += tl.where(mine, tl.sum(tl.where(seen, part * ask, 0), 0)[None, :], 0)
+        pair = tl.cumsum(tl.where(seen, toward * ask, 0), 0, reverse=True)
+        near += tl.where((i > m + EARLY)[:, None], pair, 0)
+        # steps up to m, or before it, are between the block's first step and step m ...
+        upto = tl.sum(tl.where(mine, far_x, 0), 0)[None, :]
+        for_g += tl.where((i <= m - EARLY)[:, None], upto, 0)
+        # ... and those behind it between m and the block's end
+        for_g += tl.where((i > m)[:, None], tl.sum(tl.where(mine, far_y, 0), 0)[None, :], 0)
+        log = tl.where((i >= m + EARLY)[:, None], log + g_m, 0)
+    return for_x, for_y, for_g, near
+
+
+@kernel
+def run_channel_pairs_back(
+    x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
+    time, heads, x_heads, y_heads, keys,
+    CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of `run_channel_pairs`, SIDE rows a program."""
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    BLOCKS: tl.constexpr = CHUNK // SIDE
+    block, h = tl.program_id(0) % BLOCKS * SIDE, tl.program_id(0) // BLOCKS % heads
+    slot = (tl.program_id(0) // BLOCKS // heads).to(tl.int64)
+    row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
+    hx, hy = h // (heads // x_heads), h // (heads // y_heads)
+    i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
+    t, u = n * CHUNK + block + i, n * CHUNK + j
+    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, place(u, row, start, count, time, REVERSE), u < count)
+    cut_r = tl.sum(tl.where(j[None, :] == block + i[:, None], cut[None, :], 0), 1)
+    corner = dA + ((slot * heads + h) * CHUNK + block) * CHUNK + block
+    given = tl.load(corner + i[:, None] * CHUNK + i[None, :])
+    for d0 in range(0, keys, KEYS):
+        d = d0 + tl.arange(0, KEYS)
+        whole = logs(g, here, inside, heads, h, keys, d, 2, CONSTANT, DTYPE)
+        for_x, for_y, across, sees, is_seen = _around(
+            dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h, x_heads, y_heads,
+            keys, d, tl.exp(tl.sum(whole, 0)), CHUNK, SIDE, CONSTANT, EARLY, REVERSE, DTYPE,
+            PRECISION,
+        )  # fmt: skip
+        ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
+        key = rows(y, here, inside, y_heads, hy, keys, d, DTYPE)
+        log = since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, 2, CONSTANT, DTYPE)
+        for_x = tl.where(sees, for_x * tl.exp(log), 0)
+        behind = (t + 1 < count) & (i + 1 < SIDE)
+        log = left(g, here, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE)
+        for_y = tl.where(is_seen, for_y * tl.exp(log), 0)
+        far_x, far_y = tl.where(sees, for_x * ask, 0), tl.where(is_seen, for_y * key, 0)
+        for_g = tl.zeros((SIDE, KEYS), DTYPE) + across[None, :]
+        for_x, for_y, for_g, near = _inside(
+            for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut_r, SIDE, EARLY, STRICT
+        )
+        if bonus is not None:
+            own = tl.sum(tl.where(i[:, None] == i[None, :], given, 0), 1)[:, None]
+            more = _numbers(bonus, h, keys, d, DTYPE)[None, :]
+            for_x += own * more * key
+            for_y += own * more * ask
+            where = dbonus + ((slot * BLOCKS + block // SIDE) * heads + h) * keys + d
+            tl.store(where, tl.sum(own * ask * key, 0), d < keys)
+        add(dx, for_x, here, inside, heads, h, keys, d)
+        add(dy, for_y, here, inside, heads, h, keys, d)
+        add(dg, for_g, here, inside, heads, h, keys, d)
+        tl.debug_barrier()  # the next adds to rows that other threads have just added to
+        owned = inside & (i >= EARLY)
+        add(dg, near, here - EARLY * SIGN, owned, heads, h, keys, d)

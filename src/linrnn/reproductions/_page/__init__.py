@@ -1,0 +1,1 @@
+"""What a reproduction is, how it judges, and the page it leaves."""

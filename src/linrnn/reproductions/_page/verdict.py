@@ -1,0 +1,232 @@
+"""What seeds say together of a claim: one rule for every page."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from linrnn.reproductions._page.quoted import Quoted
+
+SURE = 2.0
+"""Errors of a difference that two printed numbers must lie apart to be a claim."""
+MINUTES, HOURS = 5, 3
+"""Seeds without which nothing is decided, where a run takes minutes and where it takes an hour."""
+CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
+
+
+Held: TypeAlias = tuple[bool | None, ...]
+"""Whether a claim held with each seed that can tell; None where it speaks neither for nor against,
+as with two numbers that are equal. A run that failed is no seed of it."""
+
+
+class Judged(NamedTuple):
+    """A claim, and whether it held with each seed."""
+
+    claim: str
+    published: str
+    """The numbers or the words it rests on."""
+    held: Held
+    each: str = "seeds"
+    """What there is one of for each; of times, a round stands in place of a seed."""
+
+    def cells(self, need: int) -> list[str]:
+        """A row of the table that ends a page.
+
+        Example:
+            >>> Judged("a < b", "1 against 2", (True, False)).cells(2)
+            ['a < b', '1 against 2', 'holds with 1 of 2 seeds', 'undecided']
+        """
+        n, neither = len(self.held), self.held.count(None)
+        ours = f"holds with {self.held.count(True)} of {n} {self.each}" if n else "not run"
+        ours += f", neither way with {neither}" if neither else ""
+        word = verdict(self.held) if n >= need else f"{UNDECIDED} ({n} of {need} {self.each})"
+        return [self.claim, self.published, ours, word]
+
+
+def rule(need: int) -> str:
+    """The rule in words, where so many seeds are needed."""
+    return (
+        "a claim is confirmed where it holds with every seed, contradicted where its opposite does "
+        "(two equal numbers are neither), and otherwise undecided; with fewer than "
+        f"{need} seeds nothing is decided ({MINUTES} where a run takes minutes, {HOURS} where it "
+        "takes an hour or more), and a run that failed is no seed. Rows are compared seed by seed, "
+        "times round by round. A printed order is a claim of the first and the last, and of two "
+        "rows between which no third is, where they lie apart by more than "
+        f"{SURE:g} of their errors; where none is printed the largest of the column stands for it."
+    )
+
+
+def verdict(held: Sequence[bool | None]) -> str:
+    """One word for what the seeds say, however many they are.
+
+    Args:
+        held: whether the claim holds, for each seed; without one nothing is decided.
+
+    Example:
+        >>> verdict([True, True]), verdict([True, False]), verdict([False, False]), verdict([])
+        ('confirmed', 'undecided', 'contradicted', 'undecided')
+        >>> verdict([False, None])
+        'undecided'
+    """
+    found = set(held)
+    return CONFIRMED if found == {True} else CONTRADICTED if found == {False} else UNDECIDED
+
+
+def below(one: float, other: float) -> bool | None:
+    """Whether the first is the smaller one; None where they are equal."""
+    return None if one == other else one < other
+
+
+def every(parts: Iterable[bool | None]) -> bool | None:
+    """Whether all parts of a claim hold; False if none of them does, None otherwise.
+
+    Example:
+        >>> every([True, True]), every([False, False]), every([True, False]), every([None, None])
+        (True, False, None, None)
+    """
+    found = set(parts)
+    return found.pop() if len(found) == 1 else None
+
+
+def along(values: Sequence[float]) -> bool | None:
+    """Whether each is larger than the one before; False if each is smaller, None otherwise.
+
+    Example:
+        >>> along([1, 2, 3]), along([3, 2, 1]), along([1, 3, 2])
+        (True, False, None)
+    """
+    return every(below(one, other) for one, other in itertools.pairwise(values))
+
+
+def less(
+    claim: str, published: str, one: Mapping[int, float], other: Mapping[int, float]
+) -> Judged:
+    """A claim that one row's number is below another's, by the seeds that both have.
+
+    Example:
+        >>> less("a < b", "1 against 2", {0: 1.0, 1: 2.0}, {1: 3.0, 2: 0.0}).held
+        (True,)
+    """
+    both = sorted(one.keys() & other.keys())
+    return Judged(claim, published, tuple(below(one[seed], other[seed]) for seed in both))
+
+
+def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
+    """What a printed column claims: pairs of rows, better and worse.
+
+    They are those that lie apart with none between that lies apart from both, and the first and the
+    last. Rows whose errors overlap are no claim, nor are rows that failed.
+
+    Example:
+        >>> steps({"a": Quoted(1.0, 0.1), "b": Quoted(3.0, 0.1), "c": Quoted(1.1, 0.1)})
+        [('b', 'c'), ('b', 'a')]
+    """
+    there = [label for label, quoted in printed.items() if not math.isnan(quoted.value)]
+    sign = -1 if higher_is_better else 1
+    there.sort(key=lambda label: sign * printed[label].value)
+    apart = _Apart(printed)
+    return [
+        (one, other)
+        for (i, one), (k, other) in itertools.combinations(enumerate(there), 2)
+        if apart(one, other)
+        and (
+            k - i == len(there) - 1
+            or not any(apart(one, mid) and apart(mid, other) for mid in there[i + 1 : k])
+        )
+    ]
+
+
+def in_words(order: Sequence[str]) -> list[tuple[str, str]]:
+    """What an order without numbers claims: each before the next, and the first before the last.
+
+    Example:
+        >>> in_words(["a", "b", "c"]), in_words(["a", "b"])
+        ([('a', 'b'), ('b', 'c'), ('a', 'c')], [('a', 'b')])
+    """
+    pairs = list(itertools.pairwise(order))
+    return pairs + [(order[0], order[-1])] * (len(pairs) > 1)
+
+
+class _Apart:
+    """Whether two printed numbers differ by more than their errors."""
+
+    def __init__(self, printed: Mapping[str, Quoted]) -> None:
+        errors = [quoted.error for quoted in printed.values() if quoted.error == quoted.error]
+        self.printed, self.largest = printed, max(errors, default=math.nan)
+
+    def __call__(self, one: str, other: str) -> bool:
+        error = math.hypot(*map(self._error, (one, other)))
+        # nothing is said of rows without an error in a column without any
+        return abs(self.printed[one].value - self.printed[other].value) > SURE * error
+
+    def _error(self, label: str) -> float:
+        quoted = self.printed[label]
+        known = (e for e in (quoted.error, quoted.taken, self.largest) if e == e)
+        return next(known, math.nan)
+
+
+def ordered(
+    values: Mapping[str, Mapping[int, float]],
+    printed: Mapping[str, Quoted],
+    *,
+    where: str = "",
+    higher_is_better: bool = True,
+) -> list[Judged]:
+    """The claims of a printed order, seed by seed.
+
+    Args:
+        values: of each row, by seed; rows without any are left out.
+        printed: numbers by row.
+        where: begins each claim.
+        higher_is_better: whether the largest number is the best.
+    """
+    known = {label: printed[label] for label in printed if values.get(label)}
+    found = []
+    for one, other in steps(known, higher_is_better):
+        claim = f"{where}{one} is better than {other}"
+        said = f"{printed[one].text} against {printed[other].text}"
+        smaller, larger = (other, one) if higher_is_better else (one, other)
+        found.append(less(claim, said, values[smaller], values[larger]))
+    return found
+
+
+def printed_order(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> str:
+    """Labels of a printed column, best first, " > " only where no printed errors overlap.
+
+    Example:
+        >>> printed_order({"a": Quoted(1.0, 0.1), "b": Quoted(3.0), "c": Quoted(1.1, 0.2)})
+        'b > c, a'
+    """
+    sign = -1 if higher_is_better else 1
+    best = sorted(printed, key=lambda label: sign * printed[label].value)
+    return _joined(best, _Apart(printed))
+
+
+def groups(values: Mapping[str, Mapping[int, float]], higher_is_better: bool = True) -> str:
+    """Labels, best mean first, with " > " only where all before it win with every seed.
+
+    Between others stands a comma: their order is not known. Fewer than five seeds give no order.
+
+    Example:
+        >>> a, c = {n: 1.0 + n for n in range(5)}, {n: 5.0 - n for n in range(5)}
+        >>> groups({"a": a, "b": {n: 9.0 for n in range(5)}, "c": c})
+        'b > a, c'
+    """
+    sign = 1 if higher_is_better else -1
+    means = {label: sum(v.values()) / len(v) for label, v in values.items() if v}
+    best = sorted(means, key=lambda label: -sign * means[label])
+    return _joined(best, lambda one, other: _wins(values[one], values[other], sign))
+
+
+def _joined(best: Sequence[str], wins: Callable[[str, str], bool]) -> str:
+    text = best[0] if best else ""
+    for place, label in enumerate(best[1:], 1):
+        clear = all(wins(one, other) for one in best[:place] for other in best[place:])
+        text += f"{' >' if clear else ','} {label}"
+    return text
+
+
+def _wins(one: Mapping[int, float], other: Mapping[int, float], sign: int) -> bool:
+    """Whether the first is better with each of five or more seeds that both have."""
+    both = one.keys() & other.keys()
+    return len(both) >= MINUTES and all(sign * (one[seed] - other[seed]) > 0 for seed in both)

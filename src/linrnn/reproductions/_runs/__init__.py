@@ -1,0 +1,1 @@
+"""What is trained, timed or computed for several reproductions."""

@@ -1,0 +1,190 @@
+"""What the reproductions of recurrent cells share: models in columns of their own, and a race."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from linrnn.compare import Row
+from linrnn.reproductions._page.base import Findings, Setting, Table
+from linrnn.reproductions._page.beside import measured
+from linrnn.reproductions._page.verdict import Judged, below
+from linrnn.reproductions._runs.language import curves, mean_of
+from linrnn.reproductions._runs.trained import n_steps, problems, train
+from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
+from linrnn.train.figures import metric_scale
+from linrnn.train.folder import RunFolder
+from linrnn.train.metrics import read_metrics
+
+RIVAL = "LSTM"
+"""Whom the others are to beat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A row: one layer at a learning rate."""
+
+    mixer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lr: float
+    recurrent: float = 1.0
+    """Of the learning rate, for parameters that a mixer names recurrent."""
+    source: str
+    """Whose settings these are."""
+    n_layers: int = 1
+
+    def of(self, base: Config) -> Config:
+        """The configuration of its runs."""
+        optim = replace(base.optim, lr=self.lr, recurrent_lr_factor=self.recurrent)
+        return replace(
+            base,
+            mixer=self.mixer,
+            mixer_options=dict(self.options),
+            model=replace(base.model, n_layers=self.n_layers),
+            optim=optim,
+        )
+
+
+def one_layer(
+    task: str, options: Any, *, d_model: int, epochs: int, batch_size: int, pool: str
+) -> Config:
+    """One layer and nothing around it but maps in and out, at a constant learning rate."""
+    model = ModelConfig(
+        d_model=d_model, n_layers=1, norm="none", block="bare", dropout=0.0, pool=pool
+    )
+    return Config(
+        task=task,
+        task_options=options,
+        model=model,
+        optim=OptimConfig(weight_decay=0.0, warmup_fraction=0.0, schedule="constant"),
+        train=TrainConfig(epochs=epochs, batch_size=batch_size, threads=1),
+    )
+
+
+SOLVES = "solves it"
+BEFORE = f"solves it before the {RIVAL}"
+FAILS = "does not solve it"
+
+
+class Said(NamedTuple):
+    """What is published of a model, in words."""
+
+    words: str
+    claim: str | None = None
+    """What of it is judged, one of the three above; None where nothing is that a seed can tell."""
+
+
+NOT_PUBLISHED = Said("not published")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """A task, what counts as solved, and who runs."""
+
+    name: str
+    base: Config
+    """Of all runs, but for the layer and its learning rate."""
+    models: Mapping[str, Model]
+    said: Mapping[str, Said]
+    """What is published of each."""
+    goal: float
+    """Validation loss below which the task is solved."""
+    baseline: float
+    """Loss of an answer that remembers nothing."""
+    notes: Sequence[str] = ()
+
+    def run(self, setting: Setting) -> Findings:
+        """Train all, and say who was there, and before the LSTM."""
+        rows = {label: model.of(self.base) for label, model in self.models.items()}
+        outcome = train(self.name, rows, setting)
+        found = {row.label: row for row in outcome.rows}
+        arrived = {label: arrivals(row, self.goal) for label, row in found.items()}
+        cells = [self._cells(row, arrived[label]) for label, row in found.items()]
+        metric = outcome.task.metric
+        head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]
+        return Findings(
+            tables=(Table(f"{self.name}: who solves it", head, cells),),
+            comparable=(
+                "who solves the task within these steps and who does so first, at this width; most "
+                "were published with wider layers, larger batches and many more steps, so that "
+                "contradicted is said of this budget alone."
+            ),
+            complete=not outcome.problem,
+            verdicts=tuple(judged(arrived, self.said)),
+            notes=(self._rules(), *self.notes, *problems(outcome)),
+            figures=curves([outcome]),
+        )
+
+    def _rules(self) -> str:
+        return (
+            f"solved: the validation loss is below {self.goal:.3g} after an epoch; remembering "
+            f"nothing gives {self.baseline:.3g}. Before the {RIVAL}: in fewer steps than that "
+            "of the same seed; where neither does, neither way."
+        )
+
+    def _cells(self, row: Row, arrived: Mapping[int, float]) -> list[str]:
+        model = self.models[row.label]
+        done = [RunFolder(folder).read_result() for folder in row.folders]
+        losses = [result.test_loss for result in done if result is not None]
+        loss = f"{mean_of(losses).value / self.baseline:.3g}" if losses else "failed"
+        sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
+        ours = measured(row) if row.values else "failed"
+        return [row.label, when(row, arrived), loss, ours, *sizes, f"{model.lr:g}", model.source]
+
+
+_HEAD = (
+    "model",
+    "solved at step, by seed",
+    "test loss, of the baseline's",
+    "test {}, mean ± s.e.",
+    "parameters",
+    "steps",
+    "ms per step",
+    "lr",
+    "settings of",
+)
+
+
+def solved_at(folder: Path, goal: float) -> float:
+    """The first step of a run after which the validation loss was below a goal; inf: never."""
+    rows = read_metrics(RunFolder(folder))
+    return next((row.step for row in rows if row.validation_loss < goal), inf)
+
+
+def arrivals(row: Row, goal: float) -> dict[int, float]:
+    """`solved_at` of the runs of a row that finished, by the place of their seed."""
+    done = {
+        seed: folder
+        for seed, folder in enumerate(row.folders)
+        if RunFolder(folder).result.is_file()
+    }
+    return {seed: solved_at(folder, goal) for seed, folder in done.items()}
+
+
+def when(row: Row, arrived: Mapping[int, float]) -> str:
+    """The steps of `arrivals` as a cell."""
+    steps = (arrived.get(seed) for seed in range(len(row.folders)))
+    return ", ".join("failed" if s is None else "never" if s == inf else f"{s:,}" for s in steps)
+
+
+def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said]) -> list[Judged]:
+    """What is said of each model, by its seeds.
+
+    Args:
+        arrived: the step at which each seed of each model solved the task; inf: it did not.
+        said: what is published of it.
+    """
+    found = []
+    for label, own in arrived.items():
+        words, claim = said[label]
+        if claim is None:
+            continue
+        if claim == BEFORE and RIVAL in arrived:
+            rival = arrived[RIVAL]
+            both = sorted(own.keys() & rival.keys())
+            held = tuple(below(own[n], rival[n]) for n in both)
+        else:
+            held = tuple((at < inf) != (claim == FAILS) for at in own.values())
+        found.append(Judged(f"{label} {claim}", words, held))
+    return found

@@ -1,0 +1,287 @@
+"""What a learning rule has to find: one loop, rates by validation, errors step by step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import cos, isnan, pi
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from linrnn import SequenceModel, learn
+from linrnn.learn import Batch
+from linrnn.reproductions._page.base import Setting, Table
+from linrnn.reproductions._page.verdict import Held, below
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import styles
+
+ROWS, ASKED = 16, 256
+"""Sequences of a batch, and of validation and of test."""
+EVERY = 25
+"""Steps between two looks at validation."""
+_VALIDATION, _TEST = 1 << 20, 1 << 21  # seeds of data, far from those of runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A row: a learner, and what of the layer stays as it was drawn."""
+
+    learner: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    held: Sequence[str] = ()
+    """Names of parameters of the first layer."""
+
+    def build(self) -> learn.Learner:
+        """What finds the gradients of a run."""
+        return learn.build(self.learner, self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson(ABC):
+    """A task, the model that is to do it, and its training."""
+
+    name: str
+    steps: int
+    rates: Sequence[float]
+    rows: int = ROWS
+    """Sequences of a batch."""
+    falling: bool = False
+    """Whether the rate falls to 0 along half a cosine."""
+
+    @abstractmethod
+    def model(self, seed: int) -> SequenceModel:
+        """As it is drawn."""
+
+    @abstractmethod
+    def draw(self, rows: int, generator: torch.Generator) -> Batch:
+        """Sequences to learn from."""
+
+    @abstractmethod
+    def error(self, model: nn.Module, batch: Batch) -> float:
+        """What is to become small."""
+
+    def loss(self, y: Tensor, target: Tensor) -> Tensor:
+        """What descends; a mean over steps, so that windows of one length weigh alike."""
+        return mse_loss(y, target)
+
+    def asked(self) -> tuple[Batch, Batch]:
+        """Sequences of validation and of the test, the same for all runs."""
+        one, other = (self.draw(ASKED, _generator(seed)) for seed in (_VALIDATION, _TEST))
+        return one, other
+
+
+class Run(NamedTuple):
+    """What came of a run."""
+
+    curve: list[tuple[int, float]]
+    """Steps, and the error on validation after them."""
+    error: float
+    """Of the test."""
+
+
+Runs = Mapping[str, Sequence[Run]]
+"""By rule, one for each seed."""
+
+
+def descend(
+    model: nn.Module,
+    learner: learn.Learner,
+    *,
+    steps: int,
+    rate: float,
+    draw: Callable[[], Batch],
+    look: Callable[[int], Any],
+    loss: Callable[[Tensor, Tensor], Tensor] = mse_loss,
+    falling: bool = False,
+) -> None:
+    """Adam with gradients of a norm up to 1; ``look`` is told of 0 steps, and of each after.
+
+    Args:
+        model, learner: of which the second finds gradients for the first.
+        steps, rate: of Adam.
+        draw: gives the next batch.
+        look: is told how many steps are done.
+        loss: of an answer and its target.
+        falling: the rate falls to 0 along half a cosine.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer, loop = torch.optim.Adam(parameters, rate), learn.Loop(loss)
+    learner.check(model)
+    look(0)
+    for step in range(1, steps + 1):
+        if falling:
+            optimizer.param_groups[0]["lr"] = rate * (1 + cos(pi * (step - 1) / steps)) / 2
+        optimizer.zero_grad()
+        learner.step(model, draw(), None, loop)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        look(step)
+
+
+def trained(lesson: Lesson, rule: Rule, rate: float, seed: int) -> Run:
+    """Learn by a rule: the gradient of whole batches, however it is found."""
+    model = lesson.model(seed)
+    for name, parameter in model.mixers[0].named_parameters():
+        if name in rule.held:
+            parameter.requires_grad_(False)
+    validation, test = lesson.asked()
+    curve: list[tuple[int, float]] = []
+
+    def look(step: int) -> None:
+        if step % EVERY == 0 or step == lesson.steps:
+            curve.append((step, lesson.error(model, validation)))
+
+    generator = _generator(seed)
+    descend(
+        model,
+        rule.build(),
+        steps=lesson.steps,
+        rate=rate,
+        draw=lambda: lesson.draw(lesson.rows, generator),
+        look=look,
+        loss=lesson.loss,
+        falling=lesson.falling,
+    )
+    return Run(curve, lesson.error(model, test))
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def tuned(
+    lesson: Lesson, rules: Mapping[str, Rule], seeds: Sequence[int], say: Callable[[str], Any]
+) -> tuple[Runs, Table]:
+    """Every rule at each rate with the first seed, and at the best on validation with all.
+
+    Returns:
+        Runs at the best rates, and what was tried.
+    """
+    found, tried = {}, []
+    for label, rule in rules.items():
+        first = {rate: trained(lesson, rule, rate, seeds[0]) for rate in lesson.rates}
+        best = min(first, key=lambda rate: _rank(first[rate].curve[-1][1]))
+        others = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
+        found[label] = [first[best], *others]
+        cells = [f"{run.curve[-1][1]:.3g} at {rate:g}" for rate, run in first.items()]
+        tried.append([label, *cells, f"{best:g}"])
+        say(f"{lesson.name}, {label}: {errors(found[label])} at {best:g}")
+    title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
+    head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "taken"]
+    return found, Table(title, head, tried)
+
+
+def tuned_all(
+    lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting
+) -> tuple[dict[str, Runs], list[Table]]:
+    """As `tuned`, of several lessons with the rules of each: runs by name, and the tables."""
+    found: dict[str, Runs] = {}
+    tried = []
+    for lesson, rules in lessons:
+        found[lesson.name], table = tuned(lesson, rules, setting.seeds, setting.say)
+        tried.append(table)
+    return found, tried
+
+
+def together(tried: Sequence[Table]) -> Table:
+    """What was tried for several lessons, in one table.
+
+    Args:
+        tried: as `tuned` gives them, of as many rates.
+    """
+    rows = [[table.title.split(": error")[0], *row] for table in tried for row in table.rows]
+    title = tried[0].title.split(": ", 1)[1]
+    return Table(title[:1].upper() + title[1:], ["lesson", *tried[0].head], rows)
+
+
+def _rank(value: float) -> float:
+    """Errors in their order, those that are no number last."""
+    return value if value == value else float("inf")
+
+
+def errors(runs: Sequence[Run]) -> str:
+    """Of the test, seed by seed."""
+    return ", ".join(f"{run.error:.3g}" for run in runs)
+
+
+def stacked(runs: Sequence[Run]) -> tuple[list[int], Tensor]:
+    """Steps, and the errors (seeds, steps) on validation after them."""
+    steps = [step for step, _ in runs[0].curve]
+    return steps, torch.tensor([[value for _, value in run.curve] for run in runs])
+
+
+def smaller(one: Sequence[Run], other: Sequence[Run]) -> Held:
+    """Whether the first error of the test is the smaller one, seed by seed."""
+    return tuple(below(*pair) for pair in _together(one, other))
+
+
+def near(one: Sequence[Run], exact: Sequence[Run], other: Sequence[Run]) -> Held:
+    """Whether the first lacks less than half of what the last lacks of the exact one, by seed."""
+    return tuple(a - e < (c - e) / 2 for a, e, c in _together(one, exact, other))
+
+
+def behind(one: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
+    """Whether the first lacks no more than that of the exact one, by seed, but for rounding."""
+    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(one, exact))
+
+
+def alike(one: Sequence[Run], other: Sequence[Run], within: float) -> Held:
+    """Whether two errors of the test are so near one another, seed by seed."""
+    return tuple(abs(a - b) < within for a, b in _together(one, other))
+
+
+def under(runs: Sequence[Run], bound: float, claim: bool = True) -> Held:
+    """Whether the error of the test is below a bound, or is claimed not to be, seed by seed."""
+    return tuple((error < bound) == claim for (error,) in _together(runs))
+
+
+def _together(*rows: Sequence[Run]) -> list[tuple[float, ...]]:
+    """Errors seed by seed, without those seeds with which one of the runs came to no number."""
+    return seeds(*([run.error for run in runs] for runs in rows))
+
+
+def seeds(*rows: Sequence[float]) -> list[tuple[float, ...]]:
+    """Numbers of each row, seed by seed, without the seeds with which one of them is none."""
+    return [found for found in zip(*rows, strict=True) if not any(map(isnan, found))]
+
+
+def learning(
+    found: Mapping[str, Runs],
+    *,
+    title: str,
+    error: str = "error",
+    lines: Mapping[str, float] | None = None,
+    columns: int | None = None,
+) -> Any:
+    """Errors on validation along the training, means over seeds: a panel for each lesson.
+
+    Args:
+        found: by the name of a lesson.
+        title: what stands above all, before the number of seeds.
+        error: what is on the axis.
+        lines: heights by label, to compare with.
+        columns: panels beside one another. Default: all.
+    """
+    columns = columns or len(found)
+    rows = -(-len(found) // columns)
+    figure = new_figure(3.4 * columns + 0.6, 3.1 * rows + 0.7)
+    grid = figure.subplots(rows, columns, sharex=rows > 1, sharey=True, squeeze=False)
+    looks = styles(list(dict.fromkeys(label for runs in found.values() for label in runs)))
+    seeds = {len(several) for runs in found.values() for several in runs.values()}
+    for axes, (name, runs) in zip(grid.flat, found.items(), strict=False):
+        for label, several in runs.items():
+            steps, values = stacked(several)
+            axes.plot(steps, values.mean(0).tolist(), label=label, **looks[label])
+        for label, height in (lines or {}).items():
+            axes.axhline(height, color="0.5", linestyle=":", label=label)
+        axes.set(yscale="log", title=name)
+        axes.grid(alpha=0.3)
+    for axes in grid[-1]:
+        axes.set(xlabel="steps")
+    for row in grid:
+        row[0].set(ylabel=f"{error} on validation")
+    figure.suptitle(f"{title}: {over_seeds(seeds)}")
+    legend_below(figure, *grid.flat)
+    return figure

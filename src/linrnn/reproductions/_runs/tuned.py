@@ -1,0 +1,107 @@
+"""Learning rates chosen on validation."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from linrnn.compare import Row
+from linrnn.compare.tune import at_an_end, at_rate, best_rates, validation
+from linrnn.reproductions._page.base import Setting, Table
+from linrnn.reproductions._runs.trained import Column, Outcome, train
+from linrnn.train import Config
+from linrnn.train.figures import metric_scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Rows at their best learning rates."""
+
+    outcome: Outcome
+    """Of all seeds, under the labels of the candidates, with the rates that were taken."""
+    tried: Table
+    """The metric on validation of every rate."""
+    first: Mapping[str, Mapping[float, Row]]
+    """The row of each rate, of the first seed alone, under those labels."""
+
+
+def tuned(
+    of: str | Column, candidates: Mapping[str, Mapping[float, Config]], setting: Setting
+) -> Tuned:
+    """Train every row at each of its rates with the first seed, and the best with all.
+
+    The first seed of the best is there already, since a run goes by its configuration.
+
+    Args:
+        of: as that of `train`.
+        candidates: configurations by label and learning rate.
+        setting: of the reproduction.
+    """
+    rows = {
+        at_rate(label, rate): config
+        for label, rates in candidates.items()
+        for rate, config in rates.items()
+    }
+    tried = train(of, rows, replace(setting, seeds=setting.seeds[:1]))
+    found = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
+    name, metric = tried.column.name, tried.task.metric
+    title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
+    if tried.problem:
+        none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
+        return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none, first={})
+    best = best_rates(candidates, found, tried.task.higher_is_better)
+    taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
+    outcome = train(of, taken, setting)
+    renamed = zip(best, outcome.rows, strict=True)
+    outcome = replace(
+        outcome,
+        labels=tuple(candidates),
+        rows=tuple(replace(row, label=label) for label, row in renamed),
+        rates=best,
+    )
+    by_label = {row.label: row for row in tried.rows}
+    first = {
+        label: {rate: by_label[at_rate(label, rate)] for rate in rates}
+        for label, rates in candidates.items()
+    }
+    table = _table(title, candidates, found, tried, best)
+    return Tuned(outcome=outcome, tried=table, first=first)
+
+
+def budget(rates: Sequence[float]) -> str:
+    """What a page says of its tuning, where all rows have the same rates."""
+    words = ", ".join(f"{rate:g}" for rate in rates)
+    return (
+        f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
+        "seed, by the metric on validation; nothing else is tuned. Beyond an end of what was tried "
+        "a better one may lie."
+    )
+
+
+def one_rate(outcomes: Sequence[Outcome]) -> str:
+    """What a page says of its learning rate, where all rows have one that nobody chose for them."""
+    rates = dict.fromkeys(f"{outcome.column.config.optim.lr:g}" for outcome in outcomes)
+    return (
+        f"learning rate: {', '.join(rates)} for all rows, ours; nothing is tuned for any of them."
+    )
+
+
+def _table(
+    title: str,
+    candidates: Mapping[str, Mapping[float, Config]],
+    found: Mapping[str, float],
+    tried: Outcome,
+    best: Mapping[str, float],
+) -> Table:
+    scale, unit = metric_scale(tried.task.metric)
+    form = ".1f" if tried.task.metric == "accuracy" else ".3g"
+
+    def shown(value: float) -> str:
+        return f"{scale * value:{form}}" if math.isfinite(value) else "failed"
+
+    most = max(map(len, candidates.values()))
+    cells = []
+    for label, rates in candidates.items():
+        ours = [f"{shown(found[at_rate(label, rate)])} at {rate:g}" for rate in rates]
+        taken = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
+        cells.append([label, *ours, *[""] * (most - len(ours)), taken])
+    return Table(title, ["row", *(f"rate {i}{unit}" for i in range(1, most + 1)), "taken"], cells)

@@ -1,0 +1,93 @@
+"""Random signals that are smooth to a known degree, for tasks of memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from linrnn.errors import ArgumentError
+from linrnn.tasks._kinds.base import Task
+from linrnn.tasks._kinds.drawing import GeneratedOptions, Regression, check_options
+from linrnn.tasks._kinds.generated import Generated, Uniform
+
+RMS = 0.5
+_DRAWN = 1 << 20  # steps at most that chance is measured on
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalOptions(GeneratedOptions):
+    """Options of every task about such a signal."""
+
+    length: int = 4000
+    """Steps of a sequence."""
+    frequency: float = 0.1
+    """The highest in the signal, in cycles per step; 0.5 is white noise."""
+    train_size: int = 16_384
+    """Training sequences; an epoch is one pass through them."""
+    validation_size: int = 1024
+    """Validation sequences."""
+    test_size: int = 1024
+    """Test sequences."""
+
+
+class SignalTask(Regression, Task):
+    """A regression whose input is `white_signal`.
+
+    Its chance level is the error of always answering 0, over at most 256 sequences.
+
+    Args:
+        options: of the subclass's ``Options``.
+        sizes: names of those that must be positive integers.
+    """
+
+    d_input = 1
+
+    def __init__(self, options: Any, *sizes: str) -> None:
+        super().__init__(options)
+        where = type(self).__name__
+        check_options(where, self.options, "length", *sizes)
+        least, got = 1 / self.options.length, self.options.frequency
+        if not least <= got <= 0.5:
+            raise ArgumentError(
+                f"{where}: frequency must lie between 1/length = {least:.6g} and 0.5 cycles per "
+                f"step, got {got}."
+            )
+        self.sequence_length = self.options.length
+
+    def _measure_chance(self, draw: Any) -> float:
+        drawn = max(1, min(256, _DRAWN // self.options.length))
+        target = Generated(drawn, "train", draw, self.options.data_seed)[range(drawn)][1]
+        mean: float = target.square().mean().item()
+        return mean
+
+    def _signal(self, uniform: Uniform) -> np.ndarray:
+        return white_signal(uniform, self.options.length, self.options.frequency)
+
+
+def check_below_length(where: str, options: Any, name: str) -> None:
+    """Raise `ArgumentError` unless that many steps back still lie inside a sequence."""
+    if getattr(options, name) >= options.length:
+        raise ArgumentError(
+            f"{where}: {name} must be less than length={options.length}, got "
+            f"{getattr(options, name)}."
+        )
+
+
+def white_signal(uniform: Uniform, length: int, frequency: float) -> np.ndarray:
+    """Normal numbers up to a frequency in cycles per step: (examples, length), beginning at 0.
+
+    The signal has a root mean square of 0.5 before its first value is taken away from all; no
+    constant, and nothing above the frequency.
+    """
+    half = -(-length // 2)
+    modulus = np.sqrt(-2 * np.log1p(-uniform(half + 1))) * RMS * 0.5**0.5
+    angle = 2 * np.pi * uniform(half + 1)
+    spectrum = modulus * np.exp(1j * angle)  # Box and Muller: two normal numbers
+    above = np.fft.rfftfreq(2 * half) > frequency
+    spectrum[:, above] = 0
+    spectrum[:, 0] = 0
+    spectrum[:, -1] = spectrum[:, -1].real
+    spectrum *= np.sqrt(2 * half / (1 - above.sum() / half))
+    signal = np.fft.irfft(spectrum, axis=1)[:, :length]
+    found: np.ndarray = signal - signal[:, :1]
+    return found

@@ -1,0 +1,241 @@
+"""Named columns of a user's table: a .csv or .parquet file, or a table of pandas."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linrnn._files.door import open_file, what_is
+from linrnn._options.numbers import is_name, like_number, number, whole
+from linrnn.errors import DataError, MissingExtraError, UnknownNameError
+from linrnn.tasks._reading.files import read_packed
+from linrnn.tasks._reading.rows import filled_lines, split_rows
+
+_MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
+_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
+
+FILL = "Fill what is missing, or say --task.missing mask or ffill."
+"""What may be done about a missing value, for messages."""
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell says that there is no value, rather than a value that cannot be read."""
+    return cell.strip().lower() in _MISSING
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a column has no name, or the one that pandas gives such: often a count of rows."""
+    return not name.strip() or _UNNAMED.fullmatch(name) is not None
+
+
+class Frame(ABC):
+    """Columns of one length, each with a name of its own.
+
+    Attributes:
+        where: the file or table, for messages.
+        names: of all columns.
+    """
+
+    where: str
+    names: list[str]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def cells(self, name: str) -> list[str]:
+        """A column as text."""
+
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Where a row stands, for messages."""
+
+    def with_numbers(self) -> list[str]:
+        """Names of the columns in which any cell may be meant as a number; a date is none."""
+        names = [name for name in self.names if self.has_numbers(name)]
+        if not names:
+            raise DataError(
+                f"{self.where}: a column must hold numbers, got only {', '.join(self.names):.60}."
+            )
+        return names
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether any cell of a column may be meant as a number."""
+        return any(map(like_number, self.cells(name)))
+
+    def check_has(self, names: Sequence[str]) -> None:
+        """Raise `UnknownNameError` unless all are names of columns."""
+        for name in names:
+            if name not in self.names:
+                raise UnknownNameError("column", name, self.names)
+
+    def values(self, names: Sequence[str], *, missing: bool = False) -> np.ndarray:
+        """The numbers of some columns, (time, columns).
+
+        Args:
+            names: of the columns.
+            missing: whether a cell may say that there is no number, which becomes NaN.
+
+        Raises:
+            DataError: a cell of theirs that is no finite number.
+        """
+        values = np.empty((len(self), len(names)))
+        for column, name in enumerate(names):
+            values[:, column] = self._numbers(name)
+        for step, column in np.argwhere(~np.isfinite(values)).tolist():
+            cell = self.cells(names[column])[step]
+            if missing and is_missing(cell):
+                values[step, column] = np.nan
+                continue
+            fix = "Correct it, or choose other columns."
+            if is_missing(cell):
+                fix = f"{FILL} Or choose other columns."
+            raise DataError(
+                f"{self.where}: values must be finite numbers, got {cell!r:.60} in "
+                f"{self.place(step)}, column {names[column]}. {fix}"
+            )
+        return values
+
+    def _numbers(self, name: str) -> np.ndarray:
+        """A column, with NaN for what is no number."""
+        return np.array([number(cell) for cell in self.cells(name)], np.float64)
+
+    def _check_names(self) -> None:
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise DataError(
+                f"{self.where}: each column must have a name of its own, got {twice[0]!r:.60} "
+                "twice."
+            )
+
+
+class CsvFrame(Frame):
+    """A .csv, packed as .gz or .xz or not, with the names of its columns in the first row.
+
+    Raises:
+        DataError: missing, damaged, two columns of one name, a first row without names, or a row of
+            another width; or as `split_rows`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        lines = filled_lines(path, read_packed(path, "a table"))
+        rows = split_rows(path, lines)
+        if len(rows) < 2:
+            raise DataError(
+                f"{path}: the file must hold a row of names and others, got {len(rows)}."
+            )
+        self.names = rows.pop(0)
+        self._check_head(lines[0][0])
+        self._lines = [place for place, _ in lines[1:]]
+        for place, row in zip(self._lines, rows, strict=True):
+            if len(row) != len(self.names):
+                raise DataError(
+                    f"{path}: each row must hold {len(self.names)} cells as the first, got "
+                    f"{len(row)} in line {place}. Is the file truncated?"
+                )
+        self._check_names()
+        columns = map(list, zip(*rows, strict=True))
+        self._columns = dict(zip(self.names, columns, strict=True))
+
+    def _check_head(self, line: int) -> None:
+        """Raise `DataError` if the first row is data: broken numbers, and no word beside them."""
+        broken = [cell for cell in self.names if number(cell) is not None and whole(cell) is None]
+        words = [cell for cell in self.names if is_name(cell) and not cell[0].isdigit()]
+        if broken and not words:
+            raise DataError(
+                f"{self.where}: the first row must hold the names of the columns, got the number "
+                f"{broken[0]!r:.60} in line {line}. Put a row of names above it."
+            )
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def cells(self, name: str) -> list[str]:
+        """A column as it was written."""
+        return self._columns[name]
+
+    def place(self, row: int) -> str:
+        """Its line in the file."""
+        return f"line {self._lines[row]}"
+
+
+class PandasFrame(Frame):
+    """A table of pandas; dates are read as ISO 8601 writes them.
+
+    Args:
+        where: for messages.
+        table: a ``pandas.DataFrame``; its index is not read.
+
+    Raises:
+        DataError: no rows, or two columns of one name.
+    """
+
+    def __init__(self, where: str, table: Any) -> None:
+        self.where, self._table = where, table
+        self.names = [str(name) for name in table.columns]
+        if not len(table):
+            raise DataError(f"{where}: the table must hold a row, got none.")
+        self._check_names()
+        self._known: dict[str, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def cells(self, name: str) -> list[str]:
+        """A column as text; what is null is empty."""
+        if name not in self._known:
+            column = self._table.iloc[:, self.names.index(name)]
+            empty = column.isna().tolist()
+            self._known[name] = [
+                "" if none else _text(cell) for cell, none in zip(column, empty, strict=True)
+            ]
+        return self._known[name]
+
+    def place(self, row: int) -> str:
+        """Its number."""
+        return f"row {row + 1}"
+
+    def _numbers(self, name: str) -> np.ndarray:
+        column = self._table.iloc[:, self.names.index(name)]
+        if getattr(column.dtype, "kind", "O") in "iuf" and not isinstance(column.dtype, str):
+            found: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
+            return found
+        return super()._numbers(name)
+
+
+def open_frame(path: Path) -> Frame:
+    """The columns of a file.
+
+    Args:
+        path: a .csv, packed as .gz or .xz or not, or a .parquet, which pandas and pyarrow read.
+
+    Raises:
+        DataError: missing, damaged, or not such a file.
+        MissingExtraError: pandas or pyarrow is not installed.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
+    if path.suffix.lower() != ".parquet":
+        return CsvFrame(path)
+    try:
+        import pandas
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError("reading .parquet", "pandas and pyarrow", "tables") from error
+    try:
+        with open_file(path, inside=None) as file:
+            table = pandas.read_parquet(file, engine="pyarrow")
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path}: the file must be a table in Parquet, got: {error}.") from error
+    return PandasFrame(str(path), table)
+
+
+def _text(cell: Any) -> str:
+    """A cell of pandas: a date as ISO 8601, a number with all its digits."""
+    if hasattr(cell, "isoformat"):
+        return str(cell.isoformat())
+    return str(cell).strip()

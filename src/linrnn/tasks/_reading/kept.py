@@ -1,0 +1,102 @@
+"""Images that take long to make, kept in a file from the first time one is asked for."""
+
+import logging
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn._files.door import folder_at
+from linrnn._files.reading import why
+from linrnn._process.memory import available
+from linrnn.errors import DataError
+from linrnn.tasks._kinds.generated import BatchDataset
+
+Make = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Bytes (images, width) and classes (images,), below 255, of the images with some numbers."""
+
+_SUM = 4
+"""Bytes of a checksum."""
+
+
+class KeptImages(BatchDataset):
+    """Images of bytes with a class each, made when they are first asked for.
+
+    They are kept in a file that is as large as all of them, most of it a hole at first; after the
+    pixels of each come their checksum and 1 + its class. An image of which a power cut left a part
+    is made again. Processes may share the file, for all would write the same. Where it cannot be
+    written, they are kept in memory.
+
+    Args:
+        size: number of images.
+        width: pixels of one.
+        make: makes some of them.
+        sequences: bytes (images, width) as what a model reads.
+        path: of the file, whose name must tell apart all that would be made differently.
+
+    Raises:
+        DataError: they fit neither into a file nor into memory.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        width: int,
+        make: Make,
+        sequences: Callable[[Tensor], Tensor],
+        path: Path,
+    ) -> None:
+        self.make, self.sequences = make, sequences
+        self.rows = _open(path, size, width + _SUM + 1)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        """Sequences and classes."""
+        wanted = np.asarray(indices)
+        found = np.array(self.rows[wanted])
+        whole = (found[:, -1] > 0) & (found[:, -1 - _SUM : -1] == _checksums(found)).all(1)
+        if not whole.all():
+            missing = np.unique(wanted[~whole])
+            self.rows[missing] = self._made(missing)
+            found = np.array(self.rows[wanted])
+        images = torch.from_numpy(found)
+        return self.sequences(images[:, : -1 - _SUM]), images[:, -1].long() - 1
+
+    def _made(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows of some images."""
+        rows = np.zeros((len(numbers), self.rows.shape[1]), np.uint8)
+        pixels, label = self.make(numbers)
+        rows[:, : -1 - _SUM] = pixels
+        rows[:, -1] = 1 + label
+        rows[:, -1 - _SUM : -1] = _checksums(rows)
+        return rows
+
+
+def _checksums(rows: np.ndarray) -> np.ndarray:
+    """(images, bytes) over pixels and class of some rows."""
+    sums = [zlib.crc32(row[-1:], zlib.crc32(row[: -1 - _SUM])) for row in rows]
+    return np.array(sums, "<u4").view(np.uint8).reshape(len(rows), _SUM)
+
+
+def _open(path: Path, size: int, width: int) -> np.ndarray:
+    """(size, width) bytes, 0 where nothing was written yet."""
+    try:
+        with folder_at(path.parent, make=True) as folder:
+            handle = folder.open(path.name, os.O_RDWR | os.O_CREAT)
+        with os.fdopen(handle, "r+b") as file:
+            file.truncate(size * width)
+            return np.memmap(file, np.uint8, "r+", shape=(size, width))
+    except OSError as error:
+        if size * width > available():
+            raise DataError(
+                f"{path}: the images must fit into a file or into memory, got {size:,} of "
+                f"{width:,} bytes, and of the file: {why(error)}. Ask for fewer."
+            ) from error
+        logging.getLogger(__name__).warning("images are kept in memory alone: %s", error)
+        return np.zeros((size, width), np.uint8)

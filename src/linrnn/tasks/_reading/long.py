@@ -1,0 +1,117 @@
+"""Sequences from a table with a step in each row, and a column that says whose it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from linrnn.errors import DataError
+from linrnn.tasks._reading.frame import Frame, is_missing, is_unnamed
+from linrnn.tasks._reading.series import Series, bounded
+from linrnn.tasks._reading.stamps import Kind, check_rising, read_stamps
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongLayout:
+    """What the columns of a table are."""
+
+    id: str
+    """Which sequence a row belongs to."""
+    target: str = ""
+    """What is asked about the sequence, the same in all of its rows; empty: nothing is."""
+    time: str = ""
+    """When the step was; empty: they follow one another in equal steps."""
+    columns: tuple[str, ...] = ()
+    """What is read; none: all that are left, which must be numbers."""
+    missing: bool = False
+    """Whether values may be missing."""
+
+    def check_like_training(self, frame: Frame, columns: Sequence[str]) -> None:
+        """Raise `DataError` unless a table has the columns of the training; it may have others."""
+        wanted = [name for name in (self.id, self.time, *columns, self.target) if name]
+        gone = [name for name in wanted if name not in frame.names]
+        if gone:
+            raise DataError(
+                f"{frame.where}: the table must have the columns {', '.join(wanted)}, as in "
+                f"training, got {', '.join(frame.names)}, without {gone[0]}."
+            )
+
+
+def read_long(frame: Frame, layout: LongLayout, stamps: Kind | None = None) -> Series:
+    """The sequences of a table, in the order in which each begins.
+
+    Rows of several sequences may alternate; those of one are in the order of time.
+
+    Args:
+        frame: the table.
+        layout: what its columns are.
+        stamps: how its times are written; None finds out.
+
+    Raises:
+        UnknownNameError: no such column.
+        DataError: a cell without an id, a target that changes within a sequence, stamps that do
+            not rise, a column without numbers that was not named, or a value that is no number.
+    """
+    special = [name for name in (layout.id, layout.target, layout.time) if name]
+    frame.check_has([*special, *layout.columns])
+    names = list(layout.columns) or [name for name in frame.names if name not in special]
+    _check_numbers(frame, layout, names)
+    ids = frame.cells(layout.id)
+    for row, cell in enumerate(ids):
+        if is_missing(cell):
+            raise DataError(
+                f"{frame.where}: each row must say which sequence it belongs to, got {cell!r} in "
+                f"{frame.place(row)}, column {layout.id}."
+            )
+    _, first, member = np.unique(np.array(ids), return_index=True, return_inverse=True)
+    by_member = np.argsort(member, kind="stable")
+    groups = np.split(by_member, np.cumsum(np.bincount(member))[:-1])
+    groups = [groups[place] for place in np.argsort(first)]
+    values = bounded(frame.values(names, missing=layout.missing))
+    found = Series(
+        [values[rows] for rows in groups],
+        [_target(frame, layout, rows) for rows in groups],
+        ids=[ids[rows[0]] for rows in groups],
+        columns=tuple(names),
+    )
+    if not layout.time:
+        return found
+    times = read_stamps(frame, layout.time, stamps)
+    for rows in groups:
+        check_rising(frame, layout.time, times.at[rows], rows)
+    gaps = [np.diff(times.at[rows]) for rows in groups]
+    return found._replace(gaps=gaps, stamps=times.kind)
+
+
+def _check_numbers(frame: Frame, layout: LongLayout, names: Sequence[str]) -> None:
+    """No column is left out unless somebody said so."""
+    if not names:
+        raise DataError(f"{frame.where}: there must be a column to read, got {frame.names}.")
+    for name in () if layout.columns else names:
+        # a column that nobody named is often the count of rows
+        if is_unnamed(name) or not frame.has_numbers(name):
+            raise DataError(
+                f"{frame.where}: each column but those of --task.id, --task.time and "
+                f"--task.target must have a name and hold numbers, got {name!r:.60} with "
+                f"{frame.cells(name)[0]!r:.60}. Name those that are to be read: --task.columns."
+            )
+
+
+def _target(frame: Frame, layout: LongLayout, rows: np.ndarray) -> str:
+    if not layout.target:
+        return ""
+    cells = frame.cells(layout.target)
+    for row in rows.tolist():
+        if is_missing(cells[row]):
+            raise DataError(
+                f"{frame.where}: what is asked must be said in each row of a sequence, got a "
+                f"missing value, {cells[row]!r:.60}, in {frame.place(row)}, column "
+                f"{layout.target}. Fill it in, or take the sequence out."
+            )
+        if cells[row] != cells[int(rows[0])]:
+            raise DataError(
+                f"{frame.where}: what is asked must be the same in each row of a sequence, got "
+                f"{cells[row]!r:.60} in {frame.place(row)}, column {layout.target}, and "
+                f"{cells[int(rows[0])]!r:.60} in {frame.place(int(rows[0]))}."
+            )
+    return cells[int(rows[0])]

@@ -1,0 +1,66 @@
+"""From the units of the data to what a model reads, and from what it answers back to them."""
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError
+from linrnn.streaming.input import pools
+from linrnn.tasks import Task
+
+
+class Scale(NamedTuple):
+    """``y = scale * x + shift``, of the channels of a step."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"scale": self.scale.tolist(), "shift": self.shift.tolist()}
+
+
+def input_scale(task: Task) -> Scale | None:
+    """What makes of steps in the units of the data what a model reads.
+
+    None where it reads tokens, or copies of a step beside marks of what is missing.
+
+    Raises:
+        ArgumentError: what it reads of a step depends on others.
+    """
+    if task.encoder == "tokens" or task.channels != task.d_input:
+        return None
+    zero = torch.zeros(1, 1, task.d_input, dtype=torch.float64)
+    shift = task.scaled(zero)
+    return Scale((task.scaled(zero + 1) - shift)[0, 0], shift[0, 0])
+
+
+def output_scale(task: Task, model: SequenceModel) -> Scale | None:
+    """What makes of a model's answers numbers in the units of the data; None of classes."""
+    if task.kind != "regression":
+        return None
+    steps = () if pools(model) else (1,)
+    zero = torch.zeros(1, *steps, task.d_output, dtype=torch.float64)
+    first = (0,) * (1 + len(steps))
+    shift = task.numbers(zero)[first]
+    return Scale(task.numbers(zero + 1)[first] - shift, shift)
+
+
+def described(
+    name: str, task: Task, model: SequenceModel, *, times: bool = False
+) -> dict[str, Any]:
+    """What a program has to know that runs a model without this package, as JSON has it."""
+    read, answer = None, output_scale(task, model)
+    with suppress(ArgumentError):  # then no such map makes of a step what is read
+        read = input_scale(task)
+    return {
+        "name": name,
+        "kind": task.kind,
+        "classes": list(task.class_names or ()),
+        "input": None if read is None else read.plain(),
+        "output": None if answer is None else answer.plain(),
+        **({"time_unit": task.time_unit} if times else {}),
+    }
