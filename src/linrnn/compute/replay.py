@@ -106,7 +106,7 @@ class Replays(dict[Any, Any]):
 
     MOST = 64
 
-    def note(self, key: Any, replay: Any) -> None:
+    def store(self, key: Any, replay: Any) -> None:
         """Remember a kind, in the place of the oldest if there are too many."""
         if len(self) >= self.MOST:
             # the last ones may be called again at once; another thread may do this too

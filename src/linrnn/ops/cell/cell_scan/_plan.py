@@ -238,4 +238,4 @@ def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: 
     if chosen.kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
         with contextlib.suppress(ValueError):
             found = Plan(cell, call, sig)
-    plans.note(sig.key, found)
+    plans.store(sig.key, found)

@@ -20,7 +20,7 @@ Tensors = tuple[Any, ...]
 Key = tuple[Any, ...]
 _BACKEND = 4  # of a key
 _NUMBERS = frozenset((int, float))
-_known = Replays()
+_replays = Replays()
 
 
 class _Again(NamedTuple):
@@ -70,16 +70,16 @@ def again(
     except RuntimeError:  # without strides
         return None, None
     key = tuple(kinds)
-    call = _known.get(key)
+    call = _replays.get(key)
     return None if call is None or native.load()[0] is None else call(tensors), key
 
 
 def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, results: Any) -> None:
     """Note how a call was computed."""
-    if key is None or key in _known:
+    if key is None or key in _replays:
         return
     here = op.kernels(problem.q, problem, key[_BACKEND]) is load(_cpu.__name__)
-    _known.note(key, _made(problem, tensors, results) if here and problem.v.numel() else None)
+    _replays.store(key, _made(problem, tensors, results) if here and problem.v.numel() else None)
 
 
 def _made(problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]) -> _Again | None:
