@@ -2,18 +2,19 @@
 
 The table in `linrnn.engine.graph` says in words what an operation is and gives at its edges. Its
 C++ is a row of ``LINRNN_MACHINE_OPS`` (``src/native/machine_args.h``). A new operation is a line in
-each of the three, and `tests/unit/cells/test_rows.py` walks all rows.
+each of the three, and `tests/unit/cells/test_cell_rows.py` walks all rows.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
+@runtime_checkable  # as the shape checker of the test run needs it to be
 class Writes(Protocol):
     """What a derivative is written with: see `linrnn.engine.graph.Graph`."""
 

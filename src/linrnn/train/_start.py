@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from linrnn.learn import Learner
 
 
+@runtime_checkable  # as the shape checker of the test run needs it to be
 class Stepping(Protocol):
     """What is asked of a `TrainingModule`."""
 
