@@ -165,16 +165,20 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             ArgumentError: a positive number, columns from before the last crop, or
                 `activate_past_recording` was not called; 0 columns can always be removed.
         """
-        kept = sum(piece.x.shape[1] for piece in self._since or ())
-        if not -kept <= tokens_to_remove <= 0:
-            most = f"-{kept}, what was read since the last crop," if self._since is not None else 0
+        n_columns = sum(piece.x.shape[1] for piece in self._since or ())
+        if not -n_columns <= tokens_to_remove <= 0:
+            lowest = (
+                f"-{n_columns}, what was read since the last crop,"
+                if self._since is not None
+                else 0
+            )
             raise ArgumentError(
-                f"LinrnnCache.crop: tokens_to_remove must be from {most} to 0, got "
+                f"LinrnnCache.crop: tokens_to_remove must be from {lowest} to 0, got "
                 f"{tokens_to_remove}: a state does not know what it was before. Call "
                 "activate_past_recording first, or keep a copy with copy.deepcopy(cache)."
             )
         if tokens_to_remove and self._since is not None and self._before is not None:
-            left = joined(self._since).first(kept + tokens_to_remove)
+            left = joined(self._since).first(n_columns + tokens_to_remove)
             self.state, self.begun, self.all_begun, self.length = self._before
             self.length += left.x.shape[1]
             self.pending = left if left.x.shape[1] else None

@@ -117,8 +117,8 @@ def short(name: str) -> str:
         ('blocks.3.att.time_mix_g', 'blocks.3.att.time_mix_g')
     """
     for long, replacement in _SHORT:
-        found = long.match(name)
-        name = found.expand(replacement) + name[found.end() :] if found else name
+        match = long.match(name)
+        name = match.expand(replacement) + name[match.end() :] if match else name
     mix = _MIX.fullmatch(name)
     return mix[1] if mix else name
 

@@ -104,8 +104,8 @@ def to_xlstm(model: LinrnnForCausalLM) -> xLSTMForCausalLM:
         ArgumentError: a model that xLSTM's layout cannot express.
     """
     ours, layer = model.config, cast("Any", model.model.mixers[0])
-    own = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu"}
-    require_stack("to_xlstm", ours, **own, logit_soft_cap=ours.logit_soft_cap)
+    parts = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu"}
+    require_stack("to_xlstm", ours, **parts, logit_soft_cap=ours.logit_soft_cap)
     if ours.logit_soft_cap is None:
         raise ArgumentError("to_xlstm: logit_soft_cap must be a number to be converted, got None.")
     eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
