@@ -64,11 +64,11 @@ def choose(
     kind = StratifiedKFold if stratified else KFold
     folds = min(_FOLDS, int(counts.min()) if stratified else len(y))
     splits = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
-    found = {}
+    score_of = {}
     for name in CANDIDATES:
         scores = []
-        for train, held in splits:
+        for train, test in splits:
             one = fit(readout(estimator, name, seed), series.rows(train), y[train])
-            scores.append(score(one, series.rows(held), y[held]))
-        found[name] = float(np.mean(scores))
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            scores.append(score(one, series.rows(test), y[test]))
+        score_of[name] = float(np.mean(scores))
+    return dict(sorted(score_of.items(), key=lambda item: -item[1]))

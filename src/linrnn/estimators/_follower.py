@@ -76,13 +76,13 @@ class Follower:
     def forecast(self, steps: int) -> Tensor:
         """(steps, channels); beyond the horizon forecasts are read on as if they had come."""
         last, reading = self.waiting[-1], self.now()
-        found: list[Tensor] = []
+        forecasts: list[Tensor] = []
         x, z = self.rows.features(reading)
         while True:
             ahead = self.read_out.changes(x, z)[:, 0].T + last  # (H, C)
-            found.append(ahead)
-            if sum(map(len, found)) >= steps:
-                return torch.cat(found)[:steps] + self.guard.offset
+            forecasts.append(ahead)
+            if sum(map(len, forecasts)) >= steps:
+                return torch.cat(forecasts)[:steps] + self.guard.offset
             last = ahead[-1]
             reading = self.rows.count(ahead, len(ahead), reading, None, 0)
             x, z = self.rows.features(reading)

@@ -62,14 +62,14 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
     n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
     sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
     if n_valid < horizon or sizes.n_train < horizon + _BEFORE:
-        most = _longest_horizon(n, validation)
-        if most < 1:
+        longest = _longest_horizon(n, validation)
+        if longest < 1:
             raise ArgumentError(
                 f"{where}: y must have at least {_BEFORE + 2} steps, and as many of validation as "
                 f"the horizon has, got {n} with validation={validation}. Pass a longer series."
             )
         raise ArgumentError(
-            f"{where}: horizon must be at most {most} for a series of {n} steps with "
+            f"{where}: horizon must be at most {longest} for a series of {n} steps with "
             f"validation={validation}, got {horizon}. Choose a smaller horizon"
             + (" or another validation." if isinstance(validation, int) else ".")
         )
@@ -78,11 +78,13 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
 
 def _longest_horizon(n: int, validation: float | int) -> int:
     """With as many steps for validation, and eight more before them."""
-    whole = isinstance(validation, int)
-    n_valid = validation if whole else round(validation * n)
-    most = min(n_valid, n - n_valid - _BEFORE)
+    in_steps = isinstance(validation, int)
+    n_valid = validation if in_steps else round(validation * n)
+    longest = min(n_valid, n - n_valid - _BEFORE)
     # a share of the series is made as long as the horizon
-    return int(most if whole else max(most, min((n - _BEFORE) // 2, n - n_valid - _BEFORE)))
+    return int(
+        longest if in_steps else max(longest, min((n - _BEFORE) // 2, n - n_valid - _BEFORE))
+    )
 
 
 def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
@@ -93,10 +95,10 @@ def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
     few = torch.arange(0, len(bank.modes), 4)
     few = torch.cat([few, len(bank.modes) + few[few < bank.n_complex]])
     rows = Rows(bank, sizes.horizon, few=few)
-    wide = rows.width(channels)
-    per_row = channels * (bank.n_features + wide) * (bank.n_features + sizes.horizon)
-    together = "together" in setup.kinds and channels > 1 and wide <= _WIDEST
-    if not together or channels * wide * (bank.n_features + sizes.horizon) > _APART:
+    width = rows.width(channels)
+    per_row = channels * (bank.n_features + width) * (bank.n_features + sizes.horizon)
+    together = "together" in setup.kinds and channels > 1 and width <= _WIDEST
+    if not together or channels * width * (bank.n_features + sizes.horizon) > _APART:
         rows = replace(rows, few=None)
         per_row = channels * bank.n_features * (bank.n_features + sizes.horizon)
     every = setup.every or _coprime(math.ceil(sizes.n * per_row / _WORK), setup.seasons)
@@ -153,14 +155,14 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     """Read a series (time, channels) once and choose the read-out."""
     channels = series.shape[1]
     rows = rows_of(setup, sizes, channels)
-    features, wide = rows.bank.n_features, rows.width(channels)
-    apart = setup.kinds and channels * features * (features + sizes.horizon) <= _APART
-    groups = channels if apart else 1
+    features, width = rows.bank.n_features, rows.width(channels)
+    per_channel = setup.kinds and channels * features * (features + sizes.horizon) <= _APART
+    groups = channels if per_channel else 1
     if groups == 1:
-        rows, wide = replace(rows, few=None), 0
-    _check_memory(groups, features, wide, sizes.horizon, channels)
+        rows, width = replace(rows, few=None), 0
+    _check_memory(groups, features, width, sizes.horizon, channels)
     train, between, valid = sums = [
-        Moments.empty(groups, features, wide, sizes.horizon) for _ in range(3)
+        Moments.empty(groups, features, width, sizes.horizon) for _ in range(3)
     ]
     reading = rows.bank.start(series[0])
     # while states fill they are unlike later ones
@@ -193,9 +195,9 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     )
 
 
-def _check_memory(groups: int, features: int, wide: int, horizon: int, channels: int) -> None:
+def _check_memory(groups: int, features: int, width: int, horizon: int, channels: int) -> None:
     """Five times the sums: of three parts, their total and one update; and the bands."""
-    sums = (groups * features + wide + groups * wide) * (features + horizon) + wide * wide
+    sums = (groups * features + width + groups * width) * (features + horizon) + width * width
     bands = 2 * 99 * channels * horizon
     check_fits(
         "RecurrentForecaster.fit",

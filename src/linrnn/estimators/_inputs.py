@@ -113,9 +113,9 @@ def _check_frame(where: str, what: str, frame: Any) -> None:
     for kind in frame.dtypes:
         refuse_kind(where, what, kind)
     names = list(frame.columns)
-    alike = [name for k, name in enumerate(names) if name in names[:k]]
-    if alike:
+    repeated = [name for k, name in enumerate(names) if name in names[:k]]
+    if repeated:
         raise ArgumentError(
-            f"{where}: the columns of {what} must have names that differ, got {show(alike[0])} "
+            f"{where}: the columns of {what} must have names that differ, got {show(repeated[0])} "
             f"twice. {what}.to_numpy() leaves the names out."
         )

@@ -119,7 +119,7 @@ class Lessons(Answers):
         return values[0] if self._pools else values
 
     def _class_numbers(self, words: list[bytes], place: int) -> Tensor:
-        """(targets,) numbers of classes; of a step that is not asked about, the task's mark of it."""
+        """(targets,) numbers of classes, and the task's mark at a step without a target."""
         names = [name.encode() for name in self._task.class_names]
         numbers = []
         for word in words:
@@ -136,7 +136,7 @@ class Lessons(Answers):
         return torch.tensor(numbers)
 
     def _asked(self, words: list[bytes], place: int) -> Tensor:
-        """(asked, numbers) as the model is to answer them."""
+        """(targets, numbers) as the model is to answer them."""
         assert self._scale is not None
         values = [number(word) for word in words]
         largest = torch.finfo(self._dtype).max
