@@ -63,15 +63,15 @@ def concat(states: Sequence[State]) -> State:
     """
     if not states:
         raise ArgumentError("concat: states must hold at least one state, got none.")
-    first, *others = states
+    first, *remaining = states
     shapes = [h.shape[1:] for h in leaves(first)]
-    for i, other in enumerate(others, 1):
-        same = tree_structure(ordered(other)) == tree_structure(ordered(first))
-        if not same or [h.shape[1:] for h in leaves(other)] != shapes:
+    for i, state in enumerate(remaining, 1):
+        same = tree_structure(ordered(state)) == tree_structure(ordered(first))
+        if not same or [h.shape[1:] for h in leaves(state)] != shapes:
             raise ArgumentError(
                 f"concat: every state must be of the same model, got one with parts of "
                 f"{[tuple(s) for s in shapes]} a row and, at place {i}, one with "
-                f"{[tuple(h.shape[1:]) for h in leaves(other)]}."
+                f"{[tuple(h.shape[1:]) for h in leaves(state)]}."
             )
     columns = zip(*(leaves(s) for s in states), strict=True)
     return rebuilt(first, [torch.cat(column) for column in columns])

@@ -375,14 +375,14 @@ class SequenceModel(nn.Module):
         def read(
             block: Block,
             z: Tensor,
-            before: State,
+            previous_state: State,
             reset: Tensor | None,
             dt: Tensor | None,
             valid: Tensor | None,
         ) -> tuple[Tensor, State]:
             times = dt if block.mixer.timed else None
             call = partial(block, reset=reset, lengths=ends, dt=times, valid=valid)
-            return call(z, before) if around is None else around(call, z, before)
+            return call(z, previous_state) if around is None else around(call, z, previous_state)
 
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
@@ -485,10 +485,10 @@ class SequenceModel(nn.Module):
             z = z[:, 0]
         else:
             new = {"layers": []}
-            for block, before in zip(self.blocks, state["layers"], strict=True):
+            for block, previous_state in zip(self.blocks, state["layers"], strict=True):
                 times = dt if cast(Block, block).mixer.timed else None
-                z, after = cast(Block, block).step(z, before, dt=times)
-                new["layers"].append(after)
+                z, next_state = cast(Block, block).step(z, previous_state, dt=times)
+                new["layers"].append(next_state)
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])
