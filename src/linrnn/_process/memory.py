@@ -142,7 +142,7 @@ class _Budget(TorchDispatchMode):
     def __init__(self, limit: int, *, everywhere: bool = False) -> None:
         super().__init__()
         self.left, self._everywhere = limit, everywhere
-        self._taken: list[tuple[StorageWeakRef, int]] = []
+        self._allocations: list[tuple[StorageWeakRef, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -167,7 +167,7 @@ class _Budget(TorchDispatchMode):
         if not tensors and isinstance(output, Tensor) and (output.is_cpu or self._everywhere):
             # what is computed of other tensors is rarely kept
             storage = output.untyped_storage()
-            self._taken.append((StorageWeakRef(storage), storage.nbytes()))
+            self._allocations.append((StorageWeakRef(storage), storage.nbytes()))
             self.left -= storage.nbytes()
         return output
 
@@ -178,9 +178,9 @@ class _Budget(TorchDispatchMode):
         largest = _ITEM * sizes * math.prod(max(1, x.numel()) for x in tensors)
         if largest <= self.left:
             return
-        alive = [(storage, size) for storage, size in self._taken if not storage.expired()]
-        self.left += sum(size for _, size in self._taken) - sum(size for _, size in alive)
-        self._taken = alive
+        alive = [(storage, size) for storage, size in self._allocations if not storage.expired()]
+        self.left += sum(size for _, size in self._allocations) - sum(size for _, size in alive)
+        self._allocations = alive
         if largest > self.left and _bytes(func, args, kwargs) > self.left:
             raise MemoryError
 

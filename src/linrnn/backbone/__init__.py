@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose
-from linrnn.backbone.tiers import Reader, Shape, apart, as_tiers, joined, read_in_graph, read_step
+from linrnn.backbone.tiers import (
+    Reader,
+    Shape,
+    as_tiers,
+    joined,
+    read_in_graph,
+    read_step,
+    split_state,
+)
 from linrnn.block import Block
 from linrnn.compute.arguments import check_like_parameters, check_tensor
 from linrnn.compute.modes import eager
@@ -369,7 +377,7 @@ class SequenceModel(nn.Module):
         if valid is not None:
             z, reset = without_padding(z, valid), None if reset is None else reset & valid
             dt = None if dt is None else without_padding(dt, valid, 1.0)
-        parts = apart(state, len(self.blocks), len(self.between))
+        parts = split_state(state, len(self.blocks), len(self.between))
         ends = stops if self.bidirectional else None
 
         def read(
@@ -464,7 +472,7 @@ class SequenceModel(nn.Module):
         self, x_t: Tensor, state: State, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         x_t = self._check(x_t, time=False)
-        parts = apart(state, len(self.blocks), len(self.between))
+        parts = split_state(state, len(self.blocks), len(self.between))
         z = self._scaled(self.encoder(x_t))
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)

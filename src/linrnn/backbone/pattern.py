@@ -24,7 +24,7 @@ text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
 MOST_LAYERS = 10_000
 """Of a model, or that a text may name."""
 
-_PLAIN = (bool, int, float, str, type(None))
+_STORABLE = (bool, int, float, str, type(None))
 
 
 def pattern(mixer: object) -> tuple[OneMixer, ...]:
@@ -293,7 +293,7 @@ def _constructed(mixer: Mixer) -> dict[str, Any]:
     for option in option_names(mixer):
         value = getattr(mixer, option, mixer)
         several = value if isinstance(value, tuple | list) else (value,)
-        if not all(isinstance(v, _PLAIN) for v in several):
+        if not all(isinstance(v, _STORABLE) for v in several):
             raise ArgumentError(
                 f"mixer {name}: to be made anew, an instance must keep its argument {option!r} as "
                 f"a number, text or flag of that name, got "

@@ -199,12 +199,12 @@ def read_in_graph(
 
 
 def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
-    """The state of a model: the inverse of `apart`."""
+    """The state of a model: the inverse of `split_state`."""
     state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
     return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
 
 
-def apart(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
+def split_state(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
     """The parts of a state: layers, what is between tiers, pooling."""
     names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
     if not (isinstance(state, dict) and names <= set(state)):

@@ -209,7 +209,7 @@ def _tell(result: Result) -> None:
         note(_remarks(result))
 
 
-def _beside(result: Result) -> str:
+def _baselines(result: Result) -> str:
     """What is reached without the model, where the data are still there."""
     from linrnn.cli._verbs.naive import naive_forecasts
     from linrnn.cli._verbs.without_training import simple_answers
@@ -223,7 +223,7 @@ def _beside(result: Result) -> str:
 def _remarks(result: Result) -> str:
     folder: Path = result.folder
     return (
-        f"{_beside(result)}"
+        f"{_baselines(result)}"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"
         f"  {_use(result)}\n"

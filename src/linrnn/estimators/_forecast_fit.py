@@ -19,9 +19,9 @@ from linrnn.estimators.read_out import Choice, choose
 from linrnn.estimators.rows import Limits, Rows
 
 _WORK = 1e11  # multiplications of all rows, above which not every step has one
-_APART = 2**24  # numbers in sums that are kept for each channel apart
+_MAX_SUMS = 2**24  # numbers in sums that are kept for each channel apart
 _WIDEST = 1200  # features of all channels, where they are looked at together
-_BEFORE = 8  # steps that training has besides a horizon
+_MARGIN = 8  # steps that training has besides a horizon
 _TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
 
 
@@ -61,11 +61,11 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
         horizon = max(1, min(96, n // 8))
     n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
     sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
-    if n_valid < horizon or sizes.n_train < horizon + _BEFORE:
+    if n_valid < horizon or sizes.n_train < horizon + _MARGIN:
         longest = _longest_horizon(n, validation)
         if longest < 1:
             raise ArgumentError(
-                f"{where}: y must have at least {_BEFORE + 2} steps, and as many of validation as "
+                f"{where}: y must have at least {_MARGIN + 2} steps, and as many of validation as "
                 f"the horizon has, got {n} with validation={validation}. Pass a longer series."
             )
         raise ArgumentError(
@@ -80,10 +80,10 @@ def _longest_horizon(n: int, validation: float | int) -> int:
     """With as many steps for validation, and eight more before them."""
     in_steps = isinstance(validation, int)
     n_valid = validation if in_steps else round(validation * n)
-    longest = min(n_valid, n - n_valid - _BEFORE)
+    longest = min(n_valid, n - n_valid - _MARGIN)
     # a share of the series is made as long as the horizon
     return int(
-        longest if in_steps else max(longest, min((n - _BEFORE) // 2, n - n_valid - _BEFORE))
+        longest if in_steps else max(longest, min((n - _MARGIN) // 2, n - n_valid - _MARGIN))
     )
 
 
@@ -98,7 +98,7 @@ def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
     width = rows.width(channels)
     per_row = channels * (bank.n_features + width) * (bank.n_features + sizes.horizon)
     together = "together" in setup.kinds and channels > 1 and width <= _WIDEST
-    if not together or channels * width * (bank.n_features + sizes.horizon) > _APART:
+    if not together or channels * width * (bank.n_features + sizes.horizon) > _MAX_SUMS:
         rows = replace(rows, few=None)
         per_row = channels * bank.n_features * (bank.n_features + sizes.horizon)
     every = setup.every or _coprime(math.ceil(sizes.n * per_row / _WORK), setup.seasons)
@@ -156,7 +156,7 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     channels = series.shape[1]
     rows = rows_of(setup, sizes, channels)
     features, width = rows.bank.n_features, rows.width(channels)
-    per_channel = setup.kinds and channels * features * (features + sizes.horizon) <= _APART
+    per_channel = setup.kinds and channels * features * (features + sizes.horizon) <= _MAX_SUMS
     groups = channels if per_channel else 1
     if groups == 1:
         rows, width = replace(rows, few=None), 0

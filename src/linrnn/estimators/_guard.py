@@ -11,7 +11,7 @@ _RISE = 1.25
 """Each change beyond the bound raises it, so a series that grows for good is followed."""
 _FALL = 0.99
 """With each step the bound falls back, so faults that are far apart never add up."""
-_MOST = 1e100
+_MAX_RISE = 1e100
 """Times its start: squares of changes stay finite."""
 _BLOCK = 512  # steps whose bounds are computed at once
 
@@ -90,7 +90,7 @@ class Guard:
                 bound, way = bounds[n], values[start] - previous
                 if way.abs() > bound * _RISE:  # else the fault is over, and both are one again
                     way = changes[start].sign() * bound
-                    bound = (bound * _RISE).clamp_max(self.base * _MOST)
+                    bound = (bound * _RISE).clamp_max(self.base * _MAX_RISE)
                 bounded[start] = previous = previous + way
                 offset, count = values[start] - previous, count + 1
                 start += 1

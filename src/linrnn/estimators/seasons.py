@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-_MOST = 5  # candidates
+_MAX_CANDIDATES = 5
 _CLEAR = 0.98
 """A season is taken if it brings the validation error below this share of that without it."""
 _STRONG = 0.3
 """The first whose correlation is above this is taken if the error stays below `_NO_WORSE` of it."""
 _NO_WORSE = 1.02
-_ALIKE = 1.02
+_TIE = 1.02
 """Errors of seasons that differ by no more are alike, and the likelier season is taken."""
-_WIDE = 5.0  # scales from the median at which outliers are cut
+_CUT_SCALES = 5.0  # scales from the median at which outliers are cut
 
 
 def candidates(values: np.ndarray, longest: int) -> dict[int, float]:
@@ -43,7 +43,7 @@ def candidates(values: np.ndarray, longest: int) -> dict[int, float]:
     for lag in likely:
         if not any(_same(height_of, lag, one) for one in distinct):
             distinct.append(lag)
-    return {lag: height_of[lag] for lag in distinct[:_MOST]}
+    return {lag: height_of[lag] for lag in distinct[:_MAX_CANDIDATES]}
 
 
 def _same(height_of: Mapping[int, float], lag: int, rival: int) -> bool:
@@ -66,7 +66,7 @@ def _cut(series: np.ndarray) -> np.ndarray:
     middle = np.median(series, 0)
     scale = 1.4826 * np.median(np.abs(series - middle), 0)
     scale = np.where(scale > 0, scale, series.std(0))
-    cut = np.clip((series - middle) / np.where(scale > 0, scale, 1), -_WIDE, _WIDE)
+    cut = np.clip((series - middle) / np.where(scale > 0, scale, 1), -_CUT_SCALES, _CUT_SCALES)
     return np.asarray(cut - cut.mean(0))
 
 
@@ -103,7 +103,7 @@ def _cycles(series: np.ndarray, longest: int) -> list[tuple[int, float]]:
     power[0] = 0
     if not power.any():
         return []
-    order = np.argsort(-power)[: 3 * _MOST]
+    order = np.argsort(-power)[: 3 * _MAX_CANDIDATES]
     periods = ((round(len(series) / k), float(power[k] / power.sum())) for k in order if k)
     noise = 4 * np.log(len(series)) / len(series)
     return [(p, share) for p, share in periods if 2 <= p <= longest and share > noise]
@@ -126,7 +126,7 @@ def find_seasons(
         better = [p for p in tried if tried[p] < share[p] * best]
         if not better:
             break
-        limit = _ALIKE * min(tried[p] for p in better)
+        limit = _TIE * min(tried[p] for p in better)
         winner = next(p for p in better if tried[p] <= limit)
         seasons, best = (*seasons, float(winner)), tried[winner]
     return tuple(sorted(seasons))

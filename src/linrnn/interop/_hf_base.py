@@ -170,7 +170,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         """Read after what the cache holds, which has read this too afterwards if it is kept."""
         if self.config.output_attentions:
             raise ArgumentError(f"{WHERE}: output_attentions must be left out, got True.")
-        cache = self._own(past)
+        cache = self._checked_cache(past)
         x, valid = embedded(self.model, ids, embeddings, mask, self.config.vocab_size, cache.length)
         rows = None if cache.begun is None else len(cache.begun)
         check_shape(WHERE, "input_ids", x.shape[:2], {"batch": rows, "time": None})
@@ -205,7 +205,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     def _shows(self, hidden: bool | None) -> bool:
         return bool(self.config.output_hidden_states if hidden is None else hidden)
 
-    def _own(self, cache: Any) -> LinrnnCache:
+    def _checked_cache(self, cache: Any) -> LinrnnCache:
         """The caller's cache, or an empty one."""
         if cache is None:
             return LinrnnCache()

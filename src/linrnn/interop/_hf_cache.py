@@ -27,7 +27,7 @@ class Piece(NamedTuple):
         return Piece(self.x[:, :columns], *(m if m is None else m[:, :columns] for m in masks))
 
 
-class Before(NamedTuple):
+class Snapshot(NamedTuple):
     """A cache as it was."""
 
     state: State | None
@@ -56,7 +56,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         """Whether every row has read something, known without waiting for a device."""
         self.pending: Piece | None = None
         """What `crop` has left to be read again, before anything else; `length` counts it."""
-        self._before: Before | None = None
+        self._snapshot: Snapshot | None = None
         self._since: list[Piece] | None = None
 
     def advance(
@@ -83,7 +83,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
 
     def remember(self) -> None:
         """Let `crop` come back to here, and no further."""
-        self._before = Before(self.state, self.begun, self.all_begun, self.length)
+        self._snapshot = Snapshot(self.state, self.begun, self.all_begun, self.length)
         self._since = []
 
     def activate_past_recording(self) -> None:
@@ -177,9 +177,9 @@ class LinrnnCache(Cache):  # type: ignore[misc]
                 f"{tokens_to_remove}: a state does not know what it was before. Call "
                 "activate_past_recording first, or keep a copy with copy.deepcopy(cache)."
             )
-        if tokens_to_remove and self._since is not None and self._before is not None:
+        if tokens_to_remove and self._since is not None and self._snapshot is not None:
             left = joined(self._since).first(n_columns + tokens_to_remove)
-            self.state, self.begun, self.all_begun, self.length = self._before
+            self.state, self.begun, self.all_begun, self.length = self._snapshot
             self.length += left.x.shape[1]
             self.pending = left if left.x.shape[1] else None
             self._since = [left]

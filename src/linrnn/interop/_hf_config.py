@@ -13,7 +13,7 @@ from linrnn._options.schema import cast, check_type
 from linrnn.backbone import SequenceModel, model_options
 from linrnn.backbone.pattern import check_stored, import_all, pattern, stored
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.interop._hf_files import AUTO_MAP, known
+from linrnn.interop._hf_files import AUTO_MAP, known_values
 
 FORMAT = 1
 """Of the folders written; rises when an older linrnn could not read them any more."""
@@ -115,7 +115,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         Raises:
             UntrustedError: it names a mixer of a module that may not be imported.
         """
-        values = known(config_dict, KEYS) | {"auto_map": AUTO_MAP}
+        values = known_values(config_dict, KEYS) | {"auto_map": AUTO_MAP}
         check_stored("LinrnnConfig", values.get("mixer", ""))
         return super().from_dict(values, **kwargs)
 

@@ -218,20 +218,20 @@ def read_config(
             f"{files.where}: {files}/config.json: model_type must be "
             f"{' or '.join(map(repr, types))}, got {stored_type!r:.60}.{fix}"
         )
-    return {key: _plain(value) for key, value in known(config, keys).items()}
+    return {key: _decoded(value) for key, value in known_values(config, keys).items()}
 
 
-def _plain(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     """A value with the numbers that JSON has no word for, as transformers writes them."""
     if isinstance(value, list):
-        return [_plain(x) for x in value]
+        return [_decoded(x) for x in value]
     if isinstance(value, dict) and value.keys() == {"__float__"}:
         word = value["__float__"]
         return float(word) if word in ("Infinity", "-Infinity", "NaN") else value
     return value
 
 
-def known(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def known_values(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """The part of a configuration with these keys, and the dtype of the weights if it is one."""
     values = {key: config[key] for key in keys if key in config}
     dtype = config.get("dtype", config.get("torch_dtype"))

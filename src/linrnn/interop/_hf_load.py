@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from linrnn._process.memory import available, within
 from linrnn.compute.finite import first_bad
 from linrnn.errors import DataError, LinrnnError
-from linrnn.interop._hf_files import Files, known
+from linrnn.interop._hf_files import Files, known_values
 
 HUB = ("cache_dir", "force_download", "local_files_only", "token", "revision")
 """What ``from_pretrained`` hands on to the client of the hub."""
@@ -183,6 +183,6 @@ def generation_of(files: Files) -> GenerationConfig | None:
             f"{files.where}: {files}/{name}: the file must be JSON, got: {error}."
         ) from error
     generation: GenerationConfig = configured(
-        files, lambda: GenerationConfig(**known(values, _GENERATION))
+        files, lambda: GenerationConfig(**known_values(values, _GENERATION))
     )
     return generation

@@ -217,17 +217,17 @@ def _ours(name: str, weight: Tensor, theirs: Any) -> Tensor:
     """A weight of theirs as we have it: see `_theirs`."""
     if name.endswith("norm.weight"):
         return weight + 1
-    return weight[_order(theirs, weight)] if _turned(name) else weight
+    return weight[_order(theirs, weight)] if _is_rotated(name) else weight
 
 
 def _theirs(name: str, weight: Tensor, theirs: Any) -> Tensor:
     """The inverse: their norms lack a 1, and channels i and i + half of them turn together."""
     if name.endswith("norm.weight"):
         return weight - 1
-    return weight[_order(theirs, weight).argsort()] if _turned(name) else weight
+    return weight[_order(theirs, weight).argsort()] if _is_rotated(name) else weight
 
 
-def _turned(name: str) -> bool:
+def _is_rotated(name: str) -> bool:
     return ".mixer.q_proj." in name or ".mixer.k_proj." in name
 
 

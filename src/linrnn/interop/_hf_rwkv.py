@@ -161,7 +161,7 @@ def _config(files: Files, weights: Mapping[str, Tensor], said: Mapping[str, Any]
                 f"from_rwkv: {files}/config.json: {name} must be {sizes[name]} for these weights, "
                 f"got {value!r:.40}."
             )
-    derived = configured(files, lambda: _made(version, sizes, said))
+    derived = configured(files, lambda: _config_of(version, sizes, said))
     return cast(LinrnnConfig, derived)
 
 
@@ -189,7 +189,7 @@ def _sizes(files: Files, weights: Mapping[str, Tensor], version: int) -> dict[st
     return sizes | fixed
 
 
-def _made(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> LinrnnConfig:
+def _config_of(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> LinrnnConfig:
     options: dict[str, Any] = {"init": "published"}
     if version == 4:
         options["d_state"] = sizes["attention_hidden_size"]

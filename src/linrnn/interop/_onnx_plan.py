@@ -45,7 +45,7 @@ class Plan:
         self.nodes: list[Any] = list(graph.node)
         inputs = [i.name for i in graph.input]
         self.read, self.states = inputs[:read], inputs[read:]
-        self.y, *self.after = [o.name for o in graph.output]
+        self.y, *self.next_states = [o.name for o in graph.output]
         self.types = {v.name: v.type for v in (*graph.input, *graph.output, *graph.value_info)}
         self.maker = {name: i for i, node in enumerate(self.nodes) for name in node.output}
         self.users: dict[str, list[int]] = {}
@@ -84,7 +84,7 @@ class Plan:
         """What a loop reads of every step, besides its own states."""
         states = {self.states[i] for i in loop.states}
         read = [*(n for i in sorted(loop.nodes) for n in self.nodes[i].input)]
-        read += [self.after[i] for i in loop.states]
+        read += [self.next_states[i] for i in loop.states]
         return [
             n for n in dict.fromkeys(read) if self.varies(n) and not self._inside(n, loop, states)
         ]
@@ -97,17 +97,17 @@ class Plan:
         values = [self.states[i] for i in loop.states]
         values += [n for i in sorted(loop.nodes) for n in self.nodes[i].output]
         state_bits = _bits(loop.states)
-        return [n for n in values if self._all_needs(n) & state_bits and self._wanted(n, loop)]
+        return [n for n in values if self._all_needs(n) & state_bits and self._is_output(n, loop)]
 
     def _inside(self, name: str, loop: Loop, states: set[str]) -> bool:
         return name in states or self.maker.get(name) in loop.nodes
 
-    def _wanted(self, name: str, loop: Loop) -> bool:
+    def _is_output(self, name: str, loop: Loop) -> bool:
         if name == self.y and self.maker.get(name) not in self.tail:
             return True
-        if name in self.after and self.after.index(name) not in loop.states:
+        if name in self.next_states and self.next_states.index(name) not in loop.states:
             return True  # another state is this one, a step later
-        finals = [self.after[i] for i in loop.states]
+        finals = [self.next_states[i] for i in loop.states]
         users = [user for user in self.users.get(name, []) if user not in loop.nodes]
         return any(user not in self.tail or name not in finals for user in users)
 
@@ -123,8 +123,8 @@ class Plan:
                 for more in input_needs:
                     bits |= more
                 self._needs |= dict.fromkeys(node.output, bits)
-        feeds = dict.fromkeys(self.after, 0)
-        for i, name in enumerate(self.after):
+        feeds = dict.fromkeys(self.next_states, 0)
+        for i, name in enumerate(self.next_states):
             feeds[name] |= 1 << i
         self._feeds = [0] * len(self.nodes)
         for i in reversed(range(len(self.nodes))):
@@ -132,7 +132,7 @@ class Plan:
                 self._feeds[i] |= feeds.get(name, 0)
             for name in self.nodes[i].input:
                 feeds[name] = feeds.get(name, 0) | self._feeds[i]
-        self._past = [self._needs.get(name, 0) for name in self.after]
+        self._past = [self._needs.get(name, 0) for name in self.next_states]
         for k in range(len(self.states)):
             for i, bits in enumerate(self._past):
                 if bits >> k & 1:

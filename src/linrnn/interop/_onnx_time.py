@@ -43,7 +43,7 @@ class _Writer:
 
         self.step, self.plan, self.make = step, plan, onnx.helper
         self.nodes: list[Any] = []
-        self.held = list(step.graph.initializer)
+        self.initializers = list(step.graph.initializer)
         self.rows: dict[str, str] = {}
         self.ends: dict[str, str] = {}
 
@@ -57,8 +57,8 @@ class _Writer:
         names = {*self.plan.read}
         inputs = [self._outer(i, time=True) if i.name in names else i for i in graph.input]
         outputs = [self._outer(graph.output[0], time=not last), *graph.output[1:]]
-        whole_graph = self.make.make_graph(self.nodes, graph.name, inputs, outputs, self.held)
-        model = self.make.make_model(whole_graph, opset_imports=self.step.opset_import)
+        over_time = self.make.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
+        model = self.make.make_model(over_time, opset_imports=self.step.opset_import)
         model.ir_version = self.step.ir_version
         return model
 
@@ -73,8 +73,8 @@ class _Writer:
 
     def _int(self, *numbers: int) -> str:
         name = f":{','.join(map(str, numbers))}"
-        if all(t.name != name for t in self.held):
-            self.held.append(self.make.make_tensor(name, 7, [len(numbers)], numbers))
+        if all(t.name != name for t in self.initializers):
+            self.initializers.append(self.make.make_tensor(name, 7, [len(numbers)], numbers))
         return name
 
     def _constants(self) -> None:
@@ -130,10 +130,10 @@ class _Writer:
         todo = [n for loop in plan.loops for n in plan.inputs(loop)]
         todo += [n for i in plan.tail for n in plan.nodes[i].input if plan.varies(n)]
         looped = {i for loop in plan.loops for i in loop.states}
-        todo += [n for i, n in enumerate(plan.after) if i not in looped]
+        todo += [n for i, n in enumerate(plan.next_states) if i not in looped]
         todo += [plan.y]
         from_loops = {n for loop in plan.loops for n in plan.outputs(loop)}
-        from_loops |= {plan.after[i] for i in looped}
+        from_loops |= {plan.next_states[i] for i in looped}
         while todo:
             name = todo.pop()
             maker = plan.maker.get(name)
@@ -163,15 +163,17 @@ class _Writer:
     def _try_delay(self, i: int) -> bool:
         """A state that is a value of the step before."""
         plan = self.plan
-        if plan.after[i] not in self.rows:
+        if plan.next_states[i] not in self.rows:
             return False
-        name, rows = plan.states[i], self.rows[plan.after[i]]
+        name, rows = plan.states[i], self.rows[plan.next_states[i]]
         both = self._add("Concat", [name, rows], f"{name}:both", axis=0)
         cuts = [self._int(0), ":rows", self._int(0)]
         self.rows[name] = self._add("Slice", [both, *cuts], f"{name}:rows")
         cuts = [":rows", self._int(_ALL), self._int(0)]
-        self.ends[plan.after[i]] = self._add("Slice", [both, *cuts], f"{plan.after[i]}:end{i}")
-        self._add("Identity", [self.ends[plan.after[i]]], plan.after[i])
+        self.ends[plan.next_states[i]] = self._add(
+            "Slice", [both, *cuts], f"{plan.next_states[i]}:end{i}"
+        )
+        self._add("Identity", [self.ends[plan.next_states[i]]], plan.next_states[i])
         return True
 
     def _try_loop(self, loop: Loop) -> bool:
@@ -184,7 +186,7 @@ class _Writer:
         body = self._body(loop, read, outputs, f"in{k}")
         steps = [self._as_steps(self.rows[n], n, f"{n}:to{k}") for n in read]
         starts = [plan.states[i] for i in loop.states]
-        ends = [plan.after[i] for i in loop.states]
+        ends = [plan.next_states[i] for i in loop.states]
         self.nodes.append(
             self.make.make_node(
                 "Scan",
@@ -208,7 +210,7 @@ class _Writer:
         for i in sorted(loop.nodes):
             self._copy(plan.nodes[i], nodes, names, where)
         outputs = []
-        for j, n in enumerate((*(plan.after[i] for i in loop.states), *results)):
+        for j, n in enumerate((*(plan.next_states[i] for i in loop.states), *results)):
             out = f"out{j}:{where}"
             nodes.append(self.make.make_node("Identity", [names[n]], [out]))
             outputs.append(self._inner(n, out))

@@ -56,7 +56,7 @@ def real_graph(program: torch.export.ExportedProgram) -> fx.GraphModule:
     outputs = writer.run(program.graph_module, inputs)[len(signature.output_tokens) :]
     writer.graph.output(tuple(writer.tracer.create_arg(y) for y in outputs))
     writer.graph.eliminate_dead_code()
-    return fx.GraphModule(writer.tracer.held, writer.graph)
+    return fx.GraphModule(writer.tracer.constants, writer.graph)
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):
@@ -64,14 +64,14 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
 
     def __init__(self, graph: fx.Graph) -> None:
         super().__init__(graph)
-        self.held = nn.Module()
+        self.constants = nn.Module()
 
     def create_arg(self, a: Any) -> Any:
         """An argument as a node or a plain value."""
         if not isinstance(a, Tensor):
             return super().create_arg(a)
-        name = f"constant_{len(dict(self.held.named_buffers()))}"
-        self.held.register_buffer(name, a.detach().clone())
+        name = f"constant_{len(dict(self.constants.named_buffers()))}"
+        self.constants.register_buffer(name, a.detach().clone())
         return self.graph.create_node("get_attr", name)
 
 

@@ -23,7 +23,7 @@ def canonical(name: str, names: Iterable[str]) -> str:
         ('rg_lru', 'rg_lru', 'x')
     """
     names = list(dict.fromkeys(names))  # catalogues share some names
-    for spelling in (str, _plain, _letters):  # the last is how classes and papers call it
+    for spelling in (str, _underscored, _letters):  # the last is how classes and papers call it
         matches = [one for one in names if spelling(one) == spelling(name)]
         if len(matches) == 1:
             return matches[0]
@@ -147,7 +147,7 @@ def given_twice(verb: str, first: Sequence[str], second: Sequence[str], fix: str
     return ArgumentError(f"{verb}: {first[0]} must be given once, got {got}. {fix}")
 
 
-def _plain(name: str) -> str:
+def _underscored(name: str) -> str:
     return name.lower().replace("-", "_")
 
 

@@ -103,7 +103,7 @@ def checked_over(
             options = train_options(task, mixer, learner)
             over = _in_full(over, options)
             _check_known(over, options, arguments, f"linrnn train {task} --help")
-            over = {name: _taken(name, values, options) for name, values in over.items()}
+            over = {name: _checked_values(name, values, options) for name, values in over.items()}
     for name, one in over.items():
         if isinstance(one, Drawn) and draws is None:
             raise ArgumentError(
@@ -174,14 +174,14 @@ def _check_known(
             raise no_such_option("sweep", name, swept, where)
 
 
-def _taken(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] | Drawn:
+def _checked_values(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] | Drawn:
     """Values that an option takes, or their range, of integers where it takes no others."""
     declared = options.flags.get(_flag(name))
     if name in _CHOICES or declared is None:  # an option of somebody else's class says itself
         return values
     takes = values_of(declared)
     if isinstance(values, Drawn):
-        return _taken_range(name, values, takes)
+        return _checked_range(name, values, takes)
     if takes.most == 1:
         values = [one if takes.fits(str(one)) else _value(takes.meant(str(one))) for one in values]
     for value in values:
@@ -195,7 +195,7 @@ def _taken(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] 
     return values
 
 
-def _taken_range(name: str, values: Drawn, takes: Values) -> Drawn:
+def _checked_range(name: str, values: Drawn, takes: Values) -> Drawn:
     kinds = {kind.what for kind in takes.kinds}
     got = f"{values.low}..{values.high}"
     if takes.most != 1 or not kinds & {"a number", "an integer"}:

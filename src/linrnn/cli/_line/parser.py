@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             **settings,
         )
-        self._given: list[str] = []
+        self._words: list[str] = []
         self.kinds: dict[str, str] = {}
         """What the value of an argument is, by its name, for completions."""
         manners = [("quiet", ["-q", "--quiet"], QUIET), ("verbose", ["-v", "--verbose"], VERBOSE)]
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
             ArgumentError: an option that there is not.
         """
         arguments: Sequence[str] = respelt(args, self._option_string_actions)
-        for argument in _own(arguments):
+        for argument in _before_separator(arguments):
             if argument.startswith("--") and not self._has(argument):
                 flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
                 raise no_such_option(self._verb, argument, flags, f"{self.prog} --help")
@@ -83,10 +83,10 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ArgumentError: an option came twice that does not collect, or with one value too many.
         """
-        self._given = respelt(args, self._option_string_actions)
+        self._words = respelt(args, self._option_string_actions)
         self._check_once()
         self._check_one_value()
-        return super().parse_known_args(self._given, namespace)
+        return super().parse_known_args(self._words, namespace)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """One value; of choices the one that was meant."""
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_once(self) -> None:
         first: dict[str, list[str]] = {}
-        words = _own(self._given)
+        words = _before_separator(self._words)
         for at, argument in enumerate(words):
             name, sign, value = argument.partition("=")
             action = self._option_string_actions.get(name)
@@ -127,7 +127,7 @@ class Parser(argparse.ArgumentParser):
         positional = [x for x in self._actions if not x.option_strings]
         if any(x.nargs is not None for x in positional):
             return
-        words = _own(self._given)
+        words = _before_separator(self._words)
         at, left = 0, len(positional)
         option: tuple[argparse.Action, str, str] | None = None  # which it is behind
         while at < len(words):
@@ -161,7 +161,7 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, message: str) -> str:
         """Of an option that is missing, how it was perhaps misspelt."""
         missing = [flag for flag in message.replace(",", " ").split() if flag.startswith("--")]
-        for option in (arg.partition("=")[0] for arg in self._given if arg.startswith("--")):
+        for option in (arg.partition("=")[0] for arg in self._words if arg.startswith("--")):
             near = difflib.get_close_matches(flag_name(option), missing, n=1)
             if near and not self._has(option):
                 return f" Did you mean {near[0]} by {option:.60}?"
@@ -171,7 +171,7 @@ class Parser(argparse.ArgumentParser):
         return argument.partition("=")[0] in self._option_string_actions
 
 
-def _own(words: Sequence[str]) -> Sequence[str]:
+def _before_separator(words: Sequence[str]) -> Sequence[str]:
     """Those before a ``--``, behind which nothing is an option."""
     return words[: words.index("--") if "--" in words else None]
 

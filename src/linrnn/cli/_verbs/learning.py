@@ -22,7 +22,7 @@ OPTIM = ("lr", "recurrent_lr_factor", "weight_decay", "clip", "betas")
 """Options of an optimiser that has no schedule, for nobody knows when the input ends."""
 
 _MINUTES = 5.0
-_OWN = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes", "target")
+_FLAGS = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes", "target")
 
 
 def add_options(parser: Parser) -> None:
@@ -48,7 +48,7 @@ def check_options(args: argparse.Namespace, learning_args: Sequence[str]) -> lis
     """
     if args.learner is None:
         clashes = [
-            n for n in _OWN if getattr(args, n) is not None and getattr(args, n) is not False
+            n for n in _FLAGS if getattr(args, n) is not None and getattr(args, n) is not False
         ]
         if clashes:
             flag = f"--{clashes[0].replace('_', '-')}"

@@ -114,7 +114,9 @@ class Lessons(Answers):
                 f"{len(words)}. Put it after a bar: 0.5 0.25 | 1.5, and ? where it is not known."
             )
         values = (
-            self._class_numbers(words, place) if self._scale is None else self._asked(words, place)
+            self._class_numbers(words, place)
+            if self._scale is None
+            else self._target_numbers(words, place)
         )
         return values[0] if self._pools else values
 
@@ -135,7 +137,7 @@ class Lessons(Answers):
             numbers.append(value)
         return torch.tensor(numbers)
 
-    def _asked(self, words: list[bytes], place: int) -> Tensor:
+    def _target_numbers(self, words: list[bytes], place: int) -> Tensor:
         """(targets, numbers) as the model is to answer them."""
         assert self._scale is not None
         values = [number(word) for word in words]

@@ -13,7 +13,7 @@ from linrnn.train import Result
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_task
 
-_MOST = 2_000_000
+_MAX_NUMBERS = 2_000_000
 """Numbers up to which the bank is tried: about a minute of two cores."""
 
 
@@ -42,7 +42,7 @@ def simple_answers(result: Result) -> str:
     scores = {"the nearest sequence": score(near.fit(flat, y).predict(flat_test))}
     said = f"without training, test {task.metric}: the nearest sequence"
     said += f" {scores['the nearest sequence']:.4g}"
-    if flat.size + flat_test.size <= _MOST:
+    if flat.size + flat_test.size <= _MAX_NUMBERS:
         begin = time.perf_counter()
         kind = RecurrentClassifier if classes else RecurrentRegressor
         bank = kind(random_state=0, layout="time_channels")
