@@ -46,7 +46,7 @@ FEED_FORWARD = ("mlp", "channel_mix", "geglu", "swiglu", "ffn")
 
 
 class Place(NamedTuple):
-    """What a part of a block may depend on."""
+    """The settings that a part of a block may depend on."""
 
     mixer: Mixer
     layer: int

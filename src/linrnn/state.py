@@ -191,7 +191,7 @@ def ordered(state: State) -> State:
 
 
 def bad_part(state: State) -> str | None:
-    """What is wrong with the first part of a state that holds NaN or infinity, or None.
+    """Describe the first part of a state that holds NaN or infinity, or None.
 
     Example:
         >>> import torch
@@ -284,7 +284,7 @@ def save(
 
 
 def read_header(path: Path | str) -> dict[str, Any]:
-    """What `save` was told about a state, without reading the state.
+    """Load the details that `save` stored with a state, without reading the state.
 
     Raises:
         DataError: no such file, not one of `save`, or one of a newer linrnn.

@@ -69,7 +69,7 @@ class Folder:
         self.path, self.handle = path, handle
 
     def look(self, name: str) -> os.stat_result | None:
-        """What has a name, itself and not what it may lead to; None where there is nothing."""
+        """The status of a name itself, not of a link's target; None where there is nothing."""
         try:
             return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
         except FileNotFoundError:
@@ -273,7 +273,7 @@ def check_folder(path: Path, *, inside: Path) -> None:
 
 
 def what_is(path: Path) -> str:
-    """What lies at a path that is no regular file, in words."""
+    """Describe the file at a path if it is no regular file."""
     try:
         return _kind(os.stat(path))
     except OSError as error:

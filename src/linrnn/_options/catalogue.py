@@ -47,7 +47,7 @@ def _stems(folders: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str, ...
 
 
 def registered(package: str) -> dict[str, list[EntryPoint]]:
-    """What other packages register under each name, sorted; none of them is imported.
+    """The entries that other packages register under each name, sorted; imports none of them.
 
     They are looked up once for each value of ``sys.path``. Names that are no identifiers are left
     out: on the command line commas, colons and dots have a meaning of their own.

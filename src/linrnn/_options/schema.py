@@ -194,7 +194,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _rule(hint: Any, value: object) -> str:
-    """What a value that does not fit should be."""
+    """The rule that a value breaks, in words."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _rule(get_args(hint)[0], value)

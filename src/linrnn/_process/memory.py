@@ -200,7 +200,7 @@ def _sizes(args: tuple[Any, ...], *, numbers: bool) -> int:
 
 
 def _bytes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """What the results of an operator will take: PyTorch knows their shape without computing."""
+    """The bytes that an operator's results will take; PyTorch infers shapes without computing."""
     if any(a.name == "device" for a in func._schema.arguments):  # type: ignore[attr-defined]
         kwargs = kwargs | {"device": "meta"}
     try:

@@ -241,7 +241,7 @@ class SequenceModel(nn.Module):
         return blocks
 
     def _joints(self, factory: Mapping[str, Any]) -> nn.ModuleList:
-        """What pools the steps between each two tiers."""
+        """The modules that pool the steps between each two tiers."""
         joints, depths, expand = nn.ModuleList(), self.shape.depths(), self.shape.expand
         for tier, factor in enumerate(self.shape.tiers):
             timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)

@@ -72,7 +72,7 @@ def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
 
 
 def label(mixer: OneMixer) -> str:
-    """What a mixer is called where its options are: its name, or that of its class.
+    """The key of a mixer's options: its name, or that of its class.
 
     Example:
         >>> label("lru"), label("pkg.module:Mine"), label(mixers.LRU)

@@ -75,7 +75,7 @@ class Shape(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What reads a stack."""
+    """Reads a stack of blocks and what lies between its tiers."""
 
     shape: Shape
     call: Call
@@ -156,7 +156,7 @@ class Reader(NamedTuple):
         return z, new
 
     def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
-        """What is below the outermost tier; the innermost has a skip over all of its blocks."""
+        """The stack below the outermost tier; the innermost has a skip over all of its blocks."""
 
         def read(z: Tensor, state: State, *marks: Tensor | None) -> tuple[Tensor, State]:
             y, next_state = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)

@@ -31,7 +31,7 @@ exit codes: 0 every law is kept or declared, 1 one is broken, 2 the command was 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one law."""
+    """The result of checking one law."""
 
     law: str
     status: str
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _maker(text: str) -> "MakeMixer":
-    """What makes the layers to check."""
+    """Return the constructor of the layers to check."""
     from linrnn import mixers
     from linrnn.cli._line.mixer_options import import_named
 

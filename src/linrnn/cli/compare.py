@@ -89,13 +89,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def record(row: Any) -> dict[str, Any]:
-    """What JSON has of a row: its fields, the means and their standard errors."""
+    """A row for JSON: its fields, the means and their standard errors."""
     names = ("mean", "standard_error", "validation_mean", "validation_standard_error")
     return joined(plain(row), {name: plain(getattr(row, name)) for name in names})
 
 
 class Choice(NamedTuple):
-    """What one line of the table is of, as written on the command line."""
+    """The mixer and learner of one line of the table, as written on the command line."""
 
     mixer: str
     """With its options; empty: that of the recipe, or of ``--mixer``."""
@@ -104,13 +104,13 @@ class Choice(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """What a command that trains one is given for it."""
+        """The command-line arguments that choose it for a run."""
         names = {"--mixer": parse_mixer(self.mixer)[0], "--learner": parse_learner(self.learner)[0]}
         return [word for flag, name in names.items() if name for word in (flag, name)]
 
 
 def checked(options: argparse.Namespace, run_args: Sequence[str]) -> tuple[list[Choice], list[str]]:
-    """What is compared, and the options of the runs as they are known; nothing is imported.
+    """The choices to compare, and the options of the runs as they are known; imports nothing.
 
     Raises:
         UnknownNameError: no such mixer or learner.

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _record(distilled: "DistilledRun") -> dict[str, Any]:
-    """What JSON has: of the filters' errors those that are printed."""
+    """The distilled run for JSON, with those errors of the filters that are printed."""
     orders = [
         {
             "order": fit.order,

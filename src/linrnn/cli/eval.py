@@ -87,7 +87,7 @@ def _test(run: Path, examples: int | None) -> int:
 
 
 def _lyapunov(run: Path, steps: int) -> int:
-    """How the state of every layer moves."""
+    """Print and store the Lyapunov exponents of every layer's state."""
     from linrnn.train import measure_dynamics, write_dynamics
 
     dynamics = measure_dynamics(run, steps=steps)
@@ -105,7 +105,7 @@ def _lyapunov(run: Path, steps: int) -> int:
 
 
 def _cycles(run: Path, order: int) -> int:
-    """What the state of every layer can come to and go round in."""
+    """Print and store the fixed points and cycles of every layer's state."""
     from linrnn.train import measure_cycles, write_cycles
 
     by_layer = measure_cycles(run, order=order)
@@ -128,7 +128,7 @@ def _in_json(cycle: "Cycle") -> dict[str, Any]:
 
 
 def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:
-    """What else there is to say of a language model."""
+    """Print and return the further scores of a language model."""
     from linrnn.tasks.lm import LM
     from linrnn.train import load_model, loss_by_position, write_positions
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _records(kind: str) -> list[dict[str, Any]]:
-    """What JSON has of each entry."""
+    """Each entry for JSON."""
     if kind == "recipes":
         from linrnn.cli._line.recipes import records
 

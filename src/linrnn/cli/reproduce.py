@@ -83,7 +83,7 @@ def _run(
 
 
 def _record(findings: "reproductions.Findings", verdicts: "reproductions.Table") -> dict[str, Any]:
-    """What JSON has of the page."""
+    """The page for JSON."""
     return {
         "complete": findings.complete,
         "comparable": findings.comparable,

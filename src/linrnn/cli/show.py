@@ -58,7 +58,7 @@ def _pages(kind: str, name: str) -> "list[_Page]":
 
 
 def _record(kind: str, name: str, page: "_Page") -> dict[str, Any]:
-    """What JSON has of an entry."""
+    """An entry for JSON."""
     options = [dict(zip(("name", "type", "default"), row, strict=True)) for row in page.options]
     about = {"kind": kind.removesuffix("s"), "name": name, "entry": page.entry}
     return joined(about, {"text": page.text, "facts": page.facts, "options": options})

@@ -140,7 +140,7 @@ def _has_recipe(task: str, scale: str | None) -> bool:
 
 
 def _announcement(task: str, start: Start) -> str:
-    """What the reader should know of the defaults before a run begins."""
+    """A note on the defaults, for before a run begins."""
     from linrnn.cli._line.recipes import expectation
 
     if start.recipe != UNTUNED:
@@ -210,7 +210,7 @@ def _tell(result: Result) -> None:
 
 
 def _baselines(result: Result) -> str:
-    """What is reached without the model, where the data are still there."""
+    """Scores without the model, to compare with, if the data are still available."""
     from linrnn.cli._verbs.naive import naive_forecasts
     from linrnn.cli._verbs.without_training import simple_answers
 

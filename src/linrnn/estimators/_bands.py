@@ -111,14 +111,14 @@ def calibrate(residuals: Residuals, spreads: Tensor) -> Bands:
         # whose horizon ended before the later half began
         past = u[: int((origins + h <= origins[half]).sum()), :, h - 1]
         earlier.append(_quantiles(past, len(past)))
-    all_windows = torch.stack(widths, 2).clamp_min(_FEWEST)
-    basis = torch.maximum(torch.stack(earlier, 2), _SHARE * all_windows)
+    bounds = torch.stack(widths, 2).clamp_min(_FEWEST)  # (levels, C, H)
+    basis = torch.maximum(torch.stack(earlier, 2), _SHARE * bounds)
     later = u[half:]
     widening = _widening(later, basis)
     shown = [(later <= limits).double().mean(0) for limits in basis * widening[..., None]]
-    all_windows = torch.where(basis.isfinite(), all_windows, torch.inf) * widening[..., None]
-    reached = torch.stack(shown).cummax(0).values
-    return Bands(widths=all_windows.cummax(0).values, shown=reached, windows=n)
+    bounds = torch.where(basis.isfinite(), bounds, torch.inf) * widening[..., None]
+    reached = torch.stack(shown).cummax(0).values  # (levels, C, H)
+    return Bands(widths=bounds.cummax(0).values, shown=reached, windows=n)
 
 
 def _quantiles(u: Tensor, independent: float) -> Tensor:
@@ -136,7 +136,7 @@ def _widening(later: Tensor, basis: Tensor) -> Tensor:
     later = later[..., few].transpose(0, 1)  # (C, W, H)
     factors = []
     for level, limits in zip(LEVELS.tolist(), basis[..., few], strict=True):
-        ratios = (later / limits[:, None]).flatten(1)
+        ratios = (later / limits[:, None]).flatten(1)  # (C, W * H)
         rank = min(ratios.shape[1], math.ceil(level * ratios.shape[1] - 1e-9))
         factors.append(ratios.kthvalue(rank, 1).values)
     # a quotient times its divisor may be a rounding short of the dividend

@@ -70,7 +70,7 @@ class BankReadout:
         return self._weighted(features, self.end_weight)
 
     def _weighted(self, features: np.ndarray, weight: float) -> np.ndarray:
-        by_statistic = features.reshape(len(features), len(STATISTICS), -1)
+        by_statistic = features.reshape(len(features), len(STATISTICS), -1)  # (rows, statistics, n)
         weights = np.where(np.array(STATISTICS) == "end", weight, 1.0)
         weighted: np.ndarray = (by_statistic * weights[:, None]).reshape(features.shape)
         return weighted
@@ -106,14 +106,14 @@ class BankReadout:
 
 
 def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
-    """What a ridge with an intercept says of each row that was fitted to all others.
+    """Leave-one-out predictions of a ridge regression with an intercept.
 
     Args:
         features: (rows, n), each column with mean 0.
         targets: (rows, m).
         alpha: the penalty.
     """
-    products = features @ features.T
+    products = features @ features.T  # (rows, rows)
     # the intercept is not penalised: what is constant is taken out of the residuals. Features are
     # blind to it, as to much else if they are few, and only this makes it the last of the vectors
     values, vectors = np.linalg.eigh(products + (np.trace(products) + 1) / len(products))
@@ -125,7 +125,7 @@ def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np
 
 
 def temperature(scores: np.ndarray, targets: np.ndarray) -> float:
-    """What scores are divided by so that their probabilities have the smallest loss."""
+    """The temperature of the scores whose probabilities have the smallest loss."""
     scores = scores[:, 0] if scores.shape[1] == 1 else scores
     right = (targets[:, 0] > 0).astype(int) if targets.shape[1] == 1 else targets.argmax(1)
     losses = []

@@ -16,7 +16,7 @@ _FOLDS = 3
 
 
 def readout(estimator: Any, mixer: Any, seed: int) -> Any:
-    """What fits and tells: `BankReadout`, or `TrainedReadout` where a mixer is named."""
+    """The read-out to fit: `BankReadout`, or `TrainedReadout` where a mixer is named."""
     where = type(estimator).__name__
     if isinstance(mixer, str) and mixer == "bank":
         n_modes = plain(estimator.n_modes)

@@ -16,7 +16,7 @@ from linrnn.estimators.rows import Limits, Rows
 
 @dataclass(frozen=True, kw_only=True)
 class Follower:
-    """What is kept of a series; values are in units of each channel's scale.
+    """The state of a series that is followed; values are in units of each channel's scale.
 
     A row of the regression is complete when its whole horizon has been seen, so the states stand
     as many steps back, and the values since then wait. `absorb` returns another follower, and this

@@ -46,7 +46,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a fit does not find by itself."""
+    """The settings of a fit that it does not choose by itself."""
 
     n_modes: int
     seasons: tuple[float, ...]

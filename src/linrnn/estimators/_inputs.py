@@ -77,7 +77,7 @@ def refuse_kind(where: str, what: str, dtype: Any) -> None:
 
 
 def as_target(where: str, y: Any, *, numeric: bool) -> Any:
-    """What is to be told of each series, as scikit-learn reads it.
+    """The target of each series, as scikit-learn reads it.
 
     Raises:
         ArgumentTypeError: dates or text where numbers are told.

@@ -29,7 +29,7 @@ _CHECKS = 40  # how often a held-out part is asked
 
 
 class Training(NamedTuple):
-    """What a user chooses of a trained model; see `linrnn.RecurrentClassifier`."""
+    """The training settings that a user chooses; see `linrnn.RecurrentClassifier`."""
 
     mixer: Any
     mixer_options: Any
@@ -188,7 +188,7 @@ class TrainedReadout:
         self.marked = bool((x.isnan() & inside[..., None]).any())
 
     def _tensors(self, series: Series) -> list[Tensor]:
-        """What the model reads: series, lengths, and times where there are some."""
+        """The inputs of the model: series, lengths, and times if there are any."""
         x = (series.x - self.mean) / self.scale
         present = x.isnan().logical_not()
         x = torch.cat([x.nan_to_num(nan=0.0), present], 2) if self.marked else x.nan_to_num(nan=0.0)

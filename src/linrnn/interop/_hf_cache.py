@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A cache as it was."""
+    """The contents of a cache at one time."""
 
     state: State | None
     begun: Tensor | None
@@ -75,7 +75,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             self._since.append(Piece(x, valid, reset))
 
     def take_pending(self) -> "Piece | None":
-        """What has to be read again before anything else; then comes `advance` and `remember`."""
+        """Take the columns to read again first; `advance` and `remember` follow."""
         piece, self.pending = self.pending, None
         if piece is not None:
             self.length -= piece.x.shape[1]

@@ -192,9 +192,9 @@ def _per_step(name: str, value: Any, x: Tensor, *, boolean: bool = False) -> Ten
 
 def _to_tokens(reset: Tensor, real: Tensor, previous: Tensor) -> Tensor:
     """A reset mask of which each that is at padding has moved to the next token."""
-    count = reset.long().cumsum(1)
+    count = reset.long().cumsum(1)  # (batch, time)
     passed = torch.where(previous < 0, 0, count.gather(1, previous.clamp(min=0)))
-    last = torch.where(real, count, 0).amax(1)
+    last = torch.where(real, count, 0).amax(1)  # (batch,)
     if (late := count[:, -1] > last).any():
         row = int(late.nonzero()[0])
         raise ArgumentError(
@@ -208,7 +208,7 @@ def _by_position(at: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> T
     """Where positions begin again."""
     last = at.gather(1, previous.clamp(min=0))
     begins = inner & (at != last + 1)
-    lowest = torch.where(real, at, torch.iinfo(at.dtype).max).amin(1, keepdim=True)
+    lowest = torch.where(real, at, torch.iinfo(at.dtype).max).amin(1, keepdim=True)  # (batch, 1)
     wrong = (begins & (at != lowest)) | (real & (at < 0))
     if wrong.any():
         row, step = wrong.nonzero()[0].tolist()

@@ -146,6 +146,6 @@ def _one_by_one(
             z, row_state = read(x[row, keep][None], row_state if begun[row] else None, begins)
             pieces.append(z[0])
         next_states.append(row_state)
-    flat = torch.cat(pieces)
-    places = valid[..., None].expand(-1, -1, flat.shape[1])
+    flat = torch.cat(pieces)  # (valid steps, channels)
+    places = valid[..., None].expand(-1, -1, flat.shape[1])  # (batch, time, channels)
     return flat.new_zeros(places.shape).masked_scatter(places, flat), states.concat(next_states)

@@ -17,7 +17,7 @@ Around = Callable[[Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Te
 
 
 class Reading(NamedTuple):
-    """What was read."""
+    """The outputs and the state of one call of the model."""
 
     z: Tensor
     """(batch, time, d_model), zero at padding."""

@@ -246,7 +246,7 @@ def _rotary(theirs: Any) -> int:
 
 
 def _scale(width: int) -> float:
-    """What embeddings are multiplied by."""
+    """The factor of the embeddings."""
     return float(torch.tensor(width**0.5, dtype=torch.bfloat16))
 
 

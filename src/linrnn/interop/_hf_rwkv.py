@@ -166,7 +166,7 @@ def _config(files: Files, weights: Mapping[str, Tensor], said: Mapping[str, Any]
 
 
 def _sizes(files: Files, weights: Mapping[str, Tensor], version: int) -> dict[str, Any]:
-    """What the shapes of tensors say, and what is the same for all."""
+    """The sizes of the model, from the shapes of its tensors and what all versions share."""
 
     def shape(name: str) -> tuple[int, int]:
         x = weights[name]

@@ -138,7 +138,7 @@ def to_xlstm(model: LinrnnForCausalLM) -> xLSTMForCausalLM:
 
 
 def _factor(width: int, d_model: int) -> float:
-    """What gives the width when it is multiplied by d_model and rounded down."""
+    """The factor that gives the width when multiplied by d_model and rounded down."""
     factor = width / d_model
     return factor if int(factor * d_model) == width else math.nextafter(factor, math.inf)
 

@@ -81,7 +81,7 @@ class Plan:
         return [d.dim_value for d in axes[1:]]
 
     def inputs(self, loop: Loop) -> list[str]:
-        """What a loop reads of every step, besides its own states."""
+        """The values that a loop reads at every step, besides its own states."""
         states = {self.states[i] for i in loop.states}
         read = [*(n for i in sorted(loop.nodes) for n in self.nodes[i].input)]
         read += [self.next_states[i] for i in loop.states]
@@ -90,7 +90,7 @@ class Plan:
         ]
 
     def outputs(self, loop: Loop) -> list[str]:
-        """What others read of every step of a loop, its states among them.
+        """The values of every step of a loop that other nodes read, its states among them.
 
         A value inside that comes of no state of the loop, they make for themselves.
         """

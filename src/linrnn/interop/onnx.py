@@ -172,7 +172,7 @@ def step_graph(
 
 
 def metadata(path: Path | str) -> dict[str, Any]:
-    """What `export_step` or `export_sequence` wrote into a file beside the graph.
+    """The metadata that `export_step` or `export_sequence` wrote into a file.
 
     Raises:
         DataError: no such file, or one without.

@@ -395,7 +395,7 @@ class RNN(nn.Module):
                 last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
-            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)  # (batch, time, width)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
         if hx is not None and x.shape[1] == 0:

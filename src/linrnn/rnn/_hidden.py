@@ -81,7 +81,7 @@ class Hidden:
     def join(self, last: Sequence[Tensor], states: Sequence[Any]) -> State:
         """``h_n`` of the last outputs (batch, output_size) and the states of all mixers."""
         if self.form == "vector":
-            return torch.stack([*states])
+            return torch.stack([*states])  # (layers, batch, hidden_size)
         if self.form == "pair":
             return tuple(torch.stack([state[k] for state in states]) for k in "hc")
         flat = [_flat(s, spec) for s, spec in zip(states, self._specs, strict=True)]

@@ -17,7 +17,7 @@ from linrnn.typing import State
 
 
 class Marks(NamedTuple):
-    """What is said of every step beside its numbers; (batch, time) each, or None."""
+    """Times and resets of every step; (batch, time) each, or None."""
 
     dt: Tensor | None = None
     """The time since the step before."""
@@ -25,7 +25,7 @@ class Marks(NamedTuple):
     """Whether a new sequence starts there."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Marks":
-        """What ``function`` makes of both."""
+        """Apply ``function`` to both."""
         return Marks(*(None if z is None else function(z) for z in self))
 
     def backward(self, layout: "Layout", stop: Tensor | None = None) -> "Marks":
@@ -63,7 +63,7 @@ class Layout(Protocol):
         """Every sequence read backward; its own inverse."""
 
     def backward(self, marks: Marks) -> Marks:
-        """What is said of the steps of every sequence, for who reads it backward."""
+        """The marks of every sequence, for a cell that reads it backward."""
 
     def read(
         self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks

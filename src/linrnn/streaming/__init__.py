@@ -306,7 +306,7 @@ class Sessions:
             groups.setdefault((len(chunk), times[name] is None), []).append(name)
         outputs, next_states = {}, []
         for (_, untimed), names in groups.items():
-            x = torch.stack([batches[name][0] for name in names])
+            x = torch.stack([batches[name][0] for name in names])  # (streams, time, ...)
             gaps = None if untimed else torch.stack([cast(Tensor, times[name]) for name in names])
             y, rows, state = self._read(names, x, gaps)
             next_states.append((rows, state))
@@ -479,7 +479,7 @@ def save_stream(
 def load_stream(
     path: Path | str, model: Streamable, *, rows: int = 1, allow_nonfinite: bool = False
 ) -> tuple[State, int, list[int]]:
-    """What `save_stream` wrote: state (on the device of the model), steps and pending tokens.
+    """Load what `save_stream` wrote: state (on the model's device), steps and pending tokens.
 
     Raises:
         DataError: no such file, damaged, larger than such a state can be, not finite where that is
@@ -526,7 +526,7 @@ def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State,
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """What tells a model from every other: its name, its size, hashes of its shapes and weights.
+    """The fingerprint of a model: its name, its size, hashes of its shapes and weights.
 
     Example:
         >>> from linrnn.mixers import LRU

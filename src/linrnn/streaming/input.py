@@ -144,7 +144,7 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
 
 
 def mixers_of(model: Streamable) -> list[Mixer]:
-    """What mixes information along time in it."""
+    """The mixers of a model."""
     return list(model.mixers) if isinstance(model, SequenceModel) else [model]
 
 

@@ -24,7 +24,7 @@ _LINES = (
 
 
 class Said(NamedTuple):
-    """What a run says of itself; empty texts are left out."""
+    """The texts that a run reports; empty ones are left out."""
 
     epoch: str
     loss: str = ""

@@ -48,7 +48,7 @@ def timed() -> list[str]:
 
 
 def _stated(attribute: str) -> dict[str, str]:
-    """What the class of each mixer that can be used states, where it does."""
+    """The value of a class attribute for each usable mixer that states one."""
     package = "linrnn.mixers"
     text_of = {name: _said("mixers", name, attribute) for name in stems(package)}
     for name in registered(package):
@@ -61,7 +61,7 @@ def _stated(attribute: str) -> dict[str, str]:
 def _of_class(
     kind: str, name: str, read: Callable[[Any], str], otherwise: Callable[[LinrnnError], str]
 ) -> str:
-    """What is read of a registered class, or of the error why it cannot be had."""
+    """Apply ``read`` to a registered class, or ``otherwise`` to the error of loading it."""
     try:
         return read(importlib.import_module(package_of(kind)).load(name))
     except LinrnnError as error:
@@ -92,7 +92,7 @@ def _summary(kind: str, name: str) -> str:
 
 
 def attribute_of(kind: str, name: str, attribute: str) -> ast.expr | None:
-    """What the class of an entry, or the nearest it derives from, sets an attribute to."""
+    """The value of an attribute in the class of an entry or its nearest base that sets it."""
     cls = class_of(kind, name)
     return constant(cls, attribute) if cls else None
 

@@ -63,7 +63,7 @@ class Lines:
             yield _split(unread)
 
     def _read(self) -> bytes:
-        """What has arrived; nothing at the end of the input or of our time."""
+        """The bytes that have arrived; none at the end of the input or after a signal."""
         while not self.stopped:
             sources: list[int | socket.socket] = [self._descriptor, self._bell]
             ready, _, _ = select.select(sources, [], [])

@@ -75,7 +75,7 @@ def _value(text: str) -> Any:
 def checked_over(
     task: str, texts: Sequence[str], run_args: Sequence[str], draws: int | None
 ) -> tuple[dict[str, list[Any] | Drawn], list[str]]:
-    """What is swept, by the full names of options, and the options of all runs as they are known.
+    """The values to sweep, by full option names, and the options of all runs as they are known.
 
     Args:
         task: its name.

@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         )
         self._words: list[str] = []
         self.kinds: dict[str, str] = {}
-        """What the value of an argument is, by its name, for completions."""
+        """The kind of each argument's value, by its name, for completions."""
         manners = [("quiet", ["-q", "--quiet"], QUIET), ("verbose", ["-v", "--verbose"], VERBOSE)]
         manners += [("json", ["--json"], JSON)] if answers else []
         for name, flags, words in manners:
@@ -96,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         return value
 
     def error(self, message: str) -> NoReturn:
-        """What else is wrong, in one line as every error.
+        """Raise any other error of the arguments, in one line.
 
         Raises:
             ArgumentError: always.

@@ -105,7 +105,7 @@ def lineage(cls: Class) -> Iterator[Class]:
 
 
 def constant(cls: Class, name: str) -> ast.expr | None:
-    """What a class, or the nearest it derives from, sets a name of its body to."""
+    """The value of a name in the body of a class or of its nearest base that sets it."""
     for one in lineage(cls):
         for node in one.node.body:
             targets = node.targets if isinstance(node, ast.Assign) else ()

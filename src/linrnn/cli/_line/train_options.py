@@ -35,7 +35,7 @@ _HELP = ("-h", "--help")
 
 
 class Options(NamedTuple):
-    """What may be given to a run."""
+    """The options that a run takes."""
 
     flags: dict[str, Declared]
     """Every option by its flag; ``--x.no-y`` is beside each ``--x.y`` that is on or off."""

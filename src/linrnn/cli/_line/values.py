@@ -31,7 +31,7 @@ class Values(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What a value must be, for messages."""
+        """The rule that a value must keep, for messages."""
         return " or ".join(kind.what for kind in self.kinds)
 
     def fits(self, text: str) -> bool:
@@ -73,7 +73,7 @@ _SCALARS = {
 
 
 def values_of(declared: Declared | None) -> Values:
-    """What an option takes.
+    """The values that an option takes.
 
     Example:
         >>> found = values_of(Declared("threads", "int | Literal['auto'] | None", "None"))

@@ -120,7 +120,7 @@ def _chosen(task: str, previous: Sequence[str]) -> tuple[str, str | None, str | 
 
 
 def _kind_of_flag(verb: str, parser: Parser, previous: list[str]) -> str | list[str] | None:
-    """What the value of the option before the cursor is, or its choices; None: it takes none."""
+    """The kind of value that the option before the cursor takes, or its choices; None: none."""
     flag = previous[-1]
     action = parser._option_string_actions.get(flag)
     if action is not None:

@@ -22,7 +22,7 @@ _FIELDS = ("x", "target")
 
 @dataclass(frozen=True)
 class Taught:
-    """What a line holds."""
+    """The inputs and targets in a line."""
 
     x: Tensor
     target: Tensor | None
@@ -81,7 +81,7 @@ class Lessons(Answers):
         return Taught(x, self._target(words.target, len(x), place))
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
-        """What follows from a line, which is then learned from."""
+        """Answer each line, then learn from it."""
         for taught in parsed:
             y = self._learning.feed(taught.x, taught.target)
             yield self._said(y if self._pools else y[-1])

@@ -208,7 +208,7 @@ _UNITS = "Are they in the units of the training data?"
 
 
 def _scaling(task: Task) -> Callable[[Tensor], Tensor] | None:
-    """What makes of steps in the units of the data what a model reads; None where there is none."""
+    """The function that scales steps from the data's units to the model's; None without one."""
     if task.encoder == "tokens":
         return None
     try:
