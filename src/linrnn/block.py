@@ -46,7 +46,7 @@ FEED_FORWARD = ("mlp", "channel_mix", "geglu", "swiglu", "ffn")
 
 
 class Place(NamedTuple):
-    """What a part of a block may depend on."""
+    """The settings that a part of a block may depend on."""
 
     mixer: Mixer
     layer: int
@@ -173,8 +173,8 @@ class Block(nn.Module):
         self.kind, self.prenorm, self.skip = kind, prenorm, skip
         place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory)
         without = BEHIND_NARROW if mixer.widening else ()
-        own = [chain for chain in BLOCKS[kind] if chain[0] not in without]
-        chains = [*([("conv",)] if conv_width else []), *own]
+        of_kind = [chain for chain in BLOCKS[kind] if chain[0] not in without]
+        chains = [*([("conv",)] if conv_width else []), *of_kind]
         # each with its norm, in the order of computation
         self._parts = [(chain, _norm_name(chain[0])) for chain in chains]
         self._stateful: list[str] = []
@@ -230,25 +230,25 @@ class Block(nn.Module):
         if valid is None and lengths is not None:
             stops = check_lengths("Block", lengths, x)
             valid = steps_before(stops, x.shape[1], x.device)
-        given = {"lengths": lengths, "dt": dt}
-        given = {name: value for name, value in given.items() if value is not None}
+        arguments = {"lengths": lengths, "dt": dt}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
 
-        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
+        def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
             part = cast(Callable[..., tuple[Tensor, State]], self._modules[name])
             if name != "mixer":
-                return part(z, before, reset)
-            return part(z, before, reset=reset, **given)
+                return part(z, previous_state, reset)
+            return part(z, previous_state, reset=reset, **arguments)
 
         return self._chain(x, state, read, F.gelu, valid)
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
         """Read one time step: see `Mixer.step`."""
 
-        def read(name: str, z: Tensor, before: State | None) -> tuple[Tensor, State]:
+        def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
             part = cast(Any, self._modules[name])
             if dt is None or name != "mixer":
-                return part.step(z, before)  # type: ignore[no-any-return]
-            return part.step(z, before, dt=dt)  # type: ignore[no-any-return]
+                return part.step(z, previous_state)  # type: ignore[no-any-return]
+            return part.step(z, previous_state, dt=dt)  # type: ignore[no-any-return]
 
         return self._chain(x_t, state, read, _gelu_of_few)
 
@@ -264,12 +264,12 @@ class Block(nn.Module):
         # each look-up of a module and each call of one that does nothing is felt by a single step
         modules = cast(dict[str, Callable[[Tensor], Tensor]], self._modules)
         drop = modules["dropout"] if self.dropout.training else None
-        before, after, stateful = self._split(state, x), {}, self._stateful
+        previous_states, next_states, stateful = self._split(state, x), {}, self._stateful
         for chain, norm in self._parts:
             z = normalise(self._modules[norm], x, valid) if self.prenorm else x
             for name in chain:
                 if name in stateful:
-                    z, after[name] = read(name, z, before[name])
+                    z, next_states[name] = read(name, z, previous_states[name])
                 elif name == "gelu":
                     z = gelu(z)
                 elif name != "drop":
@@ -280,7 +280,7 @@ class Block(nn.Module):
             x = x + z if self.skip else z
             if not self.prenorm:
                 x = normalise(self._modules[norm], x, valid)
-        return x, (after["mixer"] if len(stateful) == 1 else cast(State, after))
+        return x, (next_states["mixer"] if len(stateful) == 1 else cast(State, next_states))
 
     def _split(self, state: State | None, x: Tensor) -> dict[str, State | None]:
         """The state of each part, those that do not check their own checked here."""
@@ -296,16 +296,16 @@ class Block(nn.Module):
                 f"Block: state must be a dict with {sorted(self._stateful)}, got {got}. "
                 "Pass what this block returned for the same batch, or None."
             )
-        found = {**state}
+        checked = {**state}
         for name in self._stateful:
             if name != "mixer":
                 part = cast(CausalConv | ChannelMix, self._modules[name])
                 dtype, label = next(part.parameters()).dtype, f"state[{name!r}]"
                 spec, rows = part.state_spec(), x.shape[0]
-                found[name] = check_state(
+                checked[name] = check_state(
                     "Block", state[name], spec, rows, x.device, dtype, name=label
                 )
-        return found
+        return checked
 
 
 def _check_width(kind: str, d_ffn: int) -> None:

@@ -64,8 +64,8 @@ class UnknownNameError(LinrnnError, ValueError):
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(set(known))
         spelt = {one.lower().replace("-", "_"): one for one in known}
-        given = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
-        near = difflib.get_close_matches(given, spelt, n=1)
+        spelling = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
+        near = difflib.get_close_matches(spelling, spelt, n=1)
         hint = f" Did you mean {spelt[near[0]]!r}?" if near else ""
         super().__init__(f"no {kind} named {show(name, 300)}.{hint} {_listing(kind, known)}")
 
@@ -74,14 +74,14 @@ _SHORT = 40  # names that a line of an error may hold
 _LISTED = ("mixer", "task", "learner", "recipe", "reproduction")
 
 
-def _listing(kind: str, known: list[str]) -> str:
+def _listing(kind: str, names: list[str]) -> str:
     """All names, or where to see them if they are many."""
-    if len(known) <= _SHORT:
-        return f"Known: {', '.join(known) if known else 'none'}."
+    if len(names) <= _SHORT:
+        return f"Known: {', '.join(names) if names else 'none'}."
     if kind.split(",")[0] in _LISTED:
         which = f" {kind}s" if kind in _LISTED else ""
-        return f"`linrnn list{which}` prints all {len(known)}."
-    return f"Known: {', '.join(known[:_SHORT])} and {len(known) - _SHORT} more."
+        return f"`linrnn list{which}` prints all {len(names)}."
+    return f"Known: {', '.join(names[:_SHORT])} and {len(names) - _SHORT} more."
 
 
 class MissingExtraError(LinrnnError, ImportError):
@@ -166,9 +166,9 @@ def check_positive_int(where: str, **values: Any) -> None:
     One of another type is an `ArgumentTypeError`.
     """
     for name, value in values.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not 1 <= value < 2**63:
-            kind = ArgumentError if whole else ArgumentTypeError
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or not 1 <= value < 2**63:
+            kind = ArgumentError if is_integer else ArgumentTypeError
             raise kind(
                 f"{where}: {name} must be an integer of at least 1, got {_foreign(name, value)}"
             )
@@ -276,8 +276,8 @@ def printable(text: str, keep: str = "") -> str:
     """
 
     def escaped(match: re.Match[str]) -> str:
-        found = match.group()
-        return found if found in keep else found.encode("unicode_escape").decode()
+        character = match.group()
+        return character if character in keep else character.encode("unicode_escape").decode()
 
     return _OBEYED.sub(escaped, text)
 

@@ -63,15 +63,15 @@ def concat(states: Sequence[State]) -> State:
     """
     if not states:
         raise ArgumentError("concat: states must hold at least one state, got none.")
-    first, *others = states
+    first, *remaining = states
     shapes = [h.shape[1:] for h in leaves(first)]
-    for i, other in enumerate(others, 1):
-        same = tree_structure(ordered(other)) == tree_structure(ordered(first))
-        if not same or [h.shape[1:] for h in leaves(other)] != shapes:
+    for i, state in enumerate(remaining, 1):
+        same = tree_structure(ordered(state)) == tree_structure(ordered(first))
+        if not same or [h.shape[1:] for h in leaves(state)] != shapes:
             raise ArgumentError(
                 f"concat: every state must be of the same model, got one with parts of "
                 f"{[tuple(s) for s in shapes]} a row and, at place {i}, one with "
-                f"{[tuple(h.shape[1:]) for h in leaves(other)]}."
+                f"{[tuple(h.shape[1:]) for h in leaves(state)]}."
             )
     columns = zip(*(leaves(s) for s in states), strict=True)
     return rebuilt(first, [torch.cat(column) for column in columns])
@@ -191,7 +191,7 @@ def ordered(state: State) -> State:
 
 
 def bad_part(state: State) -> str | None:
-    """What is wrong with the first part of a state that holds NaN or infinity, or None.
+    """Describe the first part of a state that holds NaN or infinity, or None.
 
     Example:
         >>> import torch
@@ -284,7 +284,7 @@ def save(
 
 
 def read_header(path: Path | str) -> dict[str, Any]:
-    """What `save` was told about a state, without reading the state.
+    """Load the details that `save` stored with a state, without reading the state.
 
     Raises:
         DataError: no such file, not one of `save`, or one of a newer linrnn.

@@ -47,10 +47,10 @@ class Part(NamedTuple):
         """Of the tensor, for parameters or a wish of the real dtype ``real``."""
         if self.kind == "integer":
             return torch.int64
-        wide = torch.float64 if self.double else accumulator_dtype(real)
+        real_dtype = torch.float64 if self.double else accumulator_dtype(real)
         if self.kind == "real":
-            return wide
-        return torch.complex128 if wide == torch.float64 else torch.complex64
+            return real_dtype
+        return torch.complex128 if real_dtype == torch.float64 else torch.complex64
 
 
 Spec: TypeAlias = Part | tuple[Any, ...] | list[Any] | dict[str, Any]
@@ -181,16 +181,16 @@ def check_start(where: str, batch_size: object, device: object, dtype: object) -
         DTypeError: no real dtype of 16 to 64 bits.
     """
     check_not_traced(where)
-    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    is_integer = isinstance(batch_size, int) and not isinstance(batch_size, bool)
     # the size of a traced tensor fits, and a comparison would bind the graph to a range
     traced = isinstance(batch_size, torch.SymInt) or torch.compiler.is_compiling()
-    if not traced and not (whole and 0 <= batch_size < 2**63):  # type: ignore[operator]
+    if not traced and not (is_integer and 0 <= batch_size < 2**63):  # type: ignore[operator]
         raise ArgumentError(
             f"{where}: batch_size must be an integer of at least 0, got {batch_size!r:.60}."
         )
     # an array that is compared with a dtype gives no truth value
-    known = isinstance(dtype, torch.dtype) and dtype in _PRECISIONS
-    if dtype is not None and not known:
+    is_precision = isinstance(dtype, torch.dtype) and dtype in _PRECISIONS
+    if dtype is not None and not is_precision:
         raise DTypeError(f"{where}: dtype must be a real floating-point one, got {dtype!r:.60}.")
     if isinstance(device, str):
         try:
@@ -235,22 +235,22 @@ def check_state(
         dtype = spec.dtype(dtype)
         if _is_right(state, (rows, *spec.axes.values()), dtype, device):
             return state
-        plain = isinstance(state, Tensor) and not state.is_nested
-        shape = cast(Tensor, state).shape if plain else ()
+        is_dense = isinstance(state, Tensor) and not state.is_nested
+        shape = cast(Tensor, state).shape if is_dense else ()
         if not shape or shape[0] != rows or not _fits(shape[1:], spec):
             raise _misfit(where, state, spec, f"{first}={rows}", name)
         return _check_kind(where, cast(Tensor, state), device, dtype, name)
     if isinstance(spec, dict):
         if not isinstance(state, dict) or state.keys() != spec.keys():
             raise DTypeError(f"{where}: {name} must be {_tree(spec)}, got {_tree(state)}. {_FIX}")
-        given = [(f"[{key!r}]", state[key], part) for key, part in spec.items()]
+        entries = [(f"[{key!r}]", state[key], part) for key, part in spec.items()]
     else:
         if not isinstance(state, (tuple, list)) or len(state) != len(spec):
             raise DTypeError(f"{where}: {name} must be {_tree(spec)}, got {_tree(state)}. {_FIX}")
-        given = [(f"[{i}]", s, part) for i, (s, part) in enumerate(zip(state, spec, strict=True))]
+        entries = [(f"[{i}]", s, part) for i, (s, part) in enumerate(zip(state, spec, strict=True))]
     parts = [
         check_state(where, s, part, rows, device, dtype, name=name + key, first=first)
-        for key, s, part in given
+        for key, s, part in entries
     ]
     return dict(zip(spec, parts, strict=True)) if isinstance(spec, dict) else type(spec)(parts)
 

@@ -69,7 +69,7 @@ class Folder:
         self.path, self.handle = path, handle
 
     def look(self, name: str) -> os.stat_result | None:
-        """What has a name, itself and not what it may lead to; None where there is nothing."""
+        """The status of a name itself, not of a link's target; None where there is nothing."""
         try:
             return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
         except FileNotFoundError:
@@ -84,9 +84,9 @@ class Folder:
         """
         path = self.path / name
         with _named(path):
-            found = self.look(name)
-            if found is not None:  # to open a device may already do something
-                _check_regular(path, found)
+            status = self.look(name)
+            if status is not None:  # to open a device may already do something
+                _check_regular(path, status)
             handle = os.open(self._at(name), flags | _CAREFUL | _NO_LINK, _MODE, dir_fd=self.handle)
         return _regular(path, handle)
 
@@ -95,34 +95,34 @@ class Folder:
         temporary = f".{name}.{secrets.token_hex(4)}"
         return temporary, self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
-    def replace(self, name: str, other: str) -> None:
+    def replace(self, name: str, target: str) -> None:
         """Rename, in the place of what has the other name."""
-        os.replace(self._at(name), self._at(other), src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        os.replace(self._at(name), self._at(target), src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
-    def link(self, name: str, other: str) -> None:
-        """Make ``other`` a second name for a file, in the place of what has that name."""
-        found = self.look(name)
-        if found is not None:
-            _check_regular(self.path / name, found)
-        temporary = f".{other}.{os.getpid()}"
+    def link(self, name: str, target: str) -> None:
+        """Make ``target`` a second name for a file, in the place of what has that name."""
+        status = self.look(name)
+        if status is not None:
+            _check_regular(self.path / name, status)
+        temporary = f".{target}.{os.getpid()}"
         self.remove(temporary)
         try:
             self._link(name, temporary)
-            self.replace(temporary, other)
+            self.replace(temporary, target)
         finally:
             # where both were names of one file already, nothing was replaced
             self.remove(temporary)
 
-    def _link(self, name: str, other: str) -> None:
+    def _link(self, name: str, target_name: str) -> None:
         below: dict[str, Any] = {}
         if self.handle is not None:
             below = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle, "follow_symlinks": False}
         try:
-            os.link(self._at(name), self._at(other), **below)
+            os.link(self._at(name), self._at(target_name), **below)
         except OSError:  # not every file system has links
             source = self.open(name, os.O_RDONLY)
             with os.fdopen(source, "rb") as old:
-                target = self.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                target = self.open(target_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
                 with os.fdopen(target, "wb") as new:
                     shutil.copyfileobj(old, new)
 
@@ -157,9 +157,9 @@ class Folder:
             if make and self.look(name) is None:
                 _make(self._at(name), self.handle)
                 self.sync()  # or a power cut takes the name, and all that is in the folder
-            found = self.look(name)
-            if found is not None:
-                _check_folder(path, found)
+            status = self.look(name)
+            if status is not None:
+                _check_folder(path, status)
             if self.handle is None:
                 return Folder(path, None)
             flags = os.O_RDONLY | os.O_DIRECTORY | _CAREFUL | _NO_LINK
@@ -256,10 +256,10 @@ def check_file(path: Path, *, inside: Path) -> Path:
     if not steps:
         raise DoorError(path, "a folder")
     with folder_at(inside.joinpath(*steps[:-1]), inside) as folder, _named(path):
-        found = folder.look(steps[-1])
-        if found is None:
+        status = folder.look(steps[-1])
+        if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        _check_regular(path, found)
+        _check_regular(path, status)
     return path
 
 
@@ -273,7 +273,7 @@ def check_folder(path: Path, *, inside: Path) -> None:
 
 
 def what_is(path: Path) -> str:
-    """What lies at a path that is no regular file, in words."""
+    """Describe the file at a path if it is no regular file."""
     try:
         return _kind(os.stat(path))
     except OSError as error:
@@ -371,19 +371,19 @@ def _make(name: str, handle: int | None) -> None:
         return
 
 
-def _check_regular(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise DoorError(path, _kind(found))
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise DoorError(path, _kind(status))
 
 
-def _check_folder(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISDIR(found.st_mode):
-        what = "a file" if stat.S_ISREG(found.st_mode) else _kind(found)
+def _check_folder(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        what = "a file" if stat.S_ISREG(status.st_mode) else _kind(status)
         raise DoorError(path, f"{path.name} as {what}")
 
 
-def _kind(found: os.stat_result) -> str:
-    return next((name for of, name in _KINDS if of(found.st_mode)), "no regular file")
+def _kind(status: os.stat_result) -> str:
+    return next((name for of, name in _KINDS if of(status.st_mode)), "no regular file")
 
 
 def _regular(path: Path, handle: int) -> int:

@@ -48,7 +48,7 @@ def _is_about_content(reason: BaseException) -> bool:
 
 
 def why(reason: BaseException) -> str:
-    """What an error says, on one line and not longer than a message may be.
+    """The text of an error, on one line and not longer than a message may be.
 
     Example:
         >>> why(FileNotFoundError(2, "No such file")), why(KeyError("x"))

@@ -87,19 +87,19 @@ def replaced(
             raise
 
 
-def link(path: Path, other: Path, *, inside: Path | None = None) -> None:
-    """Make ``other`` a second name for a file of the same folder, in the place of what has it."""
+def link(path: Path, target: Path, *, inside: Path | None = None) -> None:
+    """Make ``target`` a second name for a file of the same folder, in the place of what has it."""
     with folder_at(path.parent, inside) as folder:
-        folder.link(path.name, other.name)
+        folder.link(path.name, target.name)
 
 
-def rename(path: Path, other: Path, *, inside: Path | None = None) -> None:
+def rename(path: Path, target: Path, *, inside: Path | None = None) -> None:
     """Give a file another name in the same folder, in the place of what has it."""
     with folder_at(path.parent, inside) as folder:
-        folder.replace(path.name, other.name)
+        folder.replace(path.name, target.name)
 
 
-def complete(path: Path, other: Path) -> None:
+def complete(path: Path, target: Path) -> None:
     """Give a file that came piece by piece its own name, once the disk has all of it."""
     with folder_at(path.parent) as folder:
         handle = folder.open(path.name, os.O_RDWR)
@@ -107,7 +107,7 @@ def complete(path: Path, other: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-        folder.replace(path.name, other.name)
+        folder.replace(path.name, target.name)
         folder.sync()
 
 
@@ -199,9 +199,9 @@ def report_in(folder: Path, names: Iterable[str]) -> Iterator[None]:
     Raises:
         StorageError: the folder cannot be written to.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         try:
-            held.enter_context(exclusive(folder / ".report.lock", wait=True))
+            locks.enter_context(exclusive(folder / ".report.lock", wait=True))
             for name in names:
                 remove_leftovers(folder / name)
         except OSError as error:
@@ -302,9 +302,9 @@ def read_tensors(path: Path, *, inside: Path | None) -> tuple[dict[str, Tensor],
         metadata = dict(file.metadata() or {})
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     expected = metadata.pop(_CHECKSUM, "none")
-    found = checksum(tensors, metadata)
-    if found != expected:
-        raise WrongChecksumError(f"SHA-256 {found[:12]} instead of {expected[:12]}")
+    actual = checksum(tensors, metadata)
+    if actual != expected:
+        raise WrongChecksumError(f"SHA-256 {actual[:12]} instead of {expected[:12]}")
     return tensors, metadata
 
 

@@ -42,12 +42,12 @@ def _changed(folder: str) -> int:
 
 @lru_cache(maxsize=32)
 def _stems(folders: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str, ...]:
-    found = pkgutil.iter_modules(folders)
-    return tuple(sorted(m.name for m in found if not m.name.startswith("_")))
+    modules = pkgutil.iter_modules(folders)
+    return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
 def registered(package: str) -> dict[str, list[EntryPoint]]:
-    """What other packages register under each name, sorted; none of them is imported.
+    """The entries that other packages register under each name, sorted; imports none of them.
 
     They are looked up once for each value of ``sys.path``. Names that are no identifiers are left
     out: on the command line commas, colons and dots have a meaning of their own.
@@ -57,11 +57,11 @@ def registered(package: str) -> dict[str, list[EntryPoint]]:
 
 @lru_cache(maxsize=8)
 def _registered(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
+    plugins: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=group), key=lambda e: (e.name, e.value)):
         if entry.name.isidentifier() and not entry.name.startswith("_"):
-            found.setdefault(entry.name, []).append(entry)
-    return found
+            plugins.setdefault(entry.name, []).append(entry)
+    return plugins
 
 
 class Row(NamedTuple):
@@ -79,15 +79,15 @@ def studied(package: str) -> dict[str, Row]:
 
 @lru_cache(maxsize=8)
 def _studied(folders: tuple[str, ...]) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+    studies: dict[str, Row] = {}
     for path in sorted(
         path for folder in folders for path in Path(folder).glob("_studies/[!_]*.py")
     ):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RECIPES":
                 rows = ast.literal_eval(node.value).items()
-                found.update({name: Row(f"_studies.{path.stem}", text) for name, text in rows})
-    return found
+                studies.update({name: Row(f"_studies.{path.stem}", text) for name, text in rows})
+    return studies
 
 
 def entries(package: str) -> list[str]:
@@ -111,12 +111,12 @@ def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
         LinrnnError: the file does not define exactly one such class; the name is that of several
             entries; or a package that registers it cannot be imported.
     """
-    own = stems(package)
-    known = [*own, *registered(package)]
-    if name not in known:
-        raise UnknownNameError(kind, name, known)
+    own_names = stems(package)
+    names = [*own_names, *registered(package)]
+    if name not in names:
+        raise UnknownNameError(kind, name, names)
     plugins = registered(package).get(name, [])
-    owners = ["linrnn"] * (name in own) + [_owner(plugin) for plugin in plugins]
+    owners = ["linrnn"] * (name in own_names) + [_owner(plugin) for plugin in plugins]
     if len(owners) > 1:
         raise LinrnnError(
             f"{package}: the name {name!r} must be that of one {kind}, got those of "
@@ -132,34 +132,34 @@ def own_class(package: str, name: str, base: type[T]) -> type[T]:
         LinrnnError: the file does not define exactly one such class.
     """
     module = importlib.import_module(f"{package}.{name}")
-    found = [
+    classes = [
         c
         for _, c in inspect.getmembers(module, inspect.isclass)
         if issubclass(c, base) and c.__module__ == module.__name__
     ]
-    if len(found) != 1:
+    if len(classes) != 1:
         raise LinrnnError(
             f"{package.replace('.', '/')}/{name}.py: must define exactly one {base.__name__} "
-            f"class, got {[c.__name__ for c in found]}."
+            f"class, got {[c.__name__ for c in classes]}."
         )
-    return found[0]
+    return classes[0]
 
 
 def _load_plugin(plugin: EntryPoint, kind: str, base: type[T]) -> type[T]:
     where = f"{plugin.group}: the {kind} {plugin.name!r} of {_owner(plugin)}"
     try:
-        found = plugin.load()
+        cls = plugin.load()
     except (Exception, SystemExit) as error:
         raise LinrnnError(
             f"{where} must be importable, got {type(error).__name__}: {why(error)}. Repair or "
             "uninstall that package; all others work."
         ) from error
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not (isinstance(cls, type) and issubclass(cls, base)):
         raise LinrnnError(
             f"{where} must be a class derived from {base.__name__}, got {plugin.value}. Repair or "
             "uninstall that package."
         )
-    return found
+    return cls
 
 
 def _owner(plugin: EntryPoint) -> str:

@@ -51,16 +51,16 @@ def declared(cls: type, leave_out: Collection[str] = ()) -> list[Option]:
     """
     hints: dict[str, Any] = get_type_hints(cls.__init__)  # type: ignore[misc]
     words = argument_docs(cls.__doc__ or "")
-    found = []
+    options = []
     for name, parameter in inspect.signature(cls).parameters.items():
         if name in leave_out or parameter.kind not in _NAMED:
             continue
         default = parameter.default
-        known = default is not None and default is not parameter.empty
-        hint = hints.get(name, type(default) if known else str)
+        has_value = default is not None and default is not parameter.empty
+        hint = hints.get(name, type(default) if has_value else str)
         text = words.get(name, "").replace("``", "")
-        found.append(Option(name, hint, default, text))
-    return found
+        options.append(Option(name, hint, default, text))
+    return options
 
 
 def dataclass_of(name: str, doc: str, options: Iterable[Option], *, frozen: bool = True) -> type:
@@ -73,9 +73,9 @@ def dataclass_of(name: str, doc: str, options: Iterable[Option], *, frozen: bool
     """
     options = list(options)
     fields = [(o.name, o.hint, _field(o.default)) for o in options]
-    made = dataclasses.make_dataclass(name, fields, frozen=frozen, kw_only=True)
-    made.__doc__ = "\n".join([doc, "", "Args:", *(f"    {o.name}: {o.help}" for o in options)])
-    return made
+    cls = dataclasses.make_dataclass(name, fields, frozen=frozen, kw_only=True)
+    cls.__doc__ = "\n".join([doc, "", "Args:", *(f"    {o.name}: {o.help}" for o in options)])
+    return cls
 
 
 def argument_docs(docstring: str) -> dict[str, str]:
@@ -96,12 +96,12 @@ def argument_docs(docstring: str) -> dict[str, str]:
     """
     section = re.search(r"\n *Args:\n(.*?)(?:\n *\n|\Z)", inspect.cleandoc(docstring), re.DOTALL)
     entries = re.split(r"\n(?=    \w)", "\n" + section[1]) if section else []
-    found: dict[str, str] = {}
+    doc_of: dict[str, str] = {}
     for entry in filter(str.strip, entries):
         names, _, text = entry.partition(":")
         words = " ".join(text.split())
-        found |= {name.strip(): words[:1].upper() + words[1:] for name in names.split(",")}
-    return found
+        doc_of |= {name.strip(): words[:1].upper() + words[1:] for name in names.split(",")}
+    return doc_of
 
 
 def _field(default: Any) -> Any:

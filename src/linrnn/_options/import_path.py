@@ -42,15 +42,15 @@ def import_class(kind: str, path: str, base: type[T]) -> type[T]:
     where = f"{kind} {show(path)}"
     module_name, attributes = _parts(path)
     try:
-        found = importlib.import_module(module_name)
+        target = importlib.import_module(module_name)
         for attribute in attributes.split("."):
-            found = getattr(found, attribute)
+            target = getattr(target, attribute)
     except Exception as error:
         raise ArgumentError(
             f"{where}: {module_name} must be a module that can be imported and has {attributes}, "
             f"got {type(error).__name__}: {why(error)}."
         ) from error
-    return check_class(where, found, base)
+    return check_class(where, target, base)
 
 
 def look_here() -> None:
@@ -62,20 +62,20 @@ def look_here() -> None:
         sys.path.append(os.getcwd())
 
 
-def check_class(where: str, found: object, base: type[T]) -> type[T]:
-    """``found``, if it is a class derived from ``base`` that can be constructed.
+def check_class(where: str, cls: object, base: type[T]) -> type[T]:
+    """``cls``, if it is a class derived from ``base`` that can be constructed.
 
     Raises:
         ArgumentError: it is not.
     """
-    abstract = found is base or inspect.isabstract(found)
-    if not (isinstance(found, type) and issubclass(found, base)) or abstract:
-        kind = "an abstract class" if abstract else show(found)
+    abstract = cls is base or inspect.isabstract(cls)
+    if not (isinstance(cls, type) and issubclass(cls, base)) or abstract:
+        kind = "an abstract class" if abstract else show(cls)
         raise ArgumentError(
             f"{where}: it must be a class derived from {base.__name__}, with all its methods, got "
             f"{kind}."
         )
-    return found
+    return cls
 
 
 def import_path(cls: type) -> str:
@@ -85,10 +85,10 @@ def import_path(cls: type) -> str:
         ArgumentError: none does: it was made in a function, in a script or in a notebook.
     """
     module, name = cls.__module__, cls.__qualname__
-    found: object = sys.modules.get(module)
+    target: object = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not cls or module == "__main__":
+        target = getattr(target, part, None)
+    if target is not cls or module == "__main__":
         raise ArgumentError(
             f"{name}: what is stored must be a class at the top of a module that can be imported, "
             f"got one made in {module}{'' if module == '__main__' else f' as {name}'}. Put it into "

@@ -44,9 +44,9 @@ def check_type(where: str, name: str, hint: Any, value: object) -> None:
     """
     if _fits(hint, value):
         return
-    known = get_args(hint) if get_origin(hint) is Literal else ()
-    if known and all(isinstance(word, str) for word in (*known, value)):
-        check_in(where, name, value, known)
+    allowed = get_args(hint) if get_origin(hint) is Literal else ()
+    if allowed and all(isinstance(word, str) for word in (*allowed, value)):
+        check_in(where, name, value, allowed)
     raise ArgumentError(f"{where}: {name} must be {_rule(hint, value)}, got {show(value)}.")
 
 
@@ -69,11 +69,11 @@ def check_options(what: str, cls: type, options: Mapping[str, Any], *leave_out: 
         UnknownNameError: there is no such option.
         ArgumentError: one of another type than annotated.
     """
-    known = set(inspect.signature(cls).parameters).difference(leave_out)
+    names = set(inspect.signature(cls).parameters).difference(leave_out)
     hints = get_type_hints(cls.__init__) if options else {}  # type: ignore[misc]
     for option, value in options.items():
-        if option not in known:
-            raise UnknownNameError(f"option of {what}", option, known)
+        if option not in names:
+            raise UnknownNameError(f"option of {what}", option, names)
         check_type(what, option, hints.get(option, Any), value)
 
 
@@ -107,19 +107,19 @@ def record(
         raise ArgumentError(f"{where}: {name} must be a table, got {show(values)}.")
     hints = get_type_hints(cls, include_extras=True)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name not in left_out}  # type: ignore[arg-type]
-    found = {}
+    cast_values = {}
     for name, value in values.items():
         if name in fields:
-            found[name] = cast(hints[name], value)
-            check_type(where, f"{prefix}{name}", hints[name], found[name])
+            cast_values[name] = cast(hints[name], value)
+            check_type(where, f"{prefix}{name}", hints[name], cast_values[name])
         elif not more:
             raise UnknownNameError("option", f"{prefix}{name}", [prefix + k for k in fields])
     if optional is None:
         optional = {name for name, field in fields.items() if _has_default(field)}
-    missing = set(fields) - set(found) - set(optional)
+    missing = set(fields) - set(cast_values) - set(optional)
     if missing:
         raise ArgumentError(f"{where}: {prefix}{min(missing)} must be given, got nothing.")
-    return found
+    return cast_values
 
 
 def cast(hint: Any, value: Any) -> Any:
@@ -146,7 +146,7 @@ def _fits(hint: Any, value: object) -> bool:
     if origin is Annotated:
         return _fits(get_args(hint)[0], value)
     if origin is Literal:
-        return any(type(value) is type(known) and value == known for known in get_args(hint))
+        return any(type(value) is type(literal) and value == literal for literal in get_args(hint))
     if origin in (Union, types.UnionType):
         return any(_fits(part, value) for part in get_args(hint))
     if origin is tuple and isinstance(value, tuple):
@@ -194,7 +194,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _rule(hint: Any, value: object) -> str:
-    """What a value that does not fit should be."""
+    """The rule that a value breaks, in words."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _rule(get_args(hint)[0], value)

@@ -5,7 +5,7 @@ import os
 import sys
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt(3), in glibc's malloc.h
-_MOST = 2**31 - 1
+_NEVER = 2**31 - 1
 _OFF = "LINRNN_KEEP_MEMORY"
 
 
@@ -38,4 +38,4 @@ def keep_memory() -> bool:
         mallopt = library.mallopt
     except (AttributeError, OSError):
         return False
-    return bool(mallopt(_TRIM_THRESHOLD, _MOST)) and bool(mallopt(_MMAP_MAX, 0))
+    return bool(mallopt(_TRIM_THRESHOLD, _NEVER)) and bool(mallopt(_MMAP_MAX, 0))

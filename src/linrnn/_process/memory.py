@@ -29,15 +29,15 @@ _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 def available() -> int:
     """Bytes that a process may hold: of the machine, or of the control group it runs in."""
     try:
-        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):  # not every system says
-        found = [1 << 40]
+        limits = [1 << 40]
     for name in _GROUPS:
         try:
-            found.append(int(Path(name).read_text()))
+            limits.append(int(Path(name).read_text()))
         except (OSError, ValueError):  # no such group, or "max"
             continue
-    return min(found)
+    return min(limits)
 
 
 def bounded(what: str, fix: str) -> Callable[[Init], Init]:
@@ -142,7 +142,7 @@ class _Budget(TorchDispatchMode):
     def __init__(self, limit: int, *, everywhere: bool = False) -> None:
         super().__init__()
         self.left, self._everywhere = limit, everywhere
-        self._taken: list[tuple[StorageWeakRef, int]] = []
+        self._allocations: list[tuple[StorageWeakRef, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -163,13 +163,13 @@ class _Budget(TorchDispatchMode):
         device = torch.device(kwargs.get("device") or "cpu")
         if self._everywhere or (device.type == "cpu" and all(x.is_cpu for x in tensors)):
             self._check(func, args, kwargs, tensors)
-        made = func(*args, **kwargs)
-        if not tensors and isinstance(made, Tensor) and (made.is_cpu or self._everywhere):
+        output = func(*args, **kwargs)
+        if not tensors and isinstance(output, Tensor) and (output.is_cpu or self._everywhere):
             # what is computed of other tensors is rarely kept
-            storage = made.untyped_storage()
-            self._taken.append((StorageWeakRef(storage), storage.nbytes()))
+            storage = output.untyped_storage()
+            self._allocations.append((StorageWeakRef(storage), storage.nbytes()))
             self.left -= storage.nbytes()
-        return made
+        return output
 
     def _check(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
@@ -178,9 +178,9 @@ class _Budget(TorchDispatchMode):
         largest = _ITEM * sizes * math.prod(max(1, x.numel()) for x in tensors)
         if largest <= self.left:
             return
-        there = [(storage, size) for storage, size in self._taken if not storage.expired()]
-        self.left += sum(size for _, size in self._taken) - sum(size for _, size in there)
-        self._taken = there
+        alive = [(storage, size) for storage, size in self._allocations if not storage.expired()]
+        self.left += sum(size for _, size in self._allocations) - sum(size for _, size in alive)
+        self._allocations = alive
         if largest > self.left and _bytes(func, args, kwargs) > self.left:
             raise MemoryError
 
@@ -194,20 +194,20 @@ def _is_new(func: Any) -> bool:
 def _sizes(args: tuple[Any, ...], *, numbers: bool) -> int:
     """The product of the axes that are asked for, or else of the numbers, as of ``arange``."""
     lists = [arg for arg in args if isinstance(arg, (list, tuple))]
-    found = lists[0] if lists else args if numbers else ()
-    sizes = [n for n in found if isinstance(n, (int, float)) and math.isfinite(n)]
+    entries = lists[0] if lists else args if numbers else ()
+    sizes = [n for n in entries if isinstance(n, (int, float)) and math.isfinite(n)]
     return math.prod(max(1, math.ceil(abs(n))) for n in sizes)
 
 
 def _bytes(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """What the results of an operator will take: PyTorch knows their shape without computing."""
+    """The bytes that an operator's results will take; PyTorch infers shapes without computing."""
     if any(a.name == "device" for a in func._schema.arguments):  # type: ignore[attr-defined]
         kwargs = kwargs | {"device": "meta"}
     try:
-        made = func(*tree_map(_shape, args), **tree_map(_shape, kwargs))
+        outputs = func(*tree_map(_shape, args), **tree_map(_shape, kwargs))
     except (NotImplementedError, TypeError):  # of no shape known before
         return 0
-    return sum(x.numel() * x.element_size() for x in tree_leaves(made) if isinstance(x, Tensor))
+    return sum(x.numel() * x.element_size() for x in tree_leaves(outputs) if isinstance(x, Tensor))
 
 
 def _shape(x: Any) -> Any:

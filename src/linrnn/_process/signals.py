@@ -19,11 +19,11 @@ def stop_signals(handler: Callable[[int, FrameType | None], Any]) -> Iterator[No
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in _STOP}
+    previous = {number: signal.signal(number, handler) for number in _STOP}
     try:
         yield
     finally:
-        for number, old in before.items():
+        for number, old in previous.items():
             # None: it was set by a program that Python is embedded in, and cannot be put back
             signal.signal(number, signal.SIG_DFL if old is None else old)
 

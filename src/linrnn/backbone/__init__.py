@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose
-from linrnn.backbone.tiers import Reader, Shape, apart, as_tiers, joined, read_in_graph, read_step
+from linrnn.backbone.tiers import (
+    Reader,
+    Shape,
+    as_tiers,
+    joined,
+    read_in_graph,
+    read_step,
+    split_state,
+)
 from linrnn.block import Block
 from linrnn.compute.arguments import check_like_parameters, check_tensor
 from linrnn.compute.modes import eager
@@ -233,7 +241,7 @@ class SequenceModel(nn.Module):
         return blocks
 
     def _joints(self, factory: Mapping[str, Any]) -> nn.ModuleList:
-        """What pools the steps between each two tiers."""
+        """The modules that pool the steps between each two tiers."""
         joints, depths, expand = nn.ModuleList(), self.shape.depths(), self.shape.expand
         for tier, factor in enumerate(self.shape.tiers):
             timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)
@@ -369,20 +377,20 @@ class SequenceModel(nn.Module):
         if valid is not None:
             z, reset = without_padding(z, valid), None if reset is None else reset & valid
             dt = None if dt is None else without_padding(dt, valid, 1.0)
-        parts = apart(state, len(self.blocks), len(self.between))
+        parts = split_state(state, len(self.blocks), len(self.between))
         ends = stops if self.bidirectional else None
 
         def read(
             block: Block,
             z: Tensor,
-            before: State,
+            previous_state: State,
             reset: Tensor | None,
             dt: Tensor | None,
             valid: Tensor | None,
         ) -> tuple[Tensor, State]:
             times = dt if block.mixer.timed else None
             call = partial(block, reset=reset, lengths=ends, dt=times, valid=valid)
-            return call(z, before) if around is None else around(call, z, before)
+            return call(z, previous_state) if around is None else around(call, z, previous_state)
 
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
@@ -464,7 +472,7 @@ class SequenceModel(nn.Module):
         self, x_t: Tensor, state: State, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         x_t = self._check(x_t, time=False)
-        parts = apart(state, len(self.blocks), len(self.between))
+        parts = split_state(state, len(self.blocks), len(self.between))
         z = self._scaled(self.encoder(x_t))
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)
@@ -485,10 +493,10 @@ class SequenceModel(nn.Module):
             z = z[:, 0]
         else:
             new = {"layers": []}
-            for block, before in zip(self.blocks, state["layers"], strict=True):
+            for block, previous_state in zip(self.blocks, state["layers"], strict=True):
                 times = dt if cast(Block, block).mixer.timed else None
-                z, after = cast(Block, block).step(z, before, dt=times)
-                new["layers"].append(after)
+                z, next_state = cast(Block, block).step(z, previous_state, dt=times)
+                new["layers"].append(next_state)
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])

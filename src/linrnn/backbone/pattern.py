@@ -24,7 +24,7 @@ text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
 MOST_LAYERS = 10_000
 """Of a model, or that a text may name."""
 
-_PLAIN = (bool, int, float, str, type(None))
+_STORABLE = (bool, int, float, str, type(None))
 
 
 def pattern(mixer: object) -> tuple[OneMixer, ...]:
@@ -60,19 +60,19 @@ def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
     """The mixers of a text, ``parts`` of which may be a number of layers with the same one."""
     names: list[str] = []
     for part in parts:
-        found = re.fullmatch(r"([0-9]+)\s*\*\s*([^*\s]+)", part)
-        count = 1 if found is None else int(found[1][:9])
+        match = re.fullmatch(r"([0-9]+)\s*\*\s*([^*\s]+)", part)
+        count = 1 if match is None else int(match[1][:9])
         if not 0 < count <= MOST_LAYERS - len(names):
             raise ArgumentError(
                 f"mixer: a pattern must have 1 to {MOST_LAYERS:,} layers of each mixer and in all, "
                 f"got {show(mixer)}."
             )
-        names += [part if found is None else found[2]] * count
+        names += [part if match is None else match[2]] * count
     return tuple(names)
 
 
 def label(mixer: OneMixer) -> str:
-    """What a mixer is called where its options are: its name, or that of its class.
+    """The key of a mixer's options: its name, or that of its class.
 
     Example:
         >>> label("lru"), label("pkg.module:Mine"), label(mixers.LRU)
@@ -90,15 +90,15 @@ def labels(mixer: object) -> list[str]:
     Raises:
         ArgumentError: two different mixers have one label.
     """
-    found: dict[str, OneMixer] = {}
+    mixer_of: dict[str, OneMixer] = {}
     for part in pattern(mixer):
-        known = found.setdefault(label(part), part)
-        if known != part and mixers.load(known) is not mixers.load(part):
+        first = mixer_of.setdefault(label(part), part)
+        if first != part and mixers.load(first) is not mixers.load(part):
             raise ArgumentError(
                 f"mixer: the mixers of a pattern must have names of their own, got {label(part)!r} "
                 "twice. Rename a class."
             )
-    return list(found)
+    return list(mixer_of)
 
 
 def options_of(mixer: object, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -119,19 +119,19 @@ def options_of(mixer: object, options: Mapping[str, Any] | None) -> dict[str, di
         {'lru': {'form': 'conv'}, 'attention': {'n_heads': 2}}
     """
     parts, options = pattern(mixer), dict(options or {})
-    found: dict[str, dict[str, Any]] = {name: {} for name in labels(mixer)}
-    own = {k: options.pop(k) for k in found if isinstance(options.get(k), Mapping)}
-    if len(found) == 1:
-        return {name: {**options, **own.get(name, {})} for name in found}
-    known = {label(p): set(option_names(p)) for p in parts if not isinstance(p, Mixer)}
+    by_label: dict[str, dict[str, Any]] = {name: {} for name in labels(mixer)}
+    of_one = {k: options.pop(k) for k in by_label if isinstance(options.get(k), Mapping)}
+    if len(by_label) == 1:
+        return {name: {**options, **of_one.get(name, {})} for name in by_label}
+    names_of = {label(p): set(option_names(p)) for p in parts if not isinstance(p, Mixer)}
     for option, value in options.items():
-        takers = [name for name, its in known.items() if option in its]
+        takers = [name for name, its in names_of.items() if option in its]
         if not takers:
-            every = set(found).union(*known.values())
-            raise UnknownNameError(f"option of the mixers {', '.join(found)}", option, every)
+            every = set(by_label).union(*names_of.values())
+            raise UnknownNameError(f"option of the mixers {', '.join(by_label)}", option, every)
         for name in takers:
-            found[name][option] = value
-    return {name: {**its, **own.get(name, {})} for name, its in found.items()}
+            by_label[name][option] = value
+    return {name: {**its, **of_one.get(name, {})} for name, its in by_label.items()}
 
 
 def option_names(mixer: OneMixer) -> list[str]:
@@ -166,13 +166,13 @@ class Choice:
         Raises:
             UnknownNameError, ArgumentError: see `linrnn.mixers.build`.
         """
-        own = self.place if self.takes("n_layers") else {}
+        place = self.place if self.takes("n_layers") else {}
         if isinstance(self.mixer, Mixer):
             mixers.check_instance(self.mixer, d_model, self.options, **factory)
-            mixer = self.mixer if self.alone else _another(self.mixer, own)
+            mixer = self.mixer if self.alone else _another(self.mixer, place)
             return Bidirectional(mixer) if both_ways else mixer
         build = Bidirectional.build if both_ways else mixers.build
-        return build(self.mixer, d_model, {**self.options, **own}, **factory)
+        return build(self.mixer, d_model, {**self.options, **place}, **factory)
 
 
 def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
@@ -181,8 +181,8 @@ def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
         return mixers.redrawn("mixer: an instance for several layers", mixer)
     options = {**_constructed(mixer), **place}
     like = {"device": next(mixer.parameters()).device, "dtype": working_dtype(mixer)}
-    other = type(mixer)(d_model=mixer.d_model, **options, **like)
-    return other.train(mixer.training)
+    copy = type(mixer)(d_model=mixer.d_model, **options, **like)
+    return copy.train(mixer.training)
 
 
 def choose(
@@ -200,16 +200,16 @@ def choose(
         ArgumentError: more mixers than layers; what `pattern` refuses.
         UnknownNameError: an unknown mixer, or an option that none has.
     """
-    parts, own = pattern(mixer), options_of(mixer, options)
+    parts, by_label = pattern(mixer), options_of(mixer, options)
     if len(parts) > n_layers:
         raise ArgumentError(
             f"{where}: n_layers must be at least {len(parts)}, the length of the pattern of "
             f"mixers, got {n_layers}."
         )
     placed = [parts[layer % len(parts)] for layer in range(n_layers)]
-    count = {id(p): sum(p is other for other in placed) for p in parts}
+    count = {id(p): sum(p is one for one in placed) for p in parts}
     return [
-        Choice(p, own[label(p)], {"layer": layer, "n_layers": n_layers}, count[id(p)] == 1)
+        Choice(p, by_label[label(p)], {"layer": layer, "n_layers": n_layers}, count[id(p)] == 1)
         for layer, p in enumerate(placed)
     ]
 
@@ -233,20 +233,20 @@ def stored(
         >>> stored((mixers.LRU, "attention"), {"attention": {"n_heads": 2}}, 8)
         ('lru,attention', {'attention': {'n_heads': 2}})
     """
-    parts, found = pattern(mixer), dict(options or {})
-    made: dict[str, dict[str, Any]] = {}
+    parts, table = pattern(mixer), dict(options or {})
+    instances: dict[str, dict[str, Any]] = {}
     for part in parts:
         if isinstance(part, Mixer):
-            mixers.check_instance(part, d_model, found if len(labels(parts)) == 1 else {})
-            known = made.setdefault(label(part), _constructed(part))
-            if known != _constructed(part):
+            mixers.check_instance(part, d_model, table if len(labels(parts)) == 1 else {})
+            first = instances.setdefault(label(part), _constructed(part))
+            if first != _constructed(part):
                 raise ArgumentError(
                     f"mixer: instances of {type(part).__name__} in one pattern must have the same "
                     "options to be stored, got different ones."
                 )
-    if made:
-        found = made[label(parts[0])] if len(labels(parts)) == 1 else {**found, **made}
-    return ",".join(p if isinstance(p, str) else _path(mixers.load(p)) for p in parts), found
+    if instances:
+        table = instances[label(parts[0])] if len(labels(parts)) == 1 else {**table, **instances}
+    return ",".join(p if isinstance(p, str) else _path(mixers.load(p)) for p in parts), table
 
 
 def check_stored(where: str, mixer: object) -> None:
@@ -279,7 +279,7 @@ def _name(cls: type[Mixer]) -> str | None:
         return stem
     value = f"{cls.__module__}:{cls.__qualname__}"
     plugins = registered(mixers.__name__).items()
-    return next((name for name, found in plugins if [p.value for p in found] == [value]), None)
+    return next((name for name, entries in plugins if [p.value for p in entries] == [value]), None)
 
 
 def _path(cls: type[Mixer]) -> str:
@@ -289,27 +289,27 @@ def _path(cls: type[Mixer]) -> str:
 
 def _constructed(mixer: Mixer) -> dict[str, Any]:
     """The options that construct a mixer of the same kind and sizes."""
-    name, found = type(mixer).__name__, {}
+    name, options = type(mixer).__name__, {}
     for option in option_names(mixer):
         value = getattr(mixer, option, mixer)
         several = value if isinstance(value, tuple | list) else (value,)
-        if not all(isinstance(v, _PLAIN) for v in several):
+        if not all(isinstance(v, _STORABLE) for v in several):
             raise ArgumentError(
                 f"mixer {name}: to be made anew, an instance must keep its argument {option!r} as "
                 f"a number, text or flag of that name, got "
                 f"{'none' if value is mixer else type(value).__name__}. Give its class, with "
                 "mixer_options."
             )
-        found[option] = list(value) if isinstance(value, tuple) else value
+        options[option] = list(value) if isinstance(value, tuple) else value
     takes = inspect.signature(type(mixer)).parameters
     place = {key: getattr(mixer, key) for key in PLACE if key in takes}
-    again = type(mixer)(d_model=mixer.d_model, device="meta", **found, **place)
-    if _sizes(again) != _sizes(mixer):
+    rebuilt = type(mixer)(d_model=mixer.d_model, device="meta", **options, **place)
+    if _sizes(rebuilt) != _sizes(mixer):
         raise ArgumentError(
             f"mixer {name}: to be made anew, an instance must be what its class makes of its "
             "options, got other parameters. Write a class of your own."
         )
-    return found
+    return options
 
 
 def _sizes(mixer: Mixer) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Shape(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What reads a stack."""
+    """Reads a stack of blocks and what lies between its tiers."""
 
     shape: Shape
     call: Call
@@ -114,10 +114,10 @@ class Reader(NamedTuple):
         skips: list[Tensor] = [z]
         down: list[State] = []
         up: list[State] = []
-        for block, before in zip(blocks[:first], layers[:first], strict=True):
-            z, after = self.call(block, z, before, reset, dt, valid)
+        for block, previous_state in zip(blocks[:first], layers[:first], strict=True):
+            z, next_state = self.call(block, z, previous_state, reset, dt, valid)
             skips.append(z)
-            down.append(after)
+            down.append(next_state)
         below = {"layers": layers[first:-n], "tiers": state["tiers"][1:]}
         beneath = self._beneath(blocks[first:-n], between[1:], fresh=fresh and reset is None)
         mine, part = cast(dict[str, Tensor], state["tiers"][0]), cast(Resample, between[0])
@@ -130,10 +130,10 @@ class Reader(NamedTuple):
             y, mine, below = part(z, mine, cast(State, below), beneath, **marks, fresh=fresh)
         z = y + skips.pop()
         if self.shape.unet:
-            for block, before in zip(blocks[-n:], layers[-n:], strict=True):
-                z, after = self.call(block, z, before, reset, dt, valid)
+            for block, previous_state in zip(blocks[-n:], layers[-n:], strict=True):
+                z, next_state = self.call(block, z, previous_state, reset, dt, valid)
                 z = z + skips.pop()
-                up.append(after)
+                up.append(next_state)
         else:
             y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt, valid)
             z = y + z
@@ -150,21 +150,21 @@ class Reader(NamedTuple):
         valid: Tensor | None,
     ) -> tuple[Tensor, list[State]]:
         new = []
-        for block, before in zip(blocks, layers, strict=True):
-            z, after = self.call(block, z, before, reset, dt, valid)
-            new.append(after)
+        for block, previous_state in zip(blocks, layers, strict=True):
+            z, next_state = self.call(block, z, previous_state, reset, dt, valid)
+            new.append(next_state)
         return z, new
 
     def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
-        """What is below the outermost tier; the innermost has a skip over all of its blocks."""
+        """The stack below the outermost tier; the innermost has a skip over all of its blocks."""
 
         def read(z: Tensor, state: State, *marks: Tensor | None) -> tuple[Tensor, State]:
-            y, after = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)
-            return (y if between else y + z), cast(State, after)
+            y, next_state = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)
+            return (y if between else y + z), cast(State, next_state)
 
         def start(rows: int) -> State:
-            found = {"layers": blocks, "tiers": between}
-            return cast(State, {k: [x.init_state(rows) for x in v] for k, v in found.items()})
+            modules = {"layers": blocks, "tiers": between}
+            return cast(State, {k: [x.init_state(rows) for x in v] for k, v in modules.items()})
 
         return Beneath(read, start)
 
@@ -199,12 +199,12 @@ def read_in_graph(
 
 
 def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:
-    """The state of a model: the inverse of `apart`."""
+    """The state of a model: the inverse of `split_state`."""
     state: dict[str, Any] = {"layers": stack["layers"], "pool": pool}
     return {**state, "tiers": stack["tiers"]} if stack.get("tiers") else state
 
 
-def apart(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
+def split_state(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
     """The parts of a state: layers, what is between tiers, pooling."""
     names = {"layers", "pool", *(["tiers"] if n_tiers else [])}
     if not (isinstance(state, dict) and names <= set(state)):

@@ -29,13 +29,13 @@ INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
 def verbs() -> dict[str, str]:
     """Every verb and its one-line summary; reads the modules without importing them."""
-    found = {}
+    summaries = {}
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
             source = Path(__path__[0], f"{module.name}.py").read_text(encoding="utf-8")
             docstring = ast.get_docstring(ast.parse(source)) or ""
-            found[module.name] = docstring.split("\n")[0]
-    return found
+            summaries[module.name] = docstring.split("\n")[0]
+    return summaries
 
 
 def usage() -> str:

@@ -31,7 +31,7 @@ exit codes: 0 every law is kept or declared, 1 one is broken, 2 the command was 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one law."""
+    """The result of checking one law."""
 
     law: str
     status: str
@@ -56,34 +56,34 @@ def main(argv: Sequence[str]) -> int:
     """Check all laws, or those asked for, and print a line for each."""
     options = parser().parse_args(argv)
     options.mixer = as_known(options.mixer)
-    known = laws()
-    asked = [known_as("law", law, known) for law in options.law or ()]
-    make, wanted, found = _maker(options.mixer), asked or known, []
-    width = max(map(len, wanted))
+    every_law = laws()
+    chosen = [known_as("law", law, every_law) for law in options.law or ()]
+    make, checked, verdicts = _maker(options.mixer), chosen or every_law, []
+    width = max(map(len, checked))
     row(f"{'law':<{width}}  verdict   worst error     time  why\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tracer that is refused warns first
-        for verdict in _verdicts(make, wanted):
-            found.append(verdict)
+        for verdict in _verdicts(make, checked):
+            verdicts.append(verdict)
             _say(verdict, width)
-    broken = [verdict.law for verdict in found if verdict.status == "broken"]
-    row(_ending(options.mixer, len(found), broken))
-    answer(lambda: {"mixer": options.mixer, "laws": found})
+    broken = [verdict.law for verdict in verdicts if verdict.status == "broken"]
+    row(_ending(options.mixer, len(verdicts), broken))
+    answer(lambda: {"mixer": options.mixer, "laws": verdicts})
     return 1 if broken else 0
 
 
 def _maker(text: str) -> "MakeMixer":
-    """What makes the layers to check."""
+    """Return the constructor of the layers to check."""
     from linrnn import mixers
     from linrnn.cli._line.mixer_options import import_named
 
-    name, given = parse_mixer(text)
+    name, mixer_options = parse_mixer(text)
     if "," in name:
         raise ArgumentError(f"check: MIXER must be one mixer, got the pattern {name!r}.")
     import_named(name)
     cls = mixers.load(name)
-    mixers.build(name, 8, given)  # a wrong option is an error of the command
-    return partial(cls, **given) if given else cls
+    mixers.build(name, 8, mixer_options)  # a wrong option is an error of the command
+    return partial(cls, **mixer_options) if mixer_options else cls
 
 
 def _verdicts(make: "MakeMixer", laws: Sequence[str]) -> Iterator[Verdict]:
@@ -106,12 +106,12 @@ def _verdicts(make: "MakeMixer", laws: Sequence[str]) -> Iterator[Verdict]:
 
 def _declared(reasons: Any, law: str) -> str:
     """Why a mixer cannot keep a law, or cannot in some of its forms."""
-    found = [
+    texts = [
         f"{reason} (form {name.partition(':')[2]!r})" if ":" in name else reason
         for name, reason in reasons.items()
         if name.partition(":")[0] == law
     ]
-    return "; ".join(found)
+    return "; ".join(texts)
 
 
 def _say(verdict: Verdict, width: int) -> None:

@@ -57,28 +57,28 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Train what is not trained yet and print the table."""
-    known = parser()
-    options, rest = known.parse_known_args(argv)
+    verb_parser = parser()
+    options, run_args = verb_parser.parse_known_args(argv)
     if options.mixers is None and options.learners is None:
-        known.error("the following arguments are required: --mixers or --learners")
+        verb_parser.error("the following arguments are required: --mixers or --learners")
     options.task = task_named(options.task)
     check_positive_int("compare", seeds=options.seeds, jobs=options.jobs)
     check_at_most("compare", MOST_SEEDS, seeds=options.seeds)
     factors = _factors(options)
-    found, rest = checked(options, rest)
+    choices, run_args = checked(options, run_args)
     need_train("comparing mixers")
     from linrnn._files.storage import read_text
     from linrnn.compare import compare
 
     out = options.out or Path("runs", f"compare-{options.task}")
-    start, entries = _entries(options.task, found, rest)
+    start, entries = _entries(options.task, choices, run_args)
     rows = compare(
         entries,
         seeds=range(options.seeds),
         out=out,
         match=options.match_params,
         tune=factors,
-        whose=_whose(start, rest),
+        whose=_whose(start, run_args),
         jobs=options.jobs,
         say=lambda line: note(f"{line}\n"),
     )
@@ -89,13 +89,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def record(row: Any) -> dict[str, Any]:
-    """What JSON has of a row: its fields, the means and their standard errors."""
+    """A row for JSON: its fields, the means and their standard errors."""
     names = ("mean", "standard_error", "validation_mean", "validation_standard_error")
     return joined(plain(row), {name: plain(getattr(row, name)) for name in names})
 
 
 class Choice(NamedTuple):
-    """What one line of the table is of, as written on the command line."""
+    """The mixer and learner of one line of the table, as written on the command line."""
 
     mixer: str
     """With its options; empty: that of the recipe, or of ``--mixer``."""
@@ -104,35 +104,37 @@ class Choice(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """What a command that trains one is given for it."""
+        """The command-line arguments that choose it for a run."""
         names = {"--mixer": parse_mixer(self.mixer)[0], "--learner": parse_learner(self.learner)[0]}
         return [word for flag, name in names.items() if name for word in (flag, name)]
 
 
-def checked(options: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Choice], list[str]]:
-    """What is compared, and the options of the runs as they are known; nothing is imported.
+def checked(options: argparse.Namespace, run_args: Sequence[str]) -> tuple[list[Choice], list[str]]:
+    """The choices to compare, and the options of the runs as they are known; imports nothing.
 
     Raises:
         UnknownNameError: no such mixer or learner.
         ArgumentError: no such option, or a mixer or a learner that is said twice.
     """
-    if options.learners is not None and peek(rest, "--learner") is not None:
+    if options.learners is not None and peek(run_args, "--learner") is not None:
         raise ArgumentError(
             "compare: --learner must come without --learners, got both. Add it to --learners."
         )
-    if options.mixers is not None and peek(rest, "--mixer") is not None:
+    if options.mixers is not None and peek(run_args, "--mixer") is not None:
         raise ArgumentError(
             "compare: --mixer must come without --mixers, got both. Add it to --mixers."
         )
-    if rest and not rest[0].startswith("-"):
-        raise ArgumentError(f"compare: an option must begin with --, got {rest[0]!r:.80}.")
+    if run_args and not run_args[0].startswith("-"):
+        raise ArgumentError(f"compare: an option must begin with --, got {run_args[0]!r:.80}.")
     mixers = [""] if options.mixers is None else map(as_known, options.mixers.split(","))
     learners = [""] if options.learners is None else map(_as_known, options.learners.split(","))
-    found = [Choice(*pair) for pair in itertools.product(mixers, learners)]
-    for choice in found:
-        given = choice.arguments
-        rest = check_train(options.task, [*given, *rest], "compare")[len(given) :]
-    return found, list(rest)
+    choices = [Choice(*pair) for pair in itertools.product(mixers, learners)]
+    for choice in choices:
+        chosen_args = choice.arguments
+        run_args = check_train(options.task, [*chosen_args, *run_args], "compare")[
+            len(chosen_args) :
+        ]
+    return choices, list(run_args)
 
 
 def _as_known(text: str) -> str:
@@ -174,18 +176,18 @@ def _factors(options: argparse.Namespace) -> list[float]:
         ) from None
 
 
-def _whose(start: "Start", rest: Sequence[str]) -> str:
+def _whose(start: "Start", run_args: Sequence[str]) -> str:
     """Whose learning rate all mixers have, in words."""
-    if peek(rest, "--optim.lr") is not None:
+    if peek(run_args, "--optim.lr") is not None:
         return "that of the command, for all mixers"
     if start.recipe == UNTUNED:
         return "an untuned default, for all mixers"
-    made = f"made for {start.config.mixer}"
-    return f"that of the recipe {start.recipe}, scale {start.scale}, {made}, for all mixers"
+    origin = f"made for {start.config.mixer}"
+    return f"that of the recipe {start.recipe}, scale {start.scale}, {origin}, for all mixers"
 
 
 def _entries(
-    task: str, choices: Sequence[Choice], rest: Sequence[str]
+    task: str, choices: Sequence[Choice], run_args: Sequence[str]
 ) -> "tuple[Start, list[Any]]":
     """One entry for each line of the table: the recipe's configuration with the changes given."""
     from linrnn.backbone.pattern import options_of
@@ -193,29 +195,29 @@ def _entries(
     from linrnn.cli.train import starting_config
     from linrnn.compare import Entry
 
-    start = starting_config(task, list(rest))
-    found = []
+    start = starting_config(task, list(run_args))
+    entries = []
     for choice in choices:
-        (mixer, given), (_, ways) = parse_mixer(choice.mixer), parse_learner(choice.learner)
-        config, _ = parse_train([*rest, *choice.arguments], start)
+        (mixer, mixer_changes), (_, ways) = parse_mixer(choice.mixer), parse_learner(choice.learner)
+        config, _ = parse_train([*run_args, *choice.arguments], start)
         if mixer:
             import_named(mixer)
-            merged = _merged(config.mixer_options, options_of(mixer, given))
+            merged = _merged(config.mixer_options, options_of(mixer, mixer_changes))
             config = dataclasses.replace(config, mixer_options=merged)
         learner_options = config.learner_options | ways
         learn.build(config.learner, learner_options)  # says what is wrong with them
         config = dataclasses.replace(config, learner_options=learner_options)
         label = choice.mixer or str(config.mixer).replace(",", "+")
         label = f"{label} {choice.learner}" if choice.learner else label
-        found.append(Entry(label=label, config=config))
-    return start, found
+        entries.append(Entry(label=label, config=config))
+    return start, entries
 
 
-def _merged(options: dict[str, Any], given: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _merged(options: dict[str, Any], changes: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Options, of one mixer or of each of a pattern by name, and the changes to each."""
-    if len(given) == 1:
-        return options | next(iter(given.values()))
-    return {name: its | given[name] for name, its in options.items()}
+    if len(changes) == 1:
+        return options | next(iter(changes.values()))
+    return {name: its | changes[name] for name, its in options.items()}
 
 
 def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:

@@ -51,14 +51,16 @@ def main(argv: Sequence[str]) -> int:
     orders = parse_orders(args.order)
     from linrnn.train import distill_run
 
-    found = distill_run(args.run, orders, length=args.length, examples=args.examples, out=args.out)
-    row("".join(f"{line}\n" for line in report(found)))
-    answer(lambda: _record(found))
+    distilled = distill_run(
+        args.run, orders, length=args.length, examples=args.examples, out=args.out
+    )
+    row("".join(f"{line}\n" for line in report(distilled)))
+    answer(lambda: _record(distilled))
     return 0
 
 
-def _record(found: "DistilledRun") -> dict[str, Any]:
-    """What JSON has: of the filters' errors those that are printed."""
+def _record(distilled: "DistilledRun") -> dict[str, Any]:
+    """The distilled run for JSON, with those errors of the filters that are printed."""
     orders = [
         {
             "order": fit.order,
@@ -71,10 +73,12 @@ def _record(found: "DistilledRun") -> dict[str, Any]:
                 for one in fit.layers
             ],
         }
-        for fit in found.orders
+        for fit in distilled.orders
     ]
-    about = {"folder": found.folder, "mixer": found.mixer, "length": found.length}
-    return joined(about, {"kept": found.kept, "before": plain(found.before), "orders": orders})
+    about = {"folder": distilled.folder, "mixer": distilled.mixer, "length": distilled.length}
+    return joined(
+        about, {"kept": distilled.kept, "before": plain(distilled.before), "orders": orders}
+    )
 
 
 def parse_orders(text: str) -> list[int]:
@@ -95,30 +99,39 @@ def parse_orders(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def report(found: "DistilledRun") -> list[str]:
+def report(distilled: "DistilledRun") -> list[str]:
     """The lines that are printed."""
-    lines = [f"filters over {counted(found.length, 'step')}, their errors as part of their norms"]
-    layers = [layer.name for layer in found.orders[0].layers]
+    lines = [
+        f"filters over {counted(distilled.length, 'step')}, their errors as part of their norms"
+    ]
+    layers = [layer.name for layer in distilled.orders[0].layers]
     width = max(5, *map(len, layers))
     lines.append(f"{'order':>6}  {'layer':<{width}}  {'largest':>9}  {'median':>9}  {'least':>9}")
-    for fit in found.orders:
+    for fit in distilled.orders:
         for layer in fit.layers:
             numbers = (layer.largest, layer.median, layer.floor)
             cells = "  ".join(f"{value:>9.2g}" for value in numbers)
             lines.append(f"{fit.order:>6}  {layer.name:<{width}}  {cells}")
-    before, name = found.before, found.before.metric_name
-    lines += ["", f"outputs, loss and {name} on {counted(before.examples, 'validation sequence')}"]
+    original, name = distilled.before, distilled.before.metric_name
+    lines += [
+        "",
+        f"outputs, loss and {name} on {counted(original.examples, 'validation sequence')}",
+    ]
     lines.append(f"{'order':>6}  {'floats of state':>15}  {'outputs':>9}  {'loss':>9}  {name}")
-    lines.append(f"{'before':>6}  {'-':>15}  {'-':>9}  {before.loss:>9.5g}  {_metric(before)}")
-    for fit in found.orders:
+    lines.append(f"{'before':>6}  {'-':>15}  {'-':>9}  {original.loss:>9.5g}  {_metric(original)}")
+    for fit in distilled.orders:
         size, score = f"{fit.n_state:,}", fit.score
         lines.append(
             f"{fit.order:>6}  {size:>15}  {fit.outputs:>9.2g}  {score.loss:>9.5g}  {_metric(score)}"
         )
-    if found.kept:
-        lines += ["", f"as they were, for they have no long filters: {', '.join(found.kept)}"]
-    last = found.orders[-1].order
-    return [*lines, "", f"{found.folder} is the run of order {last}, with the mixer {found.mixer}"]
+    if distilled.kept:
+        lines += ["", f"as they were, for they have no long filters: {', '.join(distilled.kept)}"]
+    last = distilled.orders[-1].order
+    return [
+        *lines,
+        "",
+        f"{distilled.folder} is the run of order {last}, with the mixer {distilled.mixer}",
+    ]
 
 
 def _metric(score: "Score") -> str:

@@ -35,7 +35,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print the report; the exit code is 1 when a backend computes wrong numbers."""
     parser().parse_args(argv)
-    found = {}
+    tables = {}
     for heading, report in (
         ("versions", versions),
         ("machine", machine),
@@ -46,10 +46,10 @@ def main(argv: Sequence[str]) -> int:
         (_SELF_TEST, self_test),
     ):
         name = re.split("[:-]", heading)[0] if heading != _SELF_TEST else "self_test"
-        found[name.replace(" ", "_")] = rows = report()
+        tables[name.replace(" ", "_")] = rows = report()
         _print(heading, rows)
-    right = not any(result.endswith("WRONG") for result in found["self_test"].values())
-    answer(lambda: joined({"ok": right}, found))
+    right = not any(result.endswith("WRONG") for result in tables["self_test"].values())
+    answer(lambda: joined({"ok": right}, tables))
     return 0 if right else 1
 
 
@@ -159,19 +159,19 @@ def _errors(backend: str) -> list[float]:
     """
     import torch
 
-    found = []
-    for narrow, wide in ((torch.float32, torch.float64), (torch.complex64, torch.complex128)):
+    errors = []
+    for narrow, double in ((torch.float32, torch.float64), (torch.complex64, torch.complex128)):
         generator = torch.Generator().manual_seed(0)
         a, b, h0, weight = (
             torch.randn(shape, dtype=narrow, generator=generator)
             for shape in ((2, 257, 5), (2, 257, 5), (2, 5), (2, 257, 5))
         )
         inputs = (a / (a.abs() + 0.01), b, h0, weight)  # decays close to 1: a long memory
-        truth = _scan("reference", *(x.to(wide) for x in inputs))
+        truth = _scan("reference", *(x.to(double) for x in inputs))
         for x, true in zip(_scan(backend, *inputs), truth, strict=True):
-            error = float((x.to(wide) - true).abs().max() / true.abs().max())
-            found.append(max(error, torch.finfo(narrow).eps))
-    return found
+            error = float((x.to(double) - true).abs().max() / true.abs().max())
+            errors.append(max(error, torch.finfo(narrow).eps))
+    return errors
 
 
 def _scan(

@@ -87,36 +87,36 @@ def _test(run: Path, examples: int | None) -> int:
 
 
 def _lyapunov(run: Path, steps: int) -> int:
-    """How the state of every layer moves."""
+    """Print and store the Lyapunov exponents of every layer's state."""
     from linrnn.train import measure_dynamics, write_dynamics
 
-    found = measure_dynamics(run, steps=steps)
-    write_dynamics(run, found)
+    dynamics = measure_dynamics(run, steps=steps)
+    write_dynamics(run, dynamics)
     row("layer  numbers    largest     median   above 0  mean spectral radius\n")
-    for layer, one in enumerate(found, 1):
+    for layer, one in enumerate(dynamics, 1):
         values = one.exponents
         ends = f"{float(values[0]):>9.4f}  {float(values.median()):>9.4f}"
         above = int((values > 0).sum())
         row(f"{layer:>5}  {len(values):>7,}  {ends}  {above:>8,}  {one.radius:>20.4f}\n")
     note(f"{run} holds all exponents as lyapunov.csv, and the plot lyapunov.\n")
-    layers = [{"radius": one.radius, "exponents": one.exponents.tolist()} for one in found]
+    layers = [{"radius": one.radius, "exponents": one.exponents.tolist()} for one in dynamics]
     answer(lambda: {"run": run, "steps": steps, "layers": layers})
     return 0
 
 
 def _cycles(run: Path, order: int) -> int:
-    """What the state of every layer can come to and go round in."""
+    """Print and store the fixed points and cycles of every layer's state."""
     from linrnn.train import measure_cycles, write_cycles
 
-    found = measure_cycles(run, order=order)
-    write_cycles(run, found)
+    by_layer = measure_cycles(run, order=order)
+    write_cycles(run, by_layer)
     row("layer  order  kind    spectral radius\n")
-    for layer, cycles in enumerate(found, 1):
+    for layer, cycles in enumerate(by_layer, 1):
         for one in cycles:
             stable = "stable" if one.stable else "unstable"
             row(f"{layer:>5}  {one.order:>5}  {one.kind:<6}  {one.radius:>15.4f}  {stable}\n")
     note(f"{run} holds the points of all as cycles.csv.\n")
-    layers = [[_in_json(one) for one in cycles] for cycles in found]
+    layers = [[_in_json(one) for one in cycles] for cycles in by_layer]
     answer(lambda: {"run": run, "order": order, "layers": layers})
     return 0
 
@@ -128,7 +128,7 @@ def _in_json(cycle: "Cycle") -> dict[str, Any]:
 
 
 def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:
-    """What else there is to say of a language model."""
+    """Print and return the further scores of a language model."""
     from linrnn.tasks.lm import LM
     from linrnn.train import load_model, loss_by_position, write_positions
 
@@ -136,17 +136,17 @@ def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:
     assert isinstance(task, LM)
     bits = bits_per_byte * task.bytes_per_token / task.characters_per_token
     row(f"perplexity {perplexity(loss):.4g} per token, {bits:.4g} bits per character\n")
-    found = loss_by_position(run)
-    write_positions(run, found)
+    positions = loss_by_position(run)
+    write_positions(run, positions)
     row(f"{'position':>13}  loss (nats per token)\n")
-    for p in found:
+    for p in positions:
         place = f"{p.first:,}" if p.first == p.last else f"{p.first:,}-{p.last:,}"
         row(f"{place:>13}  {p.loss:.4f} ± {p.standard_error:.2g}\n")
     note(f"{run} holds this table as positions.csv, and the plot positions.\n")
     return {
         "perplexity": perplexity(loss),
         "bits_per_character": bits,
-        "positions": plain(found),
+        "positions": plain(positions),
     }
 
 
@@ -160,7 +160,7 @@ def parse_lengths(text: str) -> list[int]:
         >>> parse_lengths("100,2^6..2^8")
         [100, 64, 128, 256]
     """
-    found: list[int] = []
+    lengths: list[int] = []
     for part in text.split(","):
         first, dots, last = (p.strip() for p in part.partition(".."))
         begin = _number(first, text)
@@ -170,17 +170,17 @@ def parse_lengths(text: str) -> list[int]:
             raise ArgumentError(
                 f"eval: lengths A..B must go up by doubling from A to B, got {part.strip()!r}."
             )
-        found += doublings
-    return found
+        lengths += doublings
+    return lengths
 
 
-def _number(text: str, whole: str) -> int:
+def _number(text: str, argument: str) -> int:
     """A positive integer, or a power of one."""
     match = re.fullmatch(r"(\d{1,10})(?:\^(\d{1,2}))?", text, re.ASCII)
     value = int(match[1]) ** int(match[2] or 1) if match else 0
     if value < 1:
         raise ArgumentError(
-            f"eval: --lengths must be like 64,128 or 2^6..2^14, of at least 1, got {whole!r}."
+            f"eval: --lengths must be like 64,128 or 2^6..2^14, of at least 1, got {argument!r}."
         )
     return value
 
@@ -190,12 +190,12 @@ def _lengths(run: Path, lengths: Sequence[int], examples: int | None) -> int:
 
     rows: list[LengthScore] = []
 
-    def say(found: "LengthScore") -> None:
+    def say(result: "LengthScore") -> None:
         if not rows:
-            name = f"test {found.score.metric_name}"
+            name = f"test {result.score.metric_name}"
             row(f"{'length':>9}  {'steps':>9}  {name:>23}  {'chance':>9}  sequences\n")
-        rows.append(found)
-        row(_row(found))
+        rows.append(result)
+        row(_row(result))
 
     evaluate_lengths(run, lengths, examples=examples, say=say)
     note(f"{run} holds this table as lengths.csv, and the plot lengths (PNG, SVG).\n")
@@ -203,11 +203,11 @@ def _lengths(run: Path, lengths: Sequence[int], examples: int | None) -> int:
     return 0
 
 
-def _row(found: "LengthScore") -> str:
-    score = found.score
+def _row(result: "LengthScore") -> str:
+    score = result.score
     scale, unit = (100, " %") if score.metric_name == "accuracy" else (1, "")
     value = f"{scale * score.metric:.4g} ± {scale * score.standard_error:.2g}{unit}"
-    chance = f"{scale * found.chance:.4g}{unit}"
+    chance = f"{scale * result.chance:.4g}{unit}"
     return (
-        f"{found.length:>9,}  {found.steps:>9,}  {value:>23}  {chance:>9}  {score.examples:>9,}\n"
+        f"{result.length:>9,}  {result.steps:>9,}  {value:>23}  {chance:>9}  {score.examples:>9,}\n"
     )

@@ -58,8 +58,8 @@ def main(argv: Sequence[str]) -> int:
         export_step(model, args.file, batch_size=args.batch_size, **options)
     record = metadata(args.file)
     parts = inputs_of(record)
-    taken = ", ".join(f"{part['name']} {_sizes(part)}" for part in parts)
-    row(f"{args.file}: takes {taken}; gives y {_sizes(record['output'])}\n")
+    inputs = ", ".join(f"{part['name']} {_sizes(part)}" for part in parts)
+    row(f"{args.file}: takes {inputs}; gives y {_sizes(record['output'])}\n")
     sizes = {name: record[name] for name in ("input", "times", "states", "output")}
     answer(lambda: joined({"file": args.file}, sizes))
     return 0

@@ -51,7 +51,7 @@ def parser() -> Parser:
     add = parser.add
     add("run", type=Path, metavar="RUN", help=_RUN, kind="folder")
     add("--prompt", action="append", metavar="TEXT", help="what to continue; several: a batch")
-    add("--max-new-tokens", type=int, default=None, metavar="N", help=_MOST)
+    add("--max-new-tokens", type=int, default=None, metavar="N", help=_MAX_NEW_TOKENS_HELP)
     add("--wav", type=Path, default=None, metavar="FILE", help=_WAV, kind="file")
     add("--temperature", type=float, default=1.0, metavar="X", help=_TEMPERATURE)
     add("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0: all (0)")
@@ -115,7 +115,7 @@ def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
 
 
 _RUN = "the run folder of a model of text or of sound"
-_MOST = "stop after N tokens (200; of sound one second)"
+_MAX_NEW_TOKENS_HELP = "stop after N tokens (200; of sound one second)"
 _WAV = "of a model of sound: the file to write (generated.wav)"
 _TEMPERATURE = "at least 0; below 1 likely tokens get likelier, 0 takes the likeliest (1)"
 _TOP_P = "of the fewest likeliest tokens with probability P together, in (0, 1] (1)"

@@ -16,9 +16,9 @@ from linrnn.errors import UnknownNameError
 
 def parser() -> Parser:
     """Of what follows the verb."""
-    *others, last = CATALOGUES
+    *first, last = CATALOGUES
     parser = Parser("list", __doc__, wrap=True)
-    words = f"{', '.join(others)} or {last}; all if left out"
+    words = f"{', '.join(first)} or {last}; all if left out"
     parser.add("kind", nargs="?", metavar="KIND", help=words, kind="catalogue")
     return parser
 
@@ -40,20 +40,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _records(kind: str) -> list[dict[str, Any]]:
-    """What JSON has of each entry."""
+    """Each entry for JSON."""
     if kind == "recipes":
         from linrnn.cli._line.recipes import records
 
         return records()
-    found: list[dict[str, Any]] = [
+    of_catalogue: list[dict[str, Any]] = [
         {"name": name, "summary": summary} for name, summary in summaries(kind).items()
     ]
     if kind == "mixers":
         families_of, with_dt = families(), timed()
-        for record in found:
+        for record in of_catalogue:
             name = record["name"]
             record |= {"family": families_of.get(name), "dt": name in with_dt}
-    return found
+    return of_catalogue
 
 
 def _recipes() -> str:

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _record(run: Path, answers: "Sequence[Prediction | Estimate]") -> dict[str, Any]:
-    """What JSON has of the answers: fields that say nothing are left out."""
+    """The answers for JSON, without empty fields."""
     shown = [{k: v for k, v in asdict(one).items() if v is not None} for one in answers]
     for one in shown:
         if "label" in one:

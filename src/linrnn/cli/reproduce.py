@@ -34,9 +34,9 @@ def main(argv: Sequence[str]) -> int:
     """Compute, write the report and print it."""
     options = parser().parse_args(argv)
     name = known_as("reproduction", options.name, list(map(_dashed, reproductions.names())))
-    known = scales_of(name.replace("-", "_"))
-    scale = canonical(options.scale or known[0], known)
-    check_in("reproduce", "--scale", scale, known)
+    scales = scales_of(name.replace("-", "_"))
+    scale = canonical(options.scale or scales[0], scales)
+    check_in("reproduce", "--scale", scale, scales)
     need_train("reproducing a result")
     what = reproductions.load(name.replace("-", "_"))
     seeds = what.seeds_needed(scale) if options.seeds is None else options.seeds
@@ -49,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
     elif options.results is not None:
         from linrnn.reproductions import publish
 
-        kept = options.results / f"{name}-{scale}"
-        publish(files, kept)
-        note(f"{kept} has a copy of it.\n")
+        folder = options.results / f"{name}-{scale}"
+        publish(files, folder)
+        note(f"{folder} has a copy of it.\n")
     return 0 if complete else 1
 
 
@@ -70,26 +70,26 @@ def _run(
     make_folder(out)
     setting = reproductions.Setting(scale=scale, seeds=seeds, out=out, say=_say, jobs=jobs)
     start = time.monotonic()
-    found = what().run(setting)
-    files = write_report(name, what, setting, found, time.monotonic() - start)
+    findings = what().run(setting)
+    files = write_report(name, what, setting, findings, time.monotonic() - start)
     row(f"\n{read_text(files[0], inside=out)}\n")
     note(f"{out} holds this page.\n")
     if jobs > 1 and not (out / RUNS).exists():
         note(f"--jobs {jobs} changed nothing: what this page computes has no folders of runs.\n")
     about = {"name": name, "scale": scale, "seeds": seeds, "out": out}
-    verdicts = verdict_table(what, setting, found)
-    answer(lambda: joined(about, _record(found, verdicts)))
-    return files, found.complete
+    verdicts = verdict_table(what, setting, findings)
+    answer(lambda: joined(about, _record(findings, verdicts)))
+    return files, findings.complete
 
 
-def _record(found: "reproductions.Findings", verdicts: "reproductions.Table") -> dict[str, Any]:
-    """What JSON has of the page."""
+def _record(findings: "reproductions.Findings", verdicts: "reproductions.Table") -> dict[str, Any]:
+    """The page for JSON."""
     return {
-        "complete": found.complete,
-        "comparable": found.comparable,
+        "complete": findings.complete,
+        "comparable": findings.comparable,
         "verdicts": [dict(zip(verdicts.head, cells, strict=True)) for cells in verdicts.rows],
-        "tables": found.tables,
-        "notes": found.notes,
+        "tables": findings.tables,
+        "notes": findings.notes,
     }
 
 

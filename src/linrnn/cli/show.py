@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _known() -> list[str]:
-    return [known for kind in CATALOGUES for known in entries(package_of(kind))]
+    return [name for kind in CATALOGUES for name in entries(package_of(kind))]
 
 
 def describe(kind: str, name: str) -> str:
@@ -58,7 +58,7 @@ def _pages(kind: str, name: str) -> "list[_Page]":
 
 
 def _record(kind: str, name: str, page: "_Page") -> dict[str, Any]:
-    """What JSON has of an entry."""
+    """An entry for JSON."""
     options = [dict(zip(("name", "type", "default"), row, strict=True)) for row in page.options]
     about = {"kind": kind.removesuffix("s"), "name": name, "entry": page.entry}
     return joined(about, {"text": page.text, "facts": page.facts, "options": options})
@@ -134,7 +134,7 @@ def _example(task: Any) -> dict[str, str]:
 
 def _recipe(name: str, scale: str) -> _Page:
     recipe = recipes.load(name, scale)
-    others = ", ".join(other for other in recipes.scales(name) if other != scale)
+    other_scales = ", ".join(one for one in recipes.scales(name) if one != scale)
     seeds = ", ".join(map(str, recipe.seeds))
     origin = f"over the seeds {seeds}" if seeds else "as published; not run here"
     spread = "" if recipe.spread is None else f" ± {recipe.spread:g}"
@@ -142,7 +142,7 @@ def _recipe(name: str, scale: str) -> _Page:
     if recipe.seconds is not None:
         time = f"{'' if seeds else 'about '}{recipe.seconds:.0f} s a run on {recipe.hardware}"
     facts = {
-        "Scale": f"{scale}, beside {others}" if others else scale,
+        "Scale": f"{scale}, beside {other_scales}" if other_scales else scale,
         "Expected": f"{recipe.expected:g}{spread} {origin}",
         "Time": time,
         "Shows": recipe.shows,

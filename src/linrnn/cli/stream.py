@@ -16,12 +16,12 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str]) -> int:
     """Answer as lines arrive, at constant memory, until the input ends or a signal comes."""
-    args, rest = parser().parse_known_args(argv)
-    rest = check_options(args, rest)
+    args, learning_args = parser().parse_known_args(argv)
+    learning_args = check_options(args, learning_args)
     skip = _report if args.skip_invalid else None
     if args.learner is not None:
-        return INTERRUPTED if learn_from_lines(args, rest, skip) else 0
-    if rest:
+        return INTERRUPTED if learn_from_lines(args, learning_args, skip) else 0
+    if learning_args:
         parser().parse_args(argv)  # says what is wrong with them
     from linrnn.cli._line.lines import Lines
     from linrnn.cli._verbs.watch import watch

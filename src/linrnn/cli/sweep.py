@@ -48,13 +48,13 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Train what is not trained yet and print the table."""
-    options, rest = parser().parse_known_args(argv)
+    options, run_args = parser().parse_known_args(argv)
     task = task_named(options.task)
     check_positive_int("sweep", seeds=options.seeds, jobs=options.jobs)
     check_at_most("sweep", MOST_SEEDS, seeds=options.seeds)
     if options.random is not None:
         check_positive_int("sweep", random=options.random)
-    found, rest = checked_over(task, options.over, rest, options.random)
+    swept, run_args = checked_over(task, options.over, run_args, options.random)
     need_train("a sweep")
     from linrnn._files.storage import read_text
     from linrnn.cli.train import starting_config
@@ -63,14 +63,14 @@ def main(argv: Sequence[str]) -> int:
     from linrnn.train.model import build_task
 
     over: dict[str, Any] = {
-        name: Range(*one) if isinstance(one, Drawn) else one for name, one in found.items()
+        name: Range(*one) if isinstance(one, Drawn) else one for name, one in swept.items()
     }
     out = options.out or Path("runs", f"sweep-{task}")
-    config, _ = parse_train(rest, starting_config(task, rest))
-    given = {"draws": options.random, "seeds": range(options.seeds), "out": out}
-    given["jobs"] = options.jobs
-    _announce(config, over, **given)
-    settings = sweep(config, over, **given, say=lambda line: note(f"{line}\n"))
+    config, _ = parse_train(run_args, starting_config(task, run_args))
+    settings_of_runs = {"draws": options.random, "seeds": range(options.seeds), "out": out}
+    settings_of_runs["jobs"] = options.jobs
+    _announce(config, over, **settings_of_runs)
+    settings = sweep(config, over, **settings_of_runs, say=lambda line: note(f"{line}\n"))
     row(f"\n{read_text(out / 'sweep.md', inside=out)}")
     note(f"\n{out} holds this table as Markdown and CSV, the plot and all runs.\n")
     first = best(settings, build_task(config))

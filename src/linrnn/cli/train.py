@@ -75,8 +75,8 @@ def _start(args: list[str]) -> Result:
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
     if task.startswith("-"):
-        first, *others = likely_tasks(args)
-        more = f", or {', '.join(others)} in the place of {first}" if others else ""
+        first, *alternatives = likely_tasks(args)
+        more = f", or {', '.join(alternatives)} in the place of {first}" if alternatives else ""
         raise ArgumentError(
             f"train: the first argument must be a task, got {task!r}. "
             f"Try: linrnn train {first} {' '.join(args)}{more}"
@@ -95,7 +95,7 @@ def _start(args: list[str]) -> Result:
 
 def _check_strategy(args: Sequence[str]) -> None:
     names = (f"--{section}strategy" for section in ("", "train.", "trainer."))
-    strategy = next((found for name in names if (found := peek(args, name)) is not None), None)
+    strategy = next((value for name in names if (value := peek(args, name)) is not None), None)
     if strategy is not None:
         raise ArgumentError(
             "train: --train.strategy must not be given, for several devices (--train.devices N) "
@@ -140,7 +140,7 @@ def _has_recipe(task: str, scale: str | None) -> bool:
 
 
 def _announcement(task: str, start: Start) -> str:
-    """What the reader should know of the defaults before a run begins."""
+    """A note on the defaults, for before a run begins."""
     from linrnn.cli._line.recipes import expectation
 
     if start.recipe != UNTUNED:
@@ -151,10 +151,10 @@ def _announcement(task: str, start: Start) -> str:
     lines = [f"no tuned recipe for {task}: defaults that promise no result"]
     if task in recipes.names() and recipes.CPU not in recipes.scales(task):
         scale = recipes.scales(task)[0]
-        known = expectation(recipes.load(task, scale))
+        expected = expectation(recipes.load(task, scale))
         lines = [
             f"no tuned recipe for {task} that fits a CPU: defaults that promise no result",
-            f"`linrnn train {task} --scale {scale}` has others: {known}",
+            f"`linrnn train {task} --scale {scale}` has others: {expected}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -170,11 +170,11 @@ def _resume(args: list[str], folder: str) -> Result:
     for name, value in (("--train.on-nan", on_nan), ("--train.devices", devices)):
         if value is not None:
             said += [name, value, f"{name}={value}"]
-    others = [a for a in args if a not in said]
-    if others:
+    unexpected = [a for a in args if a not in said]
+    if unexpected:
         raise ArgumentError(
             "train: --resume must come alone, or with --fallback, --on-nan or --devices, since a "
-            f"run keeps its configuration, got {' '.join(others)}. "
+            f"run keeps its configuration, got {' '.join(unexpected)}. "
             f"Use: linrnn train --resume {folder}"
         )
     if on_nan not in (None, *get_args(OnNan)):
@@ -209,8 +209,8 @@ def _tell(result: Result) -> None:
         note(_remarks(result))
 
 
-def _beside(result: Result) -> str:
-    """What is reached without the model, where the data are still there."""
+def _baselines(result: Result) -> str:
+    """Scores without the model, to compare with, if the data are still available."""
     from linrnn.cli._verbs.naive import naive_forecasts
     from linrnn.cli._verbs.without_training import simple_answers
 
@@ -223,7 +223,7 @@ def _beside(result: Result) -> str:
 def _remarks(result: Result) -> str:
     folder: Path = result.folder
     return (
-        f"{_beside(result)}"
+        f"{_baselines(result)}"
         f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
         f"  linrnn eval {folder}\n"
         f"  {_use(result)}\n"

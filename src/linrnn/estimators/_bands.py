@@ -42,8 +42,8 @@ class Bands:
 
     def highest(self, steps: int) -> float:
         """The largest coverage that the back-test has windows for, up to so many steps ahead."""
-        there = self.widths[..., :steps].isfinite().all(2).all(1)
-        return float(LEVELS[there].max()) if bool(there.any()) else 0.0
+        finite = self.widths[..., :steps].isfinite().all(2).all(1)
+        return float(LEVELS[finite].max()) if bool(finite.any()) else 0.0
 
     def check_coverage(self, where: str, coverage: float, steps: int) -> None:
         """Raise `ArgumentError` for a level that the back-test is too short for."""
@@ -111,14 +111,14 @@ def calibrate(residuals: Residuals, spreads: Tensor) -> Bands:
         # whose horizon ended before the later half began
         past = u[: int((origins + h <= origins[half]).sum()), :, h - 1]
         earlier.append(_quantiles(past, len(past)))
-    wide = torch.stack(widths, 2).clamp_min(_FEWEST)
-    basis = torch.maximum(torch.stack(earlier, 2), _SHARE * wide)
+    bounds = torch.stack(widths, 2).clamp_min(_FEWEST)  # (levels, C, H)
+    basis = torch.maximum(torch.stack(earlier, 2), _SHARE * bounds)
     later = u[half:]
     widening = _widening(later, basis)
     shown = [(later <= limits).double().mean(0) for limits in basis * widening[..., None]]
-    wide = torch.where(basis.isfinite(), wide, torch.inf) * widening[..., None]
-    reached = torch.stack(shown).cummax(0).values
-    return Bands(widths=wide.cummax(0).values, shown=reached, windows=n)
+    bounds = torch.where(basis.isfinite(), bounds, torch.inf) * widening[..., None]
+    reached = torch.stack(shown).cummax(0).values  # (levels, C, H)
+    return Bands(widths=bounds.cummax(0).values, shown=reached, windows=n)
 
 
 def _quantiles(u: Tensor, independent: float) -> Tensor:
@@ -134,10 +134,10 @@ def _widening(later: Tensor, basis: Tensor) -> Tensor:
     """(levels, channels): the factor with which bands cover their share of the later windows."""
     few = slice(None, None, math.ceil(later.shape[2] / _POOLED))
     later = later[..., few].transpose(0, 1)  # (C, W, H)
-    found = []
+    factors = []
     for level, limits in zip(LEVELS.tolist(), basis[..., few], strict=True):
-        ratios = (later / limits[:, None]).flatten(1)
+        ratios = (later / limits[:, None]).flatten(1)  # (C, W * H)
         rank = min(ratios.shape[1], math.ceil(level * ratios.shape[1] - 1e-9))
-        found.append(ratios.kthvalue(rank, 1).values)
+        factors.append(ratios.kthvalue(rank, 1).values)
     # a quotient times its divisor may be a rounding short of the dividend
-    return torch.stack(found).clamp_min(1.0) * (1 + 1e-12)
+    return torch.stack(factors).clamp_min(1.0) * (1 + 1e-12)

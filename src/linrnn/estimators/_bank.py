@@ -50,13 +50,13 @@ class BankReadout:
 
     def decide(self, series: Series) -> np.ndarray:
         """A score for each class, or one number for two; positive is the second."""
-        found: np.ndarray = self.ridge.decision_function(self._read(series))
-        return found
+        scores: np.ndarray = self.ridge.decision_function(self._read(series))
+        return scores
 
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
-        found: np.ndarray = self.ridge.predict(self._read(series)) * self.unit
-        return found
+        numbers: np.ndarray = self.ridge.predict(self._read(series)) * self.unit
+        return numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Of the classes, from their scores."""
@@ -70,10 +70,10 @@ class BankReadout:
         return self._weighted(features, self.end_weight)
 
     def _weighted(self, features: np.ndarray, weight: float) -> np.ndarray:
-        by_statistic = features.reshape(len(features), len(STATISTICS), -1)
+        by_statistic = features.reshape(len(features), len(STATISTICS), -1)  # (rows, statistics, n)
         weights = np.where(np.array(STATISTICS) == "end", weight, 1.0)
-        found: np.ndarray = (by_statistic * weights[:, None]).reshape(features.shape)
-        return found
+        weighted: np.ndarray = (by_statistic * weights[:, None]).reshape(features.shape)
+        return weighted
 
     def _prepare(self, series: Series) -> np.ndarray:
         self._check_size(len(series.x))
@@ -87,8 +87,8 @@ class BankReadout:
             dtype=torch.float32,
         )
         self.bank.calibrate(series.x, series.dt, generator=generator)
-        found: np.ndarray = self.scaler.fit_transform(self._features(series))
-        return found
+        scaled: np.ndarray = self.scaler.fit_transform(self._features(series))
+        return scaled
 
     def _check_size(self, rows: int) -> None:
         """The features in both precisions, scaled, weighted and centred; and their products."""
@@ -101,31 +101,31 @@ class BankReadout:
         return self._weighted(features, self.end_weight)
 
     def _features(self, series: Series) -> np.ndarray:
-        found: np.ndarray = self.bank(series.x, series.dt).double().numpy()
-        return found
+        features: np.ndarray = self.bank(series.x, series.dt).double().numpy()
+        return features
 
 
 def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
-    """What a ridge with an intercept says of each row that was fitted to all others.
+    """Leave-one-out predictions of a ridge regression with an intercept.
 
     Args:
         features: (rows, n), each column with mean 0.
         targets: (rows, m).
         alpha: the penalty.
     """
-    products = features @ features.T
+    products = features @ features.T  # (rows, rows)
     # the intercept is not penalised: what is constant is taken out of the residuals. Features are
     # blind to it, as to much else if they are few, and only this makes it the last of the vectors
     values, vectors = np.linalg.eigh(products + (np.trace(products) + 1) / len(products))
     weights = 1 / (values.clip(0) + alpha)
     weights[-1] = 0
     residuals = vectors @ (weights[:, None] * (vectors.T @ targets))
-    found: np.ndarray = targets - residuals / (vectors**2 @ weights)[:, None]
-    return found
+    predictions: np.ndarray = targets - residuals / (vectors**2 @ weights)[:, None]
+    return predictions
 
 
 def temperature(scores: np.ndarray, targets: np.ndarray) -> float:
-    """What scores are divided by so that their probabilities have the smallest loss."""
+    """The temperature of the scores whose probabilities have the smallest loss."""
     scores = scores[:, 0] if scores.shape[1] == 1 else scores
     right = (targets[:, 0] > 0).astype(int) if targets.shape[1] == 1 else targets.argmax(1)
     losses = []
@@ -140,5 +140,5 @@ def softmax(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     if scores.ndim == 1:
         scores = np.stack([np.zeros_like(scores), scores], 1)
     powers = np.exp((scores - scores.max(1, keepdims=True)) / temperature)
-    found: np.ndarray = powers / powers.sum(1, keepdims=True)
-    return found
+    probabilities: np.ndarray = powers / powers.sum(1, keepdims=True)
+    return probabilities

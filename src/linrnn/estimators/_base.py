@@ -127,14 +127,14 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         y = as_target(where, y, numeric=self._numeric_target)
         if is_table(X):
             checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
-            given = {"y_numeric": self._numeric_target, "dtype": np.float64}
-            X, y = validate_data(self, X, y, **checks, **given)
+            conversions = {"y_numeric": self._numeric_target, "dtype": np.float64}
+            X, y = validate_data(self, X, y, **checks, **conversions)
             series = of_table(X)
         else:
             series = read_series(where, X, self.layout)
-            nothing = np.zeros((len(series.x), 1))
+            placeholder = np.zeros((len(series.x), 1))
             checked = {"y_numeric": self._numeric_target, "ensure_min_samples": 2}
-            _, y = check_X_y(nothing, y, estimator=self, **checked)
+            _, y = check_X_y(placeholder, y, estimator=self, **checked)
             self.n_features_in_ = series.x.shape[2]
         self.n_channels_in_ = series.x.shape[2]
         self._fitted_table = is_table(X)
@@ -187,13 +187,13 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _threads(self) -> Iterator[None]:
         """PyTorch's threads: ``n_jobs``, as scikit-learn counts them."""
-        before = torch.get_num_threads()
+        previous_threads = torch.get_num_threads()
         if self.n_jobs is not None:
             torch.set_num_threads(_threads_of(type(self).__name__, self.n_jobs))
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(previous_threads)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -205,10 +205,10 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _threads_of(where: str, n_jobs: Any) -> int:
     """How many threads ``n_jobs`` means, as joblib counts them."""
-    jobs, most = plain(n_jobs), max(_MOST_THREADS, 8 * (os.cpu_count() or 1))
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs == 0 or jobs > most:
+    jobs, limit = plain(n_jobs), max(_MOST_THREADS, 8 * (os.cpu_count() or 1))
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs == 0 or jobs > limit:
         raise ArgumentError(
-            f"{where}: n_jobs must be None, an integer from 1 to {most}, or negative to count from "
-            f"all processors (-1 is all of them), got {show(n_jobs)}."
+            f"{where}: n_jobs must be None, an integer from 1 to {limit}, or negative to count "
+            f"from all processors (-1 is all of them), got {show(n_jobs)}."
         )
-    return int(effective_n_jobs(max(jobs, -most)))
+    return int(effective_n_jobs(max(jobs, -limit)))

@@ -16,7 +16,7 @@ _FOLDS = 3
 
 
 def readout(estimator: Any, mixer: Any, seed: int) -> Any:
-    """What fits and tells: `BankReadout`, or `TrainedReadout` where a mixer is named."""
+    """The read-out to fit: `BankReadout`, or `TrainedReadout` where a mixer is named."""
     where = type(estimator).__name__
     if isinstance(mixer, str) and mixer == "bank":
         n_modes = plain(estimator.n_modes)
@@ -64,11 +64,11 @@ def choose(
     kind = StratifiedKFold if stratified else KFold
     folds = min(_FOLDS, int(counts.min()) if stratified else len(y))
     splits = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
-    found = {}
+    score_of = {}
     for name in CANDIDATES:
         scores = []
-        for train, held in splits:
+        for train, test in splits:
             one = fit(readout(estimator, name, seed), series.rows(train), y[train])
-            scores.append(score(one, series.rows(held), y[held]))
-        found[name] = float(np.mean(scores))
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            scores.append(score(one, series.rows(test), y[test]))
+        score_of[name] = float(np.mean(scores))
+    return dict(sorted(score_of.items(), key=lambda item: -item[1]))

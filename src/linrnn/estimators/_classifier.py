@@ -87,8 +87,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         """
         series = self._read_new(X, dt)
         with self._threads():
-            found: np.ndarray = self.readout_.decide(series)
-        return found
+            scores: np.ndarray = self.readout_.decide(series)
+        return scores
 
     def predict_proba(self, X: Any, dt: Any = None) -> np.ndarray:
         """Probabilities (series, classes), in the order of ``classes_``.
@@ -100,8 +100,8 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
             X, dt: see `decision_function`.
         """
         scores = self.decision_function(X, dt)
-        found: np.ndarray = self.readout_.probabilities(scores)
-        return found
+        probabilities: np.ndarray = self.readout_.probabilities(scores)
+        return probabilities
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
         """The class of each series.
@@ -110,11 +110,11 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
             X, dt: see `decision_function`.
         """
         scores = self.decision_function(X, dt)
-        found: np.ndarray = self.classes_[_codes(scores)]
-        return found
+        labels: np.ndarray = self.classes_[_codes(scores)]
+        return labels
 
 
 def _codes(scores: np.ndarray) -> np.ndarray:
     """The classes with the best scores, by number."""
-    found: np.ndarray = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
-    return found
+    codes: np.ndarray = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+    return codes

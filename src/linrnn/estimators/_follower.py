@@ -16,7 +16,7 @@ from linrnn.estimators.rows import Limits, Rows
 
 @dataclass(frozen=True, kw_only=True)
 class Follower:
-    """What is kept of a series; values are in units of each channel's scale.
+    """The state of a series that is followed; values are in units of each channel's scale.
 
     A row of the regression is complete when its whole horizon has been seen, so the states stand
     as many steps back, and the values since then wait. `absorb` returns another follower, and this
@@ -76,13 +76,13 @@ class Follower:
     def forecast(self, steps: int) -> Tensor:
         """(steps, channels); beyond the horizon forecasts are read on as if they had come."""
         last, reading = self.waiting[-1], self.now()
-        found: list[Tensor] = []
+        forecasts: list[Tensor] = []
         x, z = self.rows.features(reading)
         while True:
             ahead = self.read_out.changes(x, z)[:, 0].T + last  # (H, C)
-            found.append(ahead)
-            if sum(map(len, found)) >= steps:
-                return torch.cat(found)[:steps] + self.guard.offset
+            forecasts.append(ahead)
+            if sum(map(len, forecasts)) >= steps:
+                return torch.cat(forecasts)[:steps] + self.guard.offset
             last = ahead[-1]
             reading = self.rows.count(ahead, len(ahead), reading, None, 0)
             x, z = self.rows.features(reading)

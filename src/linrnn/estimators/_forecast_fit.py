@@ -19,9 +19,9 @@ from linrnn.estimators.read_out import Choice, choose
 from linrnn.estimators.rows import Limits, Rows
 
 _WORK = 1e11  # multiplications of all rows, above which not every step has one
-_APART = 2**24  # numbers in sums that are kept for each channel apart
+_MAX_SUMS = 2**24  # numbers in sums that are kept for each channel apart
 _WIDEST = 1200  # features of all channels, where they are looked at together
-_BEFORE = 8  # steps that training has besides a horizon
+_MARGIN = 8  # steps that training has besides a horizon
 _TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
 
 
@@ -46,7 +46,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a fit does not find by itself."""
+    """The settings of a fit that it does not choose by itself."""
 
     n_modes: int
     seasons: tuple[float, ...]
@@ -61,15 +61,15 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
         horizon = max(1, min(96, n // 8))
     n_valid = validation if isinstance(validation, int) else max(round(validation * n), horizon)
     sizes = Sizes(n=n, n_train=n - n_valid, horizon=horizon)
-    if n_valid < horizon or sizes.n_train < horizon + _BEFORE:
-        most = _longest_horizon(n, validation)
-        if most < 1:
+    if n_valid < horizon or sizes.n_train < horizon + _MARGIN:
+        longest = _longest_horizon(n, validation)
+        if longest < 1:
             raise ArgumentError(
-                f"{where}: y must have at least {_BEFORE + 2} steps, and as many of validation as "
+                f"{where}: y must have at least {_MARGIN + 2} steps, and as many of validation as "
                 f"the horizon has, got {n} with validation={validation}. Pass a longer series."
             )
         raise ArgumentError(
-            f"{where}: horizon must be at most {most} for a series of {n} steps with "
+            f"{where}: horizon must be at most {longest} for a series of {n} steps with "
             f"validation={validation}, got {horizon}. Choose a smaller horizon"
             + (" or another validation." if isinstance(validation, int) else ".")
         )
@@ -78,11 +78,13 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
 
 def _longest_horizon(n: int, validation: float | int) -> int:
     """With as many steps for validation, and eight more before them."""
-    whole = isinstance(validation, int)
-    n_valid = validation if whole else round(validation * n)
-    most = min(n_valid, n - n_valid - _BEFORE)
+    in_steps = isinstance(validation, int)
+    n_valid = validation if in_steps else round(validation * n)
+    longest = min(n_valid, n - n_valid - _MARGIN)
     # a share of the series is made as long as the horizon
-    return int(most if whole else max(most, min((n - _BEFORE) // 2, n - n_valid - _BEFORE)))
+    return int(
+        longest if in_steps else max(longest, min((n - _MARGIN) // 2, n - n_valid - _MARGIN))
+    )
 
 
 def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
@@ -93,10 +95,10 @@ def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
     few = torch.arange(0, len(bank.modes), 4)
     few = torch.cat([few, len(bank.modes) + few[few < bank.n_complex]])
     rows = Rows(bank, sizes.horizon, few=few)
-    wide = rows.width(channels)
-    per_row = channels * (bank.n_features + wide) * (bank.n_features + sizes.horizon)
-    together = "together" in setup.kinds and channels > 1 and wide <= _WIDEST
-    if not together or channels * wide * (bank.n_features + sizes.horizon) > _APART:
+    width = rows.width(channels)
+    per_row = channels * (bank.n_features + width) * (bank.n_features + sizes.horizon)
+    together = "together" in setup.kinds and channels > 1 and width <= _WIDEST
+    if not together or channels * width * (bank.n_features + sizes.horizon) > _MAX_SUMS:
         rows = replace(rows, few=None)
         per_row = channels * bank.n_features * (bank.n_features + sizes.horizon)
     every = setup.every or _coprime(math.ceil(sizes.n * per_row / _WORK), setup.seasons)
@@ -153,14 +155,14 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     """Read a series (time, channels) once and choose the read-out."""
     channels = series.shape[1]
     rows = rows_of(setup, sizes, channels)
-    features, wide = rows.bank.n_features, rows.width(channels)
-    apart = setup.kinds and channels * features * (features + sizes.horizon) <= _APART
-    groups = channels if apart else 1
+    features, width = rows.bank.n_features, rows.width(channels)
+    per_channel = setup.kinds and channels * features * (features + sizes.horizon) <= _MAX_SUMS
+    groups = channels if per_channel else 1
     if groups == 1:
-        rows, wide = replace(rows, few=None), 0
-    _check_memory(groups, features, wide, sizes.horizon, channels)
+        rows, width = replace(rows, few=None), 0
+    _check_memory(groups, features, width, sizes.horizon, channels)
     train, between, valid = sums = [
-        Moments.empty(groups, features, wide, sizes.horizon) for _ in range(3)
+        Moments.empty(groups, features, width, sizes.horizon) for _ in range(3)
     ]
     reading = rows.bank.start(series[0])
     # while states fill they are unlike later ones
@@ -193,9 +195,9 @@ def fit_bank(series: Tensor, setup: Setup, sizes: Sizes) -> Fit:
     )
 
 
-def _check_memory(groups: int, features: int, wide: int, horizon: int, channels: int) -> None:
+def _check_memory(groups: int, features: int, width: int, horizon: int, channels: int) -> None:
     """Five times the sums: of three parts, their total and one update; and the bands."""
-    sums = (groups * features + wide + groups * wide) * (features + horizon) + wide * wide
+    sums = (groups * features + width + groups * width) * (features + horizon) + width * width
     bands = 2 * 99 * channels * horizon
     check_fits(
         "RecurrentForecaster.fit",

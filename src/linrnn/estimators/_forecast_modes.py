@@ -50,7 +50,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float, size: int) -
 
 
 def _at_harmonics(size: int, seasons: Sequence[float], longest: float) -> np.ndarray:
-    found = []
+    modes = []
     for i, season in enumerate(seasons):
         share = (size + i) // len(seasons)
         n_harmonics = max(1, min(_HARMONICS // len(seasons), int(season // 2)))
@@ -59,8 +59,8 @@ def _at_harmonics(size: int, seasons: Sequence[float], longest: float) -> np.nda
         memories = np.geomspace(low, high, n_memories)
         harmonics = np.arange(1, n_harmonics + 1)
         grid = -1 / memories[:, None] + 2j * np.pi * harmonics / season
-        found.append(np.exp(grid).ravel()[:share])
-    return np.concatenate(found) if found else np.empty(0, np.complex128)
+        modes.append(np.exp(grid).ravel()[:share])
+    return np.concatenate(modes) if modes else np.empty(0, np.complex128)
 
 
 class Reading(NamedTuple):

@@ -14,7 +14,7 @@ _MOST_PANELS = 12
 
 
 def draw(
-    before: np.ndarray,
+    history: np.ndarray,
     forecast: np.ndarray,
     around: np.ndarray,
     came: np.ndarray | None,
@@ -25,7 +25,7 @@ def draw(
     """A panel for each channel, of the first twelve.
 
     Args:
-        before, forecast: (time, channels).
+        history, forecast: (time, channels).
         around: (2, time, channels), the ends of an interval.
         came: (time, channels) or None.
         names: of the channels.
@@ -34,10 +34,10 @@ def draw(
     n = min(_MOST_PANELS, forecast.shape[1])
     figure = new_figure(8.6, 1.2 + 1.9 * n)
     panels = figure.subplots(n, 1, sharex=True, squeeze=False)[:, 0]
-    past = np.arange(-len(before) + 1, 1)
+    past = np.arange(-len(history) + 1, 1)
     ahead = np.arange(1, len(forecast) + 1)
     for c, axes in enumerate(panels):
-        axes.plot(past, before[:, c], color="0.5", linewidth=1.2, label="read")
+        axes.plot(past, history[:, c], color="0.5", linewidth=1.2, label="read")
         low, high = around[:, :, c]
         axes.fill_between(ahead, low, high, color="0.85", label=label)
         axes.plot(ahead, forecast[:, c], color="black", linewidth=1.6, label="forecast")

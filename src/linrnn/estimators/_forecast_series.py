@@ -94,7 +94,7 @@ def read_series(where: str, what: str, y: Any, layout: str | None = None) -> Ser
     return Series(_two_axes(where, what, values), flat, named, y.index)
 
 
-def _read_array(where: str, what: str, y: Any, turned: bool) -> Series:
+def _read_array(where: str, what: str, y: Any, transpose: bool) -> Series:
     try:
         array = np.asarray(as_numbers(where, what, y))
     except (ValueError, OverflowError, TypeError) as error:
@@ -113,9 +113,9 @@ def _read_array(where: str, what: str, y: Any, turned: bool) -> Series:
         )
     flat = array.ndim == 1
     values = array.astype(np.float64)
-    if turned and array.ndim == 2:
+    if transpose and array.ndim == 2:
         values = values.T
-    return Series(_two_axes(where, what, values), flat, None, turned=turned and not flat)
+    return Series(_two_axes(where, what, values), flat, None, turned=transpose and not flat)
 
 
 def _lengths(y: Any) -> str:
@@ -137,7 +137,7 @@ def _two_axes(where: str, what: str, values: np.ndarray) -> np.ndarray:
 
 
 def filled(
-    where: str, what: str, values: np.ndarray, missing: str, before: np.ndarray | None
+    where: str, what: str, values: np.ndarray, missing: str, previous: np.ndarray | None
 ) -> np.ndarray:
     """The values without NaN.
 
@@ -145,7 +145,7 @@ def filled(
         where, what: for the message.
         values: (time, channels).
         missing: "error", or "ffill" for the last value that was there.
-        before: (channels,), the values before these; None where there are none.
+        previous: (channels,), the values before these; None where there are none.
 
     Raises:
         ArgumentError: infinity; NaN that is not to be filled, or with no value before it.
@@ -163,19 +163,19 @@ def filled(
             f"{where}: {what} must {rule}, got {kind} in {int(bad.sum())} places, the first at "
             f"step {step} of channel {channel}. {fix}"
         )
-    there = ~np.isnan(values)
-    if there.all():
+    present = ~np.isnan(values)
+    if present.all():
         return values
-    if before is None and not there[0].all():
-        channel = int(np.argmin(there[0]))
+    if previous is None and not present[0].all():
+        channel = int(np.argmin(present[0]))
         raise ArgumentError(
             f"{where}: {what} must begin with a value in each channel to be held, got NaN at step "
             f"0 of channel {channel}. Cut what comes before its first value."
         )
-    start = values[0] if before is None else before
-    whole = np.concatenate([start[None], values])
-    place = np.where(np.isnan(whole), 0, np.arange(len(whole))[:, None])
-    return np.asarray(np.take_along_axis(whole, np.maximum.accumulate(place), 0)[1:])
+    start = values[0] if previous is None else previous
+    continued = np.concatenate([start[None], values])
+    place = np.where(np.isnan(continued), 0, np.arange(len(continued))[:, None])
+    return np.asarray(np.take_along_axis(continued, np.maximum.accumulate(place), 0)[1:])
 
 
 def in_scale(where: str, what: str, values: np.ndarray, scale: np.ndarray) -> Tensor:

@@ -11,7 +11,7 @@ _RISE = 1.25
 """Each change beyond the bound raises it, so a series that grows for good is followed."""
 _FALL = 0.99
 """With each step the bound falls back, so faults that are far apart never add up."""
-_MOST = 1e100
+_MAX_RISE = 1e100
 """Times its start: squares of changes stay finite."""
 _BLOCK = 512  # steps whose bounds are computed at once
 
@@ -75,7 +75,7 @@ class Guard:
             self.offset,
             self.count,
         )
-        start, before = 0, last - offset
+        start, previous = 0, last - offset
         while start < len(values):
             part = slice(start, start + _BLOCK)
             steps = torch.arange(1, len(values[part]) + 1, dtype=values.dtype)
@@ -85,13 +85,13 @@ class Guard:
             bounded[start : start + n] = values[start : start + n] - offset
             start += n
             if n:
-                before, bound = bounded[start - 1], bounds[n - 1]
+                previous, bound = bounded[start - 1], bounds[n - 1]
             if n < len(steps):
-                bound, way = bounds[n], values[start] - before
+                bound, way = bounds[n], values[start] - previous
                 if way.abs() > bound * _RISE:  # else the fault is over, and both are one again
                     way = changes[start].sign() * bound
-                    bound = (bound * _RISE).clamp_max(self.base * _MOST)
-                bounded[start] = before = before + way
-                offset, count = values[start] - before, count + 1
+                    bound = (bound * _RISE).clamp_max(self.base * _MAX_RISE)
+                bounded[start] = previous = previous + way
+                offset, count = values[start] - previous, count + 1
                 start += 1
         return bounded, Guard(self.base, bound, offset, count)

@@ -77,7 +77,7 @@ def refuse_kind(where: str, what: str, dtype: Any) -> None:
 
 
 def as_target(where: str, y: Any, *, numeric: bool) -> Any:
-    """What is to be told of each series, as scikit-learn reads it.
+    """The target of each series, as scikit-learn reads it.
 
     Raises:
         ArgumentTypeError: dates or text where numbers are told.
@@ -113,9 +113,9 @@ def _check_frame(where: str, what: str, frame: Any) -> None:
     for kind in frame.dtypes:
         refuse_kind(where, what, kind)
     names = list(frame.columns)
-    alike = [name for k, name in enumerate(names) if name in names[:k]]
-    if alike:
+    repeated = [name for k, name in enumerate(names) if name in names[:k]]
+    if repeated:
         raise ArgumentError(
-            f"{where}: the columns of {what} must have names that differ, got {show(alike[0])} "
+            f"{where}: the columns of {what} must have names that differ, got {show(repeated[0])} "
             f"twice. {what}.to_numpy() leaves the names out."
         )

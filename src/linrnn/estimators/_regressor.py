@@ -52,5 +52,5 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
         """
         series = self._read_new(X, dt)
         with self._threads():
-            found: np.ndarray = self.readout_.predict(series)
-        return found
+            numbers: np.ndarray = self.readout_.predict(series)
+        return numbers

@@ -54,8 +54,8 @@ def rolling_residuals(fit: Fit, series: Tensor) -> Residuals:
     """
     parts, horizon = folds(fit), fit.sizes.horizon
     first, end = parts[0][0], parts[-1][1]
-    most = max(50, min(_WINDOWS, _NUMBERS // (series.shape[1] * horizon)))
-    judge = replace(fit.rows, every=max(1, (end - first) // most))
+    n_origins = max(50, min(_WINDOWS, _NUMBERS // (series.shape[1] * horizon)))
+    judge = replace(fit.rows, every=max(1, (end - first) // n_origins))
     if len(parts) == 1:
         moments, counted, learnt = fit.train, fit.sizes.n_train - horizon, fit.judged_from
         at = fit.judged_from

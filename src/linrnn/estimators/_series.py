@@ -23,9 +23,9 @@ class Series(NamedTuple):
     dt: Tensor | None = None
     """(series, time): the time since the step before, 1 behind the end."""
 
-    def rows(self, some: np.ndarray) -> "Series":
+    def rows(self, indices: np.ndarray) -> "Series":
         """Some of the series."""
-        return Series(*(None if part is None else part[some] for part in self))  # type: ignore[arg-type]
+        return Series(*(None if part is None else part[indices] for part in self))  # type: ignore[arg-type]
 
 
 def is_table(X: Any) -> bool:
@@ -86,15 +86,15 @@ def read_series(where: str, X: Any, layout: str | None) -> Series:
         raise ShapeError(f"{where}: X must hold series of at least one step, got only empty ones.")
     if layout is None:
         check_layout(where, "X", "(series, channels, time)", longest, *channels)
-    found = np.full((len(rows), longest, *channels), np.nan)
-    for place, x in zip(found, rows, strict=True):
+    padded = np.full((len(rows), longest, *channels), np.nan)
+    for place, x in zip(padded, rows, strict=True):
         place[: len(x)] = x
-    if np.isinf(found).any():
+    if np.isinf(padded).any():
         raise DataError(f"{where}: X must be finite or NaN, got infinity.")
-    return Series(torch.from_numpy(found), torch.tensor([len(x) for x in rows]))
+    return Series(torch.from_numpy(padded), torch.tensor([len(x) for x in rows]))
 
 
-def check_layout(where: str, what: str, other: str, steps: int, channels: int) -> None:
+def check_layout(where: str, what: str, axes: str, steps: int, channels: int) -> None:
     """Refuse a layout that nobody chose where time and channels look exchanged.
 
     Raises:
@@ -104,7 +104,7 @@ def check_layout(where: str, what: str, other: str, steps: int, channels: int) -
         raise ShapeError(
             f"{where}: {what} must not have more channels than steps unless layout= says which "
             f"axis is time, got {channels} channels and {steps} step{'' if steps == 1 else 's'}. "
-            f"Pass layout='channels_time' if it is {other}, else layout='time_channels'."
+            f"Pass layout='channels_time' if it is {axes}, else layout='time_channels'."
         )
 
 
@@ -125,8 +125,8 @@ def _one(where: str, x: Any, layout: str | None) -> np.ndarray:
         x = x[:, None]
     elif layout == "channels_time":
         x = x.T
-    found: np.ndarray = x
-    return found
+    values: np.ndarray = x
+    return values
 
 
 def with_times(where: str, series: Series, dt: Any) -> Series:
@@ -152,11 +152,11 @@ def with_times(where: str, series: Series, dt: Any) -> Series:
             f"{where}: dt must have one number for each step of each series, in {len(lengths)} "
             f"rows, got {len(rows)} rows, of lengths {sorted({row.shape for row in rows})[:5]}."
         )
-    found = torch.ones(series.x.shape[:2], dtype=torch.float64)
-    for place, row in zip(found, rows, strict=True):
+    times = torch.ones(series.x.shape[:2], dtype=torch.float64)
+    for place, row in zip(times, rows, strict=True):
         place[: len(row)] = torch.from_numpy(row)
-    if not bool((found.isfinite() & (found >= 0)).all()):
+    if not bool((times.isfinite() & (times >= 0)).all()):
         raise ArgumentError(f"{where}: dt must be finite and at least 0, got other numbers.")
-    if not bool(found.sum(1).isfinite().all()):
+    if not bool(times.sum(1).isfinite().all()):
         raise ArgumentError(f"{where}: dt must have a finite sum in each series, got infinity.")
-    return series._replace(dt=found)
+    return series._replace(dt=times)

@@ -11,7 +11,7 @@ from linrnn.ops import linear_scan
 
 _MEMORY = 24.0
 """Steps, or two seasons where that is more."""
-_LEAST = 0.1  # of the root mean square of all changes
+_FLOOR_SHARE = 0.1  # of the root mean square of all changes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Spread:
         squares = torch.diff(series, dim=0).square()
         root = squares.mean(0).sqrt()
         first = squares[: math.ceil(memory)].mean(0)
-        start = cls(math.exp(-1 / memory), torch.where(root > 0, _LEAST * root, 1.0), first)
+        start = cls(math.exp(-1 / memory), torch.where(root > 0, _FLOOR_SHARE * root, 1.0), first)
         spread, steps = start._read(squares)
         return spread, torch.cat([start.now[None], steps])
 

@@ -72,13 +72,13 @@ class TimeIndex:
         Raises:
             ArgumentError: they are not the next ones.
         """
-        wanted = self.after(len(index))
-        other = [k for k, (a, b) in enumerate(zip(index, wanted, strict=True)) if a != b]
-        if other:
-            k = other[0]
+        expected = self.after(len(index))
+        mismatches = [k for k, (a, b) in enumerate(zip(index, expected, strict=True)) if a != b]
+        if mismatches:
+            k = mismatches[0]
             raise ArgumentError(
                 f"{where}: the index of {what} must go on where the series ended, with "
-                f"{show(wanted[k])} at step {k}, got {show(index[k])}. {_FIX}"
+                f"{show(expected[k])} at step {k}, got {show(index[k])}. {_FIX}"
             )
         self.skip(len(index))
 
@@ -91,12 +91,12 @@ class TimeIndex:
 def _odd_step(index: Any) -> str:
     """Where an index first does not go on as it should, how, and what to do."""
     pairs = list(itertools.pairwise(index))
-    for k, (one, other) in enumerate(pairs, 1):
-        if one == other:
-            return f"{show(other)} twice, at steps {k - 1} and {k}. {_TWICE}"
-        if not one < other:
-            return f"{show(other)} at step {k} after {show(one)}, which is later. {_ORDER}"
-    gaps = [other - one for one, other in pairs]
+    for k, (one, following) in enumerate(pairs, 1):
+        if one == following:
+            return f"{show(following)} twice, at steps {k - 1} and {k}. {_TWICE}"
+        if not one < following:
+            return f"{show(following)} at step {k} after {show(one)}, which is later. {_ORDER}"
+    gaps = [following - one for one, following in pairs]
     if len(gaps) < 2:
         return f"{len(index)} of them, too few to tell their distance. Set y.index.freq."
     usual = max(set(gaps[:1000]), key=gaps[:1000].count)

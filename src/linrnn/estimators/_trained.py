@@ -29,7 +29,7 @@ _CHECKS = 40  # how often a held-out part is asked
 
 
 class Training(NamedTuple):
-    """What a user chooses of a trained model; see `linrnn.RecurrentClassifier`."""
+    """The training settings that a user chooses; see `linrnn.RecurrentClassifier`."""
 
     mixer: Any
     mixer_options: Any
@@ -77,13 +77,13 @@ class TrainedReadout:
     def decide(self, series: Series) -> np.ndarray:
         """A score for each class, or one number for two; positive is the second."""
         scores = self._answers(series)
-        found: np.ndarray = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-        return found
+        decision: np.ndarray = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        return decision
 
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
-        found: np.ndarray = self._answers(series)[:, 0] * self.spread + self.centre
-        return found
+        numbers: np.ndarray = self._answers(series)[:, 0] * self.spread + self.centre
+        return numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Of the classes, from their scores."""
@@ -94,16 +94,16 @@ class TrainedReadout:
     ) -> None:
         self._standardise(series)
         chosen, data = self.training, self._tensors(series)
-        train, held = self._split(len(target), strata)
+        train, valid = self._split(len(target), strata)
         self._check_size(*data[0].shape[:2])
         with torch.random.fork_rng(), quiet(), StopRequest() as stop:
             torch.manual_seed(self.seed)
             self.model = self._build(data[0].shape[2], d_output)
             module = TrainingModule(self.model, loss, optim=OptimConfig(lr=chosen.learning_rate))
             best = _Best(chosen.patience, stop)
-            loaders = [self._loader(data, target, some, some is train) for some in (train, held)]
-            trainer = self._trainer(best, len(loaders[0]), bool(len(held)))
-            trainer.fit(module, loaders[0], loaders[1] if len(held) else None)
+            loaders = [self._loader(data, target, rows, rows is train) for rows in (train, valid)]
+            trainer = self._trainer(best, len(loaders[0]), bool(len(valid)))
+            trainer.fit(module, loaders[0], loaders[1] if len(valid) else None)
         if best.weights is not None:
             self.model.load_state_dict(best.weights)
         self.model.eval()
@@ -140,10 +140,10 @@ class TrainedReadout:
                 dtype=torch.float32,
             )
 
-    def _trainer(self, best: Callback, batches: int, held: bool) -> Trainer:
+    def _trainer(self, best: Callback, batches: int, validates: bool) -> Trainer:
         chosen = self.training
         # where nothing is held out the interval is of no use, and must not exceed the epoch
-        every = max(1, math.ceil(chosen.max_steps / _CHECKS)) if held else batches
+        every = max(1, math.ceil(chosen.max_steps / _CHECKS)) if validates else batches
         return Trainer(
             max_steps=chosen.max_steps,
             max_epochs=-1,
@@ -170,16 +170,16 @@ class TrainedReadout:
 
     def _split(self, count: int, strata: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         rows = np.arange(count)
-        held = min(math.ceil(count * self.training.validation_fraction), count - 1)
-        if not self.training.early_stopping or not held:
+        n_valid = min(math.ceil(count * self.training.validation_fraction), count - 1)
+        if not self.training.early_stopping or not n_valid:
             return rows, rows[:0]
         if strata is not None:
             counts = np.bincount(strata)
             # every class must have a series on both sides, else chance decides
-            if counts.min() < 2 or not len(counts) <= held <= count - len(counts):
+            if counts.min() < 2 or not len(counts) <= n_valid <= count - len(counts):
                 strata = None
-        found = train_test_split(rows, test_size=held, stratify=strata, random_state=self.seed)
-        return found[0], found[1]
+        parts = train_test_split(rows, test_size=n_valid, stratify=strata, random_state=self.seed)
+        return parts[0], parts[1]
 
     def _standardise(self, series: Series) -> None:
         x = series.x
@@ -188,22 +188,22 @@ class TrainedReadout:
         self.marked = bool((x.isnan() & inside[..., None]).any())
 
     def _tensors(self, series: Series) -> list[Tensor]:
-        """What the model reads: series, lengths, and times where there are some."""
+        """The inputs of the model: series, lengths, and times if there are any."""
         x = (series.x - self.mean) / self.scale
-        there = x.isnan().logical_not()
-        x = torch.cat([x.nan_to_num(nan=0.0), there], 2) if self.marked else x.nan_to_num(nan=0.0)
+        present = x.isnan().logical_not()
+        x = torch.cat([x.nan_to_num(nan=0.0), present], 2) if self.marked else x.nan_to_num(nan=0.0)
         times = [] if series.dt is None else [series.dt.float()]
         return [x.float(), series.lengths, *times]
 
     @torch.no_grad()
     def _answers(self, series: Series) -> np.ndarray:
-        found, size = [], self.training.batch_size
+        outputs, size = [], self.training.batch_size
         x, lengths, *times = self._tensors(series)
         for k in range(0, len(x), size):
             rows = slice(k, k + size)
-            given = {"dt": times[0][rows]} if times else {}
-            found.append(self.model(x[rows], lengths=lengths[rows], **given)[0])
-        return torch.cat(found).double().numpy()
+            intervals = {"dt": times[0][rows]} if times else {}
+            outputs.append(self.model(x[rows], lengths=lengths[rows], **intervals)[0])
+        return torch.cat(outputs).double().numpy()
 
 
 class _Best(Callback):

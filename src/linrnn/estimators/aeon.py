@@ -53,17 +53,17 @@ class _Adapter:
         random_state: Any = None,
         verbose: Any = False,
     ) -> None:
-        given = {
+        settings = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
-        for name, value in given.items():
+        for name, value in settings.items():
             setattr(self, name, value)
-        self._settings = tuple(given)
+        self._settings = tuple(settings)
         super().__init__()
 
     def _fit(self, X: Any, y: Any) -> Any:
-        given = {name: getattr(self, name) for name in self._settings}
-        self.estimator_ = self._of(**given, layout="channels_time").fit(X, y)
+        settings = {name: getattr(self, name) for name in self._settings}
+        self.estimator_ = self._of(**settings, layout="channels_time").fit(X, y)
         return self
 
     def _predict(self, X: Any) -> Any:
@@ -108,7 +108,7 @@ def _regressor() -> type:
     return _named(AeonRegressor)
 
 
-def _named(made: type) -> type:
+def _named(adapter: type) -> type:
     """As if it stood in the module, where pickles look for it."""
-    made.__qualname__ = made.__name__
-    return made
+    adapter.__qualname__ = adapter.__name__
+    return adapter

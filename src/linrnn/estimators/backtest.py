@@ -42,10 +42,10 @@ class _Sums:
     def errors(self, scale: Tensor) -> Errors:
         """In the units of the series."""
         mse = (self.squared * scale.square()).mean() / self.counted
-        found = Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
-        if not all(map(math.isfinite, found)):
+        errors = Errors(float(mse), float((self.absolute * scale).mean() / self.counted))
+        if not all(map(math.isfinite, errors)):
             raise ArgumentError(_TOO_LARGE)
-        return found
+        return errors
 
 
 @dataclass

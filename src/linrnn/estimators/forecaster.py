@@ -217,14 +217,14 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
 
     def _seasons(self, series: Tensor, setup: Setup, sizes: Sizes) -> tuple[tuple[float, ...], int]:
         """Those of the modes, and the one that a seasonal naive forecast repeats."""
-        given = seasons_of("RecurrentForecaster.fit", self.season)
-        if given is not None:
-            return given, min(round(max(given, default=1)), sizes.n)
+        chosen = seasons_of("RecurrentForecaster.fit", self.season)
+        if chosen is not None:
+            return chosen, min(round(max(chosen, default=1)), sizes.n)
         train = series[: sizes.n_train].numpy()
         likely = candidates(train, sizes.n_train // 3)
-        found = find_seasons(likely, lambda tried: judge_seasons(series, setup, sizes, tried))
+        helpful = find_seasons(likely, lambda tried: judge_seasons(series, setup, sizes, tried))
         # the bank may do without a season that a naive forecast needs
-        return found, naive_season(train, (*likely, *found))
+        return helpful, naive_season(train, (*likely, *helpful))
 
     @property
     def coef_(self) -> np.ndarray:
@@ -414,8 +414,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         numbers, _ = self._more(where, "y", y)
         if len(numbers) == 0:
             raise ShapeError(f"{where}: y must have at least one step, got {numbers.shape}.")
-        most = min(self.horizon_, len(numbers))
-        steps = self._steps(what, most if horizon is None else horizon, most)
+        limit = min(self.horizon_, len(numbers))
+        steps = self._steps(what, limit if horizon is None else horizon, limit)
         later = in_scale(where, "y", numbers, self.scale_)
         return Backtest(self._follower, later, steps).run()
 
@@ -468,8 +468,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             index.advance(where, what, read.index)
         elif index is not None:
             index.skip(len(read.values))
-        before = self._follower.last.numpy() * self.scale_
-        return filled(where, what, read.values, self.missing, before), index
+        last = self._follower.last.numpy() * self.scale_
+        return filled(where, what, read.values, self.missing, last), index
 
     def _check_columns(self, where: str, what: str, read: Series) -> None:
         if read.values.shape[1] != self.n_features_in_:
@@ -487,10 +487,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "horizon_")
         return True
 
-    def _steps(self, what: str, horizon: Whole | None, most: int) -> int:
+    def _steps(self, what: str, horizon: Whole | None, limit: int) -> int:
         self._fitted()
         steps = self.horizon_ if horizon is None else plain(horizon)
         where = f"RecurrentForecaster.{what}"
         check_positive_int(where, horizon=steps)
-        check_at_most(where, most, horizon=steps)
+        check_at_most(where, limit, horizon=steps)
         return steps

@@ -28,11 +28,11 @@ class ReadOut(NamedTuple):
 
     def changes(self, x: Tensor, z: Tensor | None) -> Tensor:
         """Forecasts (channels, rows, horizon) less the last value, from the features."""
-        found = torch.stack([f @ self.own.get(c, self.shared) for c, f in enumerate(x)])
+        changes = torch.stack([f @ self.own.get(c, self.shared) for c, f in enumerate(x)])
         for channel, coefficients in self.together.items():
             assert z is not None
-            found[channel] += z @ coefficients
-        return found
+            changes[channel] += z @ coefficients
+        return changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Choice:
         """The read-out that some rows give with these penalties."""
         pooled = moments.pooled()
         shared = solve_ridge(pooled.xx[0], pooled.xy[0], self.scale, self.penalty)
-        own = {
+        by_channel = {
             c: shared + solve_ridge(a, b - a @ shared, self.own_scale[c], penalty)
             for c, penalty in self.own.items()
             for a, b in ((moments.xx[c], moments.xy[c]),)
@@ -73,7 +73,7 @@ class Choice:
             )
             for c, penalty in self.together.items()
         }
-        return ReadOut(shared, own, together)
+        return ReadOut(shared, by_channel, together)
 
 
 def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
@@ -120,28 +120,28 @@ def _thinned(moments: Moments, few: slice) -> Moments:
 def _leave(choice: Choice, train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
     """Channels whose own read-out, or one with the states of all, is judged better."""
     shared = choice.solve(train.pooled()).shared
-    taken: dict[str, dict[int, float]] = {"own": {}, "together": {}}
+    penalties: dict[str, dict[int, float]] = {"own": {}, "together": {}}
     # one decomposition for all channels, whose targets stand side by side
-    rest = train.zy - train.zx @ shared
-    common = Ridge(train.zz, torch.cat([*rest], 1), choice.together_scale)
+    residual = train.zy - train.zx @ shared
+    common = Ridge(train.zz, torch.cat([*residual], 1), choice.together_scale)
     more = {
         p: common.solve(p).split(shared.shape[1], 1)
         for p in (_FEW_PENALTIES if "together" in kinds else ())
     }
     for c in range(train.groups):
-        found = [(_GAIN * float(valid.error(c, shared).sum()), "shared", 0.0)]
+        candidates = [(_GAIN * float(valid.error(c, shared).sum()), "shared", 0.0)]
         if "own" in kinds:
             a = train.xx[c]
             ridge = Ridge(a, train.xy[c] - a @ shared, choice.own_scale[c])
-            found += [
+            candidates += [
                 (float(valid.error(c, shared + ridge.solve(p)).sum()), "own", p)
                 for p in _FEW_PENALTIES
             ]
-        found += [
+        candidates += [
             (float(valid.error(c, shared, added[c]).sum()), "together", p)
             for p, added in more.items()
         ]
-        _, kind, penalty = min(found)
+        _, kind, penalty = min(candidates)
         if kind != "shared":
-            taken[kind][c] = penalty
-    return replace(choice, own=taken["own"], together=taken["together"])
+            penalties[kind][c] = penalty
+    return replace(choice, own=penalties["own"], together=penalties["together"])

@@ -76,10 +76,10 @@ class Rows:
             x, reading = self.bank.read(part, reading)
             steps = torch.arange(first, first + len(part))
             first += len(part)
-            kept = steps % self.every == 0
+            sampled = steps % self.every == 0
             if self.every > 1:
-                x = x[:, kept]
-            yield Block(steps[kept], x, self._together(x), reading)
+                x = x[:, sampled]
+            yield Block(steps[sampled], x, self._together(x), reading)
 
     def features(self, reading: Reading) -> tuple[Tensor, Tensor | None]:
         """Those of each channel (channels, 1, features) and of all (1, width), of a reading."""

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-_MOST = 5  # candidates
+_MAX_CANDIDATES = 5
 _CLEAR = 0.98
 """A season is taken if it brings the validation error below this share of that without it."""
 _STRONG = 0.3
 """The first whose correlation is above this is taken if the error stays below `_NO_WORSE` of it."""
 _NO_WORSE = 1.02
-_ALIKE = 1.02
+_TIE = 1.02
 """Errors of seasons that differ by no more are alike, and the likelier season is taken."""
-_WIDE = 5.0  # scales from the median at which outliers are cut
+_CUT_SCALES = 5.0  # scales from the median at which outliers are cut
 
 
 def candidates(values: np.ndarray, longest: int) -> dict[int, float]:
@@ -29,36 +29,36 @@ def candidates(values: np.ndarray, longest: int) -> dict[int, float]:
     longest = min(longest, len(values) // 2 - 1)
     if longest < 2:
         return {}
-    found: dict[int, float] = {}
+    height_of: dict[int, float] = {}
     steps = np.arange(len(values))
     line = np.polynomial.polynomial.polyfit(steps, values, 1)
     level = values - line[0] - steps[:, None] * line[1]
     for series in (np.diff(values, axis=0), level):
         for lag, height in _peaks(_autocorrelation(_cut(series), longest), len(series)):
-            found[lag] = max(height, found.get(lag, 0.0))
+            height_of[lag] = max(height, height_of.get(lag, 0.0))
     for lag, share in _cycles(_cut(level), longest):
-        found[lag] = max(share, found.get(lag, 0.0))
-    likely = sorted(found, key=lambda lag: -found[lag])
-    kept: list[int] = []
+        height_of[lag] = max(share, height_of.get(lag, 0.0))
+    likely = sorted(height_of, key=lambda lag: -height_of[lag])
+    distinct: list[int] = []
     for lag in likely:
-        if not any(_same(found, lag, other) for other in kept):
-            kept.append(lag)
-    return {lag: found[lag] for lag in kept[:_MOST]}
+        if not any(_same(height_of, lag, one) for one in distinct):
+            distinct.append(lag)
+    return {lag: height_of[lag] for lag in distinct[:_MAX_CANDIDATES]}
 
 
-def _same(found: Mapping[int, float], lag: int, other: int) -> bool:
+def _same(height_of: Mapping[int, float], lag: int, rival: int) -> bool:
     """Whether a lag says what another one does: a multiple that is no clearer than the one before.
 
     The hours of a week are a multiple of those of a day, and clearer than those of six days.
     """
-    if abs(lag - other) <= 1 + other // 10:
+    if abs(lag - rival) <= 1 + rival // 10:
         return True
-    times = round(lag / other)
-    near = min(1 + lag // 50, other // 4)
-    if times <= 1 or abs(lag - times * other) > near:
+    times = round(lag / rival)
+    near = min(1 + lag // 50, rival // 4)
+    if times <= 1 or abs(lag - times * rival) > near:
         return False
-    before = (found[x] for x in found if abs(x - (times - 1) * other) <= near)
-    return found[lag] <= max(before, default=0.0)
+    previous = (height_of[x] for x in height_of if abs(x - (times - 1) * rival) <= near)
+    return height_of[lag] <= max(previous, default=0.0)
 
 
 def _cut(series: np.ndarray) -> np.ndarray:
@@ -66,18 +66,18 @@ def _cut(series: np.ndarray) -> np.ndarray:
     middle = np.median(series, 0)
     scale = 1.4826 * np.median(np.abs(series - middle), 0)
     scale = np.where(scale > 0, scale, series.std(0))
-    cut = np.clip((series - middle) / np.where(scale > 0, scale, 1), -_WIDE, _WIDE)
+    cut = np.clip((series - middle) / np.where(scale > 0, scale, 1), -_CUT_SCALES, _CUT_SCALES)
     return np.asarray(cut - cut.mean(0))
 
 
 def _autocorrelation(series: np.ndarray, longest: int) -> np.ndarray:
     """(longest + 2,), the mean of those channels that move."""
     spectrum = np.fft.rfft(series, 2 * len(series), axis=0)
-    found = np.fft.irfft(np.abs(spectrum) ** 2, axis=0)[: longest + 2]
-    moves = found[0] > 0
+    products = np.fft.irfft(np.abs(spectrum) ** 2, axis=0)[: longest + 2]
+    moves = products[0] > 0
     if not moves.any():
         return np.zeros(longest + 2)
-    return np.asarray((found[:, moves] / found[0, moves]).mean(1))
+    return np.asarray((products[:, moves] / products[0, moves]).mean(1))
 
 
 def _peaks(correlation: np.ndarray, n_steps: int) -> list[tuple[int, float]]:
@@ -87,14 +87,14 @@ def _peaks(correlation: np.ndarray, n_steps: int) -> list[tuple[int, float]]:
     half of it again behind: neither the slow fall of a random walk nor noise alone is a season.
     """
     noise = max(0.05, 4 / n_steps**0.5)
-    found = []
+    peaks = []
     for lag in range(2, len(correlation) - 1):
         reach = max(1, lag // 10)
         near = correlation[max(1, lag - reach) : lag + reach + 1]
         dips = correlation[1:lag].min(), correlation[lag : lag + lag // 2 + 2].min()
         if correlation[lag] >= near.max() and correlation[lag] > noise + max(0.0, *dips):
-            found.append((lag, float(correlation[lag])))
-    return found
+            peaks.append((lag, float(correlation[lag])))
+    return peaks
 
 
 def _cycles(series: np.ndarray, longest: int) -> list[tuple[int, float]]:
@@ -103,7 +103,7 @@ def _cycles(series: np.ndarray, longest: int) -> list[tuple[int, float]]:
     power[0] = 0
     if not power.any():
         return []
-    order = np.argsort(-power)[: 3 * _MOST]
+    order = np.argsort(-power)[: 3 * _MAX_CANDIDATES]
     periods = ((round(len(series) / k), float(power[k] / power.sum())) for k in order if k)
     noise = 4 * np.log(len(series)) / len(series)
     return [(p, share) for p, share in periods if 2 <= p <= longest and share > noise]
@@ -126,8 +126,8 @@ def find_seasons(
         better = [p for p in tried if tried[p] < share[p] * best]
         if not better:
             break
-        alike = _ALIKE * min(tried[p] for p in better)
-        winner = next(p for p in better if tried[p] <= alike)
+        limit = _TIE * min(tried[p] for p in better)
+        winner = next(p for p in better if tried[p] <= limit)
         seasons, best = (*seasons, float(winner)), tried[winner]
     return tuple(sorted(seasons))
 

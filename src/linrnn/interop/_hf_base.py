@@ -71,8 +71,8 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         with_info, config = kwargs.pop("output_loading_info", False), kwargs.pop("config", None)
         trust = kwargs.get("trust_remote_code") is True
         files = files_of(cls.__name__, path, kwargs)
-        given = isinstance(config, LinrnnConfig)
-        values = config.to_dict() if given else None
+        has_config = isinstance(config, LinrnnConfig)
+        values = config.to_dict() if has_config else None
         if values is None:
             of = files if config is None else files_of(cls.__name__, config, dict(kwargs))
             values = read_config(of, cls.config_class.model_type, KEYS)
@@ -80,7 +80,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
                 import_all(values.get("mixer", ""))
         sizes = {} if kwargs.get("ignore_mismatched_sizes") else values
         weights = weights_of(files, sizes, kwargs.pop("variant", None))
-        if not given:
+        if not has_config:
             config, kwargs = configured(
                 files, lambda: LinrnnConfig.from_dict(values, return_unused_kwargs=True, **kwargs)
             )
@@ -95,12 +95,12 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
     def _draw_heads(self, info: dict[str, Any], saved_as: Any) -> tuple[str, ...]:
         """Draw heads that were not there, or of other sizes; the names of what may be otherwise."""
-        other = isinstance(saved_as, list) and type(self).__name__ not in saved_as
+        of_another_class = isinstance(saved_as, list) and type(self).__name__ not in saved_as
         resized = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
         fresh: list[str] = []
         for head in HEADS:
             names = {n for n in resized | set(info["missing_keys"]) if n.startswith(head)}
-            if other or names & resized:
+            if of_another_class or names & resized:
                 fresh.append(head)
                 if names:
                     _draw(self.get_submodule(head[:-1]), {n.removeprefix(head) for n in names})
@@ -170,23 +170,23 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
         """Read after what the cache holds, which has read this too afterwards if it is kept."""
         if self.config.output_attentions:
             raise ArgumentError(f"{WHERE}: output_attentions must be left out, got True.")
-        cache = self._own(past)
+        cache = self._checked_cache(past)
         x, valid = embedded(self.model, ids, embeddings, mask, self.config.vocab_size, cache.length)
         rows = None if cache.begun is None else len(cache.begun)
         check_shape(WHERE, "input_ids", x.shape[:2], {"batch": rows, "time": None})
         reset = document_starts(packing, x, valid, cache.begun)
         around = self._around()
-        if (again := cache.take_pending()) is not None:
-            done = read(self.model, *again, cache, around=around)
-            cache.advance(done.state, *again)
+        if (pending := cache.take_pending()) is not None:
+            done = read(self.model, *pending, cache, around=around)
+            cache.advance(done.state, *pending)
             cache.remember()
         hidden = self._shows(output_hidden_states)
-        found = read(self.model, x, valid, reset, cache, hidden=hidden, around=around)
+        reading = read(self.model, x, valid, reset, cache, hidden=hidden, around=around)
         if self._keeps(use_cache):
-            cache.advance(found.state, x, valid, reset)
+            cache.advance(reading.state, x, valid, reset)
             cache.options = cache.options or self._kind
-            return found, cache
-        return found, None
+            return reading, cache
+        return reading, None
 
     def _sorted(
         self, kwargs: dict[str, Any], position_ids: Any, seq_idx: Any, reset: Any
@@ -205,7 +205,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     def _shows(self, hidden: bool | None) -> bool:
         return bool(self.config.output_hidden_states if hidden is None else hidden)
 
-    def _own(self, cache: Any) -> LinrnnCache:
+    def _checked_cache(self, cache: Any) -> LinrnnCache:
         """The caller's cache, or an empty one."""
         if cache is None:
             return LinrnnCache()
@@ -231,7 +231,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 @torch.no_grad()
 def _draw(head: nn.Module, names: set[str]) -> None:
     """Draw parameters of a linear layer anew; the others may be those of the embedding as well."""
-    kept = {n: p.clone() for n, p in head.named_parameters() if n not in names}
+    copies = {n: p.clone() for n, p in head.named_parameters() if n not in names}
     cast(nn.Linear, head).reset_parameters()
-    for name, value in kept.items():
+    for name, value in copies.items():
         head.get_parameter(name).copy_(value)

@@ -27,8 +27,8 @@ class Piece(NamedTuple):
         return Piece(self.x[:, :columns], *(m if m is None else m[:, :columns] for m in masks))
 
 
-class Before(NamedTuple):
-    """A cache as it was."""
+class Snapshot(NamedTuple):
+    """The contents of a cache at one time."""
 
     state: State | None
     begun: Tensor | None
@@ -56,7 +56,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         """Whether every row has read something, known without waiting for a device."""
         self.pending: Piece | None = None
         """What `crop` has left to be read again, before anything else; `length` counts it."""
-        self._before: Before | None = None
+        self._snapshot: Snapshot | None = None
         self._since: list[Piece] | None = None
 
     def advance(
@@ -75,7 +75,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             self._since.append(Piece(x, valid, reset))
 
     def take_pending(self) -> "Piece | None":
-        """What has to be read again before anything else; then comes `advance` and `remember`."""
+        """Take the columns to read again first; `advance` and `remember` follow."""
         piece, self.pending = self.pending, None
         if piece is not None:
             self.length -= piece.x.shape[1]
@@ -83,7 +83,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
 
     def remember(self) -> None:
         """Let `crop` come back to here, and no further."""
-        self._before = Before(self.state, self.begun, self.all_begun, self.length)
+        self._snapshot = Snapshot(self.state, self.begun, self.all_begun, self.length)
         self._since = []
 
     def activate_past_recording(self) -> None:
@@ -165,17 +165,21 @@ class LinrnnCache(Cache):  # type: ignore[misc]
             ArgumentError: a positive number, columns from before the last crop, or
                 `activate_past_recording` was not called; 0 columns can always be removed.
         """
-        kept = sum(piece.x.shape[1] for piece in self._since or ())
-        if not -kept <= tokens_to_remove <= 0:
-            most = f"-{kept}, what was read since the last crop," if self._since is not None else 0
+        n_columns = sum(piece.x.shape[1] for piece in self._since or ())
+        if not -n_columns <= tokens_to_remove <= 0:
+            lowest = (
+                f"-{n_columns}, what was read since the last crop,"
+                if self._since is not None
+                else 0
+            )
             raise ArgumentError(
-                f"LinrnnCache.crop: tokens_to_remove must be from {most} to 0, got "
+                f"LinrnnCache.crop: tokens_to_remove must be from {lowest} to 0, got "
                 f"{tokens_to_remove}: a state does not know what it was before. Call "
                 "activate_past_recording first, or keep a copy with copy.deepcopy(cache)."
             )
-        if tokens_to_remove and self._since is not None and self._before is not None:
-            left = joined(self._since).first(kept + tokens_to_remove)
-            self.state, self.begun, self.all_begun, self.length = self._before
+        if tokens_to_remove and self._since is not None and self._snapshot is not None:
+            left = joined(self._since).first(n_columns + tokens_to_remove)
+            self.state, self.begun, self.all_begun, self.length = self._snapshot
             self.length += left.x.shape[1]
             self.pending = left if left.x.shape[1] else None
             self._since = [left]

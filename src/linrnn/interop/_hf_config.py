@@ -13,7 +13,7 @@ from linrnn._options.schema import cast, check_type
 from linrnn.backbone import SequenceModel, model_options
 from linrnn.backbone.pattern import check_stored, import_all, pattern, stored
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.interop._hf_files import AUTO_MAP, known
+from linrnn.interop._hf_files import AUTO_MAP, known_values
 
 FORMAT = 1
 """Of the folders written; rises when an older linrnn could not read them any more."""
@@ -115,7 +115,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         Raises:
             UntrustedError: it names a mixer of a module that may not be imported.
         """
-        values = known(config_dict, KEYS) | {"auto_map": AUTO_MAP}
+        values = known_values(config_dict, KEYS) | {"auto_map": AUTO_MAP}
         check_stored("LinrnnConfig", values.get("mixer", ""))
         return super().from_dict(values, **kwargs)
 
@@ -126,9 +126,9 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     def options(self) -> dict[str, Any]:
         """Arguments of `linrnn.SequenceModel` besides the size of the vocabulary."""
         hints = {option.name: option.hint for option in _MODEL}  # lists of a file are tuples
-        own = {name: cast(hint, getattr(self, name)) for name, hint in hints.items()}
-        own = {"mixer": self.mixer, "mixer_options": self.mixer_options, **own}
-        return {**own, "tie_embeddings": self.tie_word_embeddings}
+        arguments = {name: cast(hint, getattr(self, name)) for name, hint in hints.items()}
+        arguments = {"mixer": self.mixer, "mixer_options": self.mixer_options, **arguments}
+        return {**arguments, "tie_embeddings": self.tie_word_embeddings}
 
     def build(self, *, head: bool = True) -> SequenceModel:
         """The model, with fresh weights; without a head it returns what that would read.
@@ -149,8 +149,8 @@ def _refuse_unknown(kwargs: dict[str, Any]) -> None:
     A name with an underscore in front is one that ``transformers`` keeps for itself.
     """
     of_generation = GenerationConfig._get_default_generation_params()
-    others = {*_OF_LIBRARY, *of_generation, *LinrnnConfig.attribute_map}
+    of_transformers = {*_OF_LIBRARY, *of_generation, *LinrnnConfig.attribute_map}
     for name in kwargs:
-        if name not in others and not name.startswith("_"):
+        if name not in of_transformers and not name.startswith("_"):
             fields = (f.name for f in dataclasses.fields(LinrnnConfig))
-            raise UnknownNameError("option of LinrnnConfig", name, {*fields, *others})
+            raise UnknownNameError("option of LinrnnConfig", name, {*fields, *of_transformers})

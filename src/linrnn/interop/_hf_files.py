@@ -116,7 +116,7 @@ class Files:
         if len(names) > _SHARDS:
             raise ValueError(f"weights in {len(names):,} files, more than {_SHARDS:,}")
         places: list[tuple[Path, Path]] = []
-        found: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
         size = 0
         for name in names:
             if not _SHARD.fullmatch(name):
@@ -129,16 +129,16 @@ class Files:
             raise ValueError(f"weights of {size:,} bytes, more than {MAX_TENSORS:,}")
         for path, inside in places:
             with open_tensors(path, inside=inside) as stored:
-                found |= {n: stored.get_tensor(n) for n in stored.keys()}  # noqa: SIM118
-        return found
+                weights |= {n: stored.get_tensor(n) for n in stored.keys()}  # noqa: SIM118
+        return weights
 
     def _place(self, name: str) -> tuple[Path, Path]:
         """Where a file lies, and the folder that it must lie in."""
         if self.folder is not None:
             return _resolved(Path(self.below, name), self.folder)
-        found = self._fetched(name)
-        folder = found.parents[len(Path(self.below).parts)]
-        return _resolved(found.relative_to(folder), folder)
+        fetched = self._fetched(name)
+        folder = fetched.parents[len(Path(self.below).parts)]
+        return _resolved(fetched.relative_to(folder), folder)
 
     def _fetched(self, name: str) -> Path:
         """A file of the hub, in its cache."""
@@ -208,33 +208,33 @@ def read_config(
             f"{files.where}: {files}/config.json: a model's folder must hold its configuration, "
             f"got: {error}."
         ) from error
-    found = config.get("model_type")
+    stored_type = config.get("model_type")
     types = (model_type,) if isinstance(model_type, str) else tuple(model_type)
-    if found not in types:
+    if stored_type not in types:
         fix = ""
         if "sha256" in config:
             fix = " Convert a run of `linrnn train lm` with linrnn.interop.hf.from_run."
         raise DataError(
             f"{files.where}: {files}/config.json: model_type must be "
-            f"{' or '.join(map(repr, types))}, got {found!r:.60}.{fix}"
+            f"{' or '.join(map(repr, types))}, got {stored_type!r:.60}.{fix}"
         )
-    return {key: _plain(value) for key, value in known(config, keys).items()}
+    return {key: _decoded(value) for key, value in known_values(config, keys).items()}
 
 
-def _plain(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     """A value with the numbers that JSON has no word for, as transformers writes them."""
     if isinstance(value, list):
-        return [_plain(x) for x in value]
+        return [_decoded(x) for x in value]
     if isinstance(value, dict) and value.keys() == {"__float__"}:
         word = value["__float__"]
         return float(word) if word in ("Infinity", "-Infinity", "NaN") else value
     return value
 
 
-def known(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def known_values(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """The part of a configuration with these keys, and the dtype of the weights if it is one."""
-    found = {key: config[key] for key in keys if key in config}
+    values = {key: config[key] for key in keys if key in config}
     dtype = config.get("dtype", config.get("torch_dtype"))
     if isinstance(dtype, str) and dtype in _DTYPES:
-        found["dtype"] = dtype
-    return found
+        values["dtype"] = dtype
+    return values

@@ -70,12 +70,14 @@ class LinrnnModel(LinrnnPreTrainedModel):
                 `LinrnnForCausalLM.forward`.
         """
         packing, _ = self._sorted(kwargs, position_ids, seq_idx, reset)
-        found, cache = self._read(
+        reading, cache = self._read(
             *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
         )
-        return self._returned(BaseModelOutputWithPast(found.z, cache, found.hidden), return_dict)
+        return self._returned(
+            BaseModelOutputWithPast(reading.z, cache, reading.hidden), return_dict
+        )
 
 
 class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
@@ -145,14 +147,14 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
                 `LinrnnForCausalLM.forward`.
         """
         packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
-        found, cache = self._read(
+        reading, cache = self._read(
             *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
         )
-        refuse_documents(found.reset, found.valid, type(self).__name__)
-        ends = self._ends(found.z, found.valid, input_ids if attention_mask is None else None)
-        logits = self.score(found.z[torch.arange(len(ends), device=ends.device), ends])
+        refuse_documents(reading.reset, reading.valid, type(self).__name__)
+        ends = self._ends(reading.z, reading.valid, input_ids if attention_mask is None else None)
+        logits = self.score(reading.z[torch.arange(len(ends), device=ends.device), ends])
         loss = None
         if labels is not None:
             loss = self.loss_function(
@@ -161,7 +163,7 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
             count = loss_options.get("num_items_in_batch")
             if count is not None and self.config.problem_type != "single_label_classification":
                 loss = loss * (labels.numel() / count)  # theirs is the mean of this batch there
-        output = SequenceClassifierOutputWithPast(loss, logits, cache, found.hidden)
+        output = SequenceClassifierOutputWithPast(loss, logits, cache, reading.hidden)
         return self._returned(output, return_dict)
 
     def _ends(self, z: Tensor, valid: Tensor | None, ids: Tensor | None) -> Tensor:
@@ -234,18 +236,18 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
                 `LinrnnForCausalLM.forward`.
         """
         packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
-        found, _ = self._read(
+        reading, _ = self._read(
             *(input_ids, inputs_embeds, attention_mask, None, packing),
             use_cache=False,
             output_hidden_states=output_hidden_states,
         )
-        logits = self.score(self.dropout(found.z))
-        if found.valid is not None:
-            logits = logits.masked_fill(~found.valid[..., None], 0)
+        logits = self.score(self.dropout(reading.z))
+        if reading.valid is not None:
+            logits = logits.masked_fill(~reading.valid[..., None], 0)
         loss = None
         if labels is not None:
-            if found.valid is not None:
+            if reading.valid is not None:
                 ignored = loss_options.get("ignore_index", -100)
-                labels = labels.masked_fill(~found.valid.to(labels.device), ignored)
+                labels = labels.masked_fill(~reading.valid.to(labels.device), ignored)
             loss = self.loss_function(logits, labels, self.config, **loss_options)
-        return self._returned(TokenClassifierOutput(loss, logits, found.hidden), return_dict)
+        return self._returned(TokenClassifierOutput(loss, logits, reading.hidden), return_dict)

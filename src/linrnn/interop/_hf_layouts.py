@@ -59,10 +59,10 @@ def load_peer(
             f"{where}: model must be a {cls.__name__}, or the folder of one, got "
             f"{type(model).__name__}."
         )
-    files, made = files_of(where, model, {}), cls.config_class
-    values = read_config(files, made.model_type, keys)
+    files, config_class = files_of(where, model, {}), cls.config_class
+    values = read_config(files, config_class.model_type, keys)
     weights = weights_of(files, values)
-    config = configured(files, lambda: made.from_dict(values))
+    config = configured(files, lambda: config_class.from_dict(values))
     check(where, config)  # before a class of transformers acts on it
     peer, info = load(files, config, weights, cls.from_pretrained)
     check_weights(files, info)
@@ -84,8 +84,8 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     require(where, config, **expected)
     usual: dict[str, Any] = {"encoder_norm": False, "final_norm": True, "prenorm": True}
     usual |= {"conv_width": 0, "identity_ends": "none"}
-    others = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
-    require(where, config, **{k: v for k, v in others.items() if k not in expected})
+    required = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
+    require(where, config, **{k: v for k, v in required.items() if k not in expected})
 
 
 def special_tokens(config: Any) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def export_weights(
     """``peer`` with the weights of ours under their ``names``."""
     weights = weights_to_export(where, model)
     peer.to(model.device, model.dtype)
-    own = peer.state_dict()
-    _copy({theirs: weights[ours] for ours, theirs in names.items()}, own)
+    targets = peer.state_dict()
+    _copy({theirs: weights[ours] for ours, theirs in names.items()}, targets)
     peer.generation_config = model.generation_config
     peer.eval()
     return peer
@@ -142,8 +142,10 @@ def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
     Raises:
         DataError: not the same names, or another shape.
     """
-    if other := source.keys() ^ target.keys():
-        raise DataError(f"the weights must be those of the layout, got a difference: {min(other)}.")
+    if unmatched := source.keys() ^ target.keys():
+        raise DataError(
+            f"the weights must be those of the layout, got a difference: {min(unmatched)}."
+        )
     for name, value in source.items():
         if value.squeeze().shape != target[name].squeeze().shape:
             raise DataError(

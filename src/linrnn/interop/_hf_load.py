@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from linrnn._process.memory import available, within
 from linrnn.compute.finite import first_bad
 from linrnn.errors import DataError, LinrnnError
-from linrnn.interop._hf_files import Files, known
+from linrnn.interop._hf_files import Files, known_values
 
 HUB = ("cache_dir", "force_download", "local_files_only", "token", "revision")
 """What ``from_pretrained`` hands on to the client of the hub."""
@@ -83,9 +83,9 @@ def weights_of(
             f"{files.where}: {files}: the model must be complete and in safetensors, got: {error}"
         ) from error
     largest = max((n for weight in weights.values() for n in weight.shape), default=0)
-    most = dict.fromkeys(_WIDTHS, largest) | dict.fromkeys(_DEPTHS, len(weights))
-    most["intermediate_size"] = 2 * largest  # some count the gate's channels as well
-    for name, bound in most.items():
+    bounds = dict.fromkeys(_WIDTHS, largest) | dict.fromkeys(_DEPTHS, len(weights))
+    bounds["intermediate_size"] = 2 * largest  # some count the gate's channels as well
+    for name, bound in bounds.items():
         value = sizes.get(name)
         if isinstance(value, int | float) and not value <= bound:
             raise DataError(
@@ -144,8 +144,8 @@ def check_weights(files: Files, info: dict[str, Any], but: tuple[str, ...] = ())
         but: how the names of others begin.
     """
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        found = (key if isinstance(key, str) else str(key[0]) for key in info.get(kind) or ())
-        if names := sorted(name for name in found if not name.startswith(but)):
+        keys = (key if isinstance(key, str) else str(key[0]) for key in info.get(kind) or ())
+        if names := sorted(name for name in keys if not name.startswith(but)):
             raise DataError(
                 f"{files.where}: {files}: the weights must be those of the configuration beside "
                 f"them, got {len(names)} {kind.replace('_', ' ')}, such as {names[0]}."
@@ -164,8 +164,8 @@ def check_numbers(files: Files, stored: Mapping[str, Tensor], model: Any) -> Non
                 f"{files.where}: {files}: weights must be real numbers, got {name} of {x.dtype}."
             )
     # what was put off to a disk is looked at as it was stored
-    here = {n: stored.get(n, x) if x.is_meta else x for n, x in weights.items()}
-    if bad := first_bad((n, x) for n, x in here.items() if not x.is_meta):
+    loaded = {n: stored.get(n, x) if x.is_meta else x for n, x in weights.items()}
+    if bad := first_bad((n, x) for n, x in loaded.items() if not x.is_meta):
         raise DataError(f"{files.where}: {files}: weights must be finite, got {bad}.")
 
 
@@ -182,7 +182,7 @@ def generation_of(files: Files) -> GenerationConfig | None:
         raise DataError(
             f"{files.where}: {files}/{name}: the file must be JSON, got: {error}."
         ) from error
-    made: GenerationConfig = configured(
-        files, lambda: GenerationConfig(**known(values, _GENERATION))
+    generation: GenerationConfig = configured(
+        files, lambda: GenerationConfig(**known_values(values, _GENERATION))
     )
-    return made
+    return generation

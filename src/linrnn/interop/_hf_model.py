@@ -121,27 +121,27 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         """
         packing, loss_options = self._sorted(kwargs, position_ids, seq_idx, reset)
         trained = labels is not None or loss_options.get("shift_labels") is not None
-        plain = not trained and inputs_embeds is None and not packing
+        is_step = not trained and inputs_embeds is None and not packing
         hidden = self._shows(output_hidden_states)
-        if plain and not hidden and self._keeps(use_cache) and not torch.is_grad_enabled():
+        if is_step and not hidden and self._keeps(use_cache) and not torch.is_grad_enabled():
             logits = self._step(input_ids, attention_mask, past_key_values)
             if logits is not None:
                 output = CausalLMOutputWithPast(None, logits, past_key_values)
                 return self._returned(output, return_dict)
-        found, cache = self._read(
+        reading, cache = self._read(
             *(input_ids, inputs_embeds, attention_mask, past_key_values, packing),
             use_cache=use_cache,
             output_hidden_states=hidden,
         )
         keep = 0 if trained else logits_to_keep
-        logits = self.model.head(_keep(found.z, keep))
-        if found.valid is not None:
-            logits = logits.masked_fill(~_keep(found.valid[..., None], keep), 0)
+        logits = self.model.head(_keep(reading.z, keep))
+        if reading.valid is not None:
+            logits = logits.masked_fill(~_keep(reading.valid[..., None], keep), 0)
         loss = None
         if trained:
             loss = self._loss(logits, labels, **loss_options)
             logits = _keep(logits, logits_to_keep)
-        output = CausalLMOutputWithPast(loss, logits, cache, found.hidden)
+        output = CausalLMOutputWithPast(loss, logits, cache, reading.hidden)
         return self._returned(output, return_dict)
 
     def _loss(
@@ -229,12 +229,12 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        wanted = generation_config.cache_implementation
+        kind = generation_config.cache_implementation
         grows = any("constant_memory" in mixer.declared for mixer in self.model.mixers)
-        if wanted not in (None, "dynamic", *(() if grows else ("static",))):
+        if kind not in (None, "dynamic", *(() if grows else ("static",))):
             raise ArgumentError(
                 "generate: cache_implementation must be None, 'dynamic' or, where the state does "
-                f"not grow, 'static', for there is one kind of it, got {wanted!r}."
+                f"not grow, 'static', for there is one kind of it, got {kind!r}."
             )
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = LinrnnCache()

@@ -38,7 +38,7 @@ def _fetch_whole(name: str, block: Block) -> None:
     while isinstance(weights, PrefixedDataset):
         weights = weights.dataset
     remove_hook_from_module(block, recurse=True)
-    whole = AlignDevicesHook(
+    block_hook = AlignDevicesHook(
         execution_device=hook.execution_device,
         offload=True,
         io_same_device=True,
@@ -46,4 +46,4 @@ def _fetch_whole(name: str, block: Block) -> None:
         offload_buffers=hook.offload_buffers,
         place_submodules=True,
     )
-    add_hook_to_module(block, whole)
+    add_hook_to_module(block, block_hook)

@@ -62,9 +62,9 @@ def sort_keywords(
         elif name in of_loss:
             loss[name] = value
         elif name not in _SILENT:
-            own = {*inspect.signature(model.forward).parameters} - {"self", "kwargs"}  # type: ignore[attr-defined]
-            own |= {*_LENGTHS, *_LONGEST, *of_loss}
-            raise UnknownNameError(f"keyword of {model.__name__}.forward", name, own)
+            accepted = {*inspect.signature(model.forward).parameters} - {"self", "kwargs"}  # type: ignore[attr-defined]
+            accepted |= {*_LENGTHS, *_LONGEST, *of_loss}
+            raise UnknownNameError(f"keyword of {model.__name__}.forward", name, accepted)
         elif not any(value is silent for silent in _SILENT[name]) and not _is_zero(name, value):
             raise ArgumentError(f"{WHERE}: {name} must be left out, got {show(value)}.")
     return Packing(**columns, **packing), loss
@@ -103,18 +103,20 @@ def document_starts(
     if not packing:
         return None
     real = x.new_ones(x.shape[:2], dtype=torch.bool) if valid is None else valid
-    before = _step_before(real)
-    inner, first = real & (before >= 0), real & (before < 0)
+    previous = _step_before(real)
+    inner, first = real & (previous >= 0), real & (previous < 0)
     starts: dict[str, Tensor] = {}
     anew = torch.zeros_like(real)  # what is said of the first token
     if packing.position_ids is not None:
         at = _per_step("position_ids", packing.position_ids, x)
-        starts["position_ids"] = inner & _by_position(at, real, inner, before)
+        starts["position_ids"] = inner & _by_position(at, real, inner, previous)
         anew = anew | (first & (at == 0))
     if packing.seq_idx is not None:
-        starts["seq_idx"] = _by_index(_per_step("seq_idx", packing.seq_idx, x), real, inner, before)
+        starts["seq_idx"] = _by_index(
+            _per_step("seq_idx", packing.seq_idx, x), real, inner, previous
+        )
     if packing.reset is not None:
-        begins = _to_tokens(_per_step("reset", packing.reset, x, boolean=True), real, before)
+        begins = _to_tokens(_per_step("reset", packing.reset, x, boolean=True), real, previous)
         starts["reset"] = inner & begins
         anew = anew | (first & begins)
     for name in _LENGTHS:
@@ -124,8 +126,8 @@ def document_starts(
     inside = next(iter(starts.values()), torch.zeros_like(real))
     _check_longest(packing, real, inside | first)
     old = torch.zeros_like(real[:, 0]) if begun is None else begun
-    found = inside | (anew & old[:, None])
-    return found if found.any() else None
+    begins_anew = inside | (anew & old[:, None])
+    return begins_anew if begins_anew.any() else None
 
 
 def refuse_documents(starts: Tensor | None, valid: Tensor | None, where: str) -> None:
@@ -180,19 +182,19 @@ def _per_step(name: str, value: Any, x: Tensor, *, boolean: bool = False) -> Ten
             f"{WHERE}: {name} must have shape ({batch}, {time}), as what is read, got "
             f"{tuple(value.shape)}."
         )
-    whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
-    if not (value.dtype == torch.bool if boolean else whole):
+    is_integer = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+    if not (value.dtype == torch.bool if boolean else is_integer):
         kind = "boolean" if boolean else "integers"
         raise DTypeError(f"{WHERE}: {name} must be {kind}, got {value.dtype}.")
-    there: Tensor = value.to(x.device)
-    return (there if boolean else there.long()).expand(batch, time)
+    moved: Tensor = value.to(x.device)
+    return (moved if boolean else moved.long()).expand(batch, time)
 
 
-def _to_tokens(reset: Tensor, real: Tensor, before: Tensor) -> Tensor:
+def _to_tokens(reset: Tensor, real: Tensor, previous: Tensor) -> Tensor:
     """A reset mask of which each that is at padding has moved to the next token."""
-    count = reset.long().cumsum(1)
-    passed = torch.where(before < 0, 0, count.gather(1, before.clamp(min=0)))
-    last = torch.where(real, count, 0).amax(1)
+    count = reset.long().cumsum(1)  # (batch, time)
+    passed = torch.where(previous < 0, 0, count.gather(1, previous.clamp(min=0)))
+    last = torch.where(real, count, 0).amax(1)  # (batch,)
     if (late := count[:, -1] > last).any():
         row = int(late.nonzero()[0])
         raise ArgumentError(
@@ -202,11 +204,11 @@ def _to_tokens(reset: Tensor, real: Tensor, before: Tensor) -> Tensor:
     return real & (count > passed)
 
 
-def _by_position(at: Tensor, real: Tensor, inner: Tensor, before: Tensor) -> Tensor:
+def _by_position(at: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> Tensor:
     """Where positions begin again."""
-    last = at.gather(1, before.clamp(min=0))
+    last = at.gather(1, previous.clamp(min=0))
     begins = inner & (at != last + 1)
-    lowest = torch.where(real, at, torch.iinfo(at.dtype).max).amin(1, keepdim=True)
+    lowest = torch.where(real, at, torch.iinfo(at.dtype).max).amin(1, keepdim=True)  # (batch, 1)
     wrong = (begins & (at != lowest)) | (real & (at < 0))
     if wrong.any():
         row, step = wrong.nonzero()[0].tolist()
@@ -219,9 +221,9 @@ def _by_position(at: Tensor, real: Tensor, inner: Tensor, before: Tensor) -> Ten
     return begins
 
 
-def _by_index(index: Tensor, real: Tensor, inner: Tensor, before: Tensor) -> Tensor:
+def _by_index(index: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> Tensor:
     """Where the number of the document changes."""
-    last = index.gather(1, before.clamp(min=0))
+    last = index.gather(1, previous.clamp(min=0))
     wrong = (inner & (index < last)) | (real & (index < 0))
     if wrong.any():
         row, step = wrong.nonzero()[0].tolist()
@@ -270,29 +272,29 @@ def _check_alike(starts: Mapping[str, Tensor]) -> None:
         differs = starts[name] != starts[names[0]]
         if differs.any():
             row, step = differs.nonzero()[0].tolist()
-            one, other = names[0], name
+            one, second = names[0], name
             if not starts[one][row, step]:
-                one, other = other, one
+                one, second = second, one
             raise ArgumentError(
-                f"{WHERE}: {one} and {other} must agree, got a document that begins in row {row} "
-                f"at position {step} by {one} and not by {other}. Leave one of them out."
+                f"{WHERE}: {one} and {second} must agree, got a document that begins in row {row} "
+                f"at position {step} by {one} and not by {second}. Leave one of them out."
             )
 
 
 def _check_longest(packing: Packing, real: Tensor, starts: Tensor) -> None:
     """Raise `ArgumentError` where a document is longer than the longest is said to be."""
     for name in _LONGEST:
-        most = getattr(packing, name)
-        if most is None:
+        limit = getattr(packing, name)
+        if limit is None:
             continue
-        if isinstance(most, Tensor) and most.numel() == 1 and not most.is_floating_point():
-            most = int(most)
-        if isinstance(most, bool) or not isinstance(most, int):
-            raise DTypeError(f"{WHERE}: {name} must be an integer, got {show(most)}.")
+        if isinstance(limit, Tensor) and limit.numel() == 1 and not limit.is_floating_point():
+            limit = int(limit)
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise DTypeError(f"{WHERE}: {name} must be an integer, got {show(limit)}.")
         count = real.long().cumsum(1)
         longest = int((count - torch.where(starts, count, 0).cummax(1).values + 1).amax())
-        if longest > most:
+        if longest > limit:
             raise ArgumentError(
-                f"{WHERE}: {name} must be at least the length of every document, got {most} and "
+                f"{WHERE}: {name} must be at least the length of every document, got {limit} and "
                 f"one of {longest} tokens."
             )

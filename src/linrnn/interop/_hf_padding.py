@@ -56,15 +56,15 @@ def unmasked(mask: Tensor, x: Tensor, past: int) -> Tensor:
         ShapeError: it does not fit.
     """
     batch, time = x.shape[:2]
-    known = ((batch, time), (batch, past + time))
-    if mask.is_complex() or mask.ndim != 2 or tuple(mask.shape) not in known:
+    shapes = ((batch, time), (batch, past + time))
+    if mask.is_complex() or mask.ndim != 2 or tuple(mask.shape) not in shapes:
         raise ShapeError(
             f"{WHERE}: attention_mask must have shape ({batch}, {time}), or "
             f"({batch}, {past + time}) with what the cache has read, got {tuple(mask.shape)}."
         )
     valid = mask[:, mask.shape[1] - time :].to(x.device)
-    if mask.dtype != torch.bool and (other := (valid != 0) & (valid != 1)).any():
-        row, step = other.nonzero()[0].tolist()
+    if mask.dtype != torch.bool and (invalid := (valid != 0) & (valid != 1)).any():
+        row, step = invalid.nonzero()[0].tolist()
         raise ArgumentError(
             f"{WHERE}: attention_mask must be 0 at padding and 1 elsewhere, got "
             f"{valid[row, step].item()} in row {row} at position {step}. Say by seq_idx which "
@@ -118,8 +118,8 @@ def read_rows(
     begins = (step == first[:, None]) & ~begun[:, None]
     if reset is not None:
         begins = begins | reset.gather(1, order)
-    z, after = read(_moved(x, order), state, begins, step >= first[:, None])
-    return _moved(z, order.argsort(1)), after
+    z, next_state = read(_moved(x, order), state, begins, step >= first[:, None])
+    return _moved(z, order.argsort(1)), next_state
 
 
 def _moved(x: Tensor, order: Tensor) -> Tensor:
@@ -137,15 +137,15 @@ def _one_by_one(
 ) -> tuple[Tensor, State]:
     if state is None:
         raise DTypeError(f"{WHERE}: a row that has begun must have a state, got None.")
-    nothing, _ = read(x[:1, :0], states.select(state, 0), None)
-    pieces, after = [nothing[0]], []
+    no_outputs, _ = read(x[:1, :0], states.select(state, 0), None)
+    pieces, next_states = [no_outputs[0]], []
     for row, keep in enumerate(valid):
-        own = states.select(state, row)
+        row_state = states.select(state, row)
         if keep.any():
             begins = None if reset is None else reset[row, keep][None]
-            z, own = read(x[row, keep][None], own if begun[row] else None, begins)
+            z, row_state = read(x[row, keep][None], row_state if begun[row] else None, begins)
             pieces.append(z[0])
-        after.append(own)
-    flat = torch.cat(pieces)
-    places = valid[..., None].expand(-1, -1, flat.shape[1])
-    return flat.new_zeros(places.shape).masked_scatter(places, flat), states.concat(after)
+        next_states.append(row_state)
+    flat = torch.cat(pieces)  # (valid steps, channels)
+    places = valid[..., None].expand(-1, -1, flat.shape[1])  # (batch, time, channels)
+    return flat.new_zeros(places.shape).masked_scatter(places, flat), states.concat(next_states)

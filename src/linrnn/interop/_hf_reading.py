@@ -17,7 +17,7 @@ Around = Callable[[Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Te
 
 
 class Reading(NamedTuple):
-    """What was read."""
+    """The outputs and the state of one call of the model."""
 
     z: Tensor
     """(batch, time, d_model), zero at padding."""
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
 
 
 def embedded(
-    model: SequenceModel, ids: Any, given: Any, mask: Tensor | None, size: int, past: int
+    model: SequenceModel, ids: Any, embeddings: Any, mask: Tensor | None, size: int, past: int
 ) -> tuple[Tensor, Tensor | None]:
     """Embeddings (batch, time, d_model), of ids or given, and which are no padding (None: all).
 
@@ -39,14 +39,14 @@ def embedded(
         ArgumentError: both, no token, or one outside the vocabulary.
         ShapeError, DTypeError: something that does not fit.
     """
-    if given is not None:
+    if embeddings is not None:
         if ids is not None:
             raise ArgumentError(
                 f"{WHERE}: inputs_embeds must be given in the place of input_ids, got both."
             )
-        _check_embeddings(model, given)
-        valid = None if mask is None else unmasked(mask, given, past)
-        return given, None if valid is None or bool(valid.all()) else valid
+        _check_embeddings(model, embeddings)
+        valid = None if mask is None else unmasked(mask, embeddings, past)
+        return embeddings, None if valid is None or bool(valid.all()) else valid
     ids, valid = split_padding(checked_ids(ids), mask, size, past)
     z: Tensor = model.encoder(ids)
     return z, valid
@@ -116,15 +116,15 @@ def read(
     def features(
         x: Tensor, state: State | None, reset: Tensor | None, valid: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        seen: list[Tensor] = []
+        layer_inputs: list[Tensor] = []
 
-        def watched(call: Any, z: Tensor, before: State) -> tuple[Tensor, State]:
-            seen.append(z)
-            return call(z, before) if around is None else around(call, z, before)
+        def watched(call: Any, z: Tensor, previous_state: State) -> tuple[Tensor, State]:
+            layer_inputs.append(z)
+            return call(z, previous_state) if around is None else around(call, z, previous_state)
 
         call = watched if hidden else around
-        z, after = model.features_of(x, state, reset=reset, valid=valid, around=call)
-        return torch.cat([*seen, z], -1) if hidden else z, after
+        z, next_state = model.features_of(x, state, reset=reset, valid=valid, around=call)
+        return torch.cat([*layer_inputs, z], -1) if hidden else z, next_state
 
     begun = cache.begun
     begun = x.new_zeros(len(x), dtype=torch.bool) if begun is None else begun
@@ -145,17 +145,17 @@ def checkpointed(function: Callable[..., Any], every: int) -> Around:
     """
     count = iter(range(1 << 62))
 
-    def around(call: Any, z: Tensor, before: State) -> tuple[Tensor, State]:
+    def around(call: Any, z: Tensor, previous_state: State) -> tuple[Tensor, State]:
         if next(count) % every:
-            found: tuple[Tensor, State] = call(z, before)
-            return found
-        parts, tree = tree_flatten(before)
+            outputs: tuple[Tensor, State] = call(z, previous_state)
+            return outputs
+        parts, tree = tree_flatten(previous_state)
         trees: list[TreeSpec] = []
 
         def flat(z: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
             # tensors side by side: the reentrant kind finds no others
-            y, after = call(z, tree_unflatten(parts, tree))
-            new, spec = tree_flatten(after)
+            y, next_state = call(z, tree_unflatten(parts, tree))
+            new, spec = tree_flatten(next_state)
             trees[:] = [spec]
             return (y, *new)
 

@@ -126,8 +126,8 @@ def to_recurrent_gemma(model: LinrnnForCausalLM) -> RecurrentGemmaForCausalLM:
     peer = export_weights(where, model, peer, names)
     weights = peer.state_dict()
     with torch.no_grad():
-        for own, name in names.items():
-            weights[name].copy_(_theirs(own, weights[name], peer.config))
+        for our_name, name in names.items():
+            weights[name].copy_(_theirs(our_name, weights[name], peer.config))
     return peer
 
 
@@ -154,25 +154,25 @@ def _their_config(where: str, model: LinrnnForCausalLM) -> RecurrentGemmaConfig:
                 f"{where}: mixers must be rg_lru and attention, got {type(mixer).__name__}."
             )
     words = {"linear_attention": "recurrent", "sliding_attention": "attention"}
-    given: dict[str, Any] = {"block_types": [words[kinds[type(mixer)]] for mixer in mixers]}
-    found = {type(mixer): mixer for mixer in mixers}
-    recurrent, attention = found.get(RGLRU), found.get(Attention)
-    given["num_attention_heads"] = heads = mixers[0].n_heads
-    given["use_cache"] = attention is not None  # transformers counts steps in attention's alone
+    fields: dict[str, Any] = {"block_types": [words[kinds[type(mixer)]] for mixer in mixers]}
+    mixer_of = {type(mixer): mixer for mixer in mixers}
+    recurrent, attention = mixer_of.get(RGLRU), mixer_of.get(Attention)
+    fields["num_attention_heads"] = heads = mixers[0].n_heads
+    fields["use_cache"] = attention is not None  # transformers counts steps in attention's alone
     if isinstance(recurrent, RGLRU):
-        given |= {"lru_width": recurrent.d_inner, "conv1d_width": recurrent.d_conv}
+        fields |= {"lru_width": recurrent.d_inner, "conv1d_width": recurrent.d_conv}
     if isinstance(attention, Attention):
         rope = {"rope_type": "default", "rope_theta": attention.base}
         rope["partial_rotary_factor"] = attention.d_rotary / attention.d_head
-        given |= {"rope_parameters": rope, "attention_window_size": attention.window}
-        given |= {"num_key_value_heads": attention.n_kv_heads, "attention_bias": attention.bias}
+        fields |= {"rope_parameters": rope, "attention_window_size": attention.window}
+        fields |= {"num_key_value_heads": attention.n_kv_heads, "attention_bias": attention.bias}
     _check_sizes(where, ours, heads, recurrent, attention)
     eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
     return RecurrentGemmaConfig(
         **{"vocab_size": ours.vocab_size, "hidden_size": ours.d_model, "rms_norm_eps": eps},
         **{"num_hidden_layers": ours.n_layers, "intermediate_size": 6 * ours.d_model},
         **{"logits_soft_cap": ours.logit_soft_cap, "tie_word_embeddings": ours.tie_word_embeddings},
-        **given,
+        **fields,
         **special_tokens(ours),
     )
 
@@ -180,18 +180,18 @@ def _their_config(where: str, model: LinrnnForCausalLM) -> RecurrentGemmaConfig:
 def _check_sizes(
     where: str, ours: LinrnnConfig, heads: int, recurrent: Any, attention: Any
 ) -> None:
-    wanted: list[tuple[str, Any, Any]] = (
+    sizes: list[tuple[str, Any, Any]] = (
         [] if recurrent is None else [("rg_lru.n_heads", recurrent.n_heads, heads)]
     )
     if attention is not None:
-        wanted += [
+        sizes += [
             ("attention.n_heads", attention.n_heads, heads),
             ("attention.d_head", attention.d_head, ours.d_model / heads),
             ("attention.out_bias", attention.out_bias or attention.bias, True),
         ]
         if attention.window is None:
             raise ArgumentError(f"{where}: attention.window must be a number, got None.")
-    for name, got, want in wanted:
+    for name, got, want in sizes:
         if got != want:
             raise ArgumentError(f"{where}: {name} must be {want} to be converted, got {got}.")
 
@@ -200,11 +200,16 @@ def _names(theirs: Any) -> dict[str, str]:
     """Of our weights, all of them."""
     names = dict(_OUTER)
     for i, kind in enumerate(theirs.layers_block_type):
-        mixer = {f"mixer.{own}": f"temporal_block.{name}" for own, name in _MIXERS[kind][2].items()}
+        mixer = {
+            f"mixer.{our_name}": f"temporal_block.{name}"
+            for our_name, name in _MIXERS[kind][2].items()
+        }
         if not theirs.attention_bias and kind == "sliding_attention":
             mixer = {k: v for k, v in mixer.items() if k[6] == "o" or not k.endswith("bias")}
         inner = _BLOCK | mixer
-        names |= {f"blocks.{i}.{own}": f"model.layers.{i}.{name}" for own, name in inner.items()}
+        names |= {
+            f"blocks.{i}.{our_name}": f"model.layers.{i}.{name}" for our_name, name in inner.items()
+        }
     return names
 
 
@@ -212,25 +217,25 @@ def _ours(name: str, weight: Tensor, theirs: Any) -> Tensor:
     """A weight of theirs as we have it: see `_theirs`."""
     if name.endswith("norm.weight"):
         return weight + 1
-    return weight[_order(theirs, weight)] if _turned(name) else weight
+    return weight[_order(theirs, weight)] if _is_rotated(name) else weight
 
 
 def _theirs(name: str, weight: Tensor, theirs: Any) -> Tensor:
     """The inverse: their norms lack a 1, and channels i and i + half of them turn together."""
     if name.endswith("norm.weight"):
         return weight - 1
-    return weight[_order(theirs, weight).argsort()] if _turned(name) else weight
+    return weight[_order(theirs, weight).argsort()] if _is_rotated(name) else weight
 
 
-def _turned(name: str) -> bool:
+def _is_rotated(name: str) -> bool:
     return ".mixer.q_proj." in name or ".mixer.k_proj." in name
 
 
 def _order(theirs: Any, weight: Tensor) -> Tensor:
     """Which of their rows of queries or keys each of ours is: of a pair, ours are neighbours."""
-    width, turned = theirs.hidden_size // theirs.num_attention_heads, _rotary(theirs)
-    pairs = torch.arange(turned).view(2, -1).T.flatten()
-    head = torch.cat([pairs, torch.arange(turned, width)])
+    width, d_rotary = theirs.hidden_size // theirs.num_attention_heads, _rotary(theirs)
+    pairs = torch.arange(d_rotary).view(2, -1).T.flatten()
+    head = torch.cat([pairs, torch.arange(d_rotary, width)])
     first = torch.arange(0, len(weight), width)
     return (first[:, None] + head).flatten().to(weight.device)
 
@@ -241,7 +246,7 @@ def _rotary(theirs: Any) -> int:
 
 
 def _scale(width: int) -> float:
-    """What embeddings are multiplied by."""
+    """The factor of the embeddings."""
     return float(torch.tensor(width**0.5, dtype=torch.bfloat16))
 
 

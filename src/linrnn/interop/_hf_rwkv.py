@@ -71,9 +71,9 @@ def from_rwkv(model: RwkvForCausalLM | str | os.PathLike[str]) -> LinrnnForCausa
         ours = configured(files, lambda: LinrnnForCausalLM(config))
     values = _values(files, ours.model.state_dict(), weights, config)
     dtype = functools.reduce(torch.promote_types, (x.dtype for x in weights.values()))
-    found = {name: x.to(dtype, copy=True).contiguous() for name, x in values.items()}
-    ours.model.load_state_dict(found, assign=True)
-    check_numbers(files, found, ours.model)
+    our_weights = {name: x.to(dtype, copy=True).contiguous() for name, x in values.items()}
+    ours.model.load_state_dict(our_weights, assign=True)
+    check_numbers(files, our_weights, ours.model)
     ours.name_or_path = str(files)
     if (how := generation_of(files)) is not None:
         ours.generation_config = how
@@ -106,16 +106,16 @@ def to_rwkv_weights(model: LinrnnForCausalLM) -> dict[str, Tensor]:
     epsilons = {"norm_eps": (ours.norm_eps, LAYER_EPS)}
     if version > 4:
         epsilons["the mixer's norm_eps"] = (layer.norm_eps, _HEAD_EPS)
-    for name, (eps, wanted) in epsilons.items():
-        if eps not in (None, wanted):
-            raise ArgumentError(f"{where}: {name} must be {wanted} to be converted, got {eps}.")
+    for name, (eps, required) in epsilons.items():
+        if eps not in (None, required):
+            raise ArgumentError(f"{where}: {name} must be {required} to be converted, got {eps}.")
     if version == 4 and not layer.token_shift:
         raise ArgumentError(f"{where}: token_shift must be True, got False.")
     weights = weights_to_export(where, model)
     return {
         name: x.detach().clone(memory_format=torch.contiguous_format)
-        for own, entry in entries(version, ours.n_layers).items()
-        for name, x in zip(entry.theirs, entry.write(weights[own]), strict=True)
+        for our_name, entry in entries(version, ours.n_layers).items()
+        for name, x in zip(entry.theirs, entry.write(weights[our_name]), strict=True)
     }
 
 
@@ -142,9 +142,12 @@ def _config(files: Files, weights: Mapping[str, Tensor], said: Mapping[str, Any]
             f"configuration beside them says, got {len(weights):,} tensors"
             f"{f', such as {min(weights)}' if weights else ''}."
         )
-    layers = {found[1] for name in weights if (found := _BLOCK.match(name))}
-    wanted = {n for entry in entries(version, len(layers)).values() for n in entry.theirs}
-    for kind, names in (("missing", wanted - weights.keys()), ("more", weights.keys() - wanted)):
+    layers = {match[1] for name in weights if (match := _BLOCK.match(name))}
+    expected = {n for entry in entries(version, len(layers)).values() for n in entry.theirs}
+    for kind, names in (
+        ("missing", expected - weights.keys()),
+        ("more", weights.keys() - expected),
+    ):
         if names:
             raise DataError(
                 f"from_rwkv: {files}: the weights must be those of RWKV-{version}, got "
@@ -158,12 +161,12 @@ def _config(files: Files, weights: Mapping[str, Tensor], said: Mapping[str, Any]
                 f"from_rwkv: {files}/config.json: {name} must be {sizes[name]} for these weights, "
                 f"got {value!r:.40}."
             )
-    made = configured(files, lambda: _made(version, sizes, said))
-    return cast(LinrnnConfig, made)
+    derived = configured(files, lambda: _config_of(version, sizes, said))
+    return cast(LinrnnConfig, derived)
 
 
 def _sizes(files: Files, weights: Mapping[str, Tensor], version: int) -> dict[str, Any]:
-    """What the shapes of tensors say, and what is the same for all."""
+    """The sizes of the model, from the shapes of its tensors and what all versions share."""
 
     def shape(name: str) -> tuple[int, int]:
         x = weights[name]
@@ -186,7 +189,7 @@ def _sizes(files: Files, weights: Mapping[str, Tensor], version: int) -> dict[st
     return sizes | fixed
 
 
-def _made(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> LinrnnConfig:
+def _config_of(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> LinrnnConfig:
     options: dict[str, Any] = {"init": "published"}
     if version == 4:
         options["d_state"] = sizes["attention_hidden_size"]
@@ -210,13 +213,16 @@ def _made(version: int, sizes: Mapping[str, Any], said: Mapping[str, Any]) -> Li
 
 
 def _values(
-    files: Files, own: Mapping[str, Tensor], weights: Mapping[str, Tensor], config: LinrnnConfig
+    files: Files,
+    templates: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    config: LinrnnConfig,
 ) -> dict[str, Tensor]:
     """Our tensors, once theirs are real numbers in the shapes that they must have."""
-    found = {}
+    values = {}
     for name, entry in entries(int(config.mixer[-1]), config.n_layers).items():
-        given = []
-        for theirs, like in zip(entry.theirs, entry.write(own[name]), strict=True):
+        their_tensors = []
+        for theirs, like in zip(entry.theirs, entry.write(templates[name]), strict=True):
             x = weights[theirs]
             if x.squeeze().shape != like.squeeze().shape:
                 raise DataError(
@@ -227,6 +233,6 @@ def _values(
                 raise DataError(
                     f"from_rwkv: {files}: weights must be real numbers, got {theirs} of {x.dtype}."
                 )
-            given.append(x.reshape(like.shape))
-        found[name] = entry.read(*given)
-    return found
+            their_tensors.append(x.reshape(like.shape))
+        values[name] = entry.read(*their_tensors)
+    return values

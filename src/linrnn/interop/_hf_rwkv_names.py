@@ -33,12 +33,12 @@ def _row(name: str) -> Entry:
     return Entry((name,), lambda x: x.view(-1), lambda x: (x.view(1, 1, -1),))
 
 
-def _rest(name: str) -> Entry:
+def _complement(name: str) -> Entry:
     """The part of the previous step, ours being that of the current one."""
     return Entry((name,), lambda x: 1 - x.view(-1), lambda x: (1 - x.view(1, 1, -1),))
 
 
-def _turned(name: str) -> Entry:
+def _transposed(name: str) -> Entry:
     """A matrix that stands behind its vector."""
     return Entry((name,), lambda x: x.T, lambda x: (x.T,))
 
@@ -89,12 +89,12 @@ _VERSIONS = {
         **_MATRIX,
         "mixer.mu_x": _row("att.time_maa_x"),
         "mixer.mu": _stack([f"att.time_maa_{i}" for i in "wkvrg"]),
-        "mixer.mix_down.weight": _turned("att.time_maa_w1"),
+        "mixer.mix_down.weight": _transposed("att.time_maa_w1"),
         "mixer.mix_up": _same("att.time_maa_w2"),
         "mixer.time_decay": _row("att.time_decay"),
-        "mixer.decay.down.weight": _turned("att.time_decay_w1"),
-        "mixer.decay.up.weight": _turned("att.time_decay_w2"),
-        **{f"channel_mix.mu_{i}": _rest(f"ffn.time_maa_{i}") for i in "kr"},
+        "mixer.decay.down.weight": _transposed("att.time_decay_w1"),
+        "mixer.decay.up.weight": _transposed("att.time_decay_w2"),
+        **{f"channel_mix.mu_{i}": _complement(f"ffn.time_maa_{i}") for i in "kr"},
     },
 }
 _SIGNS = {6: "blocks.0.att.time_maa_x", 5: "blocks.0.att.time_mix_g", 4: "blocks.0.att.time_first"}
@@ -117,8 +117,8 @@ def short(name: str) -> str:
         ('blocks.3.att.time_mix_g', 'blocks.3.att.time_mix_g')
     """
     for long, replacement in _SHORT:
-        found = long.match(name)
-        name = found.expand(replacement) + name[found.end() :] if found else name
+        match = long.match(name)
+        name = match.expand(replacement) + name[match.end() :] if match else name
     mix = _MIX.fullmatch(name)
     return mix[1] if mix else name
 

@@ -78,8 +78,8 @@ def _byte_letters() -> dict[str, int]:
     A byte whose Latin-1 character can be seen is that character; the others, in order, are the
     code points from 256 on, as in GPT-2 (Radford et al. 2019).
     """
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in seen]
-    letters = {byte: chr(byte) for byte in seen}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable}
     letters |= {byte: chr(256 + i) for i, byte in enumerate(hidden)}
     return {letters[byte]: byte for byte in range(256)}

@@ -104,8 +104,8 @@ def to_xlstm(model: LinrnnForCausalLM) -> xLSTMForCausalLM:
         ArgumentError: a model that xLSTM's layout cannot express.
     """
     ours, layer = model.config, cast("Any", model.model.mixers[0])
-    own = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu"}
-    require_stack("to_xlstm", ours, **own, logit_soft_cap=ours.logit_soft_cap)
+    parts = {"mixer": "mlstm_large", "norm": "rms", "block": "swiglu"}
+    require_stack("to_xlstm", ours, **parts, logit_soft_cap=ours.logit_soft_cap)
     if ours.logit_soft_cap is None:
         raise ArgumentError("to_xlstm: logit_soft_cap must be a number to be converted, got None.")
     eps = torch.finfo(model.dtype).eps if ours.norm_eps is None else ours.norm_eps
@@ -138,7 +138,7 @@ def to_xlstm(model: LinrnnForCausalLM) -> xLSTMForCausalLM:
 
 
 def _factor(width: int, d_model: int) -> float:
-    """What gives the width when it is multiplied by d_model and rounded down."""
+    """The factor that gives the width when multiplied by d_model and rounded down."""
     factor = width / d_model
     return factor if int(factor * d_model) == width else math.nextafter(factor, math.inf)
 

@@ -45,7 +45,7 @@ class Plan:
         self.nodes: list[Any] = list(graph.node)
         inputs = [i.name for i in graph.input]
         self.read, self.states = inputs[:read], inputs[read:]
-        self.y, *self.after = [o.name for o in graph.output]
+        self.y, *self.next_states = [o.name for o in graph.output]
         self.types = {v.name: v.type for v in (*graph.input, *graph.output, *graph.value_info)}
         self.maker = {name: i for i, node in enumerate(self.nodes) for name in node.output}
         self.users: dict[str, list[int]] = {}
@@ -81,31 +81,33 @@ class Plan:
         return [d.dim_value for d in axes[1:]]
 
     def inputs(self, loop: Loop) -> list[str]:
-        """What a loop reads of every step, besides its own states."""
-        own = {self.states[i] for i in loop.states}
+        """The values that a loop reads at every step, besides its own states."""
+        states = {self.states[i] for i in loop.states}
         read = [*(n for i in sorted(loop.nodes) for n in self.nodes[i].input)]
-        read += [self.after[i] for i in loop.states]
-        return [n for n in dict.fromkeys(read) if self.varies(n) and not self._inside(n, loop, own)]
+        read += [self.next_states[i] for i in loop.states]
+        return [
+            n for n in dict.fromkeys(read) if self.varies(n) and not self._inside(n, loop, states)
+        ]
 
     def outputs(self, loop: Loop) -> list[str]:
-        """What others read of every step of a loop, its states among them.
+        """The values of every step of a loop that other nodes read, its states among them.
 
         A value inside that comes of no state of the loop, they make for themselves.
         """
-        made = [self.states[i] for i in loop.states]
-        made += [n for i in sorted(loop.nodes) for n in self.nodes[i].output]
-        own = _bits(loop.states)
-        return [n for n in made if self._all_needs(n) & own and self._wanted(n, loop)]
+        values = [self.states[i] for i in loop.states]
+        values += [n for i in sorted(loop.nodes) for n in self.nodes[i].output]
+        state_bits = _bits(loop.states)
+        return [n for n in values if self._all_needs(n) & state_bits and self._is_output(n, loop)]
 
-    def _inside(self, name: str, loop: Loop, own: set[str]) -> bool:
-        return name in own or self.maker.get(name) in loop.nodes
+    def _inside(self, name: str, loop: Loop, states: set[str]) -> bool:
+        return name in states or self.maker.get(name) in loop.nodes
 
-    def _wanted(self, name: str, loop: Loop) -> bool:
+    def _is_output(self, name: str, loop: Loop) -> bool:
         if name == self.y and self.maker.get(name) not in self.tail:
             return True
-        if name in self.after and self.after.index(name) not in loop.states:
+        if name in self.next_states and self.next_states.index(name) not in loop.states:
             return True  # another state is this one, a step later
-        finals = [self.after[i] for i in loop.states]
+        finals = [self.next_states[i] for i in loop.states]
         users = [user for user in self.users.get(name, []) if user not in loop.nodes]
         return any(user not in self.tail or name not in finals for user in users)
 
@@ -115,14 +117,14 @@ class Plan:
             name: 1 << i for i, name in enumerate(self.states)
         }
         for node in self.nodes:
-            found = [self._needs[n] for n in node.input if n in self._needs]
-            if found:
+            input_needs = [self._needs[n] for n in node.input if n in self._needs]
+            if input_needs:
                 bits = 0
-                for more in found:
+                for more in input_needs:
                     bits |= more
                 self._needs |= dict.fromkeys(node.output, bits)
-        feeds = dict.fromkeys(self.after, 0)
-        for i, name in enumerate(self.after):
+        feeds = dict.fromkeys(self.next_states, 0)
+        for i, name in enumerate(self.next_states):
             feeds[name] |= 1 << i
         self._feeds = [0] * len(self.nodes)
         for i in reversed(range(len(self.nodes))):
@@ -130,7 +132,7 @@ class Plan:
                 self._feeds[i] |= feeds.get(name, 0)
             for name in self.nodes[i].input:
                 feeds[name] = feeds.get(name, 0) | self._feeds[i]
-        self._past = [self._needs.get(name, 0) for name in self.after]
+        self._past = [self._needs.get(name, 0) for name in self.next_states]
         for k in range(len(self.states)):
             for i, bits in enumerate(self._past):
                 if bits >> k & 1:
@@ -149,10 +151,10 @@ class Plan:
             else:
                 loops.append(Loop([i]))
         for loop in loops:
-            own = _bits(loop.states)
+            state_bits = _bits(loop.states)
             for i, node in enumerate(self.nodes):
                 needs = self._needs.get(node.output[0], 0)
-                if needs & own and self._feeds[i] & own:
+                if needs & state_bits and self._feeds[i] & state_bits:
                     loop.nodes.add(i)
         return loops
 
@@ -191,8 +193,8 @@ class Plan:
                     break
                 nodes = nodes | {maker}
                 yield nodes
-                own = self.inputs(Loop(loop.states, nodes))
-                left = [n for n in self.nodes[maker].input if n in own]
+                inputs = self.inputs(Loop(loop.states, nodes))
+                left = [n for n in self.nodes[maker].input if n in inputs]
                 if not left:
                     break
                 name = max(reversed(left), key=self._order)  # of several such the last is followed
@@ -212,8 +214,8 @@ class Plan:
                 if not all(self._moves(i, loop) for i in more):
                     break
                 nodes.update(more)
-                made = [n for i in more for n in self.nodes[i].output]
-                todo += [n for n in made if self._order(n) >= size]
+                outputs = [n for i in more for n in self.nodes[i].output]
+                todo += [n for n in outputs if self._order(n) >= size]
             else:
                 closed = self._closed(nodes, loop)
                 if closed is not None:
@@ -221,7 +223,7 @@ class Plan:
 
     def _moves(self, node: int, loop: Loop) -> bool:
         """Whether a node may be computed inside a loop, and should be if that saves memory."""
-        if any(node in other.nodes for other in self.loops if other is not loop):
+        if any(node in another.nodes for another in self.loops if another is not loop):
             return False
         weighted = [n for n in self.nodes[node].input if not self.varies(n)]
         return not (weighted and self.nodes[node].op_type in _PRODUCTS)
@@ -231,8 +233,10 @@ class Plan:
 
         None where something of it is not to be moved.
         """
-        own = _bits(loop.states)
-        while within := [n for n in self.inputs(Loop(loop.states, nodes)) if self._of(n, own)]:
+        state_bits = _bits(loop.states)
+        while within := [
+            n for n in self.inputs(Loop(loop.states, nodes)) if self._of(n, state_bits)
+        ]:
             makers = {self.maker[n] for n in within if n in self.maker}
             if len(makers) < len(within) or not all(self._moves(i, loop) for i in makers):
                 return None

@@ -61,7 +61,7 @@ def to_proto(
 
 
 def inputs_of(record: Mapping[str, Any]) -> list[Any]:
-    """What a graph takes, in order: the input, the times where there are some, the states."""
+    """The inputs of a graph, in order: the input, the times if there are any, the states."""
     times = [record["times"]] if record["times"] else []
     return [record["input"], *times, *record["states"]]
 

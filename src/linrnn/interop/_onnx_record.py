@@ -60,7 +60,7 @@ def record_of(
         "output": _outline("y", y, axes[:1] if pools(model) else axes),
         "states": [
             _outline(f"state{path}", real, axes[:1])
-            | {"next": _plain(f"next{path}"), "complex": h.is_complex(), "initial": _values(real)}
+            | {"next": _dotted(f"next{path}"), "complex": h.is_complex(), "initial": _values(real)}
             for path, h, real in parts
         ],
     }
@@ -84,13 +84,13 @@ def initial_state(record: Mapping[str, Any], batch_size: int = 1) -> dict[str, n
 
 def _outline(name: str, x: Tensor, axes: Sequence[str | int]) -> dict[str, Any]:
     return {
-        "name": _plain(name),
+        "name": _dotted(name),
         "shape": [*axes, *x.shape[1:]],
         "dtype": str(x.dtype).removeprefix("torch."),
     }
 
 
-def _plain(path: str) -> str:
+def _dotted(path: str) -> str:
     """A place in a tree with dots in place of brackets."""
     return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "")
 

@@ -43,7 +43,7 @@ class _Writer:
 
         self.step, self.plan, self.make = step, plan, onnx.helper
         self.nodes: list[Any] = []
-        self.held = list(step.graph.initializer)
+        self.initializers = list(step.graph.initializer)
         self.rows: dict[str, str] = {}
         self.ends: dict[str, str] = {}
 
@@ -57,8 +57,8 @@ class _Writer:
         names = {*self.plan.read}
         inputs = [self._outer(i, time=True) if i.name in names else i for i in graph.input]
         outputs = [self._outer(graph.output[0], time=not last), *graph.output[1:]]
-        made = self.make.make_graph(self.nodes, graph.name, inputs, outputs, self.held)
-        model = self.make.make_model(made, opset_imports=self.step.opset_import)
+        over_time = self.make.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
+        model = self.make.make_model(over_time, opset_imports=self.step.opset_import)
         model.ir_version = self.step.ir_version
         return model
 
@@ -73,8 +73,8 @@ class _Writer:
 
     def _int(self, *numbers: int) -> str:
         name = f":{','.join(map(str, numbers))}"
-        if all(t.name != name for t in self.held):
-            self.held.append(self.make.make_tensor(name, 7, [len(numbers)], numbers))
+        if all(t.name != name for t in self.initializers):
+            self.initializers.append(self.make.make_tensor(name, 7, [len(numbers)], numbers))
         return name
 
     def _constants(self) -> None:
@@ -105,9 +105,9 @@ class _Writer:
 
     def _shaped(self, first: str, value: str, like: str, name: str) -> str:
         """A value with some first axes before those that are behind the batch."""
-        rest = self.plan.shape(like)
-        assert rest is not None
-        to = self._add("Concat", [first, self._int(*rest)], f"{name}:shape", axis=0)
+        inner_axes = self.plan.shape(like)
+        assert inner_axes is not None
+        to = self._add("Concat", [first, self._int(*inner_axes)], f"{name}:shape", axis=0)
         return self._add("Reshape", [value, to], name, allowzero=1)
 
     def _spread(self) -> None:
@@ -117,31 +117,31 @@ class _Writer:
         delays = [i for i in range(len(plan.states)) if i not in looped]
         loops, nodes = list(plan.loops), sorted(self._outside())
         while loops or nodes or delays:
-            before = len(loops) + len(nodes) + len(delays)
+            n_waiting = len(loops) + len(nodes) + len(delays)
             nodes = [i for i in nodes if not self._try_node(i)]
             loops = [loop for loop in loops if not self._try_loop(loop)]
             delays = [i for i in delays if not self._try_delay(i)]
-            assert len(loops) + len(nodes) + len(delays) < before, "a loop that was not found"
+            assert len(loops) + len(nodes) + len(delays) < n_waiting, "a loop that was not found"
 
     def _outside(self) -> set[int]:
         """The nodes to be computed on all rows: what the outputs and the loops read."""
         plan = self.plan
-        wanted: set[int] = set()
+        needed: set[int] = set()
         todo = [n for loop in plan.loops for n in plan.inputs(loop)]
         todo += [n for i in plan.tail for n in plan.nodes[i].input if plan.varies(n)]
         looped = {i for loop in plan.loops for i in loop.states}
-        todo += [n for i, n in enumerate(plan.after) if i not in looped]
+        todo += [n for i, n in enumerate(plan.next_states) if i not in looped]
         todo += [plan.y]
-        given = {n for loop in plan.loops for n in plan.outputs(loop)}
-        given |= {plan.after[i] for i in looped}
+        from_loops = {n for loop in plan.loops for n in plan.outputs(loop)}
+        from_loops |= {plan.next_states[i] for i in looped}
         while todo:
             name = todo.pop()
             maker = plan.maker.get(name)
-            if maker is None or maker in wanted | plan.tail or name in given:
+            if maker is None or maker in needed | plan.tail or name in from_loops:
                 continue
-            wanted.add(maker)
+            needed.add(maker)
             todo += [n for n in plan.nodes[maker].input if plan.varies(n)]
-        return wanted
+        return needed
 
     def _try_node(self, i: int) -> bool:
         node = self.plan.nodes[i]
@@ -163,15 +163,17 @@ class _Writer:
     def _try_delay(self, i: int) -> bool:
         """A state that is a value of the step before."""
         plan = self.plan
-        if plan.after[i] not in self.rows:
+        if plan.next_states[i] not in self.rows:
             return False
-        name, rows = plan.states[i], self.rows[plan.after[i]]
+        name, rows = plan.states[i], self.rows[plan.next_states[i]]
         both = self._add("Concat", [name, rows], f"{name}:both", axis=0)
         cuts = [self._int(0), ":rows", self._int(0)]
         self.rows[name] = self._add("Slice", [both, *cuts], f"{name}:rows")
         cuts = [":rows", self._int(_ALL), self._int(0)]
-        self.ends[plan.after[i]] = self._add("Slice", [both, *cuts], f"{plan.after[i]}:end{i}")
-        self._add("Identity", [self.ends[plan.after[i]]], plan.after[i])
+        self.ends[plan.next_states[i]] = self._add(
+            "Slice", [both, *cuts], f"{plan.next_states[i]}:end{i}"
+        )
+        self._add("Identity", [self.ends[plan.next_states[i]]], plan.next_states[i])
         return True
 
     def _try_loop(self, loop: Loop) -> bool:
@@ -180,26 +182,26 @@ class _Writer:
         if not all(n in self.rows for n in read):
             return False
         k = plan.loops.index(loop)
-        given = plan.outputs(loop)
-        body = self._body(loop, read, given, f"in{k}")
+        outputs = plan.outputs(loop)
+        body = self._body(loop, read, outputs, f"in{k}")
         steps = [self._as_steps(self.rows[n], n, f"{n}:to{k}") for n in read]
         starts = [plan.states[i] for i in loop.states]
-        ends = [plan.after[i] for i in loop.states]
+        ends = [plan.next_states[i] for i in loop.states]
         self.nodes.append(
             self.make.make_node(
                 "Scan",
                 [*starts, *steps],
-                [*ends, *(f"{n}:from{k}" for n in given)],
+                [*ends, *(f"{n}:from{k}" for n in outputs)],
                 body=body,
                 num_scan_inputs=len(steps),
             )
         )
         self.ends.update(zip(ends, ends, strict=True))
-        for n in given:
+        for n in outputs:
             self.rows[n] = self._as_rows(f"{n}:from{k}", n, f"{n}:rows")
         return True
 
-    def _body(self, loop: Loop, read: Sequence[str], given: Sequence[str], where: str) -> Any:
+    def _body(self, loop: Loop, read: Sequence[str], results: Sequence[str], where: str) -> Any:
         """The graph inside a loop."""
         plan, nodes = self.plan, list[Any]()
         starts = [plan.states[i] for i in loop.states]
@@ -208,7 +210,7 @@ class _Writer:
         for i in sorted(loop.nodes):
             self._copy(plan.nodes[i], nodes, names, where)
         outputs = []
-        for j, n in enumerate((*(plan.after[i] for i in loop.states), *given)):
+        for j, n in enumerate((*(plan.next_states[i] for i in loop.states), *results)):
             out = f"out{j}:{where}"
             nodes.append(self.make.make_node("Identity", [names[n]], [out]))
             outputs.append(self._inner(n, out))

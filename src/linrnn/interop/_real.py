@@ -42,21 +42,21 @@ def real_graph(program: torch.export.ExportedProgram) -> fx.GraphModule:
     """
     writer = _Writer()
     signature = program.graph_signature
-    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    held |= signature.inputs_to_lifted_tensor_constants
+    constant_of = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    constant_of |= signature.inputs_to_lifted_tensor_constants
     values = {**program.state_dict, **program.constants}
     inputs: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
         if node.name in signature.input_tokens:
             inputs.append(None)
-        elif node.name in held:
-            inputs.append(values[held[node.name]].detach())
+        elif node.name in constant_of:
+            inputs.append(values[constant_of[node.name]].detach())
         else:
             inputs.append(writer.tracer.create_proxy("placeholder", node.name, (), {}))
     outputs = writer.run(program.graph_module, inputs)[len(signature.output_tokens) :]
     writer.graph.output(tuple(writer.tracer.create_arg(y) for y in outputs))
     writer.graph.eliminate_dead_code()
-    return fx.GraphModule(writer.tracer.held, writer.graph)
+    return fx.GraphModule(writer.tracer.constants, writer.graph)
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):
@@ -64,14 +64,14 @@ class _Tracer(fx.proxy.GraphAppendingTracer):
 
     def __init__(self, graph: fx.Graph) -> None:
         super().__init__(graph)
-        self.held = nn.Module()
+        self.constants = nn.Module()
 
     def create_arg(self, a: Any) -> Any:
         """An argument as a node or a plain value."""
         if not isinstance(a, Tensor):
             return super().create_arg(a)
-        name = f"constant_{len(dict(self.held.named_buffers()))}"
-        self.held.register_buffer(name, a.detach().clone())
+        name = f"constant_{len(dict(self.constants.named_buffers()))}"
+        self.constants.register_buffer(name, a.detach().clone())
         return self.graph.create_node("get_attr", name)
 
 
@@ -82,17 +82,17 @@ class _Writer:
 
     def run(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """The outputs of a graph: tensors where they are constant, else proxies and pairs."""
-        remaining, known = iter(inputs), {}
+        remaining, values = iter(inputs), {}
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                known[node] = next(remaining)
+                values[node] = next(remaining)
             elif node.op == "get_attr":
-                known[node] = operator.attrgetter(node.target)(module)
+                values[node] = operator.attrgetter(node.target)(module)
             else:
-                args, kwargs = (fx.map_arg(a, known.__getitem__) for a in (node.args, node.kwargs))
+                args, kwargs = (fx.map_arg(a, values.__getitem__) for a in (node.args, node.kwargs))
                 if node.op == "output":
                     return args[0]
-                known[node] = self._call(node.target, args, kwargs)
+                values[node] = self._call(node.target, args, kwargs)
         raise AssertionError("a graph ends with its outputs")
 
     def _call(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -109,8 +109,10 @@ class _Writer:
             whose = args[0].re if isinstance(args[0], Pair) else args[0]
             return self._emit(target, (whose, *args[1:]), kwargs)
         if kwargs.get("dtype") in _REAL and not tree_any(_is_complex, (args, kwargs)):
-            own = kwargs | {"dtype": _REAL[kwargs["dtype"]]}  # a real tensor becomes a complex one
-            real = self._call(target, args, own)
+            real_kwargs = kwargs | {
+                "dtype": _REAL[kwargs["dtype"]]
+            }  # a real tensor becomes a complex one
+            real = self._call(target, args, real_kwargs)
             return Pair(real, torch.zeros_like(real))
         if tree_any(_is_complex, (args, kwargs)) or _name(target) in _MAKES_COMPLEX:
             return _in_pairs(target, args, kwargs, self._emit)
@@ -154,11 +156,11 @@ def _in_pairs(target: Any, args: Any, kwargs: Any, emit: Callable[[Any, Any, Any
         kwargs = {k: _REAL.get(v, v) if k == "dtype" else v for k, v in kwargs.items()}
         parts = []
         for part in ("re", "im"):
-            own, more = tree_map(
+            part_args, more = tree_map(
                 lambda x, part=part: getattr(_pair(x), part) if _is_complex(x) else x,
                 (args, kwargs),
             )
-            parts.append(emit(target, own, more))
+            parts.append(emit(target, part_args, more))
         return Pair(*parts)
     raise LinrnnError(
         f"export: every operator on complex numbers must have a rule in real ones, got {target}. "

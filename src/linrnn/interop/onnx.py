@@ -172,7 +172,7 @@ def step_graph(
 
 
 def metadata(path: Path | str) -> dict[str, Any]:
-    """What `export_step` or `export_sequence` wrote into a file beside the graph.
+    """The metadata that `export_step` or `export_sequence` wrote into a file.
 
     Raises:
         DataError: no such file, or one without.
@@ -182,14 +182,14 @@ def metadata(path: Path | str) -> dict[str, Any]:
 
     with reading(path, DataError, "be an ONNX model"):
         proto = onnx.load_model_from_string(read_bytes(Path(path), inside=None, limit=_LIMIT))
-    found = {entry.key: entry.value for entry in proto.metadata_props}
-    if METADATA not in found:
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    if METADATA not in properties:
         raise DataError(
-            f"{path}: the model must hold the metadata {METADATA!r}, got {sorted(found)}. "
+            f"{path}: the model must hold the metadata {METADATA!r}, got {sorted(properties)}. "
             "Export it with linrnn export."
         )
     with reading(path, DataError, "hold the metadata that linrnn export writes"):
-        record = dict(json.loads(found[METADATA]))
+        record = dict(json.loads(properties[METADATA]))
     return record
 
 
@@ -227,10 +227,10 @@ class _Step(nn.Module):
         self.model, self.like, self.times = model, like, times
 
     def forward(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        x, *rest = parts
-        given = {"dt": rest.pop(0)} if self.times else {}
-        named = {str(i): h for i, h in enumerate(rest)}
-        y, state = self.model.step(x, unflatten(named, self.like), **given)
+        x, *states = parts
+        intervals = {"dt": states.pop(0)} if self.times else {}
+        named = {str(i): h for i, h in enumerate(states)}
+        y, state = self.model.step(x, unflatten(named, self.like), **intervals)
         return y, *flatten(state).values()
 
 

@@ -137,9 +137,9 @@ class RNN(nn.Module):
         )
         check_at_most("RNN", MOST_LAYERS, num_layers=num_layers)
         check_probability("RNN", dropout=dropout)
-        whole = isinstance(proj_size, int) and not isinstance(proj_size, bool)
-        if not whole or not 0 <= proj_size < hidden_size:
-            kind = ArgumentError if whole else ArgumentTypeError
+        is_integer = isinstance(proj_size, int) and not isinstance(proj_size, bool)
+        if not is_integer or not 0 <= proj_size < hidden_size:
+            kind = ArgumentError if is_integer else ArgumentTypeError
             raise kind(
                 f"RNN: proj_size must be in 0..{hidden_size - 1}, below hidden_size, "
                 f"got {show(proj_size)}."
@@ -169,9 +169,9 @@ class RNN(nn.Module):
         )
         self._mixed = len(labels(mixer)) > 1
         if all(cast(Cell, cell).native for cell in self.cells):
-            for i, own in enumerate(self._mixers()):
+            for i, torch_rnn in enumerate(self._mixers()):
                 suffix = f"_l{i // directions}" + "_reverse" * (i % directions)
-                cast(TorchRNN, own).lend(self, suffix)
+                cast(TorchRNN, torch_rnn).lend(self, suffix)
 
     def extra_repr(self) -> str:
         """Arguments that are not the defaults, for ``print(rnn)``."""
@@ -200,11 +200,11 @@ class RNN(nn.Module):
             )
         weight: Tensor = cast(Tensor, module.weight_ih_l0)
         sizes = module.input_size, module.hidden_size, module.num_layers
-        others = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")
-        options: dict[str, Any] = {name: getattr(module, name) for name in others}
-        found = cls(name, *sizes, **options, device=weight.device, dtype=weight.dtype)
-        found.load_state_dict(module.state_dict())
-        return found.train(module.training)
+        options_to_copy = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")
+        options: dict[str, Any] = {name: getattr(module, name) for name in options_to_copy}
+        layer = cls(name, *sizes, **options, device=weight.device, dtype=weight.dtype)
+        layer.load_state_dict(module.state_dict())
+        return layer.train(module.training)
 
     def flatten_parameters(self) -> None:
         """Do nothing; `torch.nn.GRU` has it, and scripts call it."""
@@ -213,13 +213,13 @@ class RNN(nn.Module):
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters of every layer and direction, in the order of ``h_n``."""
         directions = 2 if self.bidirectional else 1
-        found = []
+        weights = []
         for i, cell in enumerate(self.cells):
             end = f"_l{i // directions}" + "_reverse" * (i % directions)
             mine = self._parameters.items()
             lent = [p for name, p in mine if name.endswith(end) and p is not None]
-            found.append([*lent, *cell.parameters()])
-        return found
+            weights.append([*lent, *cell.parameters()])
+        return weights
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
@@ -257,10 +257,10 @@ class RNN(nn.Module):
             h = h[0]
         rows = h.shape[1] if isinstance(h, Tensor) and h.ndim > 1 else 0
         device = next(self.parameters()).device
-        found = self.hidden.check(hx, rows, device, working_dtype(self))
-        if found is None:
+        checked = self.hidden.check(hx, rows, device, working_dtype(self))
+        if checked is None:
             return [mixer.init_state(rows) for mixer in self._mixers()]
-        return self.hidden.split(found)
+        return self.hidden.split(checked)
 
     def get_expected_hidden_size(
         self, input: Tensor, batch_sizes: Tensor | None
@@ -343,7 +343,7 @@ class RNN(nn.Module):
         )
 
     def _packed(
-        self, packed: PackedSequence, hx: State | None, given: Marks
+        self, packed: PackedSequence, hx: State | None, packed_marks: Marks
     ) -> tuple[PackedSequence, State]:
         data, sizes, order, back = packed
         check_packed(packed)
@@ -366,7 +366,7 @@ class RNN(nn.Module):
         x = data.new_zeros(batch, time, self.input_size).index_put((row, t), data)
         dt, reset = (
             z if z is None else packed_alike("RNN", name, z, packed)
-            for name, z in given._asdict().items()
+            for name, z in packed_marks._asdict().items()
         )
         marks = self._marks(dt, reset, data, "steps").padded((row, t), (batch, time))
         y, h_n = self._read(x, hx, layout, marks)
@@ -380,7 +380,7 @@ class RNN(nn.Module):
         """Every layer over (batch, time, input_size)."""
         if hx is not None:
             hx = self._check_state(hx, x, x.shape[0])
-        before = None if hx is None else self.hidden.split(hx)
+        start_states = None if hx is None else self.hidden.split(hx)
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
         last: list[Tensor] = []
@@ -389,13 +389,13 @@ class RNN(nn.Module):
             for _ in range(directions):
                 i = len(states)
                 cell, backward = cast(Cell, self.cells[i]), i % directions == 1
-                start = None if before is None else before[i]
+                start = None if start_states is None else start_states[i]
                 said = layout.backward(marks) if backward else marks
                 y, state = cell(layout.reverse(x) if backward else x, start, layout, said)
                 last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
-            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+            x = outputs[0] if directions == 1 else torch.cat(outputs, -1)  # (batch, time, width)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
         if hx is not None and x.shape[1] == 0:

@@ -16,8 +16,8 @@ from linrnn.typing import State
 
 def _reads_any_width(choice: Choice) -> bool:
     """Whether it is one of PyTorch's, whose weights for the input have the input's width."""
-    own = isinstance(choice.mixer, Mixer) or not issubclass(load(choice.mixer), TorchRNN)
-    return not own and choice.options.get("d_state") is None
+    is_ours = isinstance(choice.mixer, Mixer) or not issubclass(load(choice.mixer), TorchRNN)
+    return not is_ours and choice.options.get("d_state") is None
 
 
 def biased(choice: Choice, bias: bool, directions: int) -> Choice:
@@ -51,8 +51,8 @@ class Cell(nn.Module):
         self.out_proj: nn.Module = nn.Identity()
         projects = self.native and proj_size > 0 and choice.takes("proj_size")
         if self.native:
-            own = {"d_state": width} | ({"proj_size": proj_size} if projects else {})
-            choice = replace(choice, options={**choice.options, **own})
+            sizes = {"d_state": width} | ({"proj_size": proj_size} if projects else {})
+            choice = replace(choice, options={**choice.options, **sizes})
             mixer = choice.build(input_size, **factory)
             mixer.out_proj = nn.Identity()  # the states themselves, not back to the input's width
         else:

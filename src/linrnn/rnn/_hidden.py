@@ -43,7 +43,7 @@ class Hidden:
         self._specs = [mixer.state_spec() for mixer in mixers]
         self.form, spec = "rest", self._specs[0]
         # those of one class may depend on their place, as TransNormer's do
-        self.mixed = mixed = mixed or any(other != spec for other in self._specs)
+        self.mixed = mixed = mixed or any(one != spec for one in self._specs)
         if not mixed and not mixers[0].like_lstm and self._fits(spec):
             self.form = "vector"
         if not mixed and isinstance(spec, dict) and spec.keys() == {"h", "c"}:
@@ -81,15 +81,15 @@ class Hidden:
     def join(self, last: Sequence[Tensor], states: Sequence[Any]) -> State:
         """``h_n`` of the last outputs (batch, output_size) and the states of all mixers."""
         if self.form == "vector":
-            return torch.stack([*states])
+            return torch.stack([*states])  # (layers, batch, hidden_size)
         if self.form == "pair":
             return tuple(torch.stack([state[k] for state in states]) for k in "hc")
-        rest = [_flat(s, spec) for s, spec in zip(states, self._specs, strict=True)]
+        flat = [_flat(s, spec) for s, spec in zip(states, self._specs, strict=True)]
         if self.mixed:
-            return torch.stack([*last]), tuple(_first_axis(h) for h in rest)
-        if isinstance(rest[0], Tensor):
-            return torch.stack([*last]), torch.stack(cast(list[Tensor], rest))
-        return torch.stack([*last]), tuple(torch.stack(parts) for parts in zip(*rest, strict=True))
+            return torch.stack([*last]), tuple(_first_axis(h) for h in flat)
+        if isinstance(flat[0], Tensor):
+            return torch.stack([*last]), torch.stack(cast(list[Tensor], flat))
+        return torch.stack([*last]), tuple(torch.stack(parts) for parts in zip(*flat, strict=True))
 
     def split(self, hx: Any) -> list[Any]:
         """The state of each mixer: the inverse of `join`, of what `check` has let pass."""
@@ -97,11 +97,11 @@ class Hidden:
             return [*hx]
         if self.form == "pair":
             return [{"h": h, "c": c} for h, c in zip(*hx, strict=True)]
-        rest = hx[1]
+        flat = hx[1]
         if self.mixed:
-            cells = [_without_first_axis(h) for h in rest]
+            cells = [_without_first_axis(h) for h in flat]
         else:
-            cells = [*rest] if isinstance(rest, Tensor) else [*zip(*rest, strict=True)]
+            cells = [*flat] if isinstance(flat, Tensor) else [*zip(*flat, strict=True)]
         return [_tree(h, spec) for h, spec in zip(cells, self._specs, strict=True)]
 
     def check(self, hx: Any, batch: int | None, device: torch.device, dtype: torch.dtype) -> Any:
@@ -117,11 +117,11 @@ class Hidden:
             ArgumentError: numbers of the hidden size for a state that is not of that size.
         """
         axes = {} if batch is None else {"batch": batch}
-        rows, given = self.layers, {"device": device, "dtype": dtype, "first": "layers"}
+        rows, expected = self.layers, {"device": device, "dtype": dtype, "first": "layers"}
 
         def check(name: str, h: object, spec: Spec, rows: int = rows) -> Any:
-            wanted = with_axes(spec, **axes)
-            return check_state("RNN", h, wanted, rows, name=name, **cast(Any, given))
+            outline = with_axes(spec, **axes)
+            return check_state("RNN", h, outline, rows, name=name, **cast(Any, expected))
 
         if self.form == "vector":
             return check("hx", hx, self._specs[0])
@@ -166,13 +166,17 @@ class Hidden:
         Programs make them to begin with; the state they stand for has another size.
         """
         shape = self._shape(batch)
-        given = hx if isinstance(hx, (tuple, list)) else (hx,)
-        alike = all(isinstance(h, Tensor) and h.shape == shape for h in given)
-        if not alike or len(given) > 2 or (len(given) == 2 and self.size() == self.hidden_size):
+        tensors = hx if isinstance(hx, (tuple, list)) else (hx,)
+        same_shape = all(isinstance(h, Tensor) and h.shape == shape for h in tensors)
+        if (
+            not same_shape
+            or len(tensors) > 2
+            or (len(tensors) == 2 and self.size() == self.hidden_size)
+        ):
             return False
-        for h in given:
+        for h in tensors:
             check_device("RNN", "x", device, hx=h)
-        if any(bool(h.any()) for h in given):
+        if any(bool(h.any()) for h in tensors):
             size = self.size()
             raise ArgumentError(
                 "RNN: hx must be what this layer returned, or None or zeros for a new start, since "
@@ -223,12 +227,12 @@ def _outline(spec: Spec) -> Spec:
 
 
 def _flat(state: Any, spec: Spec) -> Tensor | tuple[Tensor, ...]:
-    found = _leaves(state, spec)
+    leaves = _leaves(state, spec)
     if _grows(spec):
-        return tuple(found)
-    dtype = next(h.real.dtype for h in found if h.is_floating_point() or h.is_complex())
+        return tuple(leaves)
+    dtype = next(h.real.dtype for h in leaves if h.is_floating_point() or h.is_complex())
     rows = []
-    for h in found:
+    for h in leaves:
         if h.is_complex():
             rows += [h.real, h.imag]
         elif h.is_floating_point():
@@ -242,27 +246,27 @@ def _to(dtype: torch.dtype) -> Any:
     return lambda h: h.to(dtype)
 
 
-def _tree(rest: Any, spec: Spec) -> Any:
+def _tree(flat: Any, spec: Spec) -> Any:
     """The inverse of `_flat`."""
     parts = _parts(spec)
     if _grows(spec):
-        return _build(iter(rest), spec)
+        return _build(iter(flat), spec)
     sizes = [prod(part.shape) for part in parts for _ in range(_doubled(part))]
-    pieces, found = iter(rest.split(sizes, 1)), []
+    pieces, leaves = iter(flat.split(sizes, 1)), []
     for part in parts:  # `len` of a tensor is a number, and would bind an exported graph to it
-        h = [next(pieces).reshape(rest.shape[0], *part.shape) for _ in range(_doubled(part))]
+        h = [next(pieces).reshape(flat.shape[0], *part.shape) for _ in range(_doubled(part))]
         if part.kind == "real":
-            found += h
+            leaves += h
         elif part.kind == "complex":
-            found += [torch.complex(*h)]
+            leaves += [torch.complex(*h)]
         else:
-            found += [h[0].long() * _PLACE + h[1].long()]
-    return _build(iter(found), spec)
+            leaves += [h[0].long() * _PLACE + h[1].long()]
+    return _build(iter(leaves), spec)
 
 
-def _first_axis(rest: Tensor | tuple[Tensor, ...]) -> Any:
-    return rest[None] if isinstance(rest, Tensor) else tuple(h[None] for h in rest)
+def _first_axis(flat: Tensor | tuple[Tensor, ...]) -> Any:
+    return flat[None] if isinstance(flat, Tensor) else tuple(h[None] for h in flat)
 
 
-def _without_first_axis(rest: Any) -> Any:
-    return rest[0] if isinstance(rest, Tensor) else tuple(h[0] for h in rest)
+def _without_first_axis(flat: Any) -> Any:
+    return flat[0] if isinstance(flat, Tensor) else tuple(h[0] for h in flat)

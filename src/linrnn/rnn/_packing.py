@@ -17,7 +17,7 @@ from linrnn.typing import State
 
 
 class Marks(NamedTuple):
-    """What is said of every step beside its numbers; (batch, time) each, or None."""
+    """Times and resets of every step; (batch, time) each, or None."""
 
     dt: Tensor | None = None
     """The time since the step before."""
@@ -25,7 +25,7 @@ class Marks(NamedTuple):
     """Whether a new sequence starts there."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Marks":
-        """What ``function`` makes of both."""
+        """Apply ``function`` to both."""
         return Marks(*(None if z is None else function(z) for z in self))
 
     def backward(self, layout: "Layout", stop: Tensor | None = None) -> "Marks":
@@ -51,8 +51,8 @@ class Marks(NamedTuple):
 
     def of(self, mixer: Mixer) -> dict[str, Tensor]:
         """The arguments of a mixer: times only where it is `timed`, and not every one has them."""
-        given = {"dt": self.dt if mixer.timed else None, "reset": self.reset}
-        return {name: z for name, z in given.items() if z is not None}
+        arguments = {"dt": self.dt if mixer.timed else None, "reset": self.reset}
+        return {name: z for name, z in arguments.items() if z is not None}
 
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
@@ -63,7 +63,7 @@ class Layout(Protocol):
         """Every sequence read backward; its own inverse."""
 
     def backward(self, marks: Marks) -> Marks:
-        """What is said of the steps of every sequence, for who reads it backward."""
+        """The marks of every sequence, for a cell that reads it backward."""
 
     def read(
         self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
@@ -89,8 +89,8 @@ class Rows:
         self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
     ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
-        y, after = mixer(x, state, **marks.of(mixer))
-        return y, after
+        y, next_state = mixer(x, state, **marks.of(mixer))
+        return y, next_state
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -117,8 +117,8 @@ class EndTogether:
     ) -> tuple[Tensor, State]:
         """See `Layout.read`."""
         reset = self.reset if marks.reset is None else self.reset | marks.reset
-        y, after = mixer(x, **marks._replace(reset=reset).of(mixer))
-        return y, after
+        y, next_state = mixer(x, **marks._replace(reset=reset).of(mixer))
+        return y, next_state
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -149,10 +149,10 @@ class Shrinking:
         outputs, finished = [], []
         for begin, end, rows, going_on in self.calls:
             part = marks.map(lambda z, r=rows, b=begin, e=end: z[:r, b:e])  # type: ignore[misc]
-            y, after = mixer(x[:rows, begin:end], state, **part.of(mixer))
+            y, next_state = mixer(x[:rows, begin:end], state, **part.of(mixer))
             outputs.append(F.pad(y, (0, 0, 0, 0, 0, len(x) - rows)))
-            finished.append(map_state(lambda h, n=going_on: h[n:], after))  # type: ignore[misc]
-            state = map_state(lambda h, n=going_on: h[:n], after)  # type: ignore[misc]
+            finished.append(map_state(lambda h, n=going_on: h[n:], next_state))  # type: ignore[misc]
+            state = map_state(lambda h, n=going_on: h[:n], next_state)  # type: ignore[misc]
         states = tree_map(lambda *h: torch.cat(h), *reversed(finished))
         return torch.cat(outputs, 1), cast(State, states)
 
@@ -180,21 +180,21 @@ def check_packed(packed: PackedSequence) -> None:
         )
 
 
-def packed_alike(where: str, name: str, given: object, packed: PackedSequence) -> Tensor:
+def packed_alike(where: str, name: str, sequence: object, packed: PackedSequence) -> Tensor:
     """The data of what is packed as a sequence is.
 
     Raises:
         ArgumentError: it is not packed, or in another way.
     """
-    kind = type(given).__name__
-    if isinstance(given, PackedSequence):
-        orders = (given.sorted_indices, packed.sorted_indices)
+    kind = type(sequence).__name__
+    if isinstance(sequence, PackedSequence):
+        orders = (sequence.sorted_indices, packed.sorted_indices)
         same = len({x is None for x in orders}) == 1 and (
             orders[0] is None or torch.equal(*cast(tuple[Tensor, Tensor], orders))
         )
-        if same and torch.equal(given.batch_sizes, packed.batch_sizes):
-            return given.data
-        kind = f"a PackedSequence with batch_sizes {given.batch_sizes.tolist()}"
+        if same and torch.equal(sequence.batch_sizes, packed.batch_sizes):
+            return sequence.data
+        kind = f"a PackedSequence with batch_sizes {sequence.batch_sizes.tolist()}"
     raise ArgumentError(
         f"{where}: {name} must be a PackedSequence like the input, in the same order, got {kind}. "
         "Pack both with pack_padded_sequence and the same lengths."

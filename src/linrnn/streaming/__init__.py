@@ -304,16 +304,16 @@ class Sessions:
             times[name] = as_times(where, self.model, (dt or {}).get(name), len(chunk), single)
             batches[name] = chunk, single
             groups.setdefault((len(chunk), times[name] is None), []).append(name)
-        outputs, after = {}, []
-        for (_, alike), names in groups.items():
-            x = torch.stack([batches[name][0] for name in names])
-            gaps = None if alike else torch.stack([cast(Tensor, times[name]) for name in names])
+        outputs, next_states = {}, []
+        for (_, untimed), names in groups.items():
+            x = torch.stack([batches[name][0] for name in names])  # (streams, time, ...)
+            gaps = None if untimed else torch.stack([cast(Tensor, times[name]) for name in names])
             y, rows, state = self._read(names, x, gaps)
-            after.append((rows, state))
+            next_states.append((rows, state))
             for name, y_row in zip(names, y, strict=True):
                 single = batches[name][1] and y_row.ndim == 2
                 outputs[name] = y_row[0] if single else y_row
-        for rows, state in after:  # all of them, once none has failed
+        for rows, state in next_states:  # all of them, once none has failed
             states.put(self._bank, rows, state)
         for name in inputs:
             self._steps[name] += len(batches[name][0])
@@ -372,19 +372,19 @@ class Sessions:
         """Outputs for the rows of ``x``; rows of the bank, and the states to be put there."""
         rows = torch.tensor([self._rows[name] for name in names], device=x.device)
         if self.capacity is None:
-            before = states.select(self._bank, rows)
-            y, after = read(self.model, x, before, chunk=self.chunk, dt=dt)
+            previous_state = states.select(self._bank, rows)
+            y, next_state = read(self.model, x, previous_state, chunk=self.chunk, dt=dt)
         else:
-            whole = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, rows, x)
+            padded = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, rows, x)
             if dt is not None:
                 dt = dt.new_ones(self.capacity, dt.shape[1]).index_copy_(0, rows, dt)
-            y, after = read(self.model, whole, self._bank, chunk=self.chunk, dt=dt)
-            y, after = y[rows], states.select(after, rows)
-        if not self.allow_nonfinite and not all_finite([y, *states.leaves(after)]):
+            y, next_state = read(self.model, padded, self._bank, chunk=self.chunk, dt=dt)
+            y, next_state = y[rows], states.select(next_state, rows)
+        if not self.allow_nonfinite and not all_finite([y, *states.leaves(next_state)]):
             for i, name in enumerate(names):
                 where = f"Sessions.feed: stream {name!r}"
-                check_finite(where, y[i : i + 1], states.select(after, i))
-        return y, rows, after
+                check_finite(where, y[i : i + 1], states.select(next_state, i))
+        return y, rows, next_state
 
 
 def _hashable(name: object) -> bool:
@@ -479,7 +479,7 @@ def save_stream(
 def load_stream(
     path: Path | str, model: Streamable, *, rows: int = 1, allow_nonfinite: bool = False
 ) -> tuple[State, int, list[int]]:
-    """What `save_stream` wrote: state (on the device of the model), steps and pending tokens.
+    """Load what `save_stream` wrote: state (on the model's device), steps and pending tokens.
 
     Raises:
         DataError: no such file, damaged, larger than such a state can be, not finite where that is
@@ -526,7 +526,7 @@ def _load_read(path: Path | str, model: Streamable, allow: bool) -> tuple[State,
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """What tells a model from every other: its name, its size, hashes of its shapes and weights.
+    """The fingerprint of a model: its name, its size, hashes of its shapes and weights.
 
     Example:
         >>> from linrnn.mixers import LRU

@@ -79,19 +79,19 @@ def check_state_of(where: str, model: Streamable, state: State, *, growing: bool
         )
 
 
-def is_tree_of(one: Any, other: Any) -> bool:
+def is_tree_of(first: Any, second: Any) -> bool:
     """Whether two trees have the same branches, and plain tensors of the same kind as leaves."""
-    if isinstance(one, Tensor):
-        plain = isinstance(other, Tensor) and _plain(other)
-        return plain and other.ndim == one.ndim and other.is_complex() == one.is_complex()
-    if isinstance(one, dict):
-        same = isinstance(other, dict) and one.keys() == other.keys()
-        return same and all(is_tree_of(one[key], other[key]) for key in one)
-    same = isinstance(other, (list, tuple)) and len(one) == len(other)
-    return same and all(map(is_tree_of, one, other))
+    if isinstance(first, Tensor):
+        is_tensor = isinstance(second, Tensor) and _is_strided(second)
+        return is_tensor and second.ndim == first.ndim and second.is_complex() == first.is_complex()
+    if isinstance(first, dict):
+        same = isinstance(second, dict) and first.keys() == second.keys()
+        return same and all(is_tree_of(first[key], second[key]) for key in first)
+    same = isinstance(second, (list, tuple)) and len(first) == len(second)
+    return same and all(map(is_tree_of, first, second))
 
 
-def _plain(x: Tensor) -> bool:
+def _is_strided(x: Tensor) -> bool:
     """Whether it is numbers in memory, one beside the other."""
     return not (x.is_meta or x.is_quantized) and x.layout is torch.strided
 
@@ -133,18 +133,18 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
     check_shape(where, "x", x.shape, axes, "Pass one step (channels,) or a chunk (time, channels).")
     if x.is_complex():
         raise DTypeError(f"{where}: x must be real, got {x.dtype}.")
-    given, x = x, x.to(weight.device, weight.dtype)
+    uncast, x = x, x.to(weight.device, weight.dtype)
     if finite and not all_finite([x]):
         place = tuple((~x.isfinite()).nonzero()[0].tolist())
         raise ArgumentError(
-            f"{where}: x must be finite numbers that {x.dtype} holds, got {given[place].item()} at "
-            f"{place}. Scale the input as in training."
+            f"{where}: x must be finite numbers that {x.dtype} holds, got {uncast[place].item()} "
+            f"at {place}. Scale the input as in training."
         )
     return (x[None], True) if x.ndim == 1 else (x, False)
 
 
 def mixers_of(model: Streamable) -> list[Mixer]:
-    """What mixes information along time in it."""
+    """The mixers of a model."""
     return list(model.mixers) if isinstance(model, SequenceModel) else [model]
 
 
@@ -243,12 +243,12 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
 def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
     """Numbers in memory as a tensor; those of Python's that have fractions in float64."""
     try:
-        found = x if isinstance(x, Tensor) else torch.as_tensor(x)
-        if not _plain(found):
+        numbers = x if isinstance(x, Tensor) else torch.as_tensor(x)
+        if not _is_strided(numbers):
             raise TypeError("a tensor without numbers of its own")
-        if found.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
-            found = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
-        return found
+        if numbers.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
+            numbers = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
+        return numbers
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         why = str(error).partition("\n")[0]
         raise DTypeError(f"{where}: {name} must be numbers, got {show(x, 60)} ({why}).") from error

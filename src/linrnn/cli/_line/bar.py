@@ -24,7 +24,7 @@ _LINES = (
 
 
 class Said(NamedTuple):
-    """What a run says of itself; empty texts are left out."""
+    """The texts that a run reports; empty ones are left out."""
 
     epoch: str
     loss: str = ""
@@ -55,9 +55,9 @@ def bar_line(
     texts = _texts(said, done, speed, left)
     for names in _LINES:
         shown = [name for name in names if name == "bar" or texts[name]]
-        rest = sum(len(texts[name]) for name in shown if name != "bar") + 2 * (len(shown) - 1)
-        room = min(WIDEST, width - rest) if "bar" in shown else 0
-        if rest <= width and ("bar" not in shown or room >= _NARROWEST):
+        text_width = sum(len(texts[name]) for name in shown if name != "bar") + 2 * (len(shown) - 1)
+        room = min(WIDEST, width - text_width) if "bar" in shown else 0
+        if text_width <= width and ("bar" not in shown or room >= _NARROWEST):
             texts["bar"] = _bar(room, done, ascii)
             return "  ".join(texts[name] for name in shown)
     return texts["part"][:width]
@@ -94,8 +94,8 @@ def clock(seconds: float) -> str:
         >>> clock(83.0), clock(7322.0)
         ('0:01:23', '2:02:02')
     """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    minutes, left_seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{left_seconds:02}"
 
 
 def _texts(said: Said, done: float, speed: float | None, left: float | None) -> dict[str, str]:

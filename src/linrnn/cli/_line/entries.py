@@ -30,11 +30,11 @@ def package_of(kind: str) -> str:
 def summaries(kind: str) -> dict[str, str]:
     """Each name of a catalogue and its summary; of what cannot be used, why."""
     package = package_of(kind)
-    found = {name: _summary(kind, name) for name in stems(package)}
+    summary_of = {name: _summary(kind, name) for name in stems(package)}
     for name in registered(package):
-        found[name] = _of_class(kind, name, lambda cls: _words(cls, kind), str)
-    found |= {name: row.text for name, row in studied(package).items()}
-    return dict(sorted(found.items()))
+        summary_of[name] = _of_class(kind, name, lambda cls: _words(cls, kind), str)
+    summary_of |= {name: row.text for name, row in studied(package).items()}
+    return dict(sorted(summary_of.items()))
 
 
 def families() -> dict[str, str]:
@@ -48,20 +48,20 @@ def timed() -> list[str]:
 
 
 def _stated(attribute: str) -> dict[str, str]:
-    """What the class of each mixer that can be used states, where it does."""
+    """The value of a class attribute for each usable mixer that states one."""
     package = "linrnn.mixers"
-    found = {name: _said("mixers", name, attribute) for name in stems(package)}
+    text_of = {name: _said("mixers", name, attribute) for name in stems(package)}
     for name in registered(package):
-        found[name] = _of_class(
+        text_of[name] = _of_class(
             "mixers", name, lambda cls: str(getattr(cls, attribute)), lambda _: ""
         )
-    return {name: text for name, text in sorted(found.items()) if text}
+    return {name: text for name, text in sorted(text_of.items()) if text}
 
 
 def _of_class(
     kind: str, name: str, read: Callable[[Any], str], otherwise: Callable[[LinrnnError], str]
 ) -> str:
-    """What is read of a registered class, or of the error why it cannot be had."""
+    """Apply ``read`` to a registered class, or ``otherwise`` to the error of loading it."""
     try:
         return read(importlib.import_module(package_of(kind)).load(name))
     except LinrnnError as error:
@@ -92,7 +92,7 @@ def _summary(kind: str, name: str) -> str:
 
 
 def attribute_of(kind: str, name: str, attribute: str) -> ast.expr | None:
-    """What the class of an entry, or the nearest it derives from, sets an attribute to."""
+    """The value of an attribute in the class of an entry or its nearest base that sets it."""
     cls = class_of(kind, name)
     return constant(cls, attribute) if cls else None
 

@@ -12,10 +12,10 @@ def missing(modules: tuple[str, ...] = TRAIN) -> str | None:
     """The first of some modules that is not installed; none is imported."""
     for name in modules:
         try:
-            found = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             return name
     return None
 

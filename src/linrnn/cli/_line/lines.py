@@ -40,8 +40,8 @@ class Lines:
         ring.setblocking(False)
         self._exit.enter_context(ring)
         self._exit.enter_context(self._bell)
-        before = signal.set_wakeup_fd(ring.fileno(), warn_on_full_buffer=False)
-        self._exit.callback(signal.set_wakeup_fd, before)
+        previous_fd = signal.set_wakeup_fd(ring.fileno(), warn_on_full_buffer=False)
+        self._exit.callback(signal.set_wakeup_fd, previous_fd)
         self._exit.enter_context(stop_signals(self._stop))
         return self
 
@@ -49,21 +49,21 @@ class Lines:
         self._exit.close()
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        rest = b""
+        unread = b""
         while block := self._read():
-            rest += block
-            whole = rest.rfind(b"\n") + 1
-            if not whole and len(rest) >= BLOCK:
+            unread += block
+            end = unread.rfind(b"\n") + 1
+            if not end and len(unread) >= BLOCK:
                 # inside a number there is no place to cut
-                whole = max(rest.rfind(b" "), rest.rfind(b",")) + 1 or len(rest)
-            if whole:
-                yield _split(rest[:whole])
-                rest = rest[whole:]
-        if rest and not self.stopped:  # after a signal the end of that line is still to come
-            yield _split(rest)
+                end = max(unread.rfind(b" "), unread.rfind(b",")) + 1 or len(unread)
+            if end:
+                yield _split(unread[:end])
+                unread = unread[end:]
+        if unread and not self.stopped:  # after a signal the end of that line is still to come
+            yield _split(unread)
 
     def _read(self) -> bytes:
-        """What has arrived; nothing at the end of the input or of our time."""
+        """The bytes that have arrived; none at the end of the input or after a signal."""
         while not self.stopped:
             sources: list[int | socket.socket] = [self._descriptor, self._bell]
             ready, _, _ = select.select(sources, [], [])

@@ -28,22 +28,25 @@ def mixer_class(mixer: str, defaults: Mapping[str, Any]) -> type:
         mixer: a name, an import path, whose module is imported, or several with commas between.
         defaults: override those of the constructors, as `linrnn.SequenceModel` takes them.
     """
-    given = options_of(mixer, defaults)
-    classes = {label(part): _one_mixer_class(part, given[label(part)]) for part in pattern(mixer)}
+    defaults_by_label = options_of(mixer, defaults)
+    classes = {
+        label(part): _one_mixer_class(part, defaults_by_label[label(part)])
+        for part in pattern(mixer)
+    }
     if len(classes) == 1:
         return next(iter(classes.values()))
     groups = [(name, cls, defaults_of(cls)) for name, cls in classes.items()]
-    made = dataclasses.make_dataclass("MixerOptions", groups, frozen=True, kw_only=True)
-    made.__doc__ = f"The mixers {mixer}, each with options of its own."
-    return made
+    options_class = dataclasses.make_dataclass("MixerOptions", groups, frozen=True, kw_only=True)
+    options_class.__doc__ = f"The mixers {mixer}, each with options of its own."
+    return options_class
 
 
 def _one_mixer_class(mixer: OneMixer, defaults: Mapping[str, Any]) -> type:
-    cls, known = mixers.load(mixer), option_names(mixer)
+    cls, settable = mixers.load(mixer), option_names(mixer)
     options = [
         o._replace(default=defaults.get(o.name, o.default))
         for o in declared(cls)
-        if o.name in known
+        if o.name in settable
     ]
     return dataclass_of(f"{cls.__name__}Options", f"The mixer {label(mixer)}.", options)
 

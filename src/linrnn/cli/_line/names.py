@@ -14,7 +14,7 @@ UNTUNED = "none"
 _REPEATED = re.compile(r"(\d+\s*\*\s*)?(.+)", re.DOTALL)
 
 
-def canonical(name: str, known: Iterable[str]) -> str:
+def canonical(name: str, names: Iterable[str]) -> str:
     """The known name that was meant, or the same again where it is none.
 
     Example:
@@ -22,24 +22,24 @@ def canonical(name: str, known: Iterable[str]) -> str:
         >>> canonical("RG-LRU", known), canonical("RGLRU", known), canonical("x", known)
         ('rg_lru', 'rg_lru', 'x')
     """
-    known = list(dict.fromkeys(known))  # catalogues share some names
-    for spelling in (str, _plain, _letters):  # the last is how classes and papers call it
-        found = [one for one in known if spelling(one) == spelling(name)]
-        if len(found) == 1:
-            return found[0]
+    names = list(dict.fromkeys(names))  # catalogues share some names
+    for spelling in (str, _underscored, _letters):  # the last is how classes and papers call it
+        matches = [one for one in names if spelling(one) == spelling(name)]
+        if len(matches) == 1:
+            return matches[0]
     return name
 
 
-def known_as(kind: str, name: str, known: Collection[str]) -> str:
+def known_as(kind: str, name: str, names: Collection[str]) -> str:
     """The known name that was meant.
 
     Raises:
         UnknownNameError: it is none.
     """
-    found = canonical(name, known)
-    if found not in known:
-        raise UnknownNameError(kind, name, known)
-    return found
+    meant = canonical(name, names)
+    if meant not in names:
+        raise UnknownNameError(kind, name, names)
+    return meant
 
 
 def task_named(name: str) -> str:
@@ -96,58 +96,58 @@ def flag_name(argument: str) -> str:
     return argument.partition("=")[0].lower().replace("_", "-")
 
 
-def respelt(arguments: Sequence[str], known: Collection[str]) -> list[str]:
+def respelt(arguments: Sequence[str], options: Collection[str]) -> list[str]:
     """A command line whose options are spelt as they are known; others stay as they are.
 
     Example:
         >>> respelt(["--Match_Params", "A_B", "--x_y=A_B"], ["--match-params", "--x-y"])
         ['--match-params', 'A_B', '--x-y=A_B']
     """
-    found: list[str] = []
+    words: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
-            return [*found, *arguments[at:]]
+            return [*words, *arguments[at:]]
         name, sign, value = argument.partition("=")
         meant = flag_name(name) if name.startswith("--") else name
-        found.append(f"{meant if meant in known else name}{sign}{value}")
-    return found
+        words.append(f"{meant if meant in options else name}{sign}{value}")
+    return words
 
 
-def no_such_option(verb: str, argument: str, known: Iterable[str], where: str) -> ArgumentError:
+def no_such_option(verb: str, argument: str, options: Iterable[str], where: str) -> ArgumentError:
     """The error of an option that there is not, with the one that was probably meant.
 
     Args:
         verb: for the message.
         argument: as it was given.
-        known: all options.
+        options: all there are.
         where: the command that lists them.
     """
-    name, known = argument.partition("=")[0], sorted(known)
+    name, options = argument.partition("=")[0], sorted(options)
     # `--lr` means `--optim.lr`, however near another is
     last = flag_name(name).lstrip("-").rpartition(".")[2]
-    same = [one for one in known if one.lstrip("-").rpartition(".")[2] == last]
-    near = same or difflib.get_close_matches(flag_name(name)[:60], known, n=1)
+    same = [one for one in options if one.lstrip("-").rpartition(".")[2] == last]
+    near = same or difflib.get_close_matches(flag_name(name)[:60], options, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return ArgumentError(
         f"{verb}: an option must be one of those of `{where}`, got {name:.60}.{hint}"
     )
 
 
-def given_twice(verb: str, first: Sequence[str], again: Sequence[str], fix: str) -> ArgumentError:
+def given_twice(verb: str, first: Sequence[str], second: Sequence[str], fix: str) -> ArgumentError:
     """The error of an option that came twice, of which one would be forgotten.
 
     Args:
         verb: for the message.
         first: the option as it was given, and its values.
-        again: the same of the second time.
+        second: the same of the second time.
         fix: what to do instead.
     """
-    words = (" ".join(map(str, one)) for one in (first, again))
+    words = (" ".join(map(str, one)) for one in (first, second))
     got = " and ".join(f"{text:.60}" for text in words)
     return ArgumentError(f"{verb}: {first[0]} must be given once, got {got}. {fix}")
 
 
-def _plain(name: str) -> str:
+def _underscored(name: str) -> str:
     return name.lower().replace("-", "_")
 
 

@@ -90,8 +90,8 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
     if start.recipe == UNTUNED:
         source = "untuned: they suit any task"
     learner = peek(argv, "--learner") or config.learner
-    kept = config.learner_options if learner == config.learner else {}
-    learners = learner_class(learner, kept)
+    learner_defaults = config.learner_options if learner == config.learner else {}
+    learners = learner_class(learner, learner_defaults)
     command = _command(start, mixer, mixer_class(mixer, defaults), learner, learners)
     task = tasks.load(config.task)
     fields = {field.name for field in dataclasses.fields(task.Options)}

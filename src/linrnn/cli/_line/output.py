@@ -80,12 +80,12 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
         >>> joined({"file": "a.csv"}, {"rows": 2})
         {'file': 'a.csv', 'rows': 2}
     """
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for part in parts:
-        twice = found.keys() & part.keys()
+        twice = record.keys() & part.keys()
         assert not twice, f"two parts of an answer have {', '.join(sorted(twice))}"
-        found |= part
-    return found
+        record |= part
+    return record
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:

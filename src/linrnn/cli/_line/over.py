@@ -73,14 +73,14 @@ def _value(text: str) -> Any:
 
 
 def checked_over(
-    task: str, texts: Sequence[str], rest: Sequence[str], draws: int | None
+    task: str, texts: Sequence[str], run_args: Sequence[str], draws: int | None
 ) -> tuple[dict[str, list[Any] | Drawn], list[str]]:
-    """What is swept, by the full names of options, and the options of all runs as they are known.
+    """The values to sweep, by full option names, and the options of all runs as they are known.
 
     Args:
         task: its name.
         texts: what ``--over`` was given.
-        rest: the options of all runs.
+        run_args: the options of all runs.
         draws: how many combinations are drawn; None: all are trained.
 
     Raises:
@@ -89,52 +89,52 @@ def checked_over(
             range that nothing is drawn from.
     """
     over = _read(texts)
-    _check_alone(over, rest)
-    known = check_train(task, rest, "sweep")
+    _check_alone(over, run_args)
+    arguments = check_train(task, run_args, "sweep")
     for name, named in _CHOICES.items():
         values = over.get(name, [])
         if isinstance(values, Drawn):
             raise _no_number(name, values)
         over |= {name: [named(str(one)) for one in values]} if values else {}
-    here: dict[str, Any] = dict(zip(_CHOICES, mixer_and_learner(task, known), strict=True))
-    mixers, learners = ([*over.get(name, [one])] for name, one in here.items())
+    defaults: dict[str, Any] = dict(zip(_CHOICES, mixer_and_learner(task, arguments), strict=True))
+    mixers, learners = ([*over.get(name, [one])] for name, one in defaults.items())
     for mixer in mixers:
         for learner in learners:
             options = train_options(task, mixer, learner)
             over = _in_full(over, options)
-            _check_known(over, options, known, f"linrnn train {task} --help")
-            over = {name: _taken(name, values, options) for name, values in over.items()}
+            _check_known(over, options, arguments, f"linrnn train {task} --help")
+            over = {name: _checked_values(name, values, options) for name, values in over.items()}
     for name, one in over.items():
         if isinstance(one, Drawn) and draws is None:
             raise ArgumentError(
                 f"sweep: --over {name} must be listed values without --random, got the range "
                 f"{one.low}..{one.high}. Add --random N, which draws N combinations."
             )
-    return over, known
+    return over, arguments
 
 
 def _read(texts: Sequence[str]) -> dict[str, list[Any] | Drawn]:
-    found: dict[str, list[Any] | Drawn] = {}
+    over: dict[str, list[Any] | Drawn] = {}
     for text in texts:
         name, values = parse_over(text)
-        if name in found:
-            both = [*_words(found[name]), *_words(values)]
+        if name in over:
+            both = [*_words(over[name]), *_words(values)]
             fix = f"Write {name}={','.join(both)}."
             raise ArgumentError(f"sweep: --over must name {name} once, got it twice. {fix}")
-        found[name] = values
-    return found
+        over[name] = values
+    return over
 
 
 def _words(values: list[Any] | Drawn) -> list[str]:
     return [f"{values.low}..{values.high}"] if isinstance(values, Drawn) else [*map(str, values)]
 
 
-def _check_alone(over: dict[str, Any], rest: Sequence[str]) -> None:
+def _check_alone(over: dict[str, Any], run_args: Sequence[str]) -> None:
     """Options of a mixer that is swept would be forgotten by the others; so of a learner."""
     for name in _CHOICES:
-        given = [arg for arg in rest if flag_name(arg).startswith(f"--{name}.")]
-        if name in over and given:
-            flag = flag_name(given[0])
+        clashes = [arg for arg in run_args if flag_name(arg).startswith(f"--{name}.")]
+        if name in over and clashes:
+            flag = flag_name(clashes[0])
             raise ArgumentError(
                 f"sweep: {flag} must come without --over {name}, got both. Give it to every "
                 f"{name} by --over {flag[2:].replace('-', '_')}=..., with one value or several."
@@ -143,20 +143,22 @@ def _check_alone(over: dict[str, Any], rest: Sequence[str]) -> None:
 
 def _in_full(over: dict[str, list[Any] | Drawn], options: Options) -> dict[str, Any]:
     """The same with the full names of options that were given by short ones."""
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, values in over.items():
         full = options.same.get(_flag(name), _flag(name))[2:].replace("-", "_")
-        if full in found:
+        if full in renamed:
             raise ArgumentError(f"sweep: --over must name {full} once, got it twice.")
-        found[full] = values
-    return found
+        renamed[full] = values
+    return renamed
 
 
-def _check_known(over: dict[str, Any], options: Options, known: Sequence[str], where: str) -> None:
-    given = {options.in_full(flag_name(arg)) for arg in known if arg.startswith("--")}
+def _check_known(
+    over: dict[str, Any], options: Options, run_args: Sequence[str], where: str
+) -> None:
+    flags = {options.in_full(flag_name(arg)) for arg in run_args if arg.startswith("--")}
     for name in over:
         flag = _flag(name)
-        if flag in given:
+        if flag in flags:
             raise ArgumentError(
                 f"sweep: {flag} must come without --over {name}, got both. Leave one of them out."
             )
@@ -172,14 +174,14 @@ def _check_known(over: dict[str, Any], options: Options, known: Sequence[str], w
             raise no_such_option("sweep", name, swept, where)
 
 
-def _taken(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] | Drawn:
+def _checked_values(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] | Drawn:
     """Values that an option takes, or their range, of integers where it takes no others."""
     declared = options.flags.get(_flag(name))
     if name in _CHOICES or declared is None:  # an option of somebody else's class says itself
         return values
     takes = values_of(declared)
     if isinstance(values, Drawn):
-        return _taken_range(name, values, takes)
+        return _checked_range(name, values, takes)
     if takes.most == 1:
         values = [one if takes.fits(str(one)) else _value(takes.meant(str(one))) for one in values]
     for value in values:
@@ -193,19 +195,19 @@ def _taken(name: str, values: list[Any] | Drawn, options: Options) -> list[Any] 
     return values
 
 
-def _taken_range(name: str, values: Drawn, takes: Values) -> Drawn:
+def _checked_range(name: str, values: Drawn, takes: Values) -> Drawn:
     kinds = {kind.what for kind in takes.kinds}
     got = f"{values.low}..{values.high}"
     if takes.most != 1 or not kinds & {"a number", "an integer"}:
         raise _no_number(name, values)
-    whole = "a number" not in kinds
-    if whole and not values.whole:
+    integers_only = "a number" not in kinds
+    if integers_only and not values.whole:
         raise ArgumentError(f"sweep: --over {name} must be a range of integers, got {got}.")
     if not values.low < values.high:
         raise ArgumentError(
             f"sweep: --over {name} must be a range from a number to a larger one, got {got}."
         )
-    return values._replace(whole=whole)
+    return values._replace(whole=integers_only)
 
 
 def _no_number(name: str, values: Drawn) -> ArgumentError:

@@ -29,33 +29,39 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(
-        self, verb: str, description: Any, *, answers: bool = True, wrap: bool = False, **given: Any
+        self,
+        verb: str,
+        description: Any,
+        *,
+        answers: bool = True,
+        wrap: bool = False,
+        **settings: Any,
     ) -> None:
-        raw, plain = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
+        raw, wrapped = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
         super().__init__(
             prog=f"linrnn {verb}",
             description=description,
-            formatter_class=plain if wrap else raw,
+            formatter_class=wrapped if wrap else raw,
             allow_abbrev=False,
-            **given,
+            **settings,
         )
-        self._given: list[str] = []
+        self._words: list[str] = []
         self.kinds: dict[str, str] = {}
-        """What the value of an argument is, by its name, for completions."""
+        """The kind of each argument's value, by its name, for completions."""
         manners = [("quiet", ["-q", "--quiet"], QUIET), ("verbose", ["-v", "--verbose"], VERBOSE)]
         manners += [("json", ["--json"], JSON)] if answers else []
         for name, flags, words in manners:
             self.add_argument(*flags, action=_Set, dest=name, help=words)
 
-    def add(self, *flags: str, kind: str = "", **given: Any) -> None:
+    def add(self, *flags: str, kind: str = "", **settings: Any) -> None:
         """Add an argument.
 
         Args:
             *flags: as of ``add_argument``.
             kind: what its value is, one of those `linrnn.cli._verbs.complete` knows.
-            **given: as of ``add_argument``.
+            **settings: as of ``add_argument``.
         """
-        action = self.add_argument(*flags, **given)
+        action = self.add_argument(*flags, **settings)
         self.kinds[action.dest] = kind
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -64,12 +70,12 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ArgumentError: an option that there is not.
         """
-        given: Sequence[str] = respelt(args, self._option_string_actions)
-        for argument in _own(given):
+        arguments: Sequence[str] = respelt(args, self._option_string_actions)
+        for argument in _before_separator(arguments):
             if argument.startswith("--") and not self._has(argument):
-                known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-                raise no_such_option(self._verb, argument, known, f"{self.prog} --help")
-        return super().parse_args(given, namespace)
+                flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+                raise no_such_option(self._verb, argument, flags, f"{self.prog} --help")
+        return super().parse_args(arguments, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments, and those that are of another parser.
@@ -77,10 +83,10 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ArgumentError: an option came twice that does not collect, or with one value too many.
         """
-        self._given = respelt(args, self._option_string_actions)
+        self._words = respelt(args, self._option_string_actions)
         self._check_once()
         self._check_one_value()
-        return super().parse_known_args(self._given, namespace)
+        return super().parse_known_args(self._words, namespace)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """One value; of choices the one that was meant."""
@@ -90,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         return value
 
     def error(self, message: str) -> NoReturn:
-        """What else is wrong, in one line as every error.
+        """Raise any other error of the arguments, in one line.
 
         Raises:
             ArgumentError: always.
@@ -104,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_once(self) -> None:
         first: dict[str, list[str]] = {}
-        words = _own(self._given)
+        words = _before_separator(self._words)
         for at, argument in enumerate(words):
             name, sign, value = argument.partition("=")
             action = self._option_string_actions.get(name)
@@ -112,8 +118,8 @@ class Parser(argparse.ArgumentParser):
                 continue
             values = [value] if sign else words[at + 1 : at + 2] if action.nargs != 0 else []
             if action.dest in first:
-                again = [name, *values]
-                raise given_twice(self._verb, first[action.dest], again, "Leave one of them out.")
+                second = [name, *values]
+                raise given_twice(self._verb, first[action.dest], second, "Leave one of them out.")
             first[action.dest] = [name, *values]
 
     def _check_one_value(self) -> None:
@@ -121,7 +127,7 @@ class Parser(argparse.ArgumentParser):
         positional = [x for x in self._actions if not x.option_strings]
         if any(x.nargs is not None for x in positional):
             return
-        words = _own(self._given)
+        words = _before_separator(self._words)
         at, left = 0, len(positional)
         option: tuple[argparse.Action, str, str] | None = None  # which it is behind
         while at < len(words):
@@ -145,8 +151,8 @@ class Parser(argparse.ArgumentParser):
     def _two_values(self, action: argparse.Action, name: str, *got: str) -> ArgumentError:
         several = ""
         if isinstance(action, argparse._AppendAction):
-            again = " ".join(f"{name} {value}" for value in got)
-            several = f" Several are said one by one: {again}."
+            repeated = " ".join(f"{name} {value}" for value in got)
+            several = f" Several are said one by one: {repeated}."
         elif "," in str(action.metavar):
             several = f" Several have commas between: {name} {','.join(got)}."
         said = " and ".join(f"{value!r:.60}" for value in got)
@@ -155,17 +161,17 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, message: str) -> str:
         """Of an option that is missing, how it was perhaps misspelt."""
         missing = [flag for flag in message.replace(",", " ").split() if flag.startswith("--")]
-        for given in (arg.partition("=")[0] for arg in self._given if arg.startswith("--")):
-            near = difflib.get_close_matches(flag_name(given), missing, n=1)
-            if near and not self._has(given):
-                return f" Did you mean {near[0]} by {given:.60}?"
+        for option in (arg.partition("=")[0] for arg in self._words if arg.startswith("--")):
+            near = difflib.get_close_matches(flag_name(option), missing, n=1)
+            if near and not self._has(option):
+                return f" Did you mean {near[0]} by {option:.60}?"
         return ""
 
     def _has(self, argument: str) -> bool:
         return argument.partition("=")[0] in self._option_string_actions
 
 
-def _own(words: Sequence[str]) -> Sequence[str]:
+def _before_separator(words: Sequence[str]) -> Sequence[str]:
     """Those before a ``--``, behind which nothing is an option."""
     return words[: words.index("--") if "--" in words else None]
 
@@ -173,8 +179,8 @@ def _own(words: Sequence[str]) -> Sequence[str]:
 class _Set(argparse.Action):
     """Changes how the command speaks."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **given: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **given)
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         setattr(MANNER, self.dest, True)

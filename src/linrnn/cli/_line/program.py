@@ -30,7 +30,7 @@ def _pattern() -> re.Pattern[str]:
 
 
 def spelling(program: str) -> str:
-    """What a shell in this folder starts a program of this environment by.
+    """The command that starts a program of this environment from a shell in this folder.
 
     Example:
         >>> spelling("python-that-nobody-installed").endswith(" -m python-that-nobody-installed")

@@ -66,7 +66,7 @@ def summary(result: Result) -> str:
 
 
 def heading(plan: Plan) -> str:
-    """What will run, for how long, and where it goes."""
+    """The heading of a run: what runs, for how long, and where its results go."""
     where = f"on {plan.device} with {counted(plan.threads, 'thread')}"
     if plan.devices > 1:
         where = f"on {plan.device} in {plan.devices} processes with "

@@ -10,8 +10,8 @@ from linrnn.cli._line.progress import metric_text
 
 def expectation(recipe: "recipes.Recipe") -> str:
     """The metric and the time to expect, and whether anybody here has seen them."""
-    seen = "" if recipe.seeds else " as published, not run here"
-    return f"{_metric(recipe)}{seen}; {_time(recipe, recipe.hardware)}"
+    caveat = "" if recipe.seeds else " as published, not run here"
+    return f"{_metric(recipe)}{caveat}; {_time(recipe, recipe.hardware)}"
 
 
 def rows() -> list[tuple[str, str, str, str, str, str]]:

@@ -90,8 +90,8 @@ def entry_class(path: Path, base: str | None) -> Class | None:
         path: file of the entry.
         base: name of the class that all entries derive from; None where they are functions.
     """
-    found = public_classes(path) if base else []
-    return next((c for c in found if any(one.node.name == base for one in lineage(c))), None)
+    classes = public_classes(path) if base else []
+    return next((c for c in classes if any(one.node.name == base for one in lineage(c))), None)
 
 
 def lineage(cls: Class) -> Iterator[Class]:
@@ -99,13 +99,13 @@ def lineage(cls: Class) -> Iterator[Class]:
     yield cls
     for base in cls.node.bases:
         name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
-        found = class_named(cls.path, name)
-        if found is not None:
-            yield from lineage(found)
+        parent = class_named(cls.path, name)
+        if parent is not None:
+            yield from lineage(parent)
 
 
 def constant(cls: Class, name: str) -> ast.expr | None:
-    """What a class, or the nearest it derives from, sets a name of its body to."""
+    """The value of a name in the body of a class or of its nearest base that sets it."""
     for one in lineage(cls):
         for node in one.node.body:
             targets = node.targets if isinstance(node, ast.Assign) else ()
@@ -128,13 +128,13 @@ def arguments(cls: Class) -> list[Declared]:
 
 def fields(cls: Class) -> list[Declared]:
     """The fields of a dataclass, those of its bases first."""
-    found: dict[str, Declared] = {}
+    field_of: dict[str, Declared] = {}
     for one in reversed(list(lineage(cls))):
         for node in one.node.body:
             if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
                 name = ast.unparse(node.target)
-                found[name] = _declared(one.path, name, node.annotation, node.value)
-    return list(found.values())
+                field_of[name] = _declared(one.path, name, node.annotation, node.value)
+    return list(field_of.values())
 
 
 def functions(path: Path) -> dict[str, ast.FunctionDef]:
@@ -142,11 +142,11 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree(path).body if isinstance(node, ast.FunctionDef)}
 
 
-def _arguments(path: Path, given: ast.arguments) -> list[Declared]:
-    first = [*given.posonlyargs, *given.args][1:]  # without self
-    none: list[ast.expr | None] = [None] * (len(first) - len(given.defaults))
-    pairs = [*zip(first, [*none, *given.defaults], strict=True)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+def _arguments(path: Path, signature: ast.arguments) -> list[Declared]:
+    first = [*signature.posonlyargs, *signature.args][1:]  # without self
+    none: list[ast.expr | None] = [None] * (len(first) - len(signature.defaults))
+    pairs = [*zip(first, [*none, *signature.defaults], strict=True)]
+    pairs += zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
     return [_declared(path, arg.arg, arg.annotation, default) for arg, default in pairs]
 
 
@@ -175,7 +175,7 @@ def _module(dotted: str) -> Path | None:
     parts = dotted.split(".")[1:]
     for folder in map(Path, linrnn.__path__):
         for path in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts)):
-            found = path / "__init__.py" if path.is_dir() else path
-            if found.is_file():
-                return found
+            file = path / "__init__.py" if path.is_dir() else path
+            if file.is_file():
+                return file
     return None

@@ -35,7 +35,7 @@ _HELP = ("-h", "--help")
 
 
 class Options(NamedTuple):
-    """What may be given to a run."""
+    """The options that a run takes."""
 
     flags: dict[str, Declared]
     """Every option by its flag; ``--x.no-y`` is beside each ``--x.y`` that is on or off."""
@@ -73,11 +73,11 @@ def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
     of_task = _of_task(task)
     of_mixer = None if mixer is None else _of_pattern(mixer)
     of_learner = None if learner is None else _entry("learners", learner)
-    for name, found in (("task", of_task), ("mixer", of_mixer), ("learner", of_learner)):
-        if found is None:
+    for name, options in (("task", of_task), ("mixer", of_mixer), ("learner", of_learner)):
+        if options is None:
             unknown.append(f"--{name}.")
         else:
-            flags |= found if isinstance(found, dict) else dict(_section(name, found))
+            flags |= options if isinstance(options, dict) else dict(_section(name, options))
     # a task of another package may have short names of its own
     partly = ("--",) if of_task is None else tuple(unknown)
     return Options(flags, partly, {} if of_task is None else _short(task, of_task))
@@ -98,12 +98,12 @@ def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> lis
         UnknownNameError: no such mixer, learner, recipe or scale.
         ArgumentError: no such option, or a value that is no number where one is wanted.
     """
-    found = respelt(arguments, [f"--{name}" for name in CHOSEN])
-    found = _with_names(found, task)
-    options = train_options(task, *mixer_and_learner(task, found))
-    found = _with_words(respelt(found, options.flags), options)
-    _check(found, options, verb, f"linrnn train {task} --help")
-    return found
+    words = respelt(arguments, [f"--{name}" for name in CHOSEN])
+    words = _with_names(words, task)
+    options = train_options(task, *mixer_and_learner(task, words))
+    words = _with_words(respelt(words, options.flags), options)
+    _check(words, options, verb, f"linrnn train {task} --help")
+    return words
 
 
 def mixer_and_learner(task: str, arguments: Sequence[str]) -> tuple[str | None, str | None]:
@@ -132,9 +132,9 @@ def check_learning(arguments: Sequence[str], learner: str, optim: Sequence[str])
     of_learner = _entry("learners", learner)
     flags |= dict(_section("learner", of_learner or ()))
     options = Options(flags, () if of_learner is not None else ("--learner.",))
-    found = _with_words(respelt(arguments, flags), options)
-    _check(found, options, "stream", f"linrnn show {learner}")
-    return found
+    words = _with_words(respelt(arguments, flags), options)
+    _check(words, options, "stream", f"linrnn show {learner}")
+    return words
 
 
 def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str) -> str | None:
@@ -145,8 +145,8 @@ def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str
     function = source.functions(path).get(scale or "") if path else None
     for node in ast.walk(function) if function else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Config":
-            given = {word.arg: word.value for word in node.keywords}
-            value = given.get(what, ast.Constant(otherwise))
+            keywords = {word.arg: word.value for word in node.keywords}
+            value = keywords.get(what, ast.Constant(otherwise))
             return value.value if isinstance(value, ast.Constant) else None  # type: ignore[return-value]
     return None
 
@@ -164,35 +164,35 @@ def _with_names(arguments: list[str], task: str) -> list[str]:
 
 def _replaced(arguments: list[str], flag: str, meant: Callable[[str], str]) -> list[str]:
     """The same with the value of an option, where it is given, as it is meant."""
-    found = list(arguments)
+    words = list(arguments)
     for at, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):
-            found[at] = f"{flag}={meant(argument.partition('=')[2])}"
+            words[at] = f"{flag}={meant(argument.partition('=')[2])}"
         elif argument == flag and at + 1 < len(arguments):
-            found[at + 1] = meant(arguments[at + 1])
-    return found
+            words[at + 1] = meant(arguments[at + 1])
+    return words
 
 
 def _with_words(arguments: Sequence[str], options: Options) -> list[str]:
     """The same with the words that an option takes a few of as they are known."""
-    found: list[str] = []
+    words: list[str] = []
     values = ANY
     for at, argument in enumerate(arguments):
         if argument == "--":
-            return [*found, *arguments[at:]]
+            return [*words, *arguments[at:]]
         if not _is_flag(argument):
-            found.append(values.meant(argument))
+            words.append(values.meant(argument))
             continue
         flag, sign, value = argument.partition("=")
         values = values_of(options.flags.get(flag))
-        found.append(f"{flag}={values.meant(value)}" if sign else flag)
-    return found
+        words.append(f"{flag}={values.meant(value)}" if sign else flag)
+    return words
 
 
 def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | None, str | None]:
     """The recipe and scale whose values are the defaults; None for untuned ones."""
-    own = task in recipes.names() and (scale or recipes.CPU in recipes.scales(task))
-    recipe = task if recipe is None and own else recipe
+    has_recipe = task in recipes.names() and (scale or recipes.CPU in recipes.scales(task))
+    recipe = task if recipe is None and has_recipe else recipe
     if recipe in (None, UNTUNED) or recipe not in recipes.names():
         return None, None
     if recipe in studied("linrnn.recipes"):
@@ -202,37 +202,37 @@ def _recipe(task: str, recipe: str | None, scale: str | None) -> tuple[str | Non
 
 def _check(arguments: Sequence[str], options: Options, verb: str, where: str) -> None:
     first: dict[str, list[str]] = {}
-    for flag, given in _grouped(arguments):
+    for flag, texts in _grouped(arguments):
         if not flag:
-            raise ArgumentError(f"{verb}: an option must begin with --, got {given[0]!r:.80}.")
+            raise ArgumentError(f"{verb}: an option must begin with --, got {texts[0]!r:.80}.")
         if flag not in _HELP and not options.has(flag):
             raise no_such_option(verb, flag, options.flags, where)
         values = values_of(options.flags.get(flag))
-        check_values(verb, flag, values, given)
-        again = [flag, *given]
-        before = first.setdefault(options.in_full(flag), again)
-        if before is not again:
-            all_of_them = " ".join([*before, *given])
+        check_values(verb, flag, values, texts)
+        occurrence = [flag, *texts]
+        earlier = first.setdefault(options.in_full(flag), occurrence)
+        if earlier is not occurrence:
+            all_of_them = " ".join([*earlier, *texts])
             fix = (
                 f"Write {all_of_them}."
                 if values.most > 1 and values.kinds
                 else "Leave one of them out."
             )
-            raise given_twice(verb, before, again, fix)
+            raise given_twice(verb, earlier, occurrence, fix)
 
 
 def _grouped(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Every option up to ``--`` with the words after it; words before the first go by no name."""
-    found: list[tuple[str, list[str]]] = []
+    groups: list[tuple[str, list[str]]] = []
     for argument in itertools.takewhile(lambda one: one != "--", arguments):
         if _is_flag(argument):
             flag, sign, value = argument.partition("=")
-            found.append((flag, [value] if sign else []))
-        elif found:
-            found[-1][1].append(argument)
+            groups.append((flag, [value] if sign else []))
+        elif groups:
+            groups[-1][1].append(argument)
         else:
-            found.append(("", [argument]))
-    return found
+            groups.append(("", [argument]))
+    return groups
 
 
 def _is_flag(argument: str) -> bool:
@@ -260,17 +260,19 @@ def _of_task(task: str) -> dict[str, Declared] | None:
     if options is None or path is None:
         return None
     cls = next(filter(None, (source.class_named(p, ast.unparse(options)) for p in _files(path))))
-    found = dict(_section("task", source.fields(cls)))
+    declared = dict(_section("task", source.fields(cls)))
     anywhere = Declared("", "", "")
-    return found | {s: found.get(full, anywhere) for s, full in _short(task, found).items()}
+    return declared | {
+        s: declared.get(full, anywhere) for s, full in _short(task, declared).items()
+    }
 
 
 def _short(task: str, options: Iterable[str]) -> dict[str, str]:
     """Short names, and the flags they stand for, of a task with these."""
     stated = attribute_of("tasks", task, "short_options")
-    own = ast.literal_eval(stated) if stated is not None else {}
+    declared = ast.literal_eval(stated) if stated is not None else {}
     names = {flag.removeprefix("--task.").replace("-", "_") for flag in options}
-    return {f"--{short}": f"--{full}" for short, full in short_names(own, names).items()}
+    return {f"--{short}": f"--{full}" for short, full in short_names(declared, names).items()}
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -287,14 +289,14 @@ def _of_pattern(mixer: str) -> dict[str, Declared] | None:
     )
     if any(is_import_path(name) or name not in stems("linrnn.mixers") for name in names):
         return None
-    found: dict[str, Declared] = {}
+    flags: dict[str, Declared] = {}
     for name in names:
         section = "mixer" if len(names) == 1 else f"mixer.{name.replace('_', '-')}"
         declared = _entry("mixers", name)
         if declared is None:
             return None
-        found |= dict(_section(section, (d for d in declared if d.name not in SET_BY_THE_STACK)))
-    return found
+        flags |= dict(_section(section, (d for d in declared if d.name not in SET_BY_THE_STACK)))
+    return flags
 
 
 def _entry(kind: str, name: str) -> list[Declared] | None:
@@ -304,6 +306,6 @@ def _entry(kind: str, name: str) -> list[Declared] | None:
 
 
 def _named(path: Path, name: str) -> source.Class:
-    found = source.class_named(path, name)
-    assert found
-    return found
+    cls = source.class_named(path, name)
+    assert cls
+    return cls

@@ -31,7 +31,7 @@ class Values(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What a value must be, for messages."""
+        """The rule that a value must keep, for messages."""
         return " or ".join(kind.what for kind in self.kinds)
 
     def fits(self, text: str) -> bool:
@@ -73,7 +73,7 @@ _SCALARS = {
 
 
 def values_of(declared: Declared | None) -> Values:
-    """What an option takes.
+    """The values that an option takes.
 
     Example:
         >>> found = values_of(Declared("threads", "int | Literal['auto'] | None", "None"))
@@ -102,29 +102,29 @@ def choices(declared: Declared) -> list[str]:
     return [str(value) for value in _literals(parts[0])] if len(parts) == 1 else []
 
 
-def check_values(verb: str, flag: str, values: Values, given: Sequence[str]) -> None:
+def check_values(verb: str, flag: str, values: Values, texts: Sequence[str]) -> None:
     """Raise `ArgumentError` for values that an option cannot have.
 
     Args:
         verb: for messages.
         flag: of the option.
         values: that it takes.
-        given: what came.
+        texts: what came.
     """
-    for place, text in enumerate(given):
+    for place, text in enumerate(texts):
         if not values.most:
             raise _no_value(verb, flag, text)
         if place < values.most and not values.fits(text):
             raise ArgumentError(f"{verb}: {flag} must be {values.what}, got {text!r:.80}.")
-    if values.least <= len(given) <= values.most:
+    if values.least <= len(texts) <= values.most:
         return
     if values.most == 1:
-        wanted = "one value" if given else values.what
+        rule = "one value" if texts else values.what
     else:
-        wanted = f"{values.most} values, each {values.what}"
-    got = f"{' '.join(given)!r:.80}" if given else "nothing after it"
+        rule = f"{values.most} values, each {values.what}"
+    got = f"{' '.join(texts)!r:.80}" if texts else "nothing after it"
     hint = " Several names have commas between." if flag in ("--mixer", "--learner") else ""
-    raise ArgumentError(f"{verb}: {flag} must be {wanted}, got {got}.{hint if given else ''}")
+    raise ArgumentError(f"{verb}: {flag} must be {rule}, got {got}.{hint if texts else ''}")
 
 
 def _no_value(verb: str, flag: str, text: str) -> ArgumentError:
@@ -135,11 +135,11 @@ def _no_value(verb: str, flag: str, text: str) -> ArgumentError:
 
 def _members(declared: Declared) -> list[ast.expr]:
     """The members of the union that an annotation is; of another it is the only one."""
-    found, left = list[ast.expr](), ast.parse(declared.annotation, mode="eval").body
+    members, left = list[ast.expr](), ast.parse(declared.annotation, mode="eval").body
     while isinstance(left, ast.BinOp) and isinstance(left.op, ast.BitOr):
-        found.insert(0, left.right)
+        members.insert(0, left.right)
         left = left.left
-    return [left, *found]
+    return [left, *members]
 
 
 def _is_of(node: ast.expr, name: str) -> bool:
@@ -149,8 +149,8 @@ def _is_of(node: ast.expr, name: str) -> bool:
 def _literals(node: ast.expr) -> list[object]:
     if not _is_of(node, "Literal"):
         return []
-    found = ast.literal_eval(node.slice)  # type: ignore[attr-defined]
-    return list(found) if isinstance(found, tuple) else [found]
+    literals = ast.literal_eval(node.slice)  # type: ignore[attr-defined]
+    return list(literals) if isinstance(literals, tuple) else [literals]
 
 
 def _kinds(node: ast.expr) -> list[Kind]:

@@ -37,31 +37,35 @@ def complete(words: Sequence[str]) -> list[str]:
         >>> complete(["ex"]), complete(["list", "ta"])
         (['export'], ['tasks'])
     """
-    *before, last = [word for word in words[:-1] if word != "="] + [*words[-1:]] or [""]
+    *previous, last = [word for word in words[:-1] if word != "="] + [*words[-1:]] or [""]
     last = "" if last == "=" else last
-    while before and before[0].startswith("-"):
-        before = before[1:]
-    if not before:
+    while previous and previous[0].startswith("-"):
+        previous = previous[1:]
+    if not previous:
         return _beginning(last, ["-h", "-q", "-v", "--version", *verbs()])
-    verb = before[0].lower()
+    verb = previous[0].lower()
     if verb not in verbs():
         return []
     flag, sign, value = last.partition("=")
     if sign and flag.startswith("-"):
-        found = _values(verb, [*before[1:], flag], value)
-        return found if found[:1] in ([FILES], [FOLDERS]) else [f"{flag}={one}" for one in found]
-    return _values(verb, before[1:], last)
+        completions = _values(verb, [*previous[1:], flag], value)
+        return (
+            completions
+            if completions[:1] in ([FILES], [FOLDERS])
+            else [f"{flag}={one}" for one in completions]
+        )
+    return _values(verb, previous[1:], last)
 
 
-def _values(verb: str, before: list[str], last: str) -> list[str]:
+def _values(verb: str, previous: list[str], last: str) -> list[str]:
     parser: Parser = importlib.import_module(f"linrnn.cli.{verb}").parser()
-    place, flags = _place(parser, before), _flags(verb, parser, before)
+    place, flags = _place(parser, previous), _flags(verb, parser, previous)
     if last.startswith("-"):
         return _beginning(last, flags)
-    if before and before[-1].startswith("-"):
-        given = _kind_of_flag(verb, parser, before)
-        if given is not None:
-            return _of_kind(given, before, last)
+    if previous and previous[-1].startswith("-"):
+        kind = _kind_of_flag(verb, parser, previous)
+        if kind is not None:
+            return _of_kind(kind, previous, last)
     arguments = [one for one in parser._get_positional_actions() if one.dest in parser.kinds]
     if not arguments:
         return _beginning(last, flags)
@@ -69,13 +73,13 @@ def _values(verb: str, before: list[str], last: str) -> list[str]:
     if place >= len(arguments) and not many:
         return _beginning(last, flags)
     action = arguments[min(place, len(arguments) - 1)]
-    return _of_kind(parser.kinds[action.dest], before, last) or _beginning(last, flags)
+    return _of_kind(parser.kinds[action.dest], previous, last) or _beginning(last, flags)
 
 
-def _place(parser: Parser, before: Sequence[str]) -> int:
+def _place(parser: Parser, previous: Sequence[str]) -> int:
     """How many arguments are there that are neither options nor their values."""
     actions, count, value = parser._option_string_actions, 0, False
-    for word in before:
+    for word in previous:
         if word.startswith("-"):
             action = actions.get(word)
             # of an option of a run, which the parser does not know, it is taken to have a value
@@ -85,46 +89,46 @@ def _place(parser: Parser, before: Sequence[str]) -> int:
     return count
 
 
-def _flags(verb: str, parser: Parser, before: Sequence[str]) -> list[str]:
-    found = [flag for flag in parser._option_string_actions if flag.startswith("--")]
-    task = _task(verb, parser, before)
+def _flags(verb: str, parser: Parser, previous: Sequence[str]) -> list[str]:
+    flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
+    task = _task(verb, parser, previous)
     if task is not None:
-        found += train_options(*_chosen(task, before)).flags
+        flags += train_options(*_chosen(task, previous)).flags
         if verb != "train":
-            found = [flag for flag in found if flag not in ("--mixer",)]
-    return sorted(set(found))
+            flags = [flag for flag in flags if flag not in ("--mixer",)]
+    return sorted(set(flags))
 
 
-def _task(verb: str, parser: Parser, before: Sequence[str]) -> str | None:
-    if verb not in _RUNS or not before or "--resume" in before:
+def _task(verb: str, parser: Parser, previous: Sequence[str]) -> str | None:
+    if verb not in _RUNS or not previous or "--resume" in previous:
         return None
-    named = [word.lower().replace("-", "_") for word in before if not word.startswith("-")]
+    named = [word.lower().replace("-", "_") for word in previous if not word.startswith("-")]
     return next((name for name in named[:1] if name in tasks.names()), None)
 
 
-def _chosen(task: str, before: Sequence[str]) -> tuple[str, str | None, str | None]:
+def _chosen(task: str, previous: Sequence[str]) -> tuple[str, str | None, str | None]:
     """Task, mixer and learner of the options so far."""
-    recipe: str | None = peek(before, "--recipe") or task
+    recipe: str | None = peek(previous, "--recipe") or task
     if recipe not in recipes.names():
         recipe = None
-    scale = peek(before, "--scale") or (recipes.default_scale(recipe) if recipe else None)
-    found = [
-        peek(before, f"--{what}") or recipe_says(recipe, scale, what, otherwise)
+    scale = peek(previous, "--scale") or (recipes.default_scale(recipe) if recipe else None)
+    choices = [
+        peek(previous, f"--{what}") or recipe_says(recipe, scale, what, otherwise)
         for what, otherwise in (("mixer", "lru"), ("learner", "bptt"))
     ]
-    return task, found[0], found[1]
+    return task, choices[0], choices[1]
 
 
-def _kind_of_flag(verb: str, parser: Parser, before: list[str]) -> str | list[str] | None:
-    """What the value of the option before the cursor is, or its choices; None: it takes none."""
-    flag = before[-1]
+def _kind_of_flag(verb: str, parser: Parser, previous: list[str]) -> str | list[str] | None:
+    """The kind of value that the option before the cursor takes, or its choices; None: none."""
+    flag = previous[-1]
     action = parser._option_string_actions.get(flag)
     if action is not None:
         if action.nargs == 0:
             return None
         return list(action.choices) if action.choices else parser.kinds.get(action.dest, "")
-    task = _task(verb, parser, before)
-    declared = train_options(*_chosen(task, before)).flags.get(flag) if task else None
+    task = _task(verb, parser, previous)
+    declared = train_options(*_chosen(task, previous)).flags.get(flag) if task else None
     if declared is None:
         return ""
     if declared.annotation == "bool":
@@ -132,7 +136,7 @@ def _kind_of_flag(verb: str, parser: Parser, before: list[str]) -> str | list[st
     return choices(declared) or ("file" if "Path" in declared.annotation else "")
 
 
-def _of_kind(kind: str | list[str], before: Sequence[str], last: str) -> list[str]:
+def _of_kind(kind: str | list[str], previous: Sequence[str], last: str) -> list[str]:
     if isinstance(kind, list):
         return _beginning(last, kind)
     if kind in ("file", "out"):
@@ -142,13 +146,13 @@ def _of_kind(kind: str | list[str], before: Sequence[str], last: str) -> list[st
     if kind in ("mixer", "mixers", "learners"):
         match = _LAST.fullmatch(last)
         assert match
-        known = learn.names() if kind == "learners" else mixers.names()
-        return [f"{match[1] or ''}{name}" for name in _beginning(match[2], known)]
+        names = learn.names() if kind == "learners" else mixers.names()
+        return [f"{match[1] or ''}{name}" for name in _beginning(match[2], names)]
     if kind == "scale":
-        recipe = peek(before, "--recipe") or next(iter(before), "")
+        recipe = peek(previous, "--recipe") or next(iter(previous), "")
         return _beginning(last, [UNTUNED, *_scales(recipe)])
     if kind == "scale of a reproduction":
-        name = canonical(next(iter(before), ""), reproductions.names())
+        name = canonical(next(iter(previous), ""), reproductions.names())
         return _beginning(last, scales_of(name) if name in reproductions.names() else [])
     return _beginning(last, _KINDS[kind]() if kind in _KINDS else [])
 
@@ -160,10 +164,10 @@ def _scales(recipe: str) -> list[str]:
         return []
 
 
-def _beginning(text: str, known: Iterable[str]) -> list[str]:
+def _beginning(text: str, words: Iterable[str]) -> list[str]:
     """Those that begin with a text, in any case and with ``-`` or ``_``."""
-    plain = text.lower().replace("_", "-")
-    return [one for one in known if one.lower().replace("_", "-").startswith(plain)]
+    prefix = text.lower().replace("_", "-")
+    return [one for one in words if one.lower().replace("_", "-").startswith(prefix)]
 
 
 _KINDS: dict[str, Callable[[], Iterable[str]]] = {

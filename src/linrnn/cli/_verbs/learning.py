@@ -22,7 +22,7 @@ OPTIM = ("lr", "recurrent_lr_factor", "weight_decay", "clip", "betas")
 """Options of an optimiser that has no schedule, for nobody knows when the input ends."""
 
 _MINUTES = 5.0
-_OWN = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes", "target")
+_FLAGS = ("out", "every", "freeze", "back_to", "from_start", "keep", "checkpoint_minutes", "target")
 
 
 def add_options(parser: Parser) -> None:
@@ -39,7 +39,7 @@ def add_options(parser: Parser) -> None:
     add("--target", choices=("last", "first"), help=_TARGET)
 
 
-def check_options(args: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+def check_options(args: argparse.Namespace, learning_args: Sequence[str]) -> list[str]:
     """The options of learner and optimiser as they are known; nothing heavy is imported.
 
     Raises:
@@ -47,11 +47,13 @@ def check_options(args: argparse.Namespace, rest: Sequence[str]) -> list[str]:
         ArgumentError: no such option, one that is missing, or one outside its range.
     """
     if args.learner is None:
-        given = [n for n in _OWN if getattr(args, n) is not None and getattr(args, n) is not False]
-        if given:
-            flag = f"--{given[0].replace('_', '-')}"
+        clashes = [
+            n for n in _FLAGS if getattr(args, n) is not None and getattr(args, n) is not False
+        ]
+        if clashes:
+            flag = f"--{clashes[0].replace('_', '-')}"
             raise ArgumentError(f"stream: {flag} must come with --learner, got it without.")
-        return list(rest)
+        return list(learning_args)
     args.learner = learner_named(args.learner)
     if args.state is not None:
         raise ArgumentError(
@@ -67,17 +69,17 @@ def check_options(args: argparse.Namespace, rest: Sequence[str]) -> list[str]:
             f"stream: --checkpoint-minutes must be at least 0 and finite, got {minutes}."
         )
     args.checkpoint_minutes = minutes
-    return check_learning(rest, args.learner, OPTIM)
+    return check_learning(learning_args, args.learner, OPTIM)
 
 
 def learn_from_lines(
-    args: argparse.Namespace, rest: Sequence[str], skip: Callable[[str], None] | None
+    args: argparse.Namespace, learning_args: Sequence[str], skip: Callable[[str], None] | None
 ) -> bool:
     """Answer lines as they arrive and learn from each; whether a signal came.
 
     Args:
         args: that `check_options` took.
-        rest: what it gave.
+        learning_args: what it gave.
         skip: told of a line that cannot be learned from; None raises.
     """
     need_train("learning from a stream")
@@ -88,17 +90,17 @@ def learn_from_lines(
     from linrnn.train.seeding import process_settings
 
     config = RunFolder(args.run).load_config()
-    options, optim = _parsed(args.learner, rest, config)
+    options, optim = _parsed(args.learner, learning_args, config)
     threads = config.train.threads
     where = {"out": args.out, "back_to": args.back_to, "every": args.every, "keep": args.keep}
-    with ExitStack() as held:
-        held.enter_context(process_settings(threads if isinstance(threads, int) else None))
-        found = held.enter_context(learning(args.run, args.learner, options, optim, **where))
-        found.session.frozen = args.freeze
+    with ExitStack() as stack:
+        stack.enter_context(process_settings(threads if isinstance(threads, int) else None))
+        run = stack.enter_context(learning(args.run, args.learner, options, optim, **where))
+        run.session.frozen = args.freeze
         if not MANNER.quiet:  # on standard error, for the answers are on standard output
-            say(f"linrnn: {found.folder.path}: learning goes on after line {found.position.lines}")
-        lines = held.enter_context(Lines(sys.stdin.fileno()))
-        _Learner(found, args, skip).read(lines)
+            say(f"linrnn: {run.folder.path}: learning goes on after line {run.position.lines}")
+        lines = stack.enter_context(Lines(sys.stdin.fileno()))
+        _Learner(run, args, skip).read(lines)
     return lines.stopped
 
 
@@ -112,13 +114,13 @@ class _Learner:
     """
 
     def __init__(
-        self, found: Any, args: argparse.Namespace, skip: Callable[[str], None] | None
+        self, run: Any, args: argparse.Namespace, skip: Callable[[str], None] | None
     ) -> None:
-        self.found, self.skip = found, skip
+        self.run, self.skip = run, skip
         self.seconds = 60.0 * args.checkpoint_minutes
-        self.watcher = _watcher(found, args)
-        self.passed = found.position.bytes if args.from_start else 0
-        self.lines, self.bytes = found.position.lines, found.position.bytes
+        self.watcher = _watcher(run, args)
+        self.passed = run.position.bytes if args.from_start else 0
+        self.lines, self.bytes = run.position.lines, run.position.bytes
         self.saved = time.monotonic()
 
     def read(self, blocks: Any) -> None:
@@ -142,54 +144,54 @@ class _Learner:
             for line in lines:
                 if blocks.stopped:
                     return
-                here = line[self.passed :]
+                unread = line[self.passed :]
                 self.passed -= min(len(line), self.passed)
-                if here:
-                    yield here
+                if unread:
+                    yield unread
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one."""
         from linrnn.train.learning import Position
 
         now = Position(lines=self.lines, bytes=self.bytes)
-        if now != self.found.position:
-            self.found.save(now)
+        if now != self.run.position:
+            self.run.save(now)
         self.saved = time.monotonic()
 
 
-def _watcher(found: Any, args: argparse.Namespace) -> Any:
+def _watcher(run: Any, args: argparse.Namespace) -> Any:
     from linrnn.cli._verbs.taught import Lessons
     from linrnn.cli._verbs.watch import Surprise, Threshold, check_flags
 
-    model, task = found.session.model, found.task
+    model, task = run.session.model, run.task
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
-        check_flags(args, found.config.task)
-        given = {"place": args.target, "as_json": MANNER.json}
-        return Lessons(model, task, found.session, **given)
+        check_flags(args, run.config.task)
+        settings = {"place": args.target, "as_json": MANNER.json}
+        return Lessons(model, task, run.session, **settings)
     if args.target is not None:
         raise ArgumentError(
             f"stream: --target must come with a model of another task, got {args.target!r} with a "
             "language model, to which the next token is the target."
         )
     flag = Threshold(args.above, args.quantile)
-    given = {"as_json": MANNER.json, "learning": found.session}
-    return Surprise(model, tokenizer, flag, args.only_flagged, **given)
+    settings = {"as_json": MANNER.json, "learning": run.session}
+    return Surprise(model, tokenizer, flag, args.only_flagged, **settings)
 
 
-def _parsed(learner: str, rest: Sequence[str], config: Any) -> tuple[dict[str, Any], Any]:
+def _parsed(learner: str, learning_args: Sequence[str], config: Any) -> tuple[dict[str, Any], Any]:
     """Options of the learner, and an optimiser's settings, that are given or else the run's."""
     import tyro
 
     from linrnn.cli._line.options import learner_class
 
-    kept = config.learner_options if learner == config.learner else {}
-    rule = learner_class(learner, kept)
+    defaults = config.learner_options if learner == config.learner else {}
+    rule = learner_class(learner, defaults)
     kinds = {f.name: f.type for f in dataclasses.fields(config.optim) if f.name in OPTIM}
-    made = [
+    optim_fields = [
         (n, kind, dataclasses.field(default=getattr(config.optim, n))) for n, kind in kinds.items()
     ]
-    part = dataclasses.make_dataclass("OptimOptions", made, frozen=True, kw_only=True)
+    part = dataclasses.make_dataclass("OptimOptions", optim_fields, frozen=True, kw_only=True)
     groups = [("learner", rule), ("optim", part)]
     command = dataclasses.make_dataclass(
         "LearningOptions",
@@ -197,7 +199,7 @@ def _parsed(learner: str, rest: Sequence[str], config: Any) -> tuple[dict[str, A
         frozen=True,
         kw_only=True,
     )
-    chosen: Any = tyro.cli(command, args=list(rest), prog="linrnn stream")
+    chosen: Any = tyro.cli(command, args=list(learning_args), prog="linrnn stream")
     optim = dataclasses.replace(config.optim, **dataclasses.asdict(chosen.optim))
     return dataclasses.asdict(chosen.learner), optim
 

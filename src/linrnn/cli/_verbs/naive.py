@@ -48,17 +48,17 @@ def naive_error(values: np.ndarray, part: tuple[int, int], horizon: int, season:
     """
     first, end = part
     n_windows = end - horizon - first + 1
-    read, total, known = _filled(values), 0.0, 0
+    read, total, n_known = _filled(values), 0.0, 0
     for ahead in range(horizon):
         came = values[first + ahead : first + ahead + n_windows]
         back = first + ahead - season * (ahead // season + 1)
         errors = (came - read[back : back + n_windows]) ** 2
         total += float(np.nansum(errors))
-        known += int((~np.isnan(errors)).sum())
-    return total / known
+        n_known += int((~np.isnan(errors)).sum())
+    return total / n_known
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
     """With 0, the mean of training, where no value came before one that is missing."""
-    found: np.ndarray = forward_filled(torch.from_numpy(values)[None])[0].nan_to_num().numpy()
-    return found
+    filled: np.ndarray = forward_filled(torch.from_numpy(values)[None])[0].nan_to_num().numpy()
+    return filled

@@ -22,7 +22,7 @@ _FIELDS = ("x", "target")
 
 @dataclass(frozen=True)
 class Taught:
-    """What a line holds."""
+    """The inputs and targets in a line."""
 
     x: Tensor
     target: Tensor | None
@@ -81,7 +81,7 @@ class Lessons(Answers):
         return Taught(x, self._target(words.target, len(x), place))
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
-        """What follows from a line, which is then learned from."""
+        """Answer each line, then learn from it."""
         for taught in parsed:
             y = self._learning.feed(taught.x, taught.target)
             yield self._said(y if self._pools else y[-1])
@@ -89,11 +89,11 @@ class Lessons(Answers):
     def _split(self, text: bytes, place: int) -> _Words:
         if text.startswith(b"{"):
             return _of_json(text, place)
-        before, bar, after = text.partition(b"|")
+        input_text, bar, target_text = text.partition(b"|")
         if bar:
             one = self._pools and bool(self._task.class_names)  # a name may hold blanks
-            target = [after.strip()] if one and after.strip() else _words(after)
-            return _Words(_words(before), target)
+            target = [target_text.strip()] if one and target_text.strip() else _words(target_text)
+            return _Words(_words(input_text), target)
         if self._place is None or not text:
             return _Words(_words(text), [])
         # an empty cell is a target that nobody knows yet
@@ -105,38 +105,40 @@ class Lessons(Answers):
     def _target(self, words: list[bytes], steps: int, place: int) -> Tensor | None:
         if all(word == _UNKNOWN for word in words):
             return None
-        asked = 1 if self._pools else steps
-        if len(words) != asked * self._each:
+        n_targets = 1 if self._pools else steps
+        if len(words) != n_targets * self._each:
             what = "classes" if self._scale is None else "numbers"
             of = "a line" if self._pools else f"{steps} steps"
             raise DataError(
-                f"line {place}: the target must be {asked * self._each} {what} for {of}, got "
+                f"line {place}: the target must be {n_targets * self._each} {what} for {of}, got "
                 f"{len(words)}. Put it after a bar: 0.5 0.25 | 1.5, and ? where it is not known."
             )
-        found = (
-            self._class_numbers(words, place) if self._scale is None else self._asked(words, place)
+        values = (
+            self._class_numbers(words, place)
+            if self._scale is None
+            else self._target_numbers(words, place)
         )
-        return found[0] if self._pools else found
+        return values[0] if self._pools else values
 
     def _class_numbers(self, words: list[bytes], place: int) -> Tensor:
-        """(asked,) numbers of classes; of a step that is not asked about, the task's mark of it."""
+        """(targets,) numbers of classes, and the task's mark at a step without a target."""
         names = [name.encode() for name in self._task.class_names]
-        found = []
+        numbers = []
         for word in words:
             value = names.index(word) if word in names else None if names else whole(word)
             if word == _UNKNOWN:
                 value = IGNORE
             elif value is None or not 0 <= value < self._classes:
-                known = b", ".join(names).decode() if names else f"0..{self._classes - 1}"
+                allowed = b", ".join(names).decode() if names else f"0..{self._classes - 1}"
                 raise DataError(
-                    f"line {place}: the target must be one of {known:.200}, got "
+                    f"line {place}: the target must be one of {allowed:.200}, got "
                     f"{word.decode(errors='replace')!r:.60}."
                 )
-            found.append(value)
-        return torch.tensor(found)
+            numbers.append(value)
+        return torch.tensor(numbers)
 
-    def _asked(self, words: list[bytes], place: int) -> Tensor:
-        """(asked, numbers) as the model is to answer them."""
+    def _target_numbers(self, words: list[bytes], place: int) -> Tensor:
+        """(targets, numbers) as the model is to answer them."""
         assert self._scale is not None
         values = [number(word) for word in words]
         largest = torch.finfo(self._dtype).max
@@ -158,20 +160,20 @@ def _words(text: bytes) -> list[bytes]:
 def _of_json(text: bytes, place: int) -> _Words:
     """The numbers and names of an object of JSON, as a line without JSON has them."""
     try:
-        found = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        record = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"line {place}: a line with braces must be one object of JSON, got {error!s:.80}."
         ) from error
-    if "x" not in found or not set(found) <= set(_FIELDS):
-        names = ", ".join(map(repr, found))
+    if "x" not in record or not set(record) <= set(_FIELDS):
+        names = ", ".join(map(repr, record))
         raise DataError(
             f"line {place}: the fields must be 'x' and, where it is known, 'target', got "
             f"{names or 'none':.80}."
         )
-    target = found.get("target")
+    target = record.get("target")
     return _Words(
-        list(_leaves(found["x"], place)), [] if target is None else list(_leaves(target, place))
+        list(_leaves(record["x"], place)), [] if target is None else list(_leaves(target, place))
     )
 
 

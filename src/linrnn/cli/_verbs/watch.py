@@ -110,8 +110,8 @@ class Surprise:
     def _said(self, line: bytes, bits: float, per_byte: float, flagged: bool) -> bytes:
         if self._json:
             text = line.decode(errors="backslashreplace").removesuffix("\n")
-            found = {"bits": bits, "bits_per_byte": per_byte, "flagged": flagged, "line": text}
-            return json_line(found)
+            record = {"bits": bits, "bits_per_byte": per_byte, "flagged": flagged, "line": text}
+            return json_line(record)
         ending = b"" if line.endswith(b"\n") else b"\n"
         return f"{'!' if flagged else ' '} {bits:9.1f} {per_byte:6.2f}  ".encode() + line + ending
 
@@ -163,12 +163,12 @@ class Answers:
                 f"line {place}: there must be {self._width} numbers a step, or a multiple of "
                 f"that, got {len(values)}."
             )
-        given = torch.tensor(values, dtype=torch.float64)
-        steps = given.view(1, -1, self._width)
+        numbers = torch.tensor(values, dtype=torch.float64)
+        steps = numbers.view(1, -1, self._width)
         read = (steps if self._scaled is None else self._scaled(steps))[0].to(self._dtype)
-        fits = given.abs() <= torch.finfo(self._dtype).max
+        fits = numbers.abs() <= torch.finfo(self._dtype).max
         if self._may_miss:
-            fits |= given.isnan()
+            fits |= numbers.isnan()
         if not bool(fits.all() & read.isfinite().all()):
             bad = b" ".join(words) if bool(fits.all()) else words[fits.tolist().index(False)]
             fix = "Scale them as in training." if self._scaled is None else _UNITS
@@ -208,7 +208,7 @@ _UNITS = "Are they in the units of the training data?"
 
 
 def _scaling(task: Task) -> Callable[[Tensor], Tensor] | None:
-    """What makes of steps in the units of the data what a model reads; None where there is none."""
+    """The function that scales steps from the data's units to the model's; None without one."""
     if task.encoder == "tokens":
         return None
     try:

@@ -13,7 +13,7 @@ from linrnn.train import Result
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_task
 
-_MOST = 2_000_000
+_MAX_NUMBERS = 2_000_000
 """Numbers up to which the bank is tried: about a minute of two cores."""
 
 
@@ -31,24 +31,28 @@ def simple_answers(result: Result) -> str:
     task = build_task(folder.load_config(trust=True), folder)
     assert isinstance(task, Table)
     classes = task.kind == "classification"
-    (rows, y), _, (asked, truth) = task.parts()
+    (rows, y), _, (test_rows, truth) = task.parts()
 
     def score(answers: np.ndarray) -> float:
-        found = answers.ravel() == truth if classes else (answers.ravel() - truth) ** 2
-        return float(np.mean(found))
+        per_row = answers.ravel() == truth if classes else (answers.ravel() - truth) ** 2
+        return float(np.mean(per_row))
 
     near = KNeighborsClassifier(1) if classes else KNeighborsRegressor(1)
-    flat, flat_asked = (_flat(task, part) for part in (rows, asked))
-    scores = {"the nearest sequence": score(near.fit(flat, y).predict(flat_asked))}
+    flat, flat_test = (_flat(task, part) for part in (rows, test_rows))
+    scores = {"the nearest sequence": score(near.fit(flat, y).predict(flat_test))}
     said = f"without training, test {task.metric}: the nearest sequence"
     said += f" {scores['the nearest sequence']:.4g}"
-    if flat.size + flat_asked.size <= _MOST:
+    if flat.size + flat_test.size <= _MAX_NUMBERS:
         begin = time.perf_counter()
         kind = RecurrentClassifier if classes else RecurrentRegressor
         bank = kind(random_state=0, layout="time_channels")
         try:
-            found = scores["a frozen bank of modes"] = score(bank.fit(rows, y).predict(asked))
-            said += f", a frozen bank of modes {found:.4g} ({time.perf_counter() - begin:.1f} s)"
+            bank_score = scores["a frozen bank of modes"] = score(
+                bank.fit(rows, y).predict(test_rows)
+            )
+            said += (
+                f", a frozen bank of modes {bank_score:.4g} ({time.perf_counter() - begin:.1f} s)"
+            )
         except ValueError as error:  # the run that was trained is whole whatever the bank says
             said += f"; no bank of modes: {error}"
     return f"{said}\n{verdict(result.test_metric, scores, task.higher_is_better)}"
@@ -70,5 +74,5 @@ def verdict(score: float, simple: Mapping[str, float], higher_is_better: bool) -
 
 def _flat(task: Table, rows: list[np.ndarray]) -> np.ndarray:
     """Sequences as a model reads them, a row each."""
-    found: np.ndarray = task.padded(rows).flatten(1).numpy()
-    return found
+    flat: np.ndarray = task.padded(rows).flatten(1).numpy()
+    return flat
