@@ -117,7 +117,7 @@ def distill_orders(
     if not orders:
         raise ArgumentError("distill: there must be at least one order, got none.")
     check_positive_int("distill", length=length)
-    layers = [_Layer(*found, orders, length, rows) for found in _long(model)]
+    layers = [_Layer(*named_mixer, orders, length, rows) for named_mixer in _long(model)]
     return [_at(model, order, layers, i) for i, order in enumerate(orders)]
 
 
@@ -166,31 +166,31 @@ class _Layer:
 def _at(model: AnyModel, order: int, layers: Sequence[_Layer], at: int) -> Distilled[AnyModel]:
     """The model with every layer replaced, all with as many modes as one of them needs."""
     count = max(layer.modes(at) for layer in layers)
-    made = {layer.name: layer.replaced(at, count) for layer in layers}
+    replacements = {layer.name: layer.replaced(at, count) for layer in layers}
     new: Any
-    if "" in made:
-        new = made[""][0]
+    if "" in replacements:
+        new = replacements[""][0]
     else:
-        kept = {id(layer.mixer): made[layer.name][0] for layer in layers}
-        new = copy.deepcopy(model, kept)  # which takes these for copies of the old ones
-    return Distilled(new, order, tuple(report for _, report in made.values()))
+        memo = {id(layer.mixer): replacements[layer.name][0] for layer in layers}
+        new = copy.deepcopy(model, memo)  # which takes these for copies of the old ones
+    return Distilled(new, order, tuple(report for _, report in replacements.values()))
 
 
 def _long(model: nn.Module) -> list[tuple[str, Mixer]]:
     """The mixers with long filters, by name; not those that are parts of another."""
     mixers: dict[str, Mixer] = {}
     for name, part in model.named_modules():
-        inside = any(name.startswith(f"{other}.") or other == "" for other in mixers)
+        inside = any(name.startswith(f"{outer}.") or outer == "" for outer in mixers)
         if isinstance(part, Mixer) and not inside:
             mixers[name] = part
-    found = [(n, m) for n, m in mixers.items() if m.impulse_responses(1) is not None]
-    if not found:
+    long_mixers = [(n, m) for n, m in mixers.items() if m.impulse_responses(1) is not None]
+    if not long_mixers:
         got = ", ".join(_said(*one) for one in mixers.items()) or "no mixer at all"
         raise ArgumentError(
             f"distill: the model must have a layer with long filters, got {got}. hyena, sgconv, "
             "s4, s4d, dss and dlr are such."
         )
-    return found
+    return long_mixers
 
 
 def _said(name: str, mixer: Mixer) -> str:

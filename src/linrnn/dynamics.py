@@ -74,19 +74,19 @@ def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
         )
     copies = [part.expand(n, *part.shape[1:]).clone().requires_grad_(moves)
               for part, moves in zip(parts, free, strict=True)]  # fmt: skip
-    asked = [copy for copy, moves in zip(copies, free, strict=True) if moves]
-    given = [torch.view_as_complex(copy) if h.is_complex() else copy
+    moving_copies = [copy for copy, moves in zip(copies, free, strict=True) if moves]
+    state_leaves = [torch.view_as_complex(copy) if h.is_complex() else copy
              for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
     with torch.enable_grad():
-        _, after = mixer.step(x_t.expand(n, -1), tree_unflatten(given, tree))
-        found = [h for _, h in tree_flatten_with_path(after)[0]]
-        moved = [_real(h) for h, moves in zip(found, free, strict=True) if moves]
+        _, next_state = mixer.step(x_t.expand(n, -1), tree_unflatten(state_leaves, tree))
+        next_leaves = [h for _, h in tree_flatten_with_path(next_state)[0]]
+        moved = [_real(h) for h, moves in zip(next_leaves, free, strict=True) if moves]
         numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)
         rows = torch.autograd.grad(
-            numbers.diagonal().sum(), asked, allow_unused=True, materialize_grads=True
+            numbers.diagonal().sum(), moving_copies, allow_unused=True, materialize_grads=True
         )
     J = torch.cat([row.reshape(n, -1) for row in rows], 1)
-    return J, tree_unflatten([h[:1].detach() for h in found], tree)
+    return J, tree_unflatten([h[:1].detach() for h in next_leaves], tree)
 
 
 def _moves(mixer: Mixer, path: Any, h: Tensor) -> bool:
@@ -137,8 +137,8 @@ def lyapunov_exponents(
         raise ArgumentError(
             f"lyapunov_exponents: there must be more steps than warm_up={warm_up}, got {steps}."
         )
-    found: Tensor = (total / (steps - warm_up)).sort(descending=True).values
-    return found
+    exponents: Tensor = (total / (steps - warm_up)).sort(descending=True).values
+    return exponents
 
 
 def spectrum(J: Float[Tensor, "numbers numbers"]) -> Complex[Tensor, " numbers"]:
@@ -245,15 +245,15 @@ def scyfi(
     check_shape("scyfi", "A", A.shape, axes if A.ndim > 1 else {"channels": N})
     A = torch.diag(A) if A.ndim == 1 else A
     F = _Map(*(x.detach().double().cpu() for x in (A, W, h)))
-    found: list[Cycle] = []
+    cycles: list[Cycle] = []
     for k in range(1, order + 1):
         generator = torch.Generator().manual_seed(seed)
         if 2 ** (k * N) <= complete:
             rounds, tries, patience = _all_patterns(k, N), 1, complete
         else:
             rounds, tries, patience = _random_patterns(k, N, outer, generator), inner, outer
-        found += _search(F, k, rounds, tries, patience)
-    return found
+        cycles += _search(F, k, rounds, tries, patience)
+    return cycles
 
 
 class _Map:
@@ -305,18 +305,18 @@ def _random_patterns(k: int, N: int, rows: int, generator: torch.Generator) -> I
 
 def _search(F: _Map, k: int, rounds: Iterator[Tensor], inner: int, outer: int) -> list[Cycle]:
     """The cycles of order k that patterns lead to, until ``outer`` in a row lead to no new one."""
-    found: list[Tensor] = []
+    orbits: list[Tensor] = []
     idle = 0
     for patterns in rounds:
-        known = len(found)
+        n_orbits = len(orbits)
         for z in _followed(F, patterns, inner):
             points = F.orbit(z[None], k)[0]
-            if _closes(F, points) and not any(_same(points, other) for other in found):
-                found.append(points)
-        idle = idle + len(patterns) if len(found) == known else 0
+            if _closes(F, points) and not any(_same(points, orbit) for orbit in orbits):
+                orbits.append(points)
+        idle = idle + len(patterns) if len(orbits) == n_orbits else 0
         if idle >= outer:
             break
-    cycles = [Cycle(points, _eigenvalues(F, points)) for points in found]
+    cycles = [Cycle(points, _eigenvalues(F, points)) for points in orbits]
     return sorted(cycles, key=lambda cycle: cycle.radius)
 
 
@@ -326,10 +326,10 @@ def _followed(F: _Map, patterns: Tensor, inner: int) -> Tensor:
     for _ in range(inner):
         z, regular = F.solved(patterns)
         patterns, z = patterns[regular], z[regular]
-        own = F.orbit(z, patterns.shape[1]) > 0
-        right = (own == patterns).flatten(1).all(1)
+        actual_patterns = F.orbit(z, patterns.shape[1]) > 0
+        right = (actual_patterns == patterns).flatten(1).all(1)
         true.append(z[right])
-        patterns = own[~right].unique(dim=0)  # rows that meet go on as one
+        patterns = actual_patterns[~right].unique(dim=0)  # rows that meet go on as one
         if not len(patterns):
             break
     return torch.cat(true)
@@ -343,10 +343,10 @@ def _closes(F: _Map, points: Tensor) -> bool:
     return ends and not any((points - points.roll(d, 0)).abs().max() <= near for d in earlier)
 
 
-def _same(points: Tensor, others: Tensor) -> bool:
+def _same(points: Tensor, orbit: Tensor) -> bool:
     """Whether two rounds are one that begins elsewhere."""
-    near = _SAME * (1 + float(others.abs().max()))
-    return any((points.roll(d, 0) - others).abs().max() <= near for d in range(len(points)))
+    near = _SAME * (1 + float(orbit.abs().max()))
+    return any((points.roll(d, 0) - orbit).abs().max() <= near for d in range(len(points)))
 
 
 def _eigenvalues(F: _Map, points: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ def load(name: str) -> "type[Reproduction]":
     """
     from linrnn.reproductions._page.base import Reproduction
 
-    found = load_class(__name__, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
-    return found
+    reproduction = load_class(__name__, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
+    return reproduction
 
 
 def __getattr__(name: str) -> Any:

@@ -106,8 +106,8 @@ def judged(accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
             f"{label} is better than the {RIVAL}",
             f"{PRINTED[label][0]} against {PRINTED[RIVAL][0]}",
             rival,
-            own,
+            accuracy,
         )
-        for label, own in accuracies.items()
+        for label, accuracy in accuracies.items()
         if label != RIVAL
     ]

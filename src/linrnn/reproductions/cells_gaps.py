@@ -115,7 +115,7 @@ def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> 
         errors: test errors by row and seed.
         layers: whose rows there are.
     """
-    found = [
+    verdicts = [
         less(
             f"{layer}: times lower the error",
             HELP if layer != "LSTM" else "ours",
@@ -124,7 +124,7 @@ def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> 
         )
         for layer in layers
     ]
-    return found + [
+    return verdicts + [
         less(
             f"{layer} does better than the LSTM, both with times",
             BETTER,

@@ -161,10 +161,10 @@ def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
     for begin in range(last - STRIDE if last else 0, x.shape[1], STRIDE):
         y, state = layer(x[:, max(begin, 0) : begin + STRIDE], state)
         states.append([h for h in tree_leaves(state) if h.requires_grad])
-    asked = [h for leaves in states[:-1] for h in leaves]
-    found = iter(torch.autograd.grad((y[:, -1] * v).sum(), asked, materialize_grads=True))
+    flat_states = [h for leaves in states[:-1] for h in leaves]
+    gradients = iter(torch.autograd.grad((y[:, -1] * v).sum(), flat_states, materialize_grads=True))
     squares = [
-        sum(next(found).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
+        sum(next(gradients).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
     ]
     return torch.stack([square.sqrt().mean() for square in squares]).flip(0)  # type: ignore[union-attr]
 
@@ -178,10 +178,10 @@ def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
 def judged(label: str, case: Case, seeds: list[Tensor]) -> Judged:
     """What is said of a layer's gradient, by the norms of each seed."""
     if case.claim == "vanishes":
-        held = [norms[-1].item() < GONE for norms in seeds]
+        holds = [norms[-1].item() < GONE for norms in seeds]
     else:
-        held = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
-    return Judged(f"{label}: {case.claim}", case.where, tuple(held))
+        holds = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
+    return Judged(f"{label}: {case.claim}", case.where, tuple(holds))
 
 
 def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:

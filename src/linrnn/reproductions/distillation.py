@@ -142,11 +142,11 @@ class Distillation(Reproduction):
                 calls[f"{mixer}, {position}"], floats[mixer, position] = self._stream(
                     model, position
                 )
-        found = self.turns.measure(calls)
-        for name, timing in found.items():
+        timings = self.turns.measure(calls)
+        for name, timing in timings.items():
             setting.say(f"{self.steps} steps after {name}: {timing.milliseconds()} ms")
         return {
-            (mixer, position): (found[f"{mixer}, {position}"], floats[mixer, position])
+            (mixer, position): (timings[f"{mixer}, {position}"], floats[mixer, position])
             for mixer in options
             for position in self.positions
         }
@@ -219,9 +219,10 @@ def _orders(seeds: Sequence[Seed]) -> Table:
         size = f"{fit.n_state:,}"
         rows.append([str(fit.order), *errors, f"{np.mean(changes):+.2g}", size])
     head = ["order", "filters, largest", "median", "least", "outputs", "validation loss"]
-    before = mean_of([seed.before.loss for seed in seeds])
+    original = mean_of([seed.before.loss for seed in seeds])
     title = (
-        f"Errors by order, means over seeds; the change of a loss of {before.text} nats a character"
+        "Errors by order, means over seeds; "
+        f"the change of a loss of {original.text} nats a character"
     )
     return Table(title, [*head, "floats of state"], rows)
 
@@ -242,19 +243,22 @@ def _cell(timing: Timing, floats: int) -> str:
 
 def judged(seeds: Sequence[Seed]) -> list[Judged]:
     """What is said of the orders, model by model."""
-    found = []
+    verdicts = []
     for order in ENOUGH:
-        held = [
+        holds = [
             fit.score.loss - seed.before.loss <= SUFFICES
             for seed in seeds
             for fit in seed.fits
             if fit.order == order
         ]
-        found.append(
-            Judged(f"order {order} suffices", "no loss in quality; the order is ours", tuple(held))
+        verdicts.append(
+            Judged(f"order {order} suffices", "no loss in quality; the order is ours", tuple(holds))
         )
     falls = [along([-fit.outputs for fit in seed.fits]) for seed in seeds]
-    return [*found, Judged("the error of the outputs falls with the order", "ours", tuple(falls))]
+    return [
+        *verdicts,
+        Judged("the error of the outputs falls with the order", "ours", tuple(falls)),
+    ]
 
 
 def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Judged]:
@@ -266,10 +270,10 @@ def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Ju
     timings = {key: timing for key, (timing, _) in times.items()}
     positions = sorted({position for _, position in times})
     rounds = zip(*(timings[AFTER, position].seconds for position in positions), strict=False)
-    alike = tuple(max(seconds) <= ALIKE * min(seconds) for seconds in rounds)
+    steady = tuple(max(seconds) <= ALIKE * min(seconds) for seconds in rounds)
     claim = "after, a step costs as much however much was read"
     return [
-        Judged(claim, "by its making", alike, "rounds"),
+        Judged(claim, "by its making", steady, "rounds"),
         *(
             sooner(
                 f"after {position:,} steps one costs less than before distillation",

@@ -91,9 +91,9 @@ class HippoMemory(Reproduction):
         rebuilt, past = {}, {}
         for measure in ("legs", "legt", "lagt"):
             for order in self.orders:
-                part, found = reconstruct(measure, signal, order)
-                past[measure, order] = nrmse(found, part)
-                rebuilt[measure] = found[0]
+                part, reconstruction = reconstruct(measure, signal, order)
+                past[measure, order] = nrmse(reconstruction, part)
+                rebuilt[measure] = reconstruction[0]
             setting.say(f"{measure} reconstructed")
         late: dict[tuple[Any, int], list[float]] = {}
         for delay in self.delays:
@@ -136,13 +136,13 @@ def signals(length: int, frequency: float, seeds: Sequence[int]) -> Tensor:
     """One a seed: (seeds, length), float64."""
     calls = iter((1, 2))
     index = np.array(seeds)
-    drawn = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
-    return torch.from_numpy(drawn)
+    values = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
+    return torch.from_numpy(values)
 
 
-def nrmse(found: Tensor, wanted: Tensor) -> list[float]:
+def nrmse(estimate: Tensor, target: Tensor) -> list[float]:
     """Of each row."""
-    errors = (found - wanted).square().mean(1) / wanted.square().mean(1)
+    errors = (estimate - target).square().mean(1) / target.square().mean(1)
     return [float(x) for x in errors.sqrt()]
 
 
@@ -203,25 +203,25 @@ def judged(past: Errors, late: Errors) -> list[Judged]:
         past: errors of the signal, rebuilt.
         late: errors of delays.
     """
-    most, longest = max(n for _, n in past), max(n for _, n in late)
+    largest, longest = max(n for _, n in past), max(n for _, n in late)
     delays = sorted({delay for delay, _ in late})
-    whole = tuple(x < HELD for x in past["legs", most])
-    found = [Judged("LegS holds all of the past", _GU, whole)]
+    legs_holds = tuple(x < HELD for x in past["legs", largest])
+    verdicts = [Judged("LegS holds all of the past", _GU, legs_holds)]
     for errors, what, where in ((past, "the past", _GU), (late, "delays", _VOELKER)):
         claim = f"what is held of {what} grows with the order"
-        found.append(Judged(claim, where, tuple(_falls(errors))))
-    held = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
+        verdicts.append(Judged(claim, where, tuple(_falls(errors))))
+    holds = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
     claim = f"delays of {delays[0]:,} to {delays[-1]:,} steps are held"
-    found.append(Judged(claim, _VOELKER, tuple(held)))
+    verdicts.append(Judged(claim, _VOELKER, tuple(holds)))
     orders = sorted({n for _, n in late})
     for delay in delays[:-1]:
-        alike = [
+        same_error = [
             every(_spread([late[d, n][seed] for d in (delay, delays[-1])]) <= ALIKE for n in orders)
-            for seed in range(len(held))
+            for seed in range(len(holds))
         ]
         claim = f"a delay of {delay:,} steps has the error of one of {delays[-1]:,} at every order"
-        found.append(Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(alike)))
-    return found
+        verdicts.append(Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(same_error)))
+    return verdicts
 
 
 def _falls(errors: Errors) -> list[bool | None]:
@@ -246,10 +246,10 @@ def _spread(values: Sequence[float]) -> float:
 def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
     figure = new_figure(8.6, 5.6)
     panels = figure.subplots(len(rebuilt), 1, sharex=True, sharey=True)
-    for axes, (measure, found) in zip(panels, rebuilt.items(), strict=True):
-        steps = range(len(signal) - len(found), len(signal))
+    for axes, (measure, reconstruction) in zip(panels, rebuilt.items(), strict=True):
+        steps = range(len(signal) - len(reconstruction), len(signal))
         axes.plot(signal.tolist(), color="0.7", linewidth=3, label="signal")
-        axes.plot(steps, found.tolist(), color="black", linewidth=1, label=_name(measure))
+        axes.plot(steps, reconstruction.tolist(), color="black", linewidth=1, label=_name(measure))
         axes.legend(loc="lower left", fontsize=8)
         axes.grid(alpha=0.3)
     panels[-1].set(xlabel="steps")

@@ -179,23 +179,23 @@ class InputGatedLRUSpeed(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Time the forms at rising lengths, then look for overflows."""
-        drawn = {
+        inputs = {
             time: draw(time, self.d_hidden, D_INPUT, setting.seeds[0], device())
             for time in self.lengths
         }
-        found = over_lengths(
-            self.turns, list(FORMS), self.lengths, lambda n, t: _call(n, drawn[t]), setting.say
+        timings = over_lengths(
+            self.turns, list(FORMS), self.lengths, lambda n, t: _call(n, inputs[t]), setting.say
         )
         heads = [f"T = {time}" for time in self.lengths]
-        faster = [_faster(name, found) for name in list(FORMS)[1:]]
+        faster = [_faster(name, timings) for name in list(FORMS)[1:]]
         said = published_on_gpu("about 50×")
         faster.append(
-            ["published, cumulative sums", *(said if t == TIME else NOTHING for t in found)]
+            ["published, cumulative sums", *(said if t == TIME else NOTHING for t in timings)]
         )
-        errors = [[name, *(_deviation(name, d) for d in drawn.values())] for name in FORMS]
+        errors = [[name, *(_deviation(name, d) for d in inputs.values())] for name in FORMS]
         return Findings(
             tables=(
-                Table("Forward pass [ms]", ["form", *heads], _milliseconds(found)),
+                Table("Forward pass [ms]", ["form", *heads], _milliseconds(timings)),
                 Table("Times faster than the loop as published", ["form", *heads], faster),
                 Table("Largest error, relative to the largest output", ["form", *heads], errors),
                 _overflows(self.decays),
@@ -207,7 +207,7 @@ class InputGatedLRUSpeed(Reproduction):
                     t["cumulative sums"],
                     t[_BASELINE],
                 )
-                for length, t in found.items()
+                for length, t in timings.items()
                 if length == TIME
             ),
             comparable=(
@@ -259,27 +259,27 @@ def _deviation(name: str, d: Demonstration) -> str:
     return f"{error:.1e}" if math.isfinite(error) else "not finite"
 
 
-def _milliseconds(found: Mapping[int, Mapping[str, Timing]]) -> list[list[str]]:
-    return [[name, *(t[name].milliseconds() for t in found.values())] for name in FORMS]
+def _milliseconds(timings: Mapping[int, Mapping[str, Timing]]) -> list[list[str]]:
+    return [[name, *(t[name].milliseconds() for t in timings.values())] for name in FORMS]
 
 
-def _faster(name: str, found: Mapping[int, Mapping[str, Timing]]) -> list[str]:
-    return [name, *(times(ratio(t[_BASELINE], t[name])) for t in found.values())]
+def _faster(name: str, timings: Mapping[int, Mapping[str, Timing]]) -> list[str]:
+    return [name, *(times(ratio(t[_BASELINE], t[name])) for t in timings.values())]
 
 
 def _overflows(decays: Sequence[float]) -> Table:
     rows = []
     for dtype in (torch.float32, torch.float64):
         for nu in decays:
-            found = overflow(nu, dtype)
-            scan_error = found.scan_error
+            case = overflow(nu, dtype)
+            scan_error = case.scan_error
             rows.append(
                 [
                     f"{nu:g}, {str(dtype).removeprefix('torch.')}",
-                    f"{found.formula:.1f}",
-                    NOTHING if found.first is None else str(found.first),
-                    f"{found.error:.1e}",
-                    str(found.length),
+                    f"{case.formula:.1f}",
+                    NOTHING if case.first is None else str(case.first),
+                    f"{case.error:.1e}",
+                    str(case.length),
                     f"{scan_error:.1e}" if math.isfinite(scan_error) else "not finite",
                 ]
             )

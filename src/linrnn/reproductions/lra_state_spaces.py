@@ -130,14 +130,14 @@ class LRAStateSpaces(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every mixer on every task, then train it with every seed."""
-        found = {name: self._column(name, setting) for name in self.columns}
+        searches = {name: self._column(name, setting) for name in self.columns}
         tables, verdicts, orders = [], [], []
-        for name, one in found.items():
+        for name, search in searches.items():
             printed = PRINTED.get(name, {})
-            tables += [table(one.outcome, printed), one.tried]
-            verdicts += claims(one.outcome, printed)
-            orders += agreement(one.outcome, printed)
-        outcomes = [one.outcome for one in found.values()]
+            tables += [table(search.outcome, printed), search.tried]
+            verdicts += claims(search.outcome, printed)
+            orders += agreement(search.outcome, printed)
+        outcomes = [search.outcome for search in searches.values()]
         return Findings(
             tables=tuple(tables),
             verdicts=tuple(verdicts),
@@ -182,12 +182,12 @@ def rates(base: Config, mixer: str, factors: Sequence[float]) -> dict[float, Con
     if "length" in options:  # of the sequences that DSS sums over
         options["length"] = _steps(base)
     share = published.optim.recurrent_lr_factor
-    found = {}
+    configs = {}
     for factor in factors:
         lr = published.optim.lr * factor
         optim = replace(base.optim, lr=lr, recurrent_lr_factor=share)
-        found[lr] = replace(base, mixer=mixer, mixer_options=options, optim=optim)
-    return found
+        configs[lr] = replace(base, mixer=mixer, mixer_options=options, optim=optim)
+    return configs
 
 
 def _recipe(task: str, mixer: str) -> Config:

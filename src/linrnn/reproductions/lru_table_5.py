@@ -120,20 +120,20 @@ class LRUTable5(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train three variants on every ring."""
-        whole = setting.scale == "paper"
-        column = self.column or (published("scifar") if whole else small("scifar", CPU))
-        rings = self.rings or (FULL if whole else CORNERS)
+        full_size = setting.scale == "paper"
+        column = self.column or (published("scifar") if full_size else small("scifar", CPU))
+        rings = self.rings or (FULL if full_size else CORNERS)
         outcome = train(column, _rows(column.config, rings), setting)
         return findings([outcome], {column.name: PRINTED}, notes=(*NOTES, *_CHOICES))
 
 
 def _rows(base: Config, rings: Rings) -> dict[str, Config]:
-    found = {}
+    configs = {}
     for variant, (low, high) in product(VARIANTS, rings):
         ring = {"r_min": min(low, high - _GAP), "r_max": high}
         options = {**VARIANTS[variant], **ring}
-        found[label(variant, (low, high))] = with_mixer(base, "lru", options)
-    return found
+        configs[label(variant, (low, high))] = with_mixer(base, "lru", options)
+    return configs
 
 
 _CHOICES = (

@@ -95,10 +95,10 @@ class MemoryRecall(Reproduction):
         orders: list[str] = []
         for name, question in self.questions.items():
             candidates = {m: with_rates(row(question, m), RATES) for m in self.memories}
-            found = tuned(name, candidates, setting)
-            outcomes.append(found.outcome)
-            tables += [table(found.outcome, {}), found.tried]
-            accuracies = {row.label: by_seed(row) for row in found.outcome.rows}
+            search = tuned(name, candidates, setting)
+            outcomes.append(search.outcome)
+            tables += [table(search.outcome, {}), search.tried]
+            accuracies = {row.label: by_seed(row) for row in search.outcome.rows}
             verdicts += judged(name, accuracies)
             best = groups(accuracies) or "not run"
             orders.append(f"{name}: best first {best} (> where better with every seed).")

@@ -122,7 +122,7 @@ class MinRNNRuntime(Reproduction):
         new_figure()  # a missing matplotlib is told before minutes are spent
         sizes = self.sizes[setting.scale]
         where = device()
-        found = over_lengths(
+        training_times = over_lengths(
             self.turns,
             list(LAYERS),
             sizes.lengths,
@@ -133,19 +133,19 @@ class MinRNNRuntime(Reproduction):
         memory = self._memory(sizes, setting)
         streams, reads = self._inference(sizes, setting)
         tables = [
-            _time_table(f"One training step [ms], {size}", found),
-            _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", found),
+            _time_table(f"One training step [ms], {size}", training_times),
+            _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", training_times),
             *memory,
         ]
-        verdicts = judged(found)
-        for what, taken in (
+        verdicts = judged(training_times)
+        for what, timings in (
             ("one streaming step", streams),
             (f"reading {sizes.context} steps at once", reads),
         ):
             title = f"Inference, {what}"
-            tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", taken, "batch"))
-            tables.append(_inference_table(f"{title}: faster by", taken))
-            verdicts += judged_inference(what, taken)
+            tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", timings, "batch"))
+            tables.append(_inference_table(f"{title}: faster by", timings))
+            verdicts += judged_inference(what, timings)
         return Findings(
             tables=tuple(tables),
             verdicts=tuple(verdicts),
@@ -166,7 +166,7 @@ class MinRNNRuntime(Reproduction):
                 "faster by: the other's time over ours, less one. Our source does not say whether "
                 "inference reads a context or streams: both are here.",
             ),
-            figures={"time-against-length": _figure(found, sizes)},
+            figures={"time-against-length": _figure(training_times, sizes)},
         )
 
     def _memory(self, sizes: Sizes, setting: Setting) -> list[Table]:
@@ -174,13 +174,13 @@ class MinRNNRuntime(Reproduction):
         for name in LAYERS:
             peaks[name] = []
             for time in sizes.memory_lengths:
-                found = self.peak(name, sizes.d_model, sizes.batch, time)
-                peaks[name].append(math.nan if found is None else found)
+                peak = self.peak(name, sizes.d_model, sizes.batch, time)
+                peaks[name].append(math.nan if peak is None else peak)
             text = ", ".join(_megabytes(p) for p in peaks[name])
             setting.say(f"peak of a training step, {name} [MB]: {text}")
         lengths = [f"T = {t}" for t in sizes.memory_lengths]
         size = f"width {sizes.d_model}, batch {sizes.batch}"
-        rows = [[name, *map(_megabytes, found)] for name, found in peaks.items()]
+        rows = [[name, *map(_megabytes, measured)] for name, measured in peaks.items()]
         more = [
             [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), said]
             for a, b, said in _memory_pairs()
@@ -208,11 +208,11 @@ _PLAIN = [name for name in LAYERS if "log" not in name]
 _KERNELS = ("loop", "fused")
 
 
-def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
+def judged(timings: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
     """Whether the parallel layers train faster, at the lengths of which numbers are printed.
 
     Args:
-        found: times of a step by length and layer.
+        timings: times of a step by length and layer.
     """
     return [
         sooner(
@@ -221,23 +221,23 @@ def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
             t[ours],
             t[f"{classical}, {kernel}"],
         )
-        for length, t in found.items()
+        for length, t in timings.items()
         for (ours, classical), said in FASTER.items()
         if length in said
         for kernel in _KERNELS
     ]
 
 
-def judged_inference(what: str, found: ByBatch) -> list[Judged]:
+def judged_inference(what: str, timings: ByBatch) -> list[Judged]:
     """Who is faster, batch by batch, where a difference is printed.
 
     Args:
         what: is read.
-        found: times by batch and layer.
+        timings: times by batch and layer.
     """
     return [
         _faster(f"{what}, batch {batch}: ", ours, theirs, percent, t)
-        for batch, t in found.items()
+        for batch, t in timings.items()
         for ours, theirs, percent in _printed(batch)
         if percent
     ]
@@ -259,51 +259,53 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
 
 
 def _faster(where: str, ours: str, theirs: str, percent: float, t: Mapping[str, Timing]) -> Judged:
-    one, other = (ours, theirs) if percent > 0 else (theirs, ours)
+    faster, slower = (ours, theirs) if percent > 0 else (theirs, ours)
     said = published_on_gpu(f"{ours} {percent:+.1f} %")
-    return sooner(f"{where}{one} is faster than {other}", said, t[one], t[other])
+    return sooner(f"{where}{faster} is faster than {slower}", said, t[faster], t[slower])
 
 
-def _time_table(title: str, found: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
-    names = next(iter(found.values()))
-    rows = [[name, *(t[name].milliseconds() for t in found.values())] for name in names]
-    return Table(title, ["layer", *(f"{what} = {size}" for size in found)], rows)
+def _time_table(title: str, timings: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
+    names = next(iter(timings.values()))
+    rows = [[name, *(t[name].milliseconds() for t in timings.values())] for name in names]
+    return Table(title, ["layer", *(f"{what} = {size}" for size in timings)], rows)
 
 
-def _faster_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+def _faster_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     rows = []
     for (kind, classical), said in FASTER.items():
         for ours in (kind, f"{kind}, log space"):
             for theirs in (f"{classical}, {kernel}" for kernel in _KERNELS):
-                cells = [times(ratio(t[theirs], t[ours])) for t in found.values()]
+                cells = [times(ratio(t[theirs], t[ours])) for t in timings.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
-        cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in found]
+        cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in timings]
         rows.append([f"published, {kind} against {classical}", *cells])
-    cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in found.values()]
+    cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in timings.values()]
     rows.append(["minGRU against Mamba", *cells])
-    return Table(title, ["", *(f"T = {time}" for time in found)], rows)
+    return Table(title, ["", *(f"T = {time}" for time in timings)], rows)
 
 
-def _inference_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+def _inference_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     """How much faster than Mamba and than the classical layers, with the published beside."""
     rows = []
     for ours, said in AGAINST_MAMBA.items():
-        beside = dict(zip(_BATCHES, said, strict=True))
-        rows.append(_faster_by(ours, "Mamba", found, beside))
+        published = dict(zip(_BATCHES, said, strict=True))
+        rows.append(_faster_by(ours, "Mamba", timings, published))
     for (ours, classical), percent in AGAINST_CLASSICAL.items():
         for kernel in ("fused", "loop"):
-            rows.append(_faster_by(ours, f"{classical}, {kernel}", found, {64: percent}))
-    return Table(f"{title} (published in parentheses)", ["", *(f"batch {b}" for b in found)], rows)
+            rows.append(_faster_by(ours, f"{classical}, {kernel}", timings, {64: percent}))
+    return Table(
+        f"{title} (published in parentheses)", ["", *(f"batch {b}" for b in timings)], rows
+    )
 
 
 def _faster_by(
     ours: str,
     theirs: str,
-    found: Mapping[int, Mapping[str, Timing]],
+    timings: Mapping[int, Mapping[str, Timing]],
     published: Mapping[int, float],
 ) -> list[str]:
     cells = []
-    for batch, t in found.items():
+    for batch, t in timings.items():
         theirs_said = published_on_gpu(f"{published[batch]:+.1f} %") if batch in published else ""
         said = f" ({theirs_said})" if theirs_said else ""
         cells.append(percent_more(ratio(t[theirs], t[ours])) + said)
@@ -325,15 +327,15 @@ def _quotients(a: Sequence[float], b: Sequence[float]) -> list[float]:
     return [x / y if y > 0 else math.nan for x, y in zip(a, b, strict=True)]
 
 
-def _megabytes(found: float) -> str:
-    return "not measured" if math.isnan(found) else digits(found / 2**20)
+def _megabytes(n_bytes: float) -> str:
+    return "not measured" if math.isnan(n_bytes) else digits(n_bytes / 2**20)
 
 
-def _figure(found: Mapping[int, Mapping[str, Timing]], sizes: Sizes) -> Any:
+def _figure(timings_by_length: Mapping[int, Mapping[str, Timing]], sizes: Sizes) -> Any:
     series = {
         name: [
             (float(time), timings[name].median, timings[name].error)
-            for time, timings in found.items()
+            for time, timings in timings_by_length.items()
             if timings[name].seconds
         ]
         for name in LAYERS

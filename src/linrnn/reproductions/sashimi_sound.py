@@ -70,8 +70,8 @@ class SashimiSound(Reproduction):
             label: with_rates(config, RATES)
             for label, config in ((SASHIMI, base), (PLAIN, plain(base)))
         }
-        found = tuned("spoken digits", candidates, setting)
-        outcome = found.outcome
+        search = tuned("spoken digits", candidates, setting)
+        outcome = search.outcome
         figures, files = curves([outcome]), {}
         codes = _spoken(outcome, self.seconds)
         if codes is not None:
@@ -81,7 +81,7 @@ class SashimiSound(Reproduction):
             recorded = sound.decode(task.clips[2].codes[: len(codes)], task.coding)
             figures["waveform"] = waveforms({"recorded": recorded, "generated": samples}, task.rate)
         return Findings(
-            tables=(table(outcome, {}), found.tried),
+            tables=(table(outcome, {}), search.tried),
             verdicts=(judged({row.label: by_seed(row) for row in outcome.rows}),),
             comparable=(
                 "the order of the two models at this size, and nothing else: data, models and "

@@ -74,15 +74,17 @@ def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
         return {n: g for n, g in zip(named, grads, strict=True) if g is not None}
 
     alone = x[GONE : GONE + 1]
-    expected, after = mixer(alone)
+    expected, next_state = mixer(alone)
     y, last = mixer(x, map_state(masked, detached(state)))
     check_close(what, y[GONE : GONE + 1], expected, roundings=FORM_ROUNDINGS)
-    others = [i for i in range(BATCH) if i != GONE]
-    whole = mixer(x, state)[0]
-    check_close(f"{what}: the others", y[others], whole[others], roundings=FORM_ROUNDINGS)
+    other_rows = [i for i in range(BATCH) if i != GONE]
+    unmasked = mixer(x, state)[0]
+    check_close(
+        f"{what}: the others", y[other_rows], unmasked[other_rows], roundings=FORM_ROUNDINGS
+    )
     more = signal(BATCH, TIME, WIDTH, dtype=x.dtype, seed=3)
     got = mixer(more, last)[0][GONE : GONE + 1]
-    then = mixer(more[GONE : GONE + 1], after)[0]
+    then = mixer(more[GONE : GONE + 1], next_state)[0]
     check_close(f"{what}: what follows", got, then, roundings=FORM_ROUNDINGS)
     if x.dtype == torch.float32:  # its rounding, in sums of numbers that cancel, is no news
         return

@@ -98,9 +98,9 @@ class Race:
         """Train all, and say who was there, and before the LSTM."""
         rows = {label: model.of(self.base) for label, model in self.models.items()}
         outcome = train(self.name, rows, setting)
-        found = {row.label: row for row in outcome.rows}
-        arrived = {label: arrivals(row, self.goal) for label, row in found.items()}
-        cells = [self._cells(row, arrived[label]) for label, row in found.items()]
+        rows_by_label = {row.label: row for row in outcome.rows}
+        arrived = {label: arrivals(row, self.goal) for label, row in rows_by_label.items()}
+        cells = [self._cells(row, arrived[label]) for label, row in rows_by_label.items()]
         metric = outcome.task.metric
         head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]
         return Findings(
@@ -175,16 +175,16 @@ def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said])
         arrived: the step at which each seed of each model solved the task; inf: it did not.
         said: what is published of it.
     """
-    found = []
-    for label, own in arrived.items():
+    verdicts = []
+    for label, arrival_steps in arrived.items():
         words, claim = said[label]
         if claim is None:
             continue
         if claim == BEFORE and RIVAL in arrived:
             rival = arrived[RIVAL]
-            both = sorted(own.keys() & rival.keys())
-            held = tuple(below(own[n], rival[n]) for n in both)
+            both = sorted(arrival_steps.keys() & rival.keys())
+            holds = tuple(below(arrival_steps[n], rival[n]) for n in both)
         else:
-            held = tuple((at < inf) != (claim == FAILS) for at in own.values())
-        found.append(Judged(f"{label} {claim}", words, held))
-    return found
+            holds = tuple((at < inf) != (claim == FAILS) for at in arrival_steps.values())
+        verdicts.append(Judged(f"{label} {claim}", words, holds))
+    return verdicts

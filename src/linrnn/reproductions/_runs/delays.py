@@ -87,7 +87,7 @@ def solved_readout(delay: Delay, seed: int, penalty: float) -> float:
     powers = lam ** torch.arange(delay.length)[:, None]
     basis = torch.cat([powers.real, powers.imag, torch.eye(delay.length, 1).double()], 1)
     basis = basis / basis.norm(dim=0)
-    wanted = torch.eye(delay.length, dtype=basis.dtype)[delay.lag]
+    target = torch.eye(delay.length, dtype=basis.dtype)[delay.lag]
     gram = basis.T @ basis + penalty * torch.eye(basis.shape[1], dtype=basis.dtype)
-    weights = torch.linalg.solve(gram, basis.T @ wanted)
-    return float((basis @ weights - wanted).square().sum())
+    weights = torch.linalg.solve(gram, basis.T @ target)
+    return float((basis @ weights - target).square().sum())

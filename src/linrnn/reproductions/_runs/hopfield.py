@@ -47,16 +47,16 @@ class Hopfield(nn.Module):
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """A and B."""
-        whole = self.W + self.W.T
-        whole = whole - torch.diag(whole.diagonal())
-        return whole[self.pixels :, self.pixels :], whole[self.pixels :, : self.pixels]
+        symmetric = self.W + self.W.T
+        symmetric = symmetric - torch.diag(symmetric.diagonal())
+        return symmetric[self.pixels :, self.pixels :], symmetric[self.pixels :, : self.pixels]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What the last units come to, and the state; without one it begins at 0."""
         A, B = self.blocks()
         h = x.new_zeros(len(x), len(A)) if h is None else h
-        seen = torch.sigmoid(self.slope * x) @ B.T
-        for u in seen.unbind(1):
+        drive = torch.sigmoid(self.slope * x) @ B.T
+        for u in drive.unbind(1):
             h = torch.sigmoid(self.slope * h) @ A.T + u
         return h[:, -self.pixels :], h
 
@@ -139,12 +139,12 @@ class Run(NamedTuple):
 
 def without_half(pictures: Tensor, generator: torch.Generator) -> Tensor:
     """The same with half of each one's ink gone."""
-    found = pictures.clone()
-    for picture in found:
+    damaged = pictures.clone()
+    for picture in damaged:
         ink = picture.nonzero()[:, 0]
         gone = torch.randperm(len(ink), generator=generator)[: len(ink) // 2]
         picture[ink[gone]] = 0
-    return found
+    return damaged
 
 
 def wrong(answer: Tensor, pictures: Tensor) -> float:
@@ -163,8 +163,8 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
     learner, loop = learn.build(rule.learner, rule.options), learn.Loop(l1_loss)
     learner.check(model)
     optimizer = torch.optim.Adam(model.parameters(), rate)
-    held = pictures[:, None].expand(-1, memory.updates if rule.unrolled else 1, -1)
-    batch = Batch(held, pictures, None, None)
+    inputs = pictures[:, None].expand(-1, memory.updates if rule.unrolled else 1, -1)
+    batch = Batch(inputs, pictures, None, None)
     answer = _answering(model, memory.updates)
     curve, left_out = [(0, float(l1_loss(answer(pictures), pictures)))], []
     for step in range(1, memory.steps + 1):
@@ -182,15 +182,15 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
             curve.append((step, float(l1_loss(answer(pictures), pictures))))
     damaged = without_half(pictures, torch.Generator().manual_seed(seed))
     radius = model.radius(pictures, memory.updates)
-    found, shown = wrong(answer(damaged), pictures), wrong(damaged, pictures)
-    return Run(curve, left_out, found, shown, radius)
+    error, damaged_error = wrong(answer(damaged), pictures), wrong(damaged, pictures)
+    return Run(curve, left_out, error, damaged_error, radius)
 
 
 def _answering(model: Hopfield, updates: int) -> Callable[[Tensor], Tensor]:
     def answer(pictures: Tensor) -> Tensor:
         with torch.no_grad():
-            found: Tensor = model(pictures[:, None].expand(-1, updates, -1))[0]
-        return found
+            outputs: Tensor = model(pictures[:, None].expand(-1, updates, -1))[0]
+        return outputs
 
     return answer
 

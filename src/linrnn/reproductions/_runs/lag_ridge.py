@@ -45,9 +45,9 @@ def lag_ridge(
     read_out = choose(sums[0], sums[1], ()).solve(sums[0])
     squared = absolute = 0.0
     steps = torch.arange(ends[1] - 1, ends[2] - horizon)
-    for some in steps.split(_BLOCK):
-        came = targets(series[: ends[2]], some, horizon)
-        wrong = came - read_out.changes(_features(series, some, lags), None)
+    for block in steps.split(_BLOCK):
+        came = targets(series[: ends[2]], block, horizon)
+        wrong = came - read_out.changes(_features(series, block, lags), None)
         squared += float(wrong.square().sum())
         absolute += float(wrong.abs().sum())
     n = len(steps) * channels * horizon
@@ -56,5 +56,5 @@ def lag_ridge(
 
 def _features(series: Tensor, steps: Tensor, lags: int) -> Tensor:
     """(channels, rows, lags - 1): values before those of some steps, less these."""
-    before = series.unfold(0, lags, 1)[steps - lags + 1]  # (R, C, lags)
-    return (before[..., :-1] - before[..., -1:]).transpose(0, 1)
+    windows = series.unfold(0, lags, 1)[steps - lags + 1]  # (R, C, lags)
+    return (windows[..., :-1] - windows[..., -1:]).transpose(0, 1)

@@ -55,8 +55,8 @@ class Mean:
             >>> Mean(1.5481, 0.0021).text, Mean(1.5, math.nan).text
             ('1.548 ± 0.002', '1.500')
         """
-        beside = "" if math.isnan(self.error) else f" ± {self.error:.3f}"
-        return f"{self.value:.3f}{beside}"
+        error_text = "" if math.isnan(self.error) else f" ± {self.error:.3f}"
+        return f"{self.value:.3f}{error_text}"
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -110,16 +110,16 @@ def read_both_ways(rows: Sequence[Row], streams: int) -> BothWays:
         rows: models that failed are left out.
         streams: as many rows the test text is read in.
     """
-    found: dict[tuple[str, bool], dict[int, Curve]] = {}
+    curves: dict[tuple[str, bool], dict[int, Curve]] = {}
     for row in rows:
         for seed, folder in enumerate(row.folders):
             if not (folder / "result.json").is_file():
                 continue
             model, task, _ = load_model(folder)
-            for kept in (True, False):
-                curve = measure_positions(model, task, streams, carry=kept)
-                found.setdefault((row.label, kept), {})[seed] = curve
-    return found
+            for carry in (True, False):
+                curve = measure_positions(model, task, streams, carry=carry)
+                curves.setdefault((row.label, carry), {})[seed] = curve
+    return curves
 
 
 def whole(curve: Curve, first: int = 1) -> float:

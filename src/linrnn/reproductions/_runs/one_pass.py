@@ -81,10 +81,10 @@ class OnePass(Learner):
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """One pass forward, one backward; nothing is carried into it."""
         with self._in_place(model):
-            y, after = read(model, batch, None)
+            y, next_state = read(model, batch, None)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
-        return Step(loss.detach(), y.detach(), detach(after))
+        return Step(loss.detach(), y.detach(), detach(next_state))
 
     @contextmanager
     def _in_place(self, model: nn.Module) -> Iterator[None]:
@@ -127,8 +127,8 @@ class _Cut:
         with torch.no_grad():
             b = torch.view_as_complex(layer._project_in(x))
             h, _ = linear_scan(layer.eigenvalues(), b, torch.zeros_like(b[:, 0]))
-        given = F.pad(torch.view_as_real(h)[:, :-1], (0, 0, 0, 0, 1, 0))
-        return x.flatten(0, 1)[:, None], torch.view_as_complex(given).flatten(0, 1)
+        previous_state = F.pad(torch.view_as_real(h)[:, :-1], (0, 0, 0, 0, 1, 0))
+        return x.flatten(0, 1)[:, None], torch.view_as_complex(previous_state).flatten(0, 1)
 
     def after(self, layer: nn.Module, args: Any, output: Any) -> Any:
         y, state = output
@@ -139,5 +139,5 @@ class _Cut:
 def _of_one_step(layer: Any) -> Tensor:
     """What an input of a layer does to its answer in the same step, as a matrix."""
     B = layer.B if layer.gamma_log is None else layer.B * layer.gamma_log.exp()[:, None, None]
-    found: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)
-    return found
+    response: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)
+    return response

@@ -44,8 +44,8 @@ def peak_of_step(
         )
     except subprocess.TimeoutExpired:
         return None
-    found = json.loads(done.stdout) if done.returncode == 0 else None
-    return None if found is None else int(found)
+    peak = json.loads(done.stdout) if done.returncode == 0 else None
+    return None if peak is None else int(peak)
 
 
 def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
@@ -57,12 +57,12 @@ def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
         return added_peak(step)
     synchronise()
     torch.cuda.reset_peak_memory_stats()
-    before: int = torch.cuda.memory_allocated()
+    allocated: int = torch.cuda.memory_allocated()
     result = step()
     synchronise()
-    after: int = torch.cuda.max_memory_allocated()
+    peak: int = torch.cuda.max_memory_allocated()
     del result
-    return after - before
+    return peak - allocated
 
 
 def main() -> int:

@@ -63,13 +63,13 @@ def angles(
         pool="none",
     )
     heard = torch.Generator().manual_seed(10 * seed + _HEARD)
-    asked = signs(COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _ASKED))
-    found: Angles = {}
+    batch = signs(COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _ASKED))
+    similarities: Angles = {}
 
     def look(step: int) -> None:
         if step in steps:
             for label, rule in rules.items():
-                found[label, step] = cosines(model, rule, asked)
+                similarities[label, step] = cosines(model, rule, batch)
 
     descend(
         model,
@@ -79,7 +79,7 @@ def angles(
         draw=lambda: signs(ROWS, LENGTH, LAG, heard),
         look=look,
     )
-    return found
+    return similarities
 
 
 def cosines(model: SequenceModel, rule: Rule, batch: Batch) -> list[float]:

@@ -51,8 +51,8 @@ class Outcome:
 
 def with_mixer(config: Config, mixer: str, options: Mapping[str, Any] | None = None) -> Config:
     """The configuration with another mixer, of the same ``d_state`` where it has one."""
-    kept = {k: v for k, v in config.mixer_options.items() if k == "d_state"}
-    return replace(config, mixer=mixer, mixer_options={**kept, **(options or {})})
+    shared = {k: v for k, v in config.mixer_options.items() if k == "d_state"}
+    return replace(config, mixer=mixer, mixer_options={**shared, **(options or {})})
 
 
 def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
@@ -83,14 +83,14 @@ def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Out
     folder = setting.out / RUNS / slug(column.name)
     n_runs = len(rows) * len(setting.seeds)
     setting.say(f"{column.name}: {n_runs} runs of {column.config.task}, in {folder}")
-    found = compare(
+    trained_rows = compare(
         [Entry(label=label, config=config) for label, config in rows.items()],
         seeds=setting.seeds,
         out=folder,
         jobs=setting.jobs,
         say=lambda line: setting.say(f"{column.name} {line}"),
     )
-    return Outcome(column=column, task=task, labels=labels, rows=tuple(found))
+    return Outcome(column=column, task=task, labels=labels, rows=tuple(trained_rows))
 
 
 def by_seed(row: Row) -> dict[int, float]:
