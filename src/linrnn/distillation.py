@@ -25,7 +25,7 @@ class LayerFit(NamedTuple):
     """How near the filters of one layer are to those they stand for."""
 
     name: str
-    """Of the layer in the model, ``blocks.0.mixer``; empty where it is the model."""
+    """Name of the layer in the model, as ``blocks.0.mixer``; empty if the layer is the model."""
     kind: str
     """Its class before."""
     errors: Tensor
@@ -50,7 +50,7 @@ class LayerFit(NamedTuple):
 
     @property
     def floor(self) -> float:
-        """What `largest` is at least, whatever the method."""
+        """Lower bound of `largest` for any method."""
         return float(self.floors.max())
 
 
@@ -63,7 +63,7 @@ class Distilled(Generic[AnyModel]):
     order: int
     """Real numbers in the state of each filter, as far as it needs them."""
     layers: tuple[LayerFit, ...]
-    """Of the layers that were replaced, in the order of the model."""
+    """Reports of the replaced layers, in the order of the model."""
 
 
 def distill(

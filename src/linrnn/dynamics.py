@@ -155,7 +155,7 @@ class Cycle:
     points: Float[Tensor, "order channels"]
     """In the order in which they follow one another."""
     eigenvalues: Complex[Tensor, " channels"]
-    """Of the Jacobian of a whole round, the largest first."""
+    """Eigenvalues of the Jacobian of a whole round, the largest first."""
 
     @property
     def order(self) -> int:

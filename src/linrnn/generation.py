@@ -44,7 +44,7 @@ from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
 
 TokenIds = Sequence[int] | np.ndarray | Tensor
-"""Of a text, as a tokenizer gives them."""
+"""Token ids of a text, as a tokenizer returns them."""
 
 #: Scores computed at once: so few stay in the second-level cache between the head, the exponentials
 #: and their sum, which is several times faster than fresh memory.
@@ -286,7 +286,7 @@ class TokenStream:
 
 @torch.no_grad()
 def _minus_log_p(head: nn.Linear, z: Tensor, targets: Tensor) -> Tensor:
-    """Of each target, in nats, given what the head gets for it, a few rows at a time."""
+    """Return -log p of each target in nats from the head's inputs ``z``, a few rows at a time."""
     rows = max(_ROWS, _SCORES // head.out_features)
     nats = [
         F.cross_entropy(head(z_block).float(), target_block, reduction="none")

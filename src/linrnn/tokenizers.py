@@ -28,7 +28,7 @@ from linrnn.errors import (
 from linrnn.typing import Integer
 
 KINDS = ("byte", "char", "bpe")
-"""What `make` makes out of text; it takes the path of a file as well."""
+"""Kinds that `make` builds from text; it also accepts the path of a file."""
 
 MAX_FILE = 64 << 20
 """Bytes of a tokenizer's file at most: a larger one is not read."""
@@ -74,7 +74,7 @@ class Tokenizer(ABC):
         """
 
     def stream(self) -> "Stream":
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return Stream(self)
 
     @property
@@ -84,7 +84,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _parameters(self) -> dict[str, Any]:
-        """What the JSON form holds beside the kind."""
+        """Return the entries of the JSON form other than the kind."""
 
     def to_json(self) -> str:
         """Everything `from_json` needs, as text that is the same for equal tokenizers."""
@@ -124,7 +124,7 @@ class Stream:
         return self._tokenizer.decode([token])
 
     def close(self) -> str:
-        """What was held back, its incomplete bytes as U+FFFD; the stream can begin anew."""
+        """Return the text held back, with incomplete bytes as U+FFFD, and reset the stream."""
         return ""
 
 
@@ -197,7 +197,7 @@ class ByteTokenizer(Tokenizer):
         return self._check_ids(ids).astype(np.uint8).tobytes().decode(errors="replace")
 
     def stream(self) -> Stream:
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return _ByteStream(self)
 
     def _parameters(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class LibraryTokenizer(Tokenizer):
         return text
 
     def stream(self) -> Stream:
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return _LibraryStream(self)
 
     def _parameters(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _SHARED = {
     "LRU_TABLE": "_studies.lru",
     "lru_config": "_studies.lru",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other parts of the package use; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 CPU = "cpu"
 """The scale that is taken where none is named: at most ten minutes on two cores."""
@@ -85,7 +85,7 @@ def default_scale(name: str) -> str:
 
 
 def load(name: str, scale: str | None = None) -> "Recipe":
-    """What a scale's function in ``linrnn/recipes/<name>.py``, or the study's, returns.
+    """Build a recipe by the scale's function in ``linrnn/recipes/<name>.py`` or in its study.
 
     Args:
         name: of the recipe.

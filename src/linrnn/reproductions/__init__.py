@@ -31,7 +31,7 @@ _SHARED = {
     "verdict_table": "_page.report",
     "write_report": "_page.report",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other parts of the package use; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 
 

@@ -182,7 +182,7 @@ class BankForecast(Reproduction):
         }
 
     def _season(self, name: str, part: Part, series: Tensor, setting: Setting) -> list[str]:
-        """What the forecaster finds by itself with the first seed, as a row."""
+        """Let the forecaster find the season with the first seed; return it as a row."""
         horizon = min(self.horizons)
         forecaster = RecurrentForecaster(
             horizon, every=part.every, random_state=setting.seeds[0], **self.options

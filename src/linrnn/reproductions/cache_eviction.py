@@ -224,7 +224,7 @@ def read_with_all(
 def evicting(
     model: SequenceModel, task: Task, config: Config, policy: str, room: int
 ) -> SequenceModel:
-    """The same weights with room for so many steps, the current one among them."""
+    """Return the model with a cache of ``room`` steps, the current one included."""
     options = {**config.mixer_options, "window": room, "evict": policy}
     limited = build_model(replace(config, mixer_options=options), task)
     limited.load_state_dict(model.state_dict())
@@ -272,7 +272,7 @@ def _fraction(part: int) -> str:
 
 
 def judged(losses: Found) -> tuple[Judged, ...]:
-    """What the papers say, at a quarter of the cache, seed by seed."""
+    """Judge the papers' claims at a quarter of the cache, seed by seed."""
     full = losses.get((WHOLE, 1), {})
     verdicts = []
     for policy, said in (
@@ -295,7 +295,7 @@ def judged(losses: Found) -> tuple[Judged, ...]:
 
 
 def figure(losses: Found, right: Found) -> Any:
-    """What is lost of the text, and what is recalled, against the room."""
+    """Draw the loss on the text and the share recalled against the size of the cache."""
     canvas = new_figure(9.0, 4.0)
     left, right_axes = canvas.subplots(1, 2)
     looks = styles(list(POLICIES))

@@ -132,12 +132,12 @@ NOTES = (
 
 
 def base_config(chunk: int) -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     return small(chunk, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
 
 
 def label(mixer: str, arm: str) -> str:
-    """Of a row.
+    """Return the label of a row.
 
     Example:
         >>> label("lru", "kept")

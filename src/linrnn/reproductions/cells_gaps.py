@@ -91,7 +91,7 @@ _RATES = (
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = GapsOptions(train_size=BATCH * PER_EPOCH, validation_size=512, test_size=2_000)
     return one_layer("gaps", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="none")
 

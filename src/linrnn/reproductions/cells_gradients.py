@@ -176,7 +176,7 @@ def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
 
 
 def judged(label: str, case: Case, seeds: list[Tensor]) -> Judged:
-    """What is said of a layer's gradient, by the norms of each seed."""
+    """Judge the claim about a layer's gradient, by the norms of each seed."""
     if case.claim == "vanishes":
         holds = [norms[-1].item() < GONE for norms in seeds]
     else:

@@ -180,7 +180,7 @@ NOTES = (
 
 
 def base_config() -> Config:
-    """What is trained."""
+    """Return the configuration that is trained."""
     base = small(LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
     return with_model(base, "hyena", mixer_options={**HYENA, "l_max": LENGTH})
 
@@ -242,7 +242,7 @@ def _cell(timing: Timing, floats: int) -> str:
 
 
 def judged(seeds: Sequence[Seed]) -> list[Judged]:
-    """What is said of the orders, model by model."""
+    """Judge the claims about orders, model by model."""
     verdicts = []
     for order in ENOUGH:
         holds = [
@@ -262,7 +262,7 @@ def judged(seeds: Sequence[Seed]) -> list[Judged]:
 
 
 def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Judged]:
-    """What is said of the times of steps, round by round.
+    """Judge the claims about the time of a step, round by round.
 
     Args:
         times: by model and position.

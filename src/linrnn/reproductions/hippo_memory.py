@@ -141,7 +141,7 @@ def signals(length: int, frequency: float, seeds: Sequence[int]) -> Tensor:
 
 
 def nrmse(estimate: Tensor, target: Tensor) -> list[float]:
-    """Of each row."""
+    """Return the normalised root mean squared error of each row."""
     errors = (estimate - target).square().mean(1) / target.square().mean(1)
     return [float(x) for x in errors.sqrt()]
 
@@ -172,7 +172,7 @@ def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tenso
 
 
 def delayed(signal: Tensor, delay: int, order: int) -> tuple[Tensor, Tensor]:
-    """What an LMU's memory says, from step ``delay`` on, and the signal as long before.
+    """Read an LMU's memory from step ``delay`` on, beside the signal ``delay`` steps before.
 
     Its window is half a step longer, for an input is held for a step.
     """
@@ -197,7 +197,7 @@ def _name(kind: Any) -> str:
 
 
 def judged(past: Errors, late: Errors) -> list[Judged]:
-    """What is said of the memories, seed by seed.
+    """Judge the claims about the memories, seed by seed.
 
     Args:
         past: errors of the signal, rebuilt.

@@ -29,7 +29,7 @@ _BASELINE = "loop, as published"
 
 
 class Demonstration(NamedTuple):
-    """What the post draws at random; nothing has a batch axis."""
+    """Random numbers drawn as in the post; nothing has a batch axis."""
 
     x: Tensor  # (T, D)
     U: Tensor  # (H, D)
@@ -40,7 +40,7 @@ class Demonstration(NamedTuple):
 
 
 class Overflow(NamedTuple):
-    """What one decay does to the two parallel forms; steps are counted from 1."""
+    """Effect of one decay on the two parallel forms; steps are counted from 1."""
 
     formula: float
     """Step after which exp(nu t) is no number of its dtype: ln(largest) / nu."""
@@ -49,7 +49,7 @@ class Overflow(NamedTuple):
     error: float
     """Largest of the cumulative sums' states before it, relative to the largest state."""
     scan_error: float
-    """The same of the scan, over twice the steps; NaN or infinite if it is not finite."""
+    """Error of the scan over twice the steps; NaN or infinite if it is not finite."""
     length: int
     """Steps read."""
 
@@ -83,7 +83,7 @@ def loop_as_published(d: Demonstration) -> Tensor:
 
 
 def loop_hoisted(d: Demonstration) -> Tensor:
-    """The same with everything that needs no state computed before the loop."""
+    """Run the loop with everything that needs no state computed before it."""
     a, b = torch.exp(_exponents(d)), d.x @ d.W.T
     h, states = torch.complex(d.h0, torch.zeros_like(d.h0)), []
     for a_t, b_t in zip(a.unbind(0), b.unbind(0), strict=True):

@@ -17,7 +17,7 @@ from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 
 FACTORS = (1.0, 3.0, 10.0)
-"""Of the published learning rate: each is tried with one seed, the best on validation is taken.
+"""Factors of the published learning rate, tried with one seed; the best on validation is used.
 
 Less than one is not: with so few updates 0.3 was the best of none of the twelve rows.
 """
@@ -45,7 +45,7 @@ _CPU = {
     ),
 }
 COLUMNS = {"ListOps": small("listops", _CPU["listops"]), "Image": small("scifar", _CPU["scifar"])}
-"""What all rows of a task share, but for what `row` sets."""
+"""Configuration that all rows of a task share, but for what `row` sets."""
 
 MIXERS = {"S4": "s4", "S4D": "s4d", "S5": "s5", "DSS": "dss", "LRU": "lru", "MEGA": "mega"}
 _SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -56,7 +56,7 @@ _SIZES: Mapping[str, Mapping[str, Any]] = {
     "lru": {"d_state": 64},
     "mega": {"d_ema": 16, "d_key": 32, "d_inner": 64, "init": "scaled"},
 }
-"""Of each mixer, in place of the published ones: 16 modes a channel where a channel has its own."""
+"""Scaled-down options of each mixer: 16 modes a channel where a channel has its own."""
 
 _SOURCES = {
     "S4": "S4-LegS, updated results of Gu et al., arXiv:2111.00396",

@@ -26,7 +26,7 @@ MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What the paper does not print, and the size it does."""
+    """The printed size, and our choices where the paper prints none."""
 
     d_state: int = 100
     """Hidden units, as published."""
@@ -35,7 +35,7 @@ class Size:
     lrs: tuple[float, ...] = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
     """Learning rates; each model is judged at its best."""
     reached: float = 0.01
-    """Of the error of always answering 0: when a model counts as having learned."""
+    """Fraction of the error of always answering 0 below which a model counts as having learned."""
 
 
 class LRUAppendixE2(Reproduction):
@@ -144,7 +144,7 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 
 
 def _curves(row: Row) -> dict[int, Curve]:
-    """Of every seed that finished, by its place."""
+    """Read the training curves of the seeds that finished, by index."""
     folders = enumerate(map(RunFolder, row.folders))
     done = {seed: read_metrics(folder) for seed, folder in folders if folder.result.is_file()}
     return {seed: [(r.step, r.train_loss) for r in run] for seed, run in done.items()}

@@ -16,7 +16,7 @@ from linrnn.reproductions._runs.timing import digits
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2
 NEAR = 0.03
-"""Of a formula: within it a measured size agrees."""
+"""Relative tolerance between a measured size and the formula."""
 _MODES, _ROWS, _CHUNK = 256, 16, 512
 _MEMORIES = 8  # of the slowest mode, before the state is taken for stationary
 

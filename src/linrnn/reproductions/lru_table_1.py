@@ -45,7 +45,7 @@ RATES_SIZE = replace(
 )
 """ListOps of the scale "rates", where every row has the learning rate that suits it."""
 RATES = (1e-3, 3e-3, 1e-2)
-"""Of all its rows."""
+"""Learning rates tried for each row."""
 
 MIXERS = {"ReLU": "relu_rnn", "tanh": "tanh_rnn", "linear": "linear_rnn"}
 

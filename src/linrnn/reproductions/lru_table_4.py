@@ -74,7 +74,7 @@ class Scale:
 
     n_layers: int = 6
     divisor: int = 1
-    """Of width and state."""
+    """Divisor of the width and of the state size."""
     most_rows: int | None = None
     """Largest batch."""
 
@@ -91,7 +91,7 @@ SCALES = {"cpu": Scale(n_layers=2, divisor=4, most_rows=2), "paper": Scale()}
 
 
 def published_ratio(model: str, task: str) -> float:
-    """Of steps a second, to those of the tanh RNN.
+    """Return the published ratio of steps a second to those of the tanh RNN.
 
     Example:
         >>> round(published_ratio("LRU", "Text"))

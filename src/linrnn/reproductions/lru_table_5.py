@@ -20,7 +20,7 @@ CPU = Size(
     epochs=10,
     lr=4e-3,
 )
-"""What colour sCIFAR is scaled down to at the scale "cpu"."""
+"""Scaled-down size of colour sCIFAR at the scale "cpu"."""
 
 Rings = Sequence[tuple[float, float]]
 
@@ -59,7 +59,7 @@ _PRINTED = {
 
 
 def label(variant: str, ring: tuple[float, float]) -> str:
-    """Of a row: a variant on a ring.
+    """Return the label of a row: a variant on a ring.
 
     Example:
         >>> label("stable", (0.0, 0.9))

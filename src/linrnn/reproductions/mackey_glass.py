@@ -16,9 +16,9 @@ from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 PARAMETERS = 18_000
-"""Of every model, as published."""
+"""Parameters of every model, as published."""
 DEVIATION = 0.2161
-"""Of the series: an NRMSE is the root of the mean squared error over it."""
+"""Standard deviation of the series: an NRMSE is the root mean squared error over it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ CLAIMS = (
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = MackeyGlassOptions(length=500, train_size=256, validation_size=16, test_size=64)
     return Config(
         task="mackey_glass",
@@ -162,7 +162,7 @@ def of_size(base: Config, model: Model, parameters: int) -> dict[float, Config]:
 
 
 def nrmse(error: float) -> float:
-    """Of a mean squared error.
+    """Convert a mean squared error to an NRMSE.
 
     Example:
         >>> round(nrmse(1.107e-4), 4)

@@ -116,7 +116,7 @@ class MemoryRecall(Reproduction):
 
 
 def config(question: Question) -> Config:
-    """What all memories share."""
+    """Return the configuration that all memories share."""
     return Config(
         task=question.task,
         task_options=question.options,
@@ -136,13 +136,13 @@ def config(question: Question) -> Config:
 
 
 def row(question: Question, memory: str) -> Config:
-    """What a memory is trained with, but for its learning rate."""
+    """Return a memory's configuration, but for its learning rate."""
     mixer, options = MEMORIES[memory]
     return replace(config(question), mixer=mixer, mixer_options={**_SIZE, **options})
 
 
 ORDER = ("delta", "decay by channel", "plain, normalised")
-"""Of the papers, best first."""
+"""Memories in the order of the papers, best first."""
 
 
 def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:

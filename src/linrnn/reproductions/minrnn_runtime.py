@@ -45,7 +45,7 @@ Peak = Callable[[str, int, int, int], int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What one scale measures."""
+    """Sizes that one scale measures."""
 
     d_model: int
     batch: int

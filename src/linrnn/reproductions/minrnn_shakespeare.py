@@ -126,7 +126,7 @@ def rows(base: Config) -> dict[str, Config]:
 
 
 def matched(models: Mapping[str, Config]) -> dict[str, Config]:
-    """The same at widths that give all the parameters of the first, within 3 %.
+    """Set widths that give all models the parameters of the first, within 3 %.
 
     As published, all have one width; small models of one width differ too much in size to be
     ranked.

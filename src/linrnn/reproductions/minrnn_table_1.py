@@ -25,7 +25,7 @@ _PRINTED = {
 
 
 def label(mixer: str, layers: int) -> str:
-    """Of a row.
+    """Return the label of a row.
 
     Example:
         >>> label("minGRU", 2)

@@ -52,7 +52,7 @@ class Size:
     rates: Sequence[float] = (1e-3, 3e-3, 1e-2)
 
     def memory(self, slope: float) -> Memory:
-        """What is trained."""
+        """Return the memory that is trained."""
         return Memory(images=self.images, hidden=self.hidden, steps=self.steps, slope=slope)
 
 
@@ -143,7 +143,7 @@ class NeumannHopfield(Reproduction):
 
 
 def notes(size: Size) -> tuple[str, ...]:
-    """What one should know to read the tables."""
+    """List conditions and caveats for reading the tables."""
     rates = ", ".join(f"{rate:g}" for rate in size.rates)
     return (
         "a step is left out, and no weight moves, where the solver ends further from the gradient "

@@ -30,7 +30,7 @@ from linrnn.tasks.digits import Digits
 from linrnn.train.data import eval_loader
 
 POINTS = 5.0
-"""Of accuracy, that the online rule may lack of back-propagation; published are one to five."""
+"""Allowed gap in accuracy to back-propagation, in points; published are one to five."""
 
 _ALL_IMAGES = 2_000  # more than there are
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"

@@ -122,7 +122,7 @@ ABLATED, THROUGH = "infini_transformer, linear", (0, 1, 2, 4)
 """A row that is trained once more with gradients through so many memories."""
 
 Recall = Mapping[str, Sequence[Sequence[float]]]
-"""Of each row and seed, the part that is right so many segments later, from 0 on."""
+"""Share of right answers by row, seed and distance in segments, from 0 on."""
 
 
 class SegmentRecall(Reproduction):
@@ -208,7 +208,7 @@ NOTES = (
 
 
 def config() -> Config:
-    """What all rows share."""
+    """Return the configuration that all rows share."""
     options = MQAROptions(
         length=SEGMENT * (max(DISTANCES) + 1),
         n_pairs=N_PAIRS,
@@ -259,7 +259,7 @@ def ablated(config: Config, through: Sequence[int]) -> dict[str, Config]:
 
 
 def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
-    """What every trained model answers, by row, a list for each seed."""
+    """Test every trained model: the share of right answers by row and seed."""
     recall: dict[str, list[list[float]]] = {}
     for row in rows:
         done = [folder for folder in row.folders if (folder / "result.json").is_file()]
@@ -295,7 +295,7 @@ def by_segment(model: SequenceModel, task: Task) -> list[float]:
 
 
 def answers(title: str, rows: Sequence[Row], recall: Recall) -> Table:
-    """What is right at each distance, beside the size of the state."""
+    """Tabulate the share of right answers by distance, beside the size of the state."""
     shown = (1, *DISTANCES)
     cells = []
     for row in rows:
@@ -342,7 +342,7 @@ def claim(expected: Mapping[int, bool]) -> str:
 
 
 def figure(recall: Recall) -> Any:
-    """What is right against the distance, a line for each row."""
+    """Draw the share of right answers against the distance, a line for each row."""
     canvas = new_figure(7.2, 4.8)
     axes, looks = canvas.subplots(), styles(list(recall))
     for label, seeds in recall.items():

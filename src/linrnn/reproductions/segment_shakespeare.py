@@ -127,7 +127,7 @@ CLAIMS = (
         where="arXiv:2404.07143",
     ),
 )
-"""What the papers say of these layers beside one another."""
+"""Comparisons of these layers in the papers."""
 
 REMEMBER = {
     COMPRESSIVE: ("compressed rows extend the range", "arXiv:1911.05507"),
@@ -220,7 +220,7 @@ NOTES = (
 
 
 def config() -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     base = small(WINDOW, BATCH * WINDOW, 1, D_MODEL, N_LAYERS)
     options = LMOptions(length=WINDOW, **CUT)
     return replace(base, task_options=options, train=replace(base.train, carry_state=True))

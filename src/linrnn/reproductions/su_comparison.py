@@ -114,7 +114,7 @@ class SuComparison(Reproduction):
 
 
 def base_config(length: int) -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     return small(length, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
 
 
@@ -140,7 +140,7 @@ def rows(base: Config) -> dict[str, Config]:
 
 
 def _tables(searches: Sequence[Tuned]) -> list[Table]:
-    """Of each length: its runs, and what was tried."""
+    """Return two tables for each length: its runs, and the rates tried."""
     return [
         page_table
         for search in searches
@@ -205,7 +205,7 @@ def _verdict(losses: Mapping[int, Mapping[str, Mean]], by_seed: Mapping[int, ByS
 
 
 def _change(losses: Mapping[int, Mapping[str, Mean]], name: str) -> float:
-    """Of the loss from the shortest window to the longest; NaN where one is missing."""
+    """Return the change in loss from the shortest window to the longest, NaN if one is missing."""
     first, last = losses[min(losses)].get(name), losses[max(losses)].get(name)
     return last.value - first.value if first and last else math.nan
 

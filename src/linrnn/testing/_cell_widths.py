@@ -40,12 +40,12 @@ def _reached(first: int, factors: dict[int, list[tuple[int, Fraction]]]) -> dict
 
 
 def _scaled(relative: dict[int, Fraction], smallest: int) -> dict[int, int]:
-    """As integers."""
+    """Return the relative widths as integers, the smallest at least ``smallest``."""
     unit = math.lcm(*(x.denominator for x in relative.values()))
     times = math.ceil(smallest / (unit * min(relative.values())))
     return {i: int(times * unit * x) for i, x in relative.items()}
 
 
 def _whole(name: str) -> str:
-    """Of which argument it is a part."""
+    """Return the argument that ``name`` is the real or imaginary part of."""
     return name.removesuffix(".real").removesuffix(".imag")

@@ -26,7 +26,7 @@ LONG_PUSHED = (1.0, 3.0, -100.0)
 LONG = 1024  # steps of a recipe
 SHORT = 7  # where one step is a step of Python
 _LARGEST = 1e30
-"""Of what float64 computes: beyond it products of two such numbers are none of float32."""
+"""Largest result in float64 that is compared: the product of two larger ones overflows float32."""
 _SMALLEST = 1e-6  # an absolute error: a flat activation, as gelu of -10, has no slope in float32
 _ROUNDINGS = 2**13  # a matrix exponential of float32 and its gradient take 6,000
 _SENSITIVE = 4096.0  # of how far one rounding of each intermediate number moves the truth

@@ -79,14 +79,12 @@ def _read_alike(make: MakeMixer, mixer: Mixer, x: Tensor, state: State, dt: Tens
         got = results(in_pieces(mixer, *lengths), mixer, x, state, dt=dt)
         compare(f"split into {lengths}", got, expected, FORM_ROUNDINGS)
     for form in mixer.forms[1:]:
-        variant = build(make, form=form)
+        layer = build(make, form=form)
         if form in mixer.without_dt:
-            _refused(
-                f"form {form!r}", ArgumentError, lambda variant=variant: variant(x, state, dt=dt)
-            )  # type: ignore[misc]
+            _refused(f"form {form!r}", ArgumentError, lambda layer=layer: layer(x, state, dt=dt))  # type: ignore[misc]
             continue
-        variant.load_state_dict(mixer.state_dict())
-        got = results(variant, variant, x, state, dt=dt)
+        layer.load_state_dict(mixer.state_dict())
+        got = results(layer, layer, x, state, dt=dt)
         compare(f"form {form!r}", got, expected, FORM_ROUNDINGS)
 
 

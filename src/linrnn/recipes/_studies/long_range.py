@@ -47,7 +47,7 @@ DEPARTURES = {
         "which keeps a part of it by its own gate. Averages have no weight decay."
     ),
 }
-"""Of all rows of a mixer."""
+"""Departures that all rows of a mixer share."""
 _FAST_DT = "Its dt learns at the full rate there, here at the recurrence's."
 _WARMUP = "Its warm-up is not printed in the configuration; here a tenth."
 _SCALE_NORM = "Its norm has one gain for all channels; here each has its own."
@@ -65,7 +65,7 @@ class Row:
     lr: float
     """Learning rate outside the systems."""
     recurrent_lr: float | None = 0.001
-    """Of the systems; None is the other one."""
+    """Learning rate of the systems; None uses the other one."""
     batch_size: int
     """Sequences in a batch, those of all devices and sums of gradients together."""
     epochs: int
@@ -77,7 +77,7 @@ class Row:
     warmup: float = 0.1
     """Part of all steps."""
     norm: Literal["batch", "layer", "rms"] = "batch"
-    """Of each block."""
+    """Norm of each block."""
     prenorm: bool = True
     """Normalise before the mixer."""
     bidirectional: bool = False
@@ -87,9 +87,9 @@ class Row:
     d_ffn: int | None = None
     """Hidden width of a feed-forward part, where there is one in place of the gated linear unit."""
     options: Mapping[str, Any]
-    """Of the mixer."""
+    """Options of the mixer."""
     departures: tuple[str, ...] = ()
-    """Of this row."""
+    """Departures of this row."""
     accuracy: float
     """As published."""
 

@@ -120,7 +120,7 @@ def with_error(mean: float, error: float) -> str:
 
 
 def comparable(outcomes: Sequence[Outcome]) -> str:
-    """What may be concluded at the sizes that were run."""
+    """Say what may be concluded at the sizes that were run."""
     missing = [o.column.name for o in outcomes if not any(row.values for row in o.rows)]
     changed = [o.column.name for o in outcomes if changes(o) is not None]
     full = [o.column.name for o in outcomes if o.column.name not in {*missing, *changed}]

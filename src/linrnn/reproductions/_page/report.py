@@ -157,7 +157,7 @@ def _device() -> str:
 
 
 def _revision() -> str:
-    """Of a source checkout, if this is one."""
+    """Return the revision of a source checkout, if this is one."""
     root = Path(__file__).parents[4]
     if not (root / ".git").exists():
         return ""

@@ -27,7 +27,7 @@ class Judged(NamedTuple):
     """The numbers or the words it rests on."""
     held: Held
     each: str = "seeds"
-    """What there is one of for each; of times, a round stands in place of a seed."""
+    """Unit of each entry of ``held``: seeds, or rounds where times are compared."""
 
     def cells(self, need: int) -> list[str]:
         """A row of the table that ends a page.
@@ -112,7 +112,7 @@ def less(
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
-    """What a printed column claims: pairs of rows, better and worse.
+    """List the pairs of rows, better and worse, that a printed column claims.
 
     They are those that lie apart with none between that lies apart from both, and the first and the
     last. Rows whose errors overlap are no claim, nor are rows that failed.
@@ -139,7 +139,7 @@ def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[
 
 
 def in_words(order: Sequence[str]) -> list[tuple[str, str]]:
-    """What an order without numbers claims: each before the next, and the first before the last.
+    """List the pairs an order without numbers claims: neighbours, and the first and the last.
 
     Example:
         >>> in_words(["a", "b", "c"]), in_words(["a", "b"])

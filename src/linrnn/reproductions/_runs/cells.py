@@ -29,7 +29,7 @@ class Model:
     options: Mapping[str, Any] = field(default_factory=dict)
     lr: float
     recurrent: float = 1.0
-    """Of the learning rate, for parameters that a mixer names recurrent."""
+    """Factor of the learning rate, for parameters that a mixer names recurrent."""
     source: str
     """Whose settings these are."""
     n_layers: int = 1
@@ -68,11 +68,11 @@ FAILS = "does not solve it"
 
 
 class Said(NamedTuple):
-    """What is published of a model, in words."""
+    """Published statement about a model, in words."""
 
     words: str
     claim: str | None = None
-    """What of it is judged, one of the three above; None where nothing is that a seed can tell."""
+    """The claim that seeds can test, one of the three above; None if there is none."""
 
 
 NOT_PUBLISHED = Said("not published")
@@ -84,10 +84,10 @@ class Race:
 
     name: str
     base: Config
-    """Of all runs, but for the layer and its learning rate."""
+    """Configuration of all runs, but for the layer and its learning rate."""
     models: Mapping[str, Model]
     said: Mapping[str, Said]
-    """What is published of each."""
+    """Published statement about each model."""
     goal: float
     """Validation loss below which the task is solved."""
     baseline: float
@@ -169,7 +169,7 @@ def when(row: Row, arrived: Mapping[int, float]) -> str:
 
 
 def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said]) -> list[Judged]:
-    """What is said of each model, by its seeds.
+    """Judge the published claim about each model, by its seeds.
 
     Args:
         arrived: the step at which each seed of each model solved the task; inf: it did not.

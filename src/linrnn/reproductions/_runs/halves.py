@@ -35,7 +35,7 @@ class Halves(NamedTuple):
 
 
 def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
-    """What the halves say, and the loss of the second by row and by the place of the seed."""
+    """Choose by the first half; return the table, and losses of the second by row and seed."""
     read = functools.cache(halves)  # the first seed of a rate that was taken is asked for twice
     losses: dict[str, dict[int, float]] = {}
     cells = []
@@ -59,7 +59,7 @@ def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
 
 
 def halves(folder: Path) -> Halves | None:
-    """Of a run's best weights; None if it did not finish."""
+    """Test a run's best weights on both halves; None if it did not finish."""
     if RunFolder(folder).read_result() is None:
         return None
     run = open_run(folder)

@@ -15,7 +15,7 @@ from linrnn.learn import Batch
 DIGITS = 10
 PUBLISHED, SPREAD = 0.5, 1e-3  # slope, and deviation of the first weights
 INK = 0.5
-"""Of the brightest pixel; what is brighter is ink, 1, and the rest 0."""
+"""Threshold, as a fraction of the brightest pixel: brighter pixels are ink, 1, the others 0."""
 EVERY = 25
 """Steps between two looks."""
 
@@ -52,7 +52,7 @@ class Hopfield(nn.Module):
         return symmetric[self.pixels :, self.pixels :], symmetric[self.pixels :, : self.pixels]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What the last units come to, and the state; without one it begins at 0."""
+        """Return the values of the last units, and the state; without one it begins at 0."""
         A, B = self.blocks()
         h = x.new_zeros(len(x), len(A)) if h is None else h
         drive = torch.sigmoid(self.slope * x) @ B.T
@@ -85,9 +85,9 @@ class Memory:
     hidden: int = 80
     slope: float = PUBLISHED
     updates: int = 60
-    """Of all units, before an answer is asked for."""
+    """Updates of all units before the answer is read."""
     steps: int = 500
-    """Of Adam, each with all images."""
+    """Steps of Adam, each with all images."""
 
     def pictures(self, seed: int) -> Tensor:
         """One image of each digit, (10, pixels) of 0 and 1: another for each seed.
@@ -118,7 +118,7 @@ class Rule:
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """Results of one training run."""
 
     curve: list[tuple[int, float]]
     """Steps, and the loss of whole images after them."""
@@ -127,9 +127,9 @@ class Run(NamedTuple):
     wrong: float
     """Part of the pixels that are wrong where half the ink was missing."""
     damaged: float
-    """The same part of what it was shown then."""
+    """Part of the pixels that are wrong in those damaged images."""
     radius: float
-    """Of a step, at the end."""
+    """Spectral radius of an update, at the end."""
 
     @property
     def loss(self) -> float:
@@ -138,7 +138,7 @@ class Run(NamedTuple):
 
 
 def without_half(pictures: Tensor, generator: torch.Generator) -> Tensor:
-    """The same with half of each one's ink gone."""
+    """Remove half of each picture's ink."""
     damaged = pictures.clone()
     for picture in damaged:
         ink = picture.nonzero()[:, 0]

@@ -13,7 +13,7 @@ _BLOCK = 1024
 
 
 class Means(NamedTuple):
-    """Of forecasts, over windows, steps ahead and channels."""
+    """Mean errors of forecasts, over windows, steps ahead and channels."""
 
     mse: float
     mae: float

@@ -104,7 +104,7 @@ def streaming_step(name: str, d_model: int, batch: int, device: torch.device) ->
 
 
 def _stepper(layer: nn.Module, batch: int) -> tuple[Callable[[Tensor, Any], tuple[Any, Any]], Any]:
-    """What takes one step, as ``step(x_t, state) -> (y_t, state)``, and the first state."""
+    """Return a function ``step(x_t, state) -> (y_t, state)``, and the first state."""
     if isinstance(layer, Mixer):
         return layer.step, layer.init_state(batch)
     if isinstance(layer, CellLoop):

@@ -34,7 +34,7 @@ class Rule:
     """Names of parameters of the first layer."""
 
     def build(self) -> learn.Learner:
-        """What finds the gradients of a run."""
+        """Build the learner that finds the gradients of a run."""
         return learn.build(self.learner, self.options)
 
 
@@ -60,10 +60,10 @@ class Lesson(ABC):
 
     @abstractmethod
     def error(self, model: nn.Module, batch: Batch) -> float:
-        """What is to become small."""
+        """Return the error of the model on a batch, the smaller the better."""
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """What descends; a mean over steps, so that windows of one length weigh alike."""
+        """Return the training loss, a mean over steps: windows of one length weigh alike."""
         return mse_loss(y, target)
 
     def asked(self) -> tuple[Batch, Batch]:
@@ -73,12 +73,12 @@ class Lesson(ABC):
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """Results of one training run."""
 
     curve: list[tuple[int, float]]
     """Steps, and the error on validation after them."""
     error: float
-    """Of the test."""
+    """Error on the test."""
 
 
 Runs = Mapping[str, Sequence[Run]]
@@ -176,7 +176,7 @@ def tuned(
 def tuned_all(
     lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting
 ) -> tuple[dict[str, Runs], list[Table]]:
-    """As `tuned`, of several lessons with the rules of each: runs by name, and the tables."""
+    """Apply `tuned` to several lessons with their rules; return runs by name, and the tables."""
     runs: dict[str, Runs] = {}
     tried = []
     for lesson, rules in lessons:
@@ -186,7 +186,7 @@ def tuned_all(
 
 
 def together(tried: Sequence[Table]) -> Table:
-    """What was tried for several lessons, in one table.
+    """Join the tables of rates tried for several lessons.
 
     Args:
         tried: as `tuned` gives them, of as many rates.
@@ -202,7 +202,7 @@ def _rank(value: float) -> float:
 
 
 def errors(runs: Sequence[Run]) -> str:
-    """Of the test, seed by seed."""
+    """Format the errors on the test, seed by seed."""
     return ", ".join(f"{run.error:.3g}" for run in runs)
 
 

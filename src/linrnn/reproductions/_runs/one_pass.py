@@ -26,7 +26,7 @@ class InOnePass(Rule):
     """
 
     def build(self) -> Learner:
-        """The same gradient, sooner."""
+        """Build a learner of the same gradient that is faster."""
         return OnePass(traces=self.learner == "diagonal_rtrl")
 
 
@@ -106,7 +106,7 @@ class OnePass(Learner):
 
 
 class _Online:
-    """What a layer is given and answers, with traces."""
+    """Hooks on a layer's input and output, with traces."""
 
     def before(self, layer: nn.Module, args: Any) -> Any:
         self.x = args[0]
@@ -119,7 +119,7 @@ class _Online:
 
 
 class _Cut:
-    """What a layer is given and answers, without: steps are rows, each with its state."""
+    """Hooks on a layer's input and output, without: steps are rows, each with its state."""
 
     def before(self, layer: Any, args: Any) -> Any:
         x = args[0]
@@ -137,7 +137,7 @@ class _Cut:
 
 @torch.no_grad()
 def _of_one_step(layer: Any) -> Tensor:
-    """What an input of a layer does to its answer in the same step, as a matrix."""
+    """Return the matrix from a layer's input to its output in the same step."""
     B = layer.B if layer.gamma_log is None else layer.B * layer.gamma_log.exp()[:, None, None]
     response: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)
     return response

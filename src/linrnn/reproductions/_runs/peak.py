@@ -49,7 +49,7 @@ def peak_of_step(
 
 
 def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
-    """As `peak_of_step`, of this process, which should have done nothing else."""
+    """Measure `peak_of_step` in this process, which should have done nothing else."""
     where = device()
     training_step(layer, d_model, 1, 2, where)()  # what is imported or packed once does not count
     step = training_step(layer, d_model, batch, time, where)

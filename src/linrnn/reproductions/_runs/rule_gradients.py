@@ -13,11 +13,11 @@ from linrnn.reproductions._runs.delays import signs
 from linrnn.reproductions._runs.lessons import ROWS, Rule, descend
 
 LAG, LENGTH, WIDTH, RATE = 12, 32, 16, 3e-3
-"""Of the stacks whose gradients are compared, and of their training."""
+"""Settings of the stacks whose gradients are compared, and of their training."""
 COMPARED = 64
 """Sequences that gradients are compared on."""
 NOISE_LAG, NOISE_LENGTH = 4, 12
-"""Of the layers whose estimates are counted."""
+"""Sizes of the task on which estimates of `uoro` are averaged."""
 _ASKED, _HEARD = 1, 2  # seeds of data, that of a run apart
 
 Angles = dict[tuple[str, int], list[float]]
@@ -25,12 +25,12 @@ Angles = dict[tuple[str, int], list[float]]
 
 
 class Noise(NamedTuple):
-    """Of an estimate of a gradient."""
+    """Errors of an estimate of a gradient."""
 
     spread: float
     """Standard deviation of one estimate over the norm of the gradient."""
     miss: float
-    """What the mean of all has too much along the gradient, in standard errors of that."""
+    """Bias of the mean estimate along the gradient, in standard errors."""
     error: float
     """One such standard error over the norm of the gradient: less of a bias does not show."""
 
@@ -90,7 +90,7 @@ def cosines(model: SequenceModel, rule: Rule, batch: Batch) -> list[float]:
 
 
 def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
-    """What estimates of `uoro` are worth for a layer of dense tanh cells, as it is drawn.
+    """Measure the estimates of `uoro` for a randomly initialised layer of dense tanh cells.
 
     Rows of a batch have noise of their own, so a batch of one sequence many times is a mean of
     as many estimates, and batches differ by its error.
@@ -119,7 +119,7 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
 
 
 def _gradient(model: SequenceModel, learner: learn.Learner, batch: Batch) -> Tensor:
-    """Of the layer, in float64."""
+    """Return the gradient of the layer, in float64."""
     model.zero_grad(set_to_none=True)
     learner.step(model, batch, None, learn.Loop(mse_loss))
     parts = [p.grad for p in model.mixers[0].parameters() if p.grad is not None]

@@ -41,7 +41,7 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a contest."""
+    """Results of a contest."""
 
     contest: Contest
     tuned: Tuned
@@ -97,7 +97,7 @@ class Result:
         return [label, steps, shown, rate, f"{row.n_parameters:,}", f"{n_steps(row):,}", took]
 
     def notes(self) -> list[str]:
-        """What is meant by solved, how rates were chosen, and why runs failed."""
+        """Explain what solved means, how rates were chosen, and why runs failed."""
         return [
             f"{self.contest.name}: a row {self.contest.does} where the validation loss is below "
             f"{self.contest.goal:.3g} after an epoch; remembering nothing gives "

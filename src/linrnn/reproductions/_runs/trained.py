@@ -26,21 +26,21 @@ class Column:
     name: str
     """Head of the printed column."""
     config: Config
-    """Of all its runs, up to what tells the rows apart and the seed."""
+    """Configuration of all its runs, but for the seed and what differs between rows."""
     paper: Config
-    """The same as it was published."""
+    """The published configuration."""
     steps: int
     """Optimiser steps that were published."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came out of a column."""
+    """Results of a column."""
 
     column: Column
     task: Task
     labels: tuple[str, ...]
-    """Of the rows that were wanted."""
+    """Labels of all rows, failed ones included."""
     rows: tuple[Row, ...]
     """None where nothing could be trained."""
     problem: str = ""
@@ -160,6 +160,6 @@ def _word(value: object) -> str:
 
 
 def seconds(row: Row) -> float:
-    """Of training the runs that finished, one after the other."""
+    """Return the seconds of training, summed over the runs that finished."""
     done = (RunFolder(folder).read_result() for folder in row.folders)
     return sum(result.seconds for result in done if result is not None)

@@ -17,7 +17,7 @@ class Tuned:
     """Rows at their best learning rates."""
 
     outcome: Outcome
-    """Of all seeds, under the labels of the candidates, with the rates that were taken."""
+    """Runs of all seeds at the chosen rates, under the labels of the candidates."""
     tried: Table
     """The metric on validation of every rate."""
     first: Mapping[str, Mapping[float, Row]]
@@ -68,7 +68,7 @@ def tuned(
 
 
 def budget(rates: Sequence[float]) -> str:
-    """What a page says of its tuning, where all rows have the same rates."""
+    """Describe the tuning on a page, where all rows have the same rates."""
     words = ", ".join(f"{rate:g}" for rate in rates)
     return (
         f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
@@ -78,7 +78,7 @@ def budget(rates: Sequence[float]) -> str:
 
 
 def one_rate(outcomes: Sequence[Outcome]) -> str:
-    """What a page says of its learning rate, where all rows have one that nobody chose for them."""
+    """Describe the learning rate on a page, where all rows have one that was not tuned."""
     rates = dict.fromkeys(f"{outcome.column.config.optim.lr:g}" for outcome in outcomes)
     return (
         f"learning rate: {', '.join(rates)} for all rows, ours; nothing is tuned for any of them."
