@@ -135,7 +135,7 @@ class _Layer:
                 f"distill: the filters of {_said(name, mixer)} must be finite over {length} steps, "
                 "got some that are not. Take a shorter length."
             )
-        self.fits = fit_orders(filters.flatten(0, 1), orders, rows=rows)
+        self.fits = fit_orders(filters.flatten(0, 1), orders, rows=rows)  # of (filters, time)
 
     def modes(self, at: int) -> int:
         """How many modes a channel needs at most."""

@@ -62,7 +62,7 @@ def step_jacobians(
 
 
 def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """``(J, state after)``: row i of a batch of copies is asked for the gradient of number i."""
+    """Return J and the next state; row i of a batch of copies gives the gradient of number i."""
     leaves, tree = tree_flatten_with_path(state)
     free = [_moves(mixer, path, h) for path, h in leaves]
     parts = [_real(h.detach()) for _, h in leaves]
@@ -76,16 +76,16 @@ def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
               for part, moves in zip(parts, free, strict=True)]  # fmt: skip
     moving_copies = [copy for copy, moves in zip(copies, free, strict=True) if moves]
     state_leaves = [torch.view_as_complex(copy) if h.is_complex() else copy
-             for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
+                    for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
     with torch.enable_grad():
         _, next_state = mixer.step(x_t.expand(n, -1), tree_unflatten(state_leaves, tree))
         next_leaves = [h for _, h in tree_flatten_with_path(next_state)[0]]
         moved = [_real(h) for h, moves in zip(next_leaves, free, strict=True) if moves]
-        numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)
+        numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)  # (n, n): copies, numbers
         rows = torch.autograd.grad(
             numbers.diagonal().sum(), moving_copies, allow_unused=True, materialize_grads=True
         )
-    J = torch.cat([row.reshape(n, -1) for row in rows], 1)
+    J = torch.cat([row.reshape(n, -1) for row in rows], 1)  # (n, n)
     return J, tree_unflatten([h[:1].detach() for h in next_leaves], tree)
 
 
@@ -267,19 +267,19 @@ class _Map:
         return z @ self.A.T + z.clamp_min(0) @ self.W.T + self.h
 
     def round_of(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """``P, q`` of the affine map ``P z + q`` that k steps with these patterns are."""
+        """Return ``P, q`` of the affine map ``P z + q`` of k steps: (rows, N, N), (rows, N)."""
         rows, k, N = patterns.shape
         P, q = torch.eye(N, dtype=self.h.dtype).expand(rows, N, N), self.h.new_zeros(rows, N)
         for j in range(k):
-            M = self.A + self.W * patterns[:, j, None, :]
+            M = self.A + self.W * patterns[:, j, None, :]  # (rows, N, N)
             P, q = M @ P, (M @ q[..., None])[..., 0] + self.h
         return P, q
 
     def solved(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """``(points, regular)``: where each round begins and ends, if its equations say so."""
+        """Solve for the point each round begins and ends at; return which equations are regular, too."""
         P, q = self.round_of(patterns)
         z, info = torch.linalg.solve_ex(torch.eye(P.shape[-1], dtype=P.dtype) - P, q)
-        return z, (info == 0) & z.isfinite().all(1)
+        return z, (info == 0) & z.isfinite().all(1)  # (rows, N), (rows,)
 
     def orbit(self, z: Tensor, k: int) -> Tensor:
         """Rows z and what follows them: (rows, k, channels)."""
@@ -310,7 +310,7 @@ def _search(F: _Map, k: int, rounds: Iterator[Tensor], inner: int, outer: int) -
     for patterns in rounds:
         n_orbits = len(orbits)
         for z in _followed(F, patterns, inner):
-            points = F.orbit(z[None], k)[0]
+            points = F.orbit(z[None], k)[0]  # (k, channels)
             if _closes(F, points) and not any(_same(points, orbit) for orbit in orbits):
                 orbits.append(points)
         idle = idle + len(patterns) if len(orbits) == n_orbits else 0
@@ -327,12 +327,12 @@ def _followed(F: _Map, patterns: Tensor, inner: int) -> Tensor:
         z, regular = F.solved(patterns)
         patterns, z = patterns[regular], z[regular]
         actual_patterns = F.orbit(z, patterns.shape[1]) > 0
-        right = (actual_patterns == patterns).flatten(1).all(1)
+        right = (actual_patterns == patterns).flatten(1).all(1)  # (rows,)
         true.append(z[right])
         patterns = actual_patterns[~right].unique(dim=0)  # rows that meet go on as one
         if not len(patterns):
             break
-    return torch.cat(true)
+    return torch.cat(true)  # (rows, channels)
 
 
 def _closes(F: _Map, points: Tensor) -> bool:

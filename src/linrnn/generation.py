@@ -262,7 +262,7 @@ class TokenStream:
         if not len(part):
             return self.model.head.weight.new_zeros(0, self.model.d_model)
         previous = [] if self.last is None else [self.last]
-        ids = torch.cat([part.new_tensor(previous), part[:-1]])
+        ids = torch.cat([part.new_tensor(previous), part[:-1]])  # (time,)
         z, state = self.model.features(ids[None], self.state)
         check_finite("TokenStream", z, state)
         self.state = state

@@ -162,7 +162,7 @@ def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tenso
     unit = window if measure == "legt" else window / 25
     a, b = dense(*hippo(measure, order), 1 / unit)
     start = signal.new_zeros(len(signal), order)
-    c = dense_scan(a, signal[..., None] * b, start, None)[1]
+    c = dense_scan(a, signal[..., None] * b, start, None)[1]  # (B, order)
     if measure == "legt":
         basis = legendre(order, 1 - ago / window)
     else:

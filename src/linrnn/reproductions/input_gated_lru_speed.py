@@ -89,7 +89,7 @@ def loop_hoisted(d: Demonstration) -> Tensor:
     for a_t, b_t in zip(a.unbind(0), b.unbind(0), strict=True):
         h = torch.addcmul(b_t, a_t, h)
         states.append(h)
-    return torch.stack(states).real
+    return torch.stack(states).real  # (T, H)
 
 
 def cumulative_sums(d: Demonstration) -> Tensor:
@@ -99,7 +99,7 @@ def cumulative_sums(d: Demonstration) -> Tensor:
 
 def scan(d: Demonstration) -> Tensor:
     """The loop's numbers by `linear_scan`."""
-    u, b = (d.x @ torch.cat([d.U, d.W]).T).chunk(2, -1)
+    u, b = (d.x @ torch.cat([d.U, d.W]).T).chunk(2, -1)  # (T, H) each
     a = torch.polar(torch.exp(u - d.nu), (-d.theta).expand_as(u))
     return linear_scan(a[None], b[None], d.h0[None].to(a.dtype))[0][0].real
 
@@ -134,7 +134,7 @@ def overflow(nu: float, dtype: torch.dtype, theta: float = 1.0) -> Overflow:
     sums = cumsum_states(g, b, torch.zeros(1, dtype=g.dtype))
     bad = (~torch.isfinite(sums)).flatten().nonzero()
     first = int(bad[0]) if len(bad) else None
-    scanned = linear_scan(torch.exp(g[0]), b[None])[0][0]
+    scanned = linear_scan(torch.exp(g[0]), b[None])[0][0]  # (T, 1)
     return Overflow(
         formula=formula,
         first=None if first is None else first + 1,

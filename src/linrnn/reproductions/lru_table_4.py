@@ -206,6 +206,7 @@ def training_step(mixer: str, work: Workload, scale: Scale) -> Call:
 
     def call() -> object:
         optimizer.zero_grad(set_to_none=True)
+        # of one answer: the sum over its documents, (batch, classes)
         logits = model(x)[0].unflatten(0, (work.batch, work.documents)).sum(1)
         loss = F.cross_entropy(logits, target)
         loss.backward()

@@ -290,7 +290,7 @@ def by_segment(model: SequenceModel, task: Task) -> list[float]:
     for x, target in eval_loader(task.datasets().test, 500):
         right = right + (model(x)[0].argmax(-1) == target).sum(0)
         questions = questions + (target != IGNORE).sum(0)
-    parts = (z.view(-1, SEGMENT).sum(1) for z in (right, questions))
+    parts = (z.view(-1, SEGMENT).sum(1) for z in (right, questions))  # (segments,) each
     return torch.div(*parts).tolist()
 
 

@@ -55,7 +55,7 @@ class Hopfield(nn.Module):
         """Return the values of the last units, and the state; without one it begins at 0."""
         A, B = self.blocks()
         h = x.new_zeros(len(x), len(A)) if h is None else h
-        drive = torch.sigmoid(self.slope * x) @ B.T
+        drive = torch.sigmoid(self.slope * x) @ B.T  # (batch, time, hidden + pixels)
         for u in drive.unbind(1):
             h = torch.sigmoid(self.slope * h) @ A.T + u
         return h[:, -self.pixels :], h
@@ -69,11 +69,11 @@ class Hopfield(nn.Module):
             steps: that they are held.
         """
         A, _ = self.blocks()
-        _, h = self(x[:, None].expand(-1, steps, -1))
+        _, h = self(x[:, None].expand(-1, steps, -1))  # (batch, units)
         s = torch.sigmoid(self.slope * h)
         # D A with D >= 0 has the eigenvalues of the symmetric D^1/2 A D^1/2
         root = (self.slope * s * (1 - s)).sqrt()
-        values = torch.linalg.eigvalsh(root[:, :, None] * A * root[:, None, :])
+        values = torch.linalg.eigvalsh(root[:, :, None] * A * root[:, None, :])  # (batch, units)
         return float(values.abs().max())
 
 
@@ -163,6 +163,7 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
     learner, loop = learn.build(rule.learner, rule.options), learn.Loop(l1_loss)
     learner.check(model)
     optimizer = torch.optim.Adam(model.parameters(), rate)
+    # (images, updates, pixels)
     inputs = pictures[:, None].expand(-1, memory.updates if rule.unrolled else 1, -1)
     batch = Batch(inputs, pictures, None, None)
     answer = _answering(model, memory.updates)

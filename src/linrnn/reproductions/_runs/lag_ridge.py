@@ -57,4 +57,4 @@ def lag_ridge(
 def _features(series: Tensor, steps: Tensor, lags: int) -> Tensor:
     """(channels, rows, lags - 1): values before those of some steps, less these."""
     windows = series.unfold(0, lags, 1)[steps - lags + 1]  # (R, C, lags)
-    return (windows[..., :-1] - windows[..., -1:]).transpose(0, 1)
+    return (windows[..., :-1] - windows[..., -1:]).transpose(0, 1)  # (C, R, lags - 1)

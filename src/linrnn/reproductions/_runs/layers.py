@@ -28,7 +28,7 @@ class CellLoop(nn.Module):
         for x_t in x.unbind(1):
             state = self.cell(x_t, state)
             ys.append(state[0] if isinstance(state, tuple) else state)
-        return torch.stack(ys, 1), state
+        return torch.stack(ys, 1), state  # (batch, time, width)
 
 
 def _ours(name: str, **options: Any) -> Callable[[int], nn.Module]:

@@ -126,12 +126,14 @@ class _Cut:
         self.shape = x.shape[:2]
         with torch.no_grad():
             b = torch.view_as_complex(layer._project_in(x))
-            h, _ = linear_scan(layer.eigenvalues(), b, torch.zeros_like(b[:, 0]))
+            h, _ = linear_scan(layer.eigenvalues(), b, torch.zeros_like(b[:, 0]))  # (B, T, N)
         previous_state = F.pad(torch.view_as_real(h)[:, :-1], (0, 0, 0, 0, 1, 0))
+        # (B * T, 1, D), (B * T, N)
         return x.flatten(0, 1)[:, None], torch.view_as_complex(previous_state).flatten(0, 1)
 
     def after(self, layer: nn.Module, args: Any, output: Any) -> Any:
         y, state = output
+        # (B, T, D), (B, N)
         return y.unflatten(0, self.shape)[:, :, 0], state.unflatten(0, self.shape)[:, -1]
 
 
@@ -139,5 +141,5 @@ class _Cut:
 def _of_one_step(layer: Any) -> Tensor:
     """Return the matrix from a layer's input to its output in the same step."""
     B = layer.B if layer.gamma_log is None else layer.B * layer.gamma_log.exp()[:, None, None]
-    response: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)
+    response: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)  # (D, D)
     return response

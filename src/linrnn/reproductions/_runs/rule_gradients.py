@@ -109,6 +109,7 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
     one = signs(1, NOISE_LENGTH, NOISE_LAG, torch.Generator().manual_seed(seed))
     many = Batch(one.x.expand(rows, -1, -1), one.target.expand(rows, -1, -1), None, None)
     true = _gradient(model, learn.build("bptt"), one)
+    # (draws, parameters)
     means = torch.stack([_gradient(model, learn.build("uoro"), many) for _ in range(draws)])
     variance = float((means - means.mean(0)).square().sum() / (draws - 1))
     norm = float(true.norm())
