@@ -276,7 +276,7 @@ class _Map:
         return P, q
 
     def solved(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """Solve for the point each round begins and ends at; return which equations are regular, too."""
+        """Solve for the point where each round begins and ends; return which are regular, too."""
         P, q = self.round_of(patterns)
         z, info = torch.linalg.solve_ex(torch.eye(P.shape[-1], dtype=P.dtype) - P, q)
         return z, (info == 0) & z.isfinite().all(1)  # (rows, N), (rows,)

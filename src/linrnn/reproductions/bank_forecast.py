@@ -51,7 +51,7 @@ BANK, CHOSEN = "bank, one ridge for all channels", "bank, channels as validation
 RIDGE, NAIVE, LAST = f"ridge on {LAGS} lags", "seasonal naive", "last value"
 OURS = (BANK, CHOSEN, RIDGE, NAIVE, LAST)
 
-Found = dict[tuple[str, int], list[Means]]
+ErrorsByHorizon = dict[tuple[str, int], list[Means]]
 """By model and horizon: one for each seed, or a single one where nothing is random."""
 
 
@@ -109,7 +109,7 @@ class BankForecast(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Fit every horizon with every seed."""
-        results: dict[str, Found] = {}
+        results: dict[str, ErrorsByHorizon] = {}
         seasons, missing = [], []
         for name, part in self.sets.items():
             try:
@@ -138,9 +138,9 @@ class BankForecast(Reproduction):
 
     def _errors(
         self, name: str, series: Tensor, ends: tuple[int, int, int], setting: Setting
-    ) -> Found:
+    ) -> ErrorsByHorizon:
         part = self.sets[name]
-        results: Found = {}
+        results: ErrorsByHorizon = {}
         for horizon in self.horizons:
             for seed in setting.seeds:
                 errors = self._bank(series, ends, horizon, part, seed)
@@ -191,7 +191,7 @@ class BankForecast(Reproduction):
         setting.say(f"{name}: season found: {words}")
         return [name, str(part.season), words]
 
-    def _table(self, name: str, errors: Found, metric: int) -> Table:
+    def _table(self, name: str, errors: ErrorsByHorizon, metric: int) -> Table:
         rows = [
             [model, *(_cell(errors[model, h], metric) for h in self.horizons)] for model in OURS
         ]
@@ -228,7 +228,7 @@ def _cell(seeds: Sequence[Means], metric: int) -> str:
     return f"{text} ± {standard_error(values):.4f}"
 
 
-def judged(name: str, errors: Found) -> list[Judged]:
+def judged(name: str, errors: ErrorsByHorizon) -> list[Judged]:
     """Whether the MSE of the bank is below others', horizon by horizon, seed by seed.
 
     Args:
@@ -256,7 +256,7 @@ def judged(name: str, errors: Found) -> list[Judged]:
     return verdicts
 
 
-def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
+def _drawn(results: Mapping[str, ErrorsByHorizon], horizons: Sequence[int]) -> Any:
     figure = new_figure(4.6 * len(results), 4.6)
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
     for axes, (name, by_model) in zip(panels, results.items(), strict=True):

@@ -34,14 +34,14 @@ WINDOW, PARTS = 256, (32, 16, 8, 4, 2)
 QUARTER = 4
 POLICIES = ("window", "sinks", "h2o", "tova")
 WHOLE = "the whole cache"
-NEAR = 0.01
+MARGIN = 0.01
 """A loss is near that of the whole cache where it is larger by no more of it."""
 LEAST = 8  # part of the steps of recall that still has room for all pairs
 ROWS = 64  # windows that are read at once
 N_PAIRS = 4  # twice the entries that "sinks" keeps
 TEXT, RECALL = "tiny Shakespeare", f"mqar, {N_PAIRS} pairs"
 
-Found = Mapping[tuple[str, int], Mapping[int, float]]
+ValuesByPolicy = Mapping[tuple[str, int], Mapping[int, float]]
 """By policy and part, what was measured, for the place of each seed; `WHOLE` has the part 1, in
 which every policy is the same."""
 
@@ -166,7 +166,7 @@ NOTES = (
     "sinks keeps the first four; h2o the newer half of its room and what had most attention in "
     "all; tova gives up what the current step looks at least. tova chooses for all heads together, "
     "h2o for each.",
-    f"near the whole cache: a loss larger by no more than {100 * NEAR:g} % of it. It says little "
+    f"near the whole cache: a loss larger by no more than {100 * MARGIN:g} % of it. It says little "
     "of a policy where a window of that size is near too: then the model hardly looks further.",
     f"recall: {N_PAIRS} pairs fill the first {segment_recall.SEGMENT} of "
     f"{segment_recall.config().task_options.length} steps, blanks and questions come after; a "
@@ -197,7 +197,7 @@ def read_with_all(
     parts: Sequence[int],
     measure: Callable[[SequenceModel, Task], float],
     say: Callable[[str], Any] = lambda line: None,
-) -> Found:
+) -> ValuesByPolicy:
     """Measure every trained model with its whole cache, and with every policy and part of it.
 
     Args:
@@ -241,7 +241,7 @@ def far_recall(model: SequenceModel, task: Task) -> float:
     return segment_recall.by_segment(model, task)[_DISTANCE]
 
 
-def above(losses: Found) -> Found:
+def above(losses: ValuesByPolicy) -> ValuesByPolicy:
     """How much larger than with the whole cache, seed by seed."""
     return {
         at: {seed: value - losses[WHOLE, 1][seed] for seed, value in seeds.items()}
@@ -250,7 +250,7 @@ def above(losses: Found) -> Found:
     }
 
 
-def _table(title: str, results: Found, scale: float, form: str) -> Table:
+def _table(title: str, results: ValuesByPolicy, scale: float, form: str) -> Table:
     parts = list(dict.fromkeys(part for policy, part in results if policy != WHOLE))
     parts += [1] if (WHOLE, 1) in results else []
     rows = []
@@ -271,7 +271,7 @@ def _fraction(part: int) -> str:
     return f"1/{part}" if part > 1 else "all"
 
 
-def judged(losses: Found) -> tuple[Judged, ...]:
+def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
     """Judge the papers' claims at a quarter of the cache, seed by seed."""
     full = losses.get((WHOLE, 1), {})
     verdicts = []
@@ -280,7 +280,7 @@ def judged(losses: Found) -> tuple[Judged, ...]:
         ("h2o", "as good with a fifth"),
     ):
         seeds = losses.get((policy, QUARTER), {})
-        holds = tuple(loss <= (1 + NEAR) * full[seed] for seed, loss in seeds.items())
+        holds = tuple(loss <= (1 + MARGIN) * full[seed] for seed, loss in seeds.items())
         verdicts.append(Judged(f"{policy} at a quarter is near {WHOLE}", said, holds))
     for better, worse, said in (
         ("tova", "window", "better than the other policies"),
@@ -294,7 +294,7 @@ def judged(losses: Found) -> tuple[Judged, ...]:
     return tuple(verdicts)
 
 
-def figure(losses: Found, right: Found) -> Any:
+def figure(losses: ValuesByPolicy, right: ValuesByPolicy) -> Any:
     """Draw the loss on the text and the share recalled against the size of the cache."""
     canvas = new_figure(9.0, 4.0)
     left, right_axes = canvas.subplots(1, 2)

@@ -37,7 +37,7 @@ REACH = 8192
 """Taps of the filters whose steps are timed."""
 STEPS = 256
 """Steps in a row that are timed: one in so many of Hyena's makes a block."""
-ALIKE = 1.25
+STEADY_FACTOR = 1.25
 BEFORE, AFTER = "hyena", "laughing_hyena"
 
 
@@ -175,7 +175,7 @@ NOTES = (
     "at least for any recurrence of the order, by its Hankel matrix.",
     "steps are those of models that were not trained, whose weights play no part in the time; the "
     f"filters of that Hyena reach {REACH:,} steps back, and LaughingHyena has half as many modes "
-    f"as the largest order. Times of a round are alike within a factor of {ALIKE:g}.",
+    f"as the largest order. Times of a round are alike within a factor of {STEADY_FACTOR:g}.",
 )
 
 
@@ -270,7 +270,7 @@ def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Ju
     timings = {key: timing for key, (timing, _) in times.items()}
     positions = sorted({position for _, position in times})
     rounds = zip(*(timings[AFTER, position].seconds for position in positions), strict=False)
-    steady = tuple(max(seconds) <= ALIKE * min(seconds) for seconds in rounds)
+    steady = tuple(max(seconds) <= STEADY_FACTOR * min(seconds) for seconds in rounds)
     claim = "after, a step costs as much however much was read"
     return [
         Judged(claim, "by its making", steady, "rounds"),

@@ -26,9 +26,9 @@ ORDERS = (8, 16, 32, 64)
 DELAYS = (100, 1000, 10_000)
 IN_WINDOW = 10  # cycles of the highest frequency in a delay, as published
 DELAY_ORDERS = (6, 12, 24, 48, 96)
-HELD = 0.05
+MAX_NRMSE = 0.05
 """A signal is held if the NRMSE is below this."""
-ALIKE = 1.25
+MAX_RATIO = 1.25
 """Errors at two delays are alike if they differ by no more than this factor."""
 _GU, _VOELKER = "arXiv:2008.07669", "NeurIPS 2019, section 3.1"
 Errors = Mapping[tuple[Any, int], list[float]]
@@ -120,8 +120,9 @@ class HippoMemory(Reproduction):
 
 NOTES = (
     f"a signal is held where the NRMSE, the root of the mean squared error over that of the "
-    f"signal, is below {HELD:g}; what is held grows if each order has a smaller error than the one "
-    f"before, down to that; errors are alike within a factor of {ALIKE:g}; means over seeds.",
+    f"signal, is below {MAX_NRMSE:g}; what is held grows if each order has a smaller error than "
+    f"the one before, down to that; errors are alike within a factor of {MAX_RATIO:g}; means over "
+    "seeds.",
     "a short delay has an error of its few steps beside that of the memory, which shows at orders "
     "whose own is small.",
     f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
@@ -205,18 +206,21 @@ def judged(past: Errors, late: Errors) -> list[Judged]:
     """
     largest, longest = max(n for _, n in past), max(n for _, n in late)
     delays = sorted({delay for delay, _ in late})
-    legs_holds = tuple(x < HELD for x in past["legs", largest])
+    legs_holds = tuple(x < MAX_NRMSE for x in past["legs", largest])
     verdicts = [Judged("LegS holds all of the past", _GU, legs_holds)]
     for errors, what, where in ((past, "the past", _GU), (late, "delays", _VOELKER)):
         claim = f"what is held of {what} grows with the order"
         verdicts.append(Judged(claim, where, tuple(_falls(errors))))
-    holds = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
+    holds = [max(x) < MAX_NRMSE for x in zip(*(late[d, longest] for d in delays), strict=True)]
     claim = f"delays of {delays[0]:,} to {delays[-1]:,} steps are held"
     verdicts.append(Judged(claim, _VOELKER, tuple(holds)))
     orders = sorted({n for _, n in late})
     for delay in delays[:-1]:
         same_error = [
-            every(_spread([late[d, n][seed] for d in (delay, delays[-1])]) <= ALIKE for n in orders)
+            every(
+                _spread([late[d, n][seed] for d in (delay, delays[-1])]) <= MAX_RATIO
+                for n in orders
+            )
             for seed in range(len(holds))
         ]
         claim = f"a delay of {delay:,} steps has the error of one of {delays[-1]:,} at every order"
@@ -231,7 +235,7 @@ def _falls(errors: Errors) -> list[bool | None]:
     seeds = range(len(next(iter(errors.values()))))
     return [
         every(
-            errors[kind, more][seed] < max(HELD, errors[kind, less][seed])
+            errors[kind, more][seed] < max(MAX_NRMSE, errors[kind, less][seed])
             for kind in kinds
             for less, more in pairwise(orders)
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn.ops import linear_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._runs.timing import (
-    NOTHING,
+    NO_VALUE,
     Call,
     Timing,
     Turns,
@@ -190,7 +190,7 @@ class InputGatedLRUSpeed(Reproduction):
         faster = [_faster(name, timings) for name in list(FORMS)[1:]]
         said = published_on_gpu("about 50×")
         faster.append(
-            ["published, cumulative sums", *(said if t == TIME else NOTHING for t in timings)]
+            ["published, cumulative sums", *(said if t == TIME else NO_VALUE for t in timings)]
         )
         errors = [[name, *(_deviation(name, d) for d in inputs.values())] for name in FORMS]
         return Findings(
@@ -277,7 +277,7 @@ def _overflows(decays: Sequence[float]) -> Table:
                 [
                     f"{nu:g}, {str(dtype).removeprefix('torch.')}",
                     f"{case.formula:.1f}",
-                    NOTHING if case.first is None else str(case.first),
+                    NO_VALUE if case.first is None else str(case.first),
                     f"{case.error:.1e}",
                     str(case.length),
                     f"{scan_error:.1e}" if math.isfinite(scan_error) else "not finite",

@@ -15,7 +15,7 @@ from linrnn.reproductions._runs.timing import digits
 
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2
-NEAR = 0.03
+TOLERANCE = 0.03
 """Relative tolerance between a measured size and the formula."""
 _MODES, _ROWS, _CHUNK = 256, 16, 512
 _MEMORIES = 8  # of the slowest mode, before the state is taken for stationary
@@ -78,7 +78,7 @@ class LRUProposition3(Reproduction):
             comparable="everything; the proposition is a formula and this is its Monte Carlo.",
             verdicts=tuple(verdicts),
             notes=(
-                f"a size agrees where it is within {NEAR:.0%} of the formula.",
+                f"a size agrees where it is within {TOLERANCE:.0%} of the formula.",
                 "complex white noise, float64, from rest; mean over modes, rows, last steps.",
             ),
         )
@@ -90,8 +90,8 @@ def _judged(
     """Whether what each seed measured is what the formula says."""
     size = gain(r_min, r_max)
     ring = f"ring [{r_min:g}, {r_max:g}]"
-    unscaled = tuple(abs(one[0] / size - 1) <= NEAR for one in alone)
-    scaled = tuple(abs(one[1] - 1) <= NEAR for one in alone)
+    unscaled = tuple(abs(one[0] / size - 1) <= TOLERANCE for one in alone)
+    scaled = tuple(abs(one[1] - 1) <= TOLERANCE for one in alone)
     return [
         Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", unscaled),
         Judged(f"{ring}: with gamma it is that of the input", "1", scaled),

@@ -16,7 +16,7 @@ from linrnn.reproductions._runs.layers import (
 )
 from linrnn.reproductions._runs.peak import peak_of_step
 from linrnn.reproductions._runs.timing import (
-    NOTHING,
+    NO_VALUE,
     Timing,
     Turns,
     conditions,
@@ -103,7 +103,7 @@ class MinRNNRuntime(Reproduction):
             [
                 *([f"{n} against Mamba", *(f"{p:+.1f} %" for p in ps)]
                   for n, ps in AGAINST_MAMBA.items()),
-                *([f"{ours} against {theirs}", *[NOTHING] * 3, f"{p:+.1f} %"]
+                *([f"{ours} against {theirs}", *[NO_VALUE] * 3, f"{p:+.1f} %"]
                   for (ours, theirs), p in AGAINST_CLASSICAL.items()),
             ],
         ),
@@ -277,7 +277,7 @@ def _faster_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Ta
             for theirs in (f"{classical}, {kernel}" for kernel in _KERNELS):
                 cells = [times(ratio(t[theirs], t[ours])) for t in timings.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
-        cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in timings]
+        cells = [published_on_gpu(f"{said[t]}×") if t in said else NO_VALUE for t in timings]
         rows.append([f"published, {kind} against {classical}", *cells])
     cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in timings.values()]
     rows.append(["minGRU against Mamba", *cells])

@@ -13,7 +13,7 @@ from linrnn.train.styles import dense_styles
 
 WINDOW = 20
 """Steps that a truncated rule goes back; terms of a sum are one less."""
-NEAR = 0.1
+MARGIN = 0.1
 """Two losses are alike that differ by less than this part of the larger one."""
 STEEP = 4.0
 """The slope of other units than the published ones."""
@@ -191,7 +191,7 @@ def judged(
 
     def alike(rule: str, rival: str) -> Judged:
         pairs = [(best_runs[rule][i].loss, best_runs[rival][i].loss) for i in seeds]
-        holds = tuple(abs(a - b) < NEAR * max(a, b) for a, b in pairs)
+        holds = tuple(abs(a - b) < MARGIN * max(a, b) for a, b in pairs)
         return Judged(f"slope {slope:g}: {rule} ends within a tenth of {rival}", _LIAO, holds)
 
     def alone(fails: str, rival: str) -> Judged:

@@ -49,7 +49,7 @@ LESSON = Copying(
 
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
 
-Found = Mapping[Where, Runs]
+RunsByStack = Mapping[Where, Runs]
 
 
 class OnlineCopy(Reproduction):
@@ -143,7 +143,7 @@ NOTES = (
 )
 
 
-def judged(runs_by_stack: Found) -> list[Judged]:
+def judged(runs_by_stack: RunsByStack) -> list[Judged]:
     """Every claim, seed by seed."""
     rings = list(dict.fromkeys(ring for ring, _ in runs_by_stack))
     depths = list(dict.fromkeys(depth for _, depth in runs_by_stack))
@@ -198,7 +198,7 @@ def _lacks(runs: Runs) -> list[float]:
     return [online - exact for online, exact in pairs]
 
 
-def _losses(runs_by_stack: Found) -> Table:
+def _losses(runs_by_stack: RunsByStack) -> Table:
     labels = list(dict.fromkeys(label for runs in runs_by_stack.values() for label in runs))
     rows = [
         [_words(where), *(_mean(_values(runs[x])) if x in runs else "" for x in labels)]
@@ -207,7 +207,7 @@ def _losses(runs_by_stack: Found) -> Table:
     return Table("Loss of the test, of that of guessing: mean ± s.e.", ["stack", *labels], rows)
 
 
-def _gaps(runs_by_stack: Found) -> Table:
+def _gaps(runs_by_stack: RunsByStack) -> Table:
     rows = []
     for where, runs in runs_by_stack.items():
         lacks = _lacks(runs)

@@ -302,7 +302,7 @@ def _order(read: BothWays) -> list[str]:
     return [f"smallest loss first: {groups(ours, False)}."] if len(ours) > 1 else []
 
 
-LEAST = 1e-4
+SMALLEST_GAIN = 1e-4
 """Nats below which a gain is not drawn."""
 
 
@@ -320,12 +320,14 @@ def figure(read: BothWays) -> Any:
                 [cleared[seed][at].loss - carried[seed][at].loss for seed in carried]
             ).value
             places.append((first.first * first.last) ** 0.5)
-            gains.append(gain if gain >= LEAST else float("nan"))
+            gains.append(gain if gain >= SMALLEST_GAIN else float("nan"))
         axes.plot(places, gains, label=label, **looks[label])
     axes.set_yscale("log")
     ticks = [2**n for n in range(WINDOW.bit_length())]
     log_axis(axes, ticks, [f"{tick}" for tick in ticks])
-    axes.set(xlabel=f"position in the window (characters); gains below {LEAST:g} are left out")
+    axes.set(
+        xlabel=f"position in the window (characters); gains below {SMALLEST_GAIN:g} are left out"
+    )
     axes.set(ylabel="gain of a kept state (nats per character)")
     axes.set(title=over_seeds(len(read[label, True]) for label in labels))
     axes.grid(alpha=0.3)

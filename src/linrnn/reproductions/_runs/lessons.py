@@ -17,7 +17,7 @@ from linrnn.reproductions._page.verdict import Held, below
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
 
-ROWS, ASKED = 16, 256
+ROWS, TEST_ROWS = 16, 256
 """Sequences of a batch, and of validation and of test."""
 EVERY = 25
 """Steps between two looks at validation."""
@@ -68,7 +68,7 @@ class Lesson(ABC):
 
     def asked(self) -> tuple[Batch, Batch]:
         """Sequences of validation and of the test, the same for all runs."""
-        validation, test = (self.draw(ASKED, _generator(seed)) for seed in (_VALIDATION, _TEST))
+        validation, test = (self.draw(TEST_ROWS, _generator(seed)) for seed in (_VALIDATION, _TEST))
         return validation, test
 
 

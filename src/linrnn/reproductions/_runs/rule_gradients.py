@@ -18,7 +18,7 @@ COMPARED = 64
 """Sequences that gradients are compared on."""
 NOISE_LAG, NOISE_LENGTH = 4, 12
 """Sizes of the task on which estimates of `uoro` are averaged."""
-_ASKED, _HEARD = 1, 2  # seeds of data, that of a run apart
+_COMPARISON_SEED, _TRAINING_SEED = 1, 2  # seeds of data, that of a run apart
 
 Angles = dict[tuple[str, int], list[float]]
 """By rule and step: the cosine of the mixer of each layer, the first first, and that of all."""
@@ -62,8 +62,10 @@ def angles(
         norm="layer",
         pool="none",
     )
-    heard = torch.Generator().manual_seed(10 * seed + _HEARD)
-    batch = signs(COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _ASKED))
+    heard = torch.Generator().manual_seed(10 * seed + _TRAINING_SEED)
+    batch = signs(
+        COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _COMPARISON_SEED)
+    )
     similarities: Angles = {}
 
     def look(step: int) -> None:

@@ -16,7 +16,7 @@ from linrnn.reproductions._page.verdict import MINUTES, Judged, less
 
 Call = Callable[[], object]
 
-NOTHING = "–"
+NO_VALUE = "–"
 _FEWEST = MINUTES  # rounds of a contender that is slow, but not over the limit
 
 
@@ -50,7 +50,7 @@ class Timing:
 
     def _text(self, numbers: list[float]) -> str:
         if not self.seconds:
-            return self.why or NOTHING
+            return self.why or NO_VALUE
         middle, *ends = map(digits, numbers)
         return f"{middle} ({ends[0]} to {ends[1]})" if ends else f"{middle} (one call)"
 
@@ -185,7 +185,7 @@ def times(value: float) -> str:
         >>> times(7.96), times(1324), times(math.nan)
         ('7.96×', '1324×', '–')
     """
-    return NOTHING if math.isnan(value) else f"{digits(value)}×"
+    return NO_VALUE if math.isnan(value) else f"{digits(value)}×"
 
 
 def percent_more(value: float) -> str:
@@ -195,7 +195,7 @@ def percent_more(value: float) -> str:
         >>> percent_more(1.88), percent_more(0.9), percent_more(math.nan)
         ('+88 %', '-10 %', '–')
     """
-    return NOTHING if math.isnan(value) else f"{100 * (value - 1):+.0f} %"
+    return NO_VALUE if math.isnan(value) else f"{100 * (value - 1):+.0f} %"
 
 
 def digits(x: float, figures: int = 3) -> str:
