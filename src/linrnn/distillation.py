@@ -185,7 +185,7 @@ def _long(model: nn.Module) -> list[tuple[str, Mixer]]:
             mixers[name] = part
     long_mixers = [(n, m) for n, m in mixers.items() if m.impulse_responses(1) is not None]
     if not long_mixers:
-        got = ", ".join(_said(*one) for one in mixers.items()) or "no mixer at all"
+        got = ", ".join(_said(*named_mixer) for named_mixer in mixers.items()) or "no mixer at all"
         raise ArgumentError(
             f"distill: the model must have a layer with long filters, got {got}. hyena, sgconv, "
             "s4, s4d, dss and dlr are such."

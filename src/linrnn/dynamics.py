@@ -55,9 +55,9 @@ def step_jacobians(
             f"step_jacobians: the state must have a constant size, got a {type(mixer).__name__}, "
             "whose state grows with what was read."
         )
-    now: Any = mixer.init_state(1, device=x.device) if state is None else state
+    current_state: Any = mixer.init_state(1, device=x.device) if state is None else state
     for x_t in x:
-        J, now = _jacobian(mixer, x_t, now)
+        J, current_state = _jacobian(mixer, x_t, current_state)
         yield J
 
 

@@ -146,8 +146,8 @@ class BankForecast(Reproduction):
                 errors = self._bank(series, ends, horizon, part, seed)
                 for model, means in errors.items():
                     results.setdefault((model, horizon), []).append(means)
-                said = ", ".join(f"{m} {e.mse:.4f}" for m, e in errors.items())
-                setting.say(f"{name}, {horizon} steps, seed {seed}: {said}")
+                summary = ", ".join(f"{m} {e.mse:.4f}" for m, e in errors.items())
+                setting.say(f"{name}, {horizon} steps, seed {seed}: {summary}")
             for model in (NAIVE, LAST):  # the same with every seed
                 del results[model, horizon][1:]
             results[RIDGE, horizon] = [
@@ -249,10 +249,10 @@ def judged(name: str, errors: ErrorsByHorizon) -> list[Judged]:
                 for model, mse in printed.items()
                 if horizon in mse
             ]
-            for rival, mse, said in rivals:
+            for rival, mse, published in rivals:
                 holds = tuple(means.mse < mse for means in errors[ours, horizon])
                 claim = f"{name}, {horizon} steps: {ours} below {rival}"
-                verdicts.append(Judged(claim, said, holds))
+                verdicts.append(Judged(claim, published, holds))
     return verdicts
 
 

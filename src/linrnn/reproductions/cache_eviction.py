@@ -275,14 +275,14 @@ def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
     """Judge the papers' claims at a quarter of the cache, seed by seed."""
     full = losses.get((WHOLE, 1), {})
     verdicts = []
-    for policy, said in (
+    for policy, published in (
         ("tova", "nearly on par, in some cases with an eighth"),
         ("h2o", "as good with a fifth"),
     ):
         seeds = losses.get((policy, QUARTER), {})
         holds = tuple(loss <= (1 + MARGIN) * full[seed] for seed, loss in seeds.items())
-        verdicts.append(Judged(f"{policy} at a quarter is near {WHOLE}", said, holds))
-    for better, worse, said in (
+        verdicts.append(Judged(f"{policy} at a quarter is near {WHOLE}", published, holds))
+    for better, worse, published in (
         ("tova", "window", "better than the other policies"),
         ("tova", "sinks", "better than the other policies"),
         ("tova", "h2o", "better than the other policies"),
@@ -290,7 +290,9 @@ def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
         ("sinks", "window", "a window fails, with sinks it largely recovers"),
     ):
         ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (better, worse))
-        verdicts.append(less(f"{better} at a quarter is better than {worse}", said, ours, theirs))
+        verdicts.append(
+            less(f"{better} at a quarter is better than {worse}", published, ours, theirs)
+        )
     return tuple(verdicts)
 
 

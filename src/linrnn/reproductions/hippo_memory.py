@@ -235,9 +235,9 @@ def _falls(errors: Errors) -> list[bool | None]:
     seeds = range(len(next(iter(errors.values()))))
     return [
         every(
-            errors[kind, more][seed] < max(MAX_NRMSE, errors[kind, less][seed])
+            errors[kind, larger][seed] < max(MAX_NRMSE, errors[kind, smaller][seed])
             for kind in kinds
-            for less, more in pairwise(orders)
+            for smaller, larger in pairwise(orders)
         )
         for seed in seeds
     ]

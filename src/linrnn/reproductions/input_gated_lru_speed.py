@@ -188,9 +188,9 @@ class InputGatedLRUSpeed(Reproduction):
         )
         heads = [f"T = {time}" for time in self.lengths]
         faster = [_faster(name, timings) for name in list(FORMS)[1:]]
-        said = published_on_gpu("about 50×")
+        published = published_on_gpu("about 50×")
         faster.append(
-            ["published, cumulative sums", *(said if t == TIME else NO_VALUE for t in timings)]
+            ["published, cumulative sums", *(published if t == TIME else NO_VALUE for t in timings)]
         )
         errors = [[name, *(_deviation(name, d) for d in inputs.values())] for name in FORMS]
         return Findings(

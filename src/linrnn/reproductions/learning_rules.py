@@ -180,7 +180,7 @@ class LearningRules(Reproduction):
             noises[n] = [
                 gradients.noise(n, seed, rows=size.rows, draws=size.draws) for seed in setting.seeds
             ]
-            setting.say(f"uoro, {n} cells: {mean(one.spread for one in noises[n]):.3g}")
+            setting.say(f"uoro, {n} cells: {mean(run_noise.spread for run_noise in noises[n]):.3g}")
         return noises
 
     def _stacks(self, setting: Setting) -> Stacks:
@@ -257,8 +257,8 @@ def judged_lags(name: str, runs: Runs) -> list[Judged]:
 def judged_noise(noises: Noises) -> list[Judged]:
     """Claims of `uoro`'s estimates, seed by seed."""
     by_seed = list(zip(*noises.values(), strict=True))
-    unbiased = tuple(all(abs(one.miss) < BIASED for one in seed) for seed in by_seed)
-    grows = tuple(along([one.spread for one in seed]) for seed in by_seed)
+    unbiased = tuple(all(abs(noise.miss) < BIASED for noise in seed) for seed in by_seed)
+    grows = tuple(along([noise.spread for noise in seed]) for seed in by_seed)
     ends = tuple(below(seed[0].spread, seed[-1].spread) for seed in by_seed)
     sizes = list(noises)
     return [
@@ -276,11 +276,13 @@ def judged_stacks(stacks: Stacks, step: int) -> list[Judged]:
         depths = [depth for stack_ring, depth in stacks if stack_ring == ring]
         by_seed = list(zip(*(stacks[ring, depth] for depth in depths), strict=True))
         where = f"ring {_ring(ring)}, {when}"
-        last = tuple(all(one[ONLINE, step][-2] > SAME for one in seed) for seed in by_seed)
-        first = tuple(along([-one[ONLINE, step][0] for one in seed]) for seed in by_seed)
+        last = tuple(all(angles[ONLINE, step][-2] > SAME for angles in seed) for seed in by_seed)
+        first = tuple(along([-angles[ONLINE, step][0] for angles in seed]) for seed in by_seed)
         above = tuple(
             every(
-                below(one[STEPWISE, step][i], one[ONLINE, step][i]) for one in seed for i in (0, -1)
+                below(angles[STEPWISE, step][i], angles[ONLINE, step][i])
+                for angles in seed
+                for i in (0, -1)
             )
             for seed in by_seed
         )
@@ -303,11 +305,11 @@ def _errors(name: str, runs: Runs) -> Table:
 def _noise_table(noises: Noises) -> Table:
     rows = []
     for size, seeds in noises.items():
-        spreads = [one.spread for one in seeds]
+        spreads = [noise.spread for noise in seeds]
         copies = mean(spreads) ** 2 * 100
-        misses = ", ".join(f"{one.miss:.2f}" for one in seeds)
+        misses = ", ".join(f"{noise.miss:.2f}" for noise in seeds)
         shown = ", ".join(f"{spread:.3g}" for spread in spreads)
-        errors = ", ".join(f"{one.error:.2g}" for one in seeds)
+        errors = ", ".join(f"{noise.error:.2g}" for noise in seeds)
         rows.append([f"{size} cells", shown, f"{copies:,.0f}", misses, errors])
     head = ["dense tanh cells", "standard deviation of one estimate, by seed",
             "copies for an error of a tenth", "miss of the mean along it, in standard errors",
@@ -319,7 +321,7 @@ def _angle_table(stacks: Stacks, step: int) -> Table:
     rows = []
     for (ring, depth), seeds in stacks.items():
         cells = [
-            f"{mean(one[label, step][i] for one in seeds):.3f}"
+            f"{mean(angles[label, step][i] for angles in seeds):.3f}"
             for i in (-2, 0, -1)
             for label in LAYERED
         ]
@@ -348,7 +350,8 @@ def _by_layer(stacks: Stacks, size: Size, seeds: int) -> Any:
         for axes, label in zip(row, LAYERED, strict=True):
             for i, name in enumerate(names):
                 values = [
-                    mean(one[label, step][i] for one in stacks[ring, depth]) for step in size.looks
+                    mean(angles[label, step][i] for angles in stacks[ring, depth])
+                    for step in size.looks
                 ]
                 axes.plot(list(size.looks), values, label=name, **looks[name])
             axes.set(title=f"{label}, ring {_ring(ring)}")

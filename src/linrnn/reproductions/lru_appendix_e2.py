@@ -82,11 +82,11 @@ class LRUAppendixE2(Reproduction):
         threshold = size.reached * outcome.task.chance
         page = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
         verdict = _speed(outcome, size, threshold)
-        said = _COMPARABLE if page.figures else page.comparable
+        caveat = _COMPARABLE if page.figures else page.comparable
         return replace(
             page,
             tables=(verdict, *page.tables),
-            comparable=said,
+            comparable=caveat,
             verdicts=(_judged(outcome, threshold),),
         )
 
@@ -146,8 +146,8 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 def _curves(row: Row) -> dict[int, Curve]:
     """Read the training curves of the seeds that finished, by index."""
     folders = enumerate(map(RunFolder, row.folders))
-    done = {seed: read_metrics(folder) for seed, folder in folders if folder.result.is_file()}
-    return {seed: [(r.step, r.train_loss) for r in run] for seed, run in done.items()}
+    finished = {seed: read_metrics(folder) for seed, folder in folders if folder.result.is_file()}
+    return {seed: [(r.step, r.train_loss) for r in run] for seed, run in finished.items()}
 
 
 def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:

@@ -51,10 +51,10 @@ class LRUProposition3(Reproduction):
         """Scan white noise from zero until it is stationary, and average."""
         rings, verdicts = [], []
         for r_min, r_max in RINGS:
-            alone = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
-            unscaled, scaled = (statistics.fmean(one[i] for one in alone) for i in (0, 1))
-            spread = math.hypot(*(one[2] for one in alone)) / len(alone)
-            verdicts += _judged(r_min, r_max, alone)
+            by_seed = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
+            unscaled, scaled = (statistics.fmean(gains[i] for gains in by_seed) for i in (0, 1))
+            spread = math.hypot(*(gains[2] for gains in by_seed)) / len(by_seed)
+            verdicts += _judged(r_min, r_max, by_seed)
             cells = [f"{unscaled:.3g} ± {spread:.2g}", f"{scaled:.3g}", f"{gain(r_min, r_max):.3g}"]
             rings.append([f"[{r_min:g}, {r_max:g}]", *cells])
             setting.say(f"ring [{r_min:g}, {r_max:g}]: {unscaled:.3g}, formula {cells[2]}")
@@ -85,13 +85,13 @@ class LRUProposition3(Reproduction):
 
 
 def _judged(
-    r_min: float, r_max: float, alone: Sequence[tuple[float, float, float]]
+    r_min: float, r_max: float, by_seed: Sequence[tuple[float, float, float]]
 ) -> list[Judged]:
     """Whether what each seed measured is what the formula says."""
     size = gain(r_min, r_max)
     ring = f"ring [{r_min:g}, {r_max:g}]"
-    unscaled = tuple(abs(one[0] / size - 1) <= TOLERANCE for one in alone)
-    scaled = tuple(abs(one[1] - 1) <= TOLERANCE for one in alone)
+    unscaled = tuple(abs(gains[0] / size - 1) <= TOLERANCE for gains in by_seed)
+    scaled = tuple(abs(gains[1] - 1) <= TOLERANCE for gains in by_seed)
     return [
         Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", unscaled),
         Judged(f"{ring}: with gamma it is that of the input", "1", scaled),

@@ -178,7 +178,7 @@ def judged(errors: Mapping[str, Mapping[int, float]]) -> list[Judged]:
         errors: of the test, by label and seed.
     """
     return [
-        less(f"{better} has a smaller error than {worse}", said, errors[better], errors[worse])
-        for better, worse, said in CLAIMS
+        less(f"{better} has a smaller error than {worse}", published, errors[better], errors[worse])
+        for better, worse, published in CLAIMS
         if better in errors and worse in errors
     ]

@@ -181,13 +181,13 @@ class MinRNNRuntime(Reproduction):
         lengths = [f"T = {t}" for t in sizes.memory_lengths]
         size = f"width {sizes.d_model}, batch {sizes.batch}"
         rows = [[name, *map(_megabytes, measured)] for name, measured in peaks.items()]
-        more = [
-            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), said]
-            for a, b, said in _memory_pairs()
+        quotients = [
+            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), published]
+            for a, b, published in _memory_pairs()
         ]
         return [
             Table(f"Peak memory of a training step [MB], {size}", ["layer", *lengths], rows),
-            Table(f"More memory, {size}", ["", *lengths, "published, T4"], more),
+            Table(f"More memory, {size}", ["", *lengths, "published, T4"], quotients),
         ]
 
     def _inference(self, sizes: Sizes, setting: Setting) -> tuple[ByBatch, ByBatch]:
@@ -217,13 +217,13 @@ def judged(timings: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
     return [
         sooner(
             f"T = {length}: {ours} trains faster than {classical}, {kernel}",
-            published_on_gpu(f"{said[length]}×"),
+            published_on_gpu(f"{published[length]}×"),
             t[ours],
             t[f"{classical}, {kernel}"],
         )
         for length, t in timings.items()
-        for (ours, classical), said in FASTER.items()
-        if length in said
+        for (ours, classical), published in FASTER.items()
+        if length in published
         for kernel in _KERNELS
     ]
 
@@ -248,7 +248,7 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
     if batch not in _BATCHES:
         return []
     place = _BATCHES.index(batch)
-    pairs = [(ours, "Mamba", said[place]) for ours, said in AGAINST_MAMBA.items()]
+    pairs = [(ours, "Mamba", published[place]) for ours, published in AGAINST_MAMBA.items()]
     if batch == max(_BATCHES):
         pairs += [
             (ours, f"{classical}, {kernel}", percent)
@@ -260,8 +260,8 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
 
 def _faster(where: str, ours: str, theirs: str, percent: float, t: Mapping[str, Timing]) -> Judged:
     faster, slower = (ours, theirs) if percent > 0 else (theirs, ours)
-    said = published_on_gpu(f"{ours} {percent:+.1f} %")
-    return sooner(f"{where}{faster} is faster than {slower}", said, t[faster], t[slower])
+    published = published_on_gpu(f"{ours} {percent:+.1f} %")
+    return sooner(f"{where}{faster} is faster than {slower}", published, t[faster], t[slower])
 
 
 def _time_table(title: str, timings: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
@@ -272,12 +272,14 @@ def _time_table(title: str, timings: Mapping[int, Mapping[str, Timing]], what: s
 
 def _faster_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     rows = []
-    for (kind, classical), said in FASTER.items():
+    for (kind, classical), published in FASTER.items():
         for ours in (kind, f"{kind}, log space"):
             for theirs in (f"{classical}, {kernel}" for kernel in _KERNELS):
                 cells = [times(ratio(t[theirs], t[ours])) for t in timings.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
-        cells = [published_on_gpu(f"{said[t]}×") if t in said else NO_VALUE for t in timings]
+        cells = [
+            published_on_gpu(f"{published[t]}×") if t in published else NO_VALUE for t in timings
+        ]
         rows.append([f"published, {kind} against {classical}", *cells])
     cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in timings.values()]
     rows.append(["minGRU against Mamba", *cells])
@@ -287,8 +289,8 @@ def _faster_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Ta
 def _inference_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     """How much faster than Mamba and than the classical layers, with the published beside."""
     rows = []
-    for ours, said in AGAINST_MAMBA.items():
-        published = dict(zip(_BATCHES, said, strict=True))
+    for ours, percents in AGAINST_MAMBA.items():
+        published = dict(zip(_BATCHES, percents, strict=True))
         rows.append(_faster_by(ours, "Mamba", timings, published))
     for (ours, classical), percent in AGAINST_CLASSICAL.items():
         for kernel in ("fused", "loop"):
@@ -307,8 +309,8 @@ def _faster_by(
     cells = []
     for batch, t in timings.items():
         theirs_said = published_on_gpu(f"{published[batch]:+.1f} %") if batch in published else ""
-        said = f" ({theirs_said})" if theirs_said else ""
-        cells.append(percent_more(ratio(t[theirs], t[ours])) + said)
+        suffix = f" ({theirs_said})" if theirs_said else ""
+        cells.append(percent_more(ratio(t[theirs], t[ours])) + suffix)
     return [f"{ours} against {theirs}", *cells]
 
 
@@ -317,10 +319,10 @@ def _memory_pairs() -> list[tuple[str, str, str]]:
     pairs = []
     for kind, classical in FASTER:
         for ours in (kind, f"{kind}, log space"):
-            said = published_on_gpu("+88 %")
-            pairs += [(ours, f"{classical}, {k}", said) for k in ("fused", "loop")]
-    said = published_on_gpu("+56 %")
-    return [*pairs, ("Mamba", "minGRU", said), ("Mamba", "minGRU, log space", said)]
+            published = published_on_gpu("+88 %")
+            pairs += [(ours, f"{classical}, {k}", published) for k in ("fused", "loop")]
+    published = published_on_gpu("+56 %")
+    return [*pairs, ("Mamba", "minGRU", published), ("Mamba", "minGRU, log space", published)]
 
 
 def _quotients(a: Sequence[float], b: Sequence[float]) -> list[float]:

@@ -149,13 +149,13 @@ def judged(runs_by_stack: RunsByStack) -> list[Judged]:
     depths = list(dict.fromkeys(depth for _, depth in runs_by_stack))
     lines = []
     for where, runs in runs_by_stack.items():
-        said = _words(where)
+        stack = _words(where)
         less = smaller(runs[ONLINE], runs[CUT])
         close = near(runs[ONLINE], runs[EXACT], runs[CUT])
-        lines.append(Judged(f"{said}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
-        lines.append(Judged(f"{said}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
+        lines.append(Judged(f"{stack}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
+        lines.append(Judged(f"{stack}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
         if CHUNKED in runs:
-            claim = f"{said}: {CHUNKED} has a smaller loss than {ONLINE}"
+            claim = f"{stack}: {CHUNKED} has a smaller loss than {ONLINE}"
             holds = smaller(runs[CHUNKED], runs[ONLINE])
             lines.append(Judged(claim, "ours: it learns through time in all layers", holds))
     for ring in rings:

@@ -158,10 +158,10 @@ def judged(values: Mapping[str, Mapping[int, float]]) -> Judged:
 def _spoken(outcome: Outcome, seconds: float) -> np.ndarray | None:
     """Codes that the SaShiMi of the first seed makes, None if it was not trained."""
     row: Row | None = next((r for r in outcome.rows if r.label == SASHIMI and r.values), None)
-    done = [] if row is None else [f for f in row.folders if (f / "result.json").is_file()]
-    if not done:
+    finished = [] if row is None else [f for f in row.folders if (f / "result.json").is_file()]
+    if not finished:
         return None
-    model, task, _ = load_model(done[0])
+    model, task, _ = load_model(finished[0])
     spoken: Any = task
     start = [sound.silence(spoken.coding)]
     count = round(seconds * spoken.rate)

@@ -262,9 +262,9 @@ def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
     """Test every trained model: the share of right answers by row and seed."""
     recall: dict[str, list[list[float]]] = {}
     for row in rows:
-        done = [folder for folder in row.folders if (folder / "result.json").is_file()]
-        if done:
-            recall[row.label] = [recalled(folder) for folder in done]
+        finished = [folder for folder in row.folders if (folder / "result.json").is_file()]
+        if finished:
+            recall[row.label] = [recalled(folder) for folder in finished]
     return recall
 
 
@@ -323,8 +323,8 @@ def judged(recall: Recall) -> tuple[Judged, ...]:
         reach = LAYERS[label].reach
         expected = {d: reach is None or d <= reach for d in DISTANCES}
         holds = tuple(every((s[d] >= ENOUGH) == yes for d, yes in expected.items()) for s in seeds)
-        said = f"reaches {'all segments' if reach is None else f'{reach} back'}"
-        verdicts.append(Judged(f"{label}: {claim(expected)}", said, holds))
+        published = f"reaches {'all segments' if reach is None else f'{reach} back'}"
+        verdicts.append(Judged(f"{label}: {claim(expected)}", published, holds))
     return tuple(verdicts)
 
 

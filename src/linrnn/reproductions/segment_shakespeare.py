@@ -284,11 +284,11 @@ def compared(read: BothWays) -> tuple[Judged, ...]:
 def remembering(read: BothWays) -> tuple[Judged, ...]:
     """Whether what came before the window helps in its second half, seed by seed."""
     verdicts = []
-    for label, (said, _) in REMEMBER.items():
+    for label, (published, _) in REMEMBER.items():
         gains = far_gains(read, label) if (label, True) in read else {}
         holds = tuple(gain > 0 for gain in gains.values())
         verdicts.append(
-            Judged(f"{label}: what is {FAR} or more characters back helps", said, holds)
+            Judged(f"{label}: what is {FAR} or more characters back helps", published, holds)
         )
     return tuple(verdicts)
 

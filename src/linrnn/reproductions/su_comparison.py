@@ -195,12 +195,12 @@ def _verdict(losses: Mapping[int, Mapping[str, Mean]], by_seed: Mapping[int, ByS
     directions = {"better": f"{last} > {first}", "worse": f"{first} > {last}"}
     named = {word: [n for n in ORDER if ways[n] == way] for word, way in directions.items()}
     named["open"] = [n for n in ORDER if n not in named["better"] + named["worse"]]
-    said = "; ".join(f"{word}: {', '.join(names) or 'none'}" for word, names in named.items())
+    summary = "; ".join(f"{word}: {', '.join(names) or 'none'}" for word, names in named.items())
     claim = "better: GAU, SA; worse: RWKV, LRU, SLRU"
     return Table(
         "Claims; > and better or worse of ours: with every seed",
         ["claim", "published", "ours"],
-        [*cells, [f"from {first} to {last}", claim, said]],
+        [*cells, [f"from {first} to {last}", claim, summary]],
     )
 
 

@@ -228,8 +228,8 @@ def meta_device(op: str) -> None:
     for call in calls(op):
         batch = call.arguments[call.steps[0]].shape[0]
         state = _random(batch, *call.state, is_complex=call.is_complex())
-        for more in ({}, {"initial_state": state}):
-            arguments = {**call.arguments, **more}
+        for initial in ({}, {"initial_state": state}):
+            arguments = {**call.arguments, **initial}
             bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in arguments.items()}
             with one_device():
                 got, form = tree_flatten(call.function(**bare))

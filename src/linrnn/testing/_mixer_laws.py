@@ -115,8 +115,8 @@ def reset_and_packing(make: MakeMixer) -> None:
     alone = [mixer(x[:, :4], state), *(mixer(p) for p in x[:, 4:].split([1, 7, 7], 1))]
     check_close("packed", y, torch.cat([p[0] for p in alone], 1), roundings=FORM_ROUNDINGS)
     if "constant_memory" in mixer.declared:  # what is out of sight may still take room
-        more = signal(1, TIME, WIDTH, seed=3)
-        got, expected = (mixer(more, s)[0] for s in (last, alone[-1][1]))
+        continuation = signal(1, TIME, WIDTH, seed=3)
+        got, expected = (mixer(continuation, s)[0] for s in (last, alone[-1][1]))
         check_close("what follows the last one", got, expected, roundings=FORM_ROUNDINGS)
     else:
         for got, expected in zip(leaves(last), leaves(alone[-1][1]), strict=True):
@@ -201,8 +201,8 @@ def trains(make: MakeMixer) -> None:
     def loss() -> Tensor:
         with added_losses() as added:
             y: Tensor = layers[1](layers[0](x)[0])[0]
-        more, error = added.take(), (y - target).square().mean()
-        return error if more is None else error + (more - more.detach())
+        added_loss, error = added.take(), (y - target).square().mean()
+        return error if added_loss is None else error + (added_loss - added_loss.detach())
 
     first = loss()
     first.backward()
@@ -338,8 +338,8 @@ def edges(make: MakeMixer) -> None:
     check_true("two equal calls differ", torch.equal(y, mixer(x, state)[0]))
     if mixer.random_training:
         _noise_follows_the_seed(build(make).train(), x)
-    one, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
-    check_close("one row of one step", one, y[:1, :1], roundings=FORM_ROUNDINGS)
+    first_step, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
+    check_close("one row of one step", first_step, y[:1, :1], roundings=FORM_ROUNDINGS)
     strided = x.transpose(0, 1).contiguous().transpose(0, 1)
     check_close("transposed", mixer(strided, state)[0], y, roundings=FORM_ROUNDINGS)
     single = build(make, dtype=torch.float32)

@@ -35,11 +35,11 @@ def findings(
         change_table for outcome in outcomes if (change_table := changes(outcome)) is not None
     ]
     column_figures: dict[str, Any] = {}
-    said: list[str] = []
+    remarks: list[str] = []
     verdicts: list[Judged] = []
     for outcome in outcomes:
         theirs = printed.get(outcome.column.name, {})
-        said += _remarks(outcome, theirs)
+        remarks += _remarks(outcome, theirs)
         verdicts += claims(outcome, theirs)
         if theirs and any(row.values for row in outcome.rows):
             column_figures[slug(outcome.column.name)] = figure(outcome, theirs)
@@ -48,7 +48,7 @@ def findings(
         comparable=comparable(outcomes),
         complete=not any(outcome.problem for outcome in outcomes),
         verdicts=tuple(verdicts),
-        notes=(*said, *notes),
+        notes=(*remarks, *notes),
         figures=column_figures | dict(figures or {}),
     )
 

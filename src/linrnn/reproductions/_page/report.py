@@ -162,5 +162,5 @@ def _revision() -> str:
     if not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f" at {done.stdout.strip()}" if done.returncode == 0 else ""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f" at {process.stdout.strip()}" if process.returncode == 0 else ""

@@ -186,9 +186,9 @@ def ordered(
     verdicts = []
     for better, worse in steps(compared, higher_is_better):
         claim = f"{where}{better} is better than {worse}"
-        said = f"{printed[better].text} against {printed[worse].text}"
+        published = f"{printed[better].text} against {printed[worse].text}"
         smaller, larger = (worse, better) if higher_is_better else (better, worse)
-        verdicts.append(less(claim, said, values[smaller], values[larger]))
+        verdicts.append(less(claim, published, values[smaller], values[larger]))
     return verdicts
 
 

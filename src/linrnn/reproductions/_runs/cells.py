@@ -125,8 +125,8 @@ class Race:
 
     def _cells(self, row: Row, arrived: Mapping[int, float]) -> list[str]:
         model = self.models[row.label]
-        done = [RunFolder(folder).read_result() for folder in row.folders]
-        losses = [result.test_loss for result in done if result is not None]
+        results = [RunFolder(folder).read_result() for folder in row.folders]
+        losses = [result.test_loss for result in results if result is not None]
         loss = f"{mean_of(losses).value / self.baseline:.3g}" if losses else "failed"
         sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
         ours = measured(row) if row.values else "failed"
@@ -154,12 +154,12 @@ def solved_at(folder: Path, goal: float) -> float:
 
 def arrivals(row: Row, goal: float) -> dict[int, float]:
     """`solved_at` of the runs of a row that finished, by the place of their seed."""
-    done = {
+    finished = {
         seed: folder
         for seed, folder in enumerate(row.folders)
         if RunFolder(folder).result.is_file()
     }
-    return {seed: solved_at(folder, goal) for seed, folder in done.items()}
+    return {seed: solved_at(folder, goal) for seed, folder in finished.items()}
 
 
 def when(row: Row, arrived: Mapping[int, float]) -> str:
@@ -168,16 +168,18 @@ def when(row: Row, arrived: Mapping[int, float]) -> str:
     return ", ".join("failed" if s is None else "never" if s == inf else f"{s:,}" for s in steps)
 
 
-def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said]) -> list[Judged]:
+def judged(
+    arrived: Mapping[str, Mapping[int, float]], published: Mapping[str, Said]
+) -> list[Judged]:
     """Judge the published claim about each model, by its seeds.
 
     Args:
         arrived: the step at which each seed of each model solved the task; inf: it did not.
-        said: what is published of it.
+        published: statement about each model.
     """
     verdicts = []
     for label, arrival_steps in arrived.items():
-        words, claim = said[label]
+        words, claim = published[label]
         if claim is None:
             continue
         if claim == BEFORE and RIVAL in arrived:

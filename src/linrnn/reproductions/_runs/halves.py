@@ -42,8 +42,8 @@ def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
     for row in search.outcome.rows if search.first else ():
         best_rate, chosen = search.outcome.rates[row.label], _chosen(search.first[row.label], read)
         if chosen == best_rate:
-            every = dict(enumerate(map(read, row.folders)))
-            losses[row.label] = {seed: two.second for seed, two in every.items() if two}
+            by_seed = dict(enumerate(map(read, row.folders)))
+            losses[row.label] = {seed: scores.second for seed, scores in by_seed.items() if scores}
         ours = losses.get(row.label)
         cells.append(
             [
@@ -72,5 +72,5 @@ def halves(folder: Path) -> Halves | None:
 
 def _chosen(rates: Mapping[float, Row], read: Callable[[Path], Halves | None]) -> float | None:
     """The rate whose first seed has the smallest loss of the first half."""
-    losses = {rate: two.first for rate, row in rates.items() if (two := read(row.folders[0]))}
+    losses = {rate: scores.first for rate, row in rates.items() if (scores := read(row.folders[0]))}
     return min(losses, key=losses.__getitem__, default=None)

@@ -142,8 +142,8 @@ def without_half(pictures: Tensor, generator: torch.Generator) -> Tensor:
     damaged = pictures.clone()
     for picture in damaged:
         ink = picture.nonzero()[:, 0]
-        gone = torch.randperm(len(ink), generator=generator)[: len(ink) // 2]
-        picture[ink[gone]] = 0
+        removed = torch.randperm(len(ink), generator=generator)[: len(ink) // 2]
+        picture[ink[removed]] = 0
     return damaged
 
 

@@ -46,10 +46,10 @@ def lag_ridge(
     squared = absolute = 0.0
     steps = torch.arange(ends[1] - 1, ends[2] - horizon)
     for block in steps.split(_BLOCK):
-        came = targets(series[: ends[2]], block, horizon)
-        wrong = came - read_out.changes(_features(series, block, lags), None)
-        squared += float(wrong.square().sum())
-        absolute += float(wrong.abs().sum())
+        actual = targets(series[: ends[2]], block, horizon)
+        errors = actual - read_out.changes(_features(series, block, lags), None)
+        squared += float(errors.square().sum())
+        absolute += float(errors.abs().sum())
     n = len(steps) * channels * horizon
     return Means(squared / n, absolute / n)
 

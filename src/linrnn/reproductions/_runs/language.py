@@ -71,15 +71,15 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 def test_nats(row: Row) -> Mean | None:
     """Test loss in nats per token over the seeds; None if none finished."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    losses = [result.test_loss for result in done if result is not None]
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    losses = [result.test_loss for result in results if result is not None]
     return mean_of(losses) if losses else None
 
 
 def nats_by_seed(row: Row) -> dict[int, float]:
     """Test loss in nats per token of the runs that finished, by the place of their seed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
 
 def losses_of(outcome: Outcome) -> dict[str, dict[int, float]]:
@@ -139,8 +139,8 @@ def curves(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def best_steps(row: Row) -> str:
     """The step with the best validation of every seed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return ", ".join(f"{result.best_step:,}" for result in done if result is not None)
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return ", ".join(f"{result.best_step:,}" for result in results if result is not None)
 
 
 def small(length: int, batch_tokens: int, epochs: int, d_model: int, n_layers: int) -> Config:

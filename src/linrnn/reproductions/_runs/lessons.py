@@ -222,9 +222,9 @@ def near(candidate: Sequence[Run], exact: Sequence[Run], baseline: Sequence[Run]
     return tuple(a - e < (c - e) / 2 for a, e, c in _together(candidate, exact, baseline))
 
 
-def behind(one: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
+def behind(candidate: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
     """Whether the first lacks no more than that of the exact one, by seed, but for rounding."""
-    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(one, exact))
+    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(candidate, exact))
 
 
 def alike(first: Sequence[Run], second: Sequence[Run], within: float) -> Held:

@@ -34,7 +34,7 @@ def peak_of_step(
     job["threads"] = torch.get_num_threads()
     command = [sys.executable, "-m", __name__]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             input=json.dumps(job),
             capture_output=True,
@@ -44,7 +44,7 @@ def peak_of_step(
         )
     except subprocess.TimeoutExpired:
         return None
-    peak = json.loads(done.stdout) if done.returncode == 0 else None
+    peak = json.loads(process.stdout) if process.returncode == 0 else None
     return None if peak is None else int(peak)
 
 

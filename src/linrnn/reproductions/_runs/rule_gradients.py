@@ -108,11 +108,11 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
         1, 1, mixer="tanh_rnn", d_model=size, n_layers=1, block="bare", norm="none",
         skip=False, pool="none",
     )  # fmt: skip
-    one = signs(1, NOISE_LENGTH, NOISE_LAG, torch.Generator().manual_seed(seed))
-    many = Batch(one.x.expand(rows, -1, -1), one.target.expand(rows, -1, -1), None, None)
-    true = _gradient(model, learn.build("bptt"), one)
+    single = signs(1, NOISE_LENGTH, NOISE_LAG, torch.Generator().manual_seed(seed))
+    repeated = Batch(single.x.expand(rows, -1, -1), single.target.expand(rows, -1, -1), None, None)
+    true = _gradient(model, learn.build("bptt"), single)
     # (draws, parameters)
-    means = torch.stack([_gradient(model, learn.build("uoro"), many) for _ in range(draws)])
+    means = torch.stack([_gradient(model, learn.build("uoro"), repeated) for _ in range(draws)])
     variance = float((means - means.mean(0)).square().sum() / (draws - 1))
     norm = float(true.norm())
     # in many dimensions a bias would drown in the noise of all, and not in that of one

@@ -57,8 +57,8 @@ class Result:
 
     def losses(self, label: str) -> dict[int, float]:
         """Test loss of the runs that finished, by the place of their seed."""
-        done = [RunFolder(folder).read_result() for folder in self.rows[label].folders]
-        return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+        results = [RunFolder(folder).read_result() for folder in self.rows[label].folders]
+        return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
     def solves(self, label: str, published: str, claim: bool = True) -> Judged:
         """That a row solves the task, or does not, within its steps."""

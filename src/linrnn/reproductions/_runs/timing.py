@@ -140,14 +140,14 @@ def over_lengths(
         say: told the times of each length.
     """
     timings: dict[int, dict[str, Timing]] = {}
-    gone: dict[str, Timing] = {}
+    dropped: dict[str, Timing] = {}
     for length in lengths:
-        calls = {name: build(name, length) for name in names if name not in gone}
+        calls = {name: build(name, length) for name in names if name not in dropped}
         times = turns.measure(calls)
-        timings[length] = {name: times.get(name) or gone[name] for name in names}
+        timings[length] = {name: times.get(name) or dropped[name] for name in names}
         for name, timing in times.items():
             if turns.is_slow(timing):
-                gone[name] = Timing((), timing.why or f"over {turns.limit:g} s before")
+                dropped[name] = Timing((), timing.why or f"over {turns.limit:g} s before")
         text = ", ".join(f"{name} {t.milliseconds()}" for name, t in times.items())
         say(f"T = {length} [ms]: {text}")
     return timings
@@ -213,14 +213,14 @@ def digits(x: float, figures: int = 3) -> str:
 NOT_HERE = "not reproduced here"
 
 
-def published_on_gpu(said: str) -> str:
+def published_on_gpu(number: str) -> str:
     """A number that a GPU set, for a cell beside ours; where there is none, that it stays theirs.
 
     Example:
         >>> published_on_gpu("8×") in ("8×", f"8× on a GPU: {NOT_HERE}")
         True
     """
-    return said if device().type == "cuda" else f"{said} on a GPU: {NOT_HERE}"
+    return number if device().type == "cuda" else f"{number} on a GPU: {NOT_HERE}"
 
 
 def device() -> torch.device:

@@ -100,8 +100,8 @@ def by_seed(row: Row) -> dict[int, float]:
     """
     if len(row.values) == len(row.folders) or not row.folders:
         return dict(enumerate(row.values))
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_metric for seed, result in enumerate(results) if result is not None}
 
 
 def problems(*outcomes: Outcome) -> list[str]:
@@ -122,8 +122,8 @@ def slug(name: str) -> str:
 
 def n_steps(row: Row) -> int:
     """Optimiser steps of a run that finished; the same for all seeds, 0 if there is none."""
-    done = (RunFolder(folder).read_result() for folder in row.folders)
-    return max((result.steps for result in done if result is not None), default=0)
+    results = (RunFolder(folder).read_result() for folder in row.folders)
+    return max((result.steps for result in results if result is not None), default=0)
 
 
 def changes(outcome: Outcome) -> Table | None:
@@ -161,5 +161,5 @@ def _word(value: object) -> str:
 
 def seconds(row: Row) -> float:
     """Return the seconds of training, summed over the runs that finished."""
-    done = (RunFolder(folder).read_result() for folder in row.folders)
-    return sum(result.seconds for result in done if result is not None)
+    results = (RunFolder(folder).read_result() for folder in row.folders)
+    return sum(result.seconds for result in results if result is not None)
