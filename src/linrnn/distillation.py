@@ -25,7 +25,7 @@ class LayerFit(NamedTuple):
     """How near the filters of one layer are to those they stand for."""
 
     name: str
-    """Of the layer in the model, ``blocks.0.mixer``; empty where it is the model."""
+    """Name of the layer in the model, as ``blocks.0.mixer``; empty if the layer is the model."""
     kind: str
     """Its class before."""
     errors: Tensor
@@ -50,7 +50,7 @@ class LayerFit(NamedTuple):
 
     @property
     def floor(self) -> float:
-        """What `largest` is at least, whatever the method."""
+        """Lower bound of `largest` for any method."""
         return float(self.floors.max())
 
 
@@ -63,7 +63,7 @@ class Distilled(Generic[AnyModel]):
     order: int
     """Real numbers in the state of each filter, as far as it needs them."""
     layers: tuple[LayerFit, ...]
-    """Of the layers that were replaced, in the order of the model."""
+    """Reports of the replaced layers, in the order of the model."""
 
 
 def distill(
@@ -117,7 +117,7 @@ def distill_orders(
     if not orders:
         raise ArgumentError("distill: there must be at least one order, got none.")
     check_positive_int("distill", length=length)
-    layers = [_Layer(*found, orders, length, rows) for found in _long(model)]
+    layers = [_Layer(*named_mixer, orders, length, rows) for named_mixer in _long(model)]
     return [_at(model, order, layers, i) for i, order in enumerate(orders)]
 
 
@@ -135,7 +135,7 @@ class _Layer:
                 f"distill: the filters of {_said(name, mixer)} must be finite over {length} steps, "
                 "got some that are not. Take a shorter length."
             )
-        self.fits = fit_orders(filters.flatten(0, 1), orders, rows=rows)
+        self.fits = fit_orders(filters.flatten(0, 1), orders, rows=rows)  # of (filters, time)
 
     def modes(self, at: int) -> int:
         """How many modes a channel needs at most."""
@@ -166,31 +166,31 @@ class _Layer:
 def _at(model: AnyModel, order: int, layers: Sequence[_Layer], at: int) -> Distilled[AnyModel]:
     """The model with every layer replaced, all with as many modes as one of them needs."""
     count = max(layer.modes(at) for layer in layers)
-    made = {layer.name: layer.replaced(at, count) for layer in layers}
+    replacements = {layer.name: layer.replaced(at, count) for layer in layers}
     new: Any
-    if "" in made:
-        new = made[""][0]
+    if "" in replacements:
+        new = replacements[""][0]
     else:
-        kept = {id(layer.mixer): made[layer.name][0] for layer in layers}
-        new = copy.deepcopy(model, kept)  # which takes these for copies of the old ones
-    return Distilled(new, order, tuple(report for _, report in made.values()))
+        memo = {id(layer.mixer): replacements[layer.name][0] for layer in layers}
+        new = copy.deepcopy(model, memo)  # which takes these for copies of the old ones
+    return Distilled(new, order, tuple(report for _, report in replacements.values()))
 
 
 def _long(model: nn.Module) -> list[tuple[str, Mixer]]:
     """The mixers with long filters, by name; not those that are parts of another."""
     mixers: dict[str, Mixer] = {}
     for name, part in model.named_modules():
-        inside = any(name.startswith(f"{other}.") or other == "" for other in mixers)
+        inside = any(name.startswith(f"{outer}.") or outer == "" for outer in mixers)
         if isinstance(part, Mixer) and not inside:
             mixers[name] = part
-    found = [(n, m) for n, m in mixers.items() if m.impulse_responses(1) is not None]
-    if not found:
-        got = ", ".join(_said(*one) for one in mixers.items()) or "no mixer at all"
+    long_mixers = [(n, m) for n, m in mixers.items() if m.impulse_responses(1) is not None]
+    if not long_mixers:
+        got = ", ".join(_said(*named_mixer) for named_mixer in mixers.items()) or "no mixer at all"
         raise ArgumentError(
             f"distill: the model must have a layer with long filters, got {got}. hyena, sgconv, "
             "s4, s4d, dss and dlr are such."
         )
-    return found
+    return long_mixers
 
 
 def _said(name: str, mixer: Mixer) -> str:

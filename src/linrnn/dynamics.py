@@ -55,14 +55,14 @@ def step_jacobians(
             f"step_jacobians: the state must have a constant size, got a {type(mixer).__name__}, "
             "whose state grows with what was read."
         )
-    now: Any = mixer.init_state(1, device=x.device) if state is None else state
+    current_state: Any = mixer.init_state(1, device=x.device) if state is None else state
     for x_t in x:
-        J, now = _jacobian(mixer, x_t, now)
+        J, current_state = _jacobian(mixer, x_t, current_state)
         yield J
 
 
 def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """``(J, state after)``: row i of a batch of copies is asked for the gradient of number i."""
+    """Return J and the next state; row i of a batch of copies gives the gradient of number i."""
     leaves, tree = tree_flatten_with_path(state)
     free = [_moves(mixer, path, h) for path, h in leaves]
     parts = [_real(h.detach()) for _, h in leaves]
@@ -74,19 +74,19 @@ def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
         )
     copies = [part.expand(n, *part.shape[1:]).clone().requires_grad_(moves)
               for part, moves in zip(parts, free, strict=True)]  # fmt: skip
-    asked = [copy for copy, moves in zip(copies, free, strict=True) if moves]
-    given = [torch.view_as_complex(copy) if h.is_complex() else copy
-             for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
+    moving_copies = [copy for copy, moves in zip(copies, free, strict=True) if moves]
+    state_leaves = [torch.view_as_complex(copy) if h.is_complex() else copy
+                    for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
     with torch.enable_grad():
-        _, after = mixer.step(x_t.expand(n, -1), tree_unflatten(given, tree))
-        found = [h for _, h in tree_flatten_with_path(after)[0]]
-        moved = [_real(h) for h, moves in zip(found, free, strict=True) if moves]
-        numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)
+        _, next_state = mixer.step(x_t.expand(n, -1), tree_unflatten(state_leaves, tree))
+        next_leaves = [h for _, h in tree_flatten_with_path(next_state)[0]]
+        moved = [_real(h) for h, moves in zip(next_leaves, free, strict=True) if moves]
+        numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)  # (n, n): copies, numbers
         rows = torch.autograd.grad(
-            numbers.diagonal().sum(), asked, allow_unused=True, materialize_grads=True
+            numbers.diagonal().sum(), moving_copies, allow_unused=True, materialize_grads=True
         )
-    J = torch.cat([row.reshape(n, -1) for row in rows], 1)
-    return J, tree_unflatten([h[:1].detach() for h in found], tree)
+    J = torch.cat([row.reshape(n, -1) for row in rows], 1)  # (n, n)
+    return J, tree_unflatten([h[:1].detach() for h in next_leaves], tree)
 
 
 def _moves(mixer: Mixer, path: Any, h: Tensor) -> bool:
@@ -137,8 +137,8 @@ def lyapunov_exponents(
         raise ArgumentError(
             f"lyapunov_exponents: there must be more steps than warm_up={warm_up}, got {steps}."
         )
-    found: Tensor = (total / (steps - warm_up)).sort(descending=True).values
-    return found
+    exponents: Tensor = (total / (steps - warm_up)).sort(descending=True).values
+    return exponents
 
 
 def spectrum(J: Float[Tensor, "numbers numbers"]) -> Complex[Tensor, " numbers"]:
@@ -155,7 +155,7 @@ class Cycle:
     points: Float[Tensor, "order channels"]
     """In the order in which they follow one another."""
     eigenvalues: Complex[Tensor, " channels"]
-    """Of the Jacobian of a whole round, the largest first."""
+    """Eigenvalues of the Jacobian of a whole round, the largest first."""
 
     @property
     def order(self) -> int:
@@ -245,15 +245,15 @@ def scyfi(
     check_shape("scyfi", "A", A.shape, axes if A.ndim > 1 else {"channels": N})
     A = torch.diag(A) if A.ndim == 1 else A
     F = _Map(*(x.detach().double().cpu() for x in (A, W, h)))
-    found: list[Cycle] = []
+    cycles: list[Cycle] = []
     for k in range(1, order + 1):
         generator = torch.Generator().manual_seed(seed)
         if 2 ** (k * N) <= complete:
             rounds, tries, patience = _all_patterns(k, N), 1, complete
         else:
             rounds, tries, patience = _random_patterns(k, N, outer, generator), inner, outer
-        found += _search(F, k, rounds, tries, patience)
-    return found
+        cycles += _search(F, k, rounds, tries, patience)
+    return cycles
 
 
 class _Map:
@@ -267,19 +267,19 @@ class _Map:
         return z @ self.A.T + z.clamp_min(0) @ self.W.T + self.h
 
     def round_of(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """``P, q`` of the affine map ``P z + q`` that k steps with these patterns are."""
+        """Return ``P, q`` of the affine map ``P z + q`` of k steps: (rows, N, N), (rows, N)."""
         rows, k, N = patterns.shape
         P, q = torch.eye(N, dtype=self.h.dtype).expand(rows, N, N), self.h.new_zeros(rows, N)
         for j in range(k):
-            M = self.A + self.W * patterns[:, j, None, :]
+            M = self.A + self.W * patterns[:, j, None, :]  # (rows, N, N)
             P, q = M @ P, (M @ q[..., None])[..., 0] + self.h
         return P, q
 
     def solved(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """``(points, regular)``: where each round begins and ends, if its equations say so."""
+        """Solve for the point where each round begins and ends; return which are regular, too."""
         P, q = self.round_of(patterns)
         z, info = torch.linalg.solve_ex(torch.eye(P.shape[-1], dtype=P.dtype) - P, q)
-        return z, (info == 0) & z.isfinite().all(1)
+        return z, (info == 0) & z.isfinite().all(1)  # (rows, N), (rows,)
 
     def orbit(self, z: Tensor, k: int) -> Tensor:
         """Rows z and what follows them: (rows, k, channels)."""
@@ -305,18 +305,18 @@ def _random_patterns(k: int, N: int, rows: int, generator: torch.Generator) -> I
 
 def _search(F: _Map, k: int, rounds: Iterator[Tensor], inner: int, outer: int) -> list[Cycle]:
     """The cycles of order k that patterns lead to, until ``outer`` in a row lead to no new one."""
-    found: list[Tensor] = []
+    orbits: list[Tensor] = []
     idle = 0
     for patterns in rounds:
-        known = len(found)
+        n_orbits = len(orbits)
         for z in _followed(F, patterns, inner):
-            points = F.orbit(z[None], k)[0]
-            if _closes(F, points) and not any(_same(points, other) for other in found):
-                found.append(points)
-        idle = idle + len(patterns) if len(found) == known else 0
+            points = F.orbit(z[None], k)[0]  # (k, channels)
+            if _closes(F, points) and not any(_same(points, orbit) for orbit in orbits):
+                orbits.append(points)
+        idle = idle + len(patterns) if len(orbits) == n_orbits else 0
         if idle >= outer:
             break
-    cycles = [Cycle(points, _eigenvalues(F, points)) for points in found]
+    cycles = [Cycle(points, _eigenvalues(F, points)) for points in orbits]
     return sorted(cycles, key=lambda cycle: cycle.radius)
 
 
@@ -326,13 +326,13 @@ def _followed(F: _Map, patterns: Tensor, inner: int) -> Tensor:
     for _ in range(inner):
         z, regular = F.solved(patterns)
         patterns, z = patterns[regular], z[regular]
-        own = F.orbit(z, patterns.shape[1]) > 0
-        right = (own == patterns).flatten(1).all(1)
+        actual_patterns = F.orbit(z, patterns.shape[1]) > 0
+        right = (actual_patterns == patterns).flatten(1).all(1)  # (rows,)
         true.append(z[right])
-        patterns = own[~right].unique(dim=0)  # rows that meet go on as one
+        patterns = actual_patterns[~right].unique(dim=0)  # rows that meet go on as one
         if not len(patterns):
             break
-    return torch.cat(true)
+    return torch.cat(true)  # (rows, channels)
 
 
 def _closes(F: _Map, points: Tensor) -> bool:
@@ -343,10 +343,10 @@ def _closes(F: _Map, points: Tensor) -> bool:
     return ends and not any((points - points.roll(d, 0)).abs().max() <= near for d in earlier)
 
 
-def _same(points: Tensor, others: Tensor) -> bool:
+def _same(points: Tensor, orbit: Tensor) -> bool:
     """Whether two rounds are one that begins elsewhere."""
-    near = _SAME * (1 + float(others.abs().max()))
-    return any((points.roll(d, 0) - others).abs().max() <= near for d in range(len(points)))
+    near = _SAME * (1 + float(orbit.abs().max()))
+    return any((points.roll(d, 0) - orbit).abs().max() <= near for d in range(len(points)))
 
 
 def _eigenvalues(F: _Map, points: Tensor) -> Tensor:

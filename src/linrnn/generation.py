@@ -44,7 +44,7 @@ from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
 
 TokenIds = Sequence[int] | np.ndarray | Tensor
-"""Of a text, as a tokenizer gives them."""
+"""Token ids of a text, as a tokenizer returns them."""
 
 #: Scores computed at once: so few stay in the second-level cache between the head, the exponentials
 #: and their sum, which is several times faster than fresh memory.
@@ -100,11 +100,11 @@ class Sampling:
         if self.top_k == 0 and self.top_p == 1:  # sorting a large vocabulary would cost a step
             return _draw((logits / self.temperature).softmax(0).cumsum(0), generator)
         top = logits.sort(descending=True, stable=True)
-        kept = len(logits) if self.top_k == 0 else min(self.top_k, len(logits))
-        summed = (top.values[:kept] / self.temperature).softmax(0).cumsum(0)
+        count = len(logits) if self.top_k == 0 else min(self.top_k, len(logits))
+        summed = (top.values[:count] / self.temperature).softmax(0).cumsum(0)
         if self.top_p < 1:
-            kept = int((summed < self.top_p).sum()) + 1
-            summed = summed[:kept]
+            count = int((summed < self.top_p).sum()) + 1
+            summed = summed[:count]
         return int(top.indices[_draw(summed, generator)])
 
 
@@ -249,11 +249,11 @@ class TokenStream:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Whatever ends what is done inside leaves the stream where it was."""
-        before = self.state, self.last, self.steps
+        snapshot = self.state, self.last, self.steps
         try:
             yield
         except BaseException:
-            self.state, self.last, self.steps = before
+            self.state, self.last, self.steps = snapshot
             raise
 
     @torch.no_grad()
@@ -261,8 +261,8 @@ class TokenStream:
         """Read ``last`` and all of ``part`` but its last: what the head gets for each."""
         if not len(part):
             return self.model.head.weight.new_zeros(0, self.model.d_model)
-        before = [] if self.last is None else [self.last]
-        ids = torch.cat([part.new_tensor(before), part[:-1]])
+        previous = [] if self.last is None else [self.last]
+        ids = torch.cat([part.new_tensor(previous), part[:-1]])  # (time,)
         z, state = self.model.features(ids[None], self.state)
         check_finite("TokenStream", z, state)
         self.state = state
@@ -286,11 +286,11 @@ class TokenStream:
 
 @torch.no_grad()
 def _minus_log_p(head: nn.Linear, z: Tensor, targets: Tensor) -> Tensor:
-    """Of each target, in nats, given what the head gets for it, a few rows at a time."""
+    """Return -log p of each target in nats from the head's inputs ``z``, a few rows at a time."""
     rows = max(_ROWS, _SCORES // head.out_features)
     nats = [
-        F.cross_entropy(head(some).float(), wanted, reduction="none")
-        for some, wanted in zip(z.split(rows), targets.split(rows), strict=True)
+        F.cross_entropy(head(z_block).float(), target_block, reduction="none")
+        for z_block, target_block in zip(z.split(rows), targets.split(rows), strict=True)
     ]
     return torch.cat(nats).cpu()
 
@@ -498,19 +498,19 @@ def _decode(tokens: Iterator[int], decoder: Stream) -> Iterator[str]:
 
 def _until(pieces: Iterator[str], stop: Sequence[str]) -> Iterator[str]:
     """The text before the first stop string; what may begin one is held back."""
-    held = ""
+    buffer = ""
     for piece in pieces:
-        held += piece
-        ends = [place for s in stop if (place := held.find(s)) >= 0]
+        buffer += piece
+        ends = [place for s in stop if (place := buffer.find(s)) >= 0]
         if ends:
-            yield held[: min(ends)]
+            yield buffer[: min(ends)]
             return
-        safe = len(held) - max((_overlap(held, s) for s in stop), default=0)
+        safe = len(buffer) - max((_overlap(buffer, s) for s in stop), default=0)
         if safe:
-            yield held[:safe]
-            held = held[safe:]
-    if held:
-        yield held
+            yield buffer[:safe]
+            buffer = buffer[safe:]
+    if buffer:
+        yield buffer
 
 
 def _overlap(text: str, stop: str) -> int:

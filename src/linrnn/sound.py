@@ -111,13 +111,13 @@ def wav_bytes(samples: np.ndarray, rate: int) -> bytes:
             f"wav: samples must be a row of finite numbers, got shape {x.shape}"
             f"{'' if np.isfinite(x).all() else ' with NaN or infinity'}."
         )
-    whole = np.clip(np.rint(x * 32768), -32768, 32767).astype("<i2")
+    pcm = np.clip(np.rint(x * 32768), -32768, 32767).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as clip:
         clip.setnchannels(1)
         clip.setsampwidth(2)
         clip.setframerate(rate)
-        clip.writeframes(whole.tobytes())
+        clip.writeframes(pcm.tobytes())
     return file.getvalue()
 
 

@@ -28,7 +28,7 @@ from linrnn.errors import (
 from linrnn.typing import Integer
 
 KINDS = ("byte", "char", "bpe")
-"""What `make` makes out of text; it takes the path of a file as well."""
+"""Kinds that `make` builds from text; it also accepts the path of a file."""
 
 MAX_FILE = 64 << 20
 """Bytes of a tokenizer's file at most: a larger one is not read."""
@@ -74,7 +74,7 @@ class Tokenizer(ABC):
         """
 
     def stream(self) -> "Stream":
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return Stream(self)
 
     @property
@@ -84,7 +84,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _parameters(self) -> dict[str, Any]:
-        """What the JSON form holds beside the kind."""
+        """Return the entries of the JSON form other than the kind."""
 
     def to_json(self) -> str:
         """Everything `from_json` needs, as text that is the same for equal tokenizers."""
@@ -124,7 +124,7 @@ class Stream:
         return self._tokenizer.decode([token])
 
     def close(self) -> str:
-        """What was held back, its incomplete bytes as U+FFFD; the stream can begin anew."""
+        """Return the text held back, with incomplete bytes as U+FFFD, and reset the stream."""
         return ""
 
 
@@ -197,7 +197,7 @@ class ByteTokenizer(Tokenizer):
         return self._check_ids(ids).astype(np.uint8).tobytes().decode(errors="replace")
 
     def stream(self) -> Stream:
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return _ByteStream(self)
 
     def _parameters(self) -> dict[str, Any]:
@@ -332,13 +332,13 @@ class LibraryTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The library's text, special tokens included."""
-        known = self._check_ids(ids).tolist()
+        checked_ids = self._check_ids(ids).tolist()
         with reading("decode", DataError, "be one of a tokenizer that can decode"):
-            text: str = self._inner.decode(known, skip_special_tokens=False)
+            text: str = self._inner.decode(checked_ids, skip_special_tokens=False)
         return text
 
     def stream(self) -> Stream:
-        """What decodes ids as they come."""
+        """Return a stream that decodes ids as they arrive."""
         return _LibraryStream(self)
 
     def _parameters(self) -> dict[str, Any]:
@@ -365,10 +365,10 @@ def make(
     if kind == "byte":
         return ByteTokenizer()
     if kind == "char":
-        found: set[str] = set()
+        characters: set[str] = set()
         for piece in texts:
-            found.update(as_text(piece, "char"))
-        return CharTokenizer(found)
+            characters.update(as_text(piece, "char"))
+        return CharTokenizer(characters)
     if kind == "bpe":
         return LibraryTokenizer.train((as_text(t, "bpe") for t in texts), vocabulary_size)
     path = Path(kind).expanduser()
@@ -380,8 +380,8 @@ def make(
     return load(path, inside=folder)
 
 
-def _check_vocabulary(tree: Any, most: int) -> None:
-    """Raise `ValueError` where an id is not below ``most``, the length of the whole text.
+def _check_vocabulary(tree: Any, length: int) -> None:
+    """Raise `ValueError` where an id is not below ``length``, that of the whole text.
 
     The library makes lists as long as the largest id says.
     """
@@ -390,9 +390,9 @@ def _check_vocabulary(tree: Any, most: int) -> None:
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     added = tree.get("added_tokens") if isinstance(tree, dict) else None
     ids += [t.get("id") for t in added or () if isinstance(t, dict)]
-    wrong = [i for i in ids if type(i) is not int or not 0 <= i < most]
+    wrong = [i for i in ids if type(i) is not int or not 0 <= i < length]
     if wrong:
-        raise ValueError(f"the id {show(wrong[0])} in a file of {most:,} characters")
+        raise ValueError(f"the id {show(wrong[0])} in a file of {length:,} characters")
 
 
 def load(path: Path, *, inside: Path | None = None) -> Tokenizer:

@@ -32,7 +32,7 @@ _SHARED = {
     "LRU_TABLE": "_studies.lru",
     "lru_config": "_studies.lru",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other parts of the package use; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 CPU = "cpu"
 """The scale that is taken where none is named: at most ten minutes on two cores."""
@@ -80,12 +80,12 @@ def default_scale(name: str) -> str:
         >>> default_scale("digits"), default_scale("listops_s5")
         ('cpu', 'paper')
     """
-    known = scales(name)
-    return CPU if CPU in known else known[0]
+    available = scales(name)
+    return CPU if CPU in available else available[0]
 
 
 def load(name: str, scale: str | None = None) -> "Recipe":
-    """What a scale's function in ``linrnn/recipes/<name>.py``, or the study's, returns.
+    """Build a recipe by the scale's function in ``linrnn/recipes/<name>.py`` or in its study.
 
     Args:
         name: of the recipe.
@@ -100,10 +100,10 @@ def load(name: str, scale: str | None = None) -> "Recipe":
         >>> load("listops", "paper").config.model.n_layers
         6
     """
-    known = scales(name)
+    available = scales(name)
     scale = default_scale(name) if scale is None else scale
-    if scale not in known:
-        raise UnknownNameError(f"scale of the recipe {name}", scale, known)
+    if scale not in available:
+        raise UnknownNameError(f"scale of the recipe {name}", scale, available)
     row = studied(__name__).get(name)
     module = importlib.import_module(f"{__name__}.{row.module if row else name}")
     recipe: Recipe = getattr(module, scale)(*([name] if row else []))

@@ -31,7 +31,7 @@ _SHARED = {
     "verdict_table": "_page.report",
     "write_report": "_page.report",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other parts of the package use; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 
 
@@ -57,8 +57,8 @@ def load(name: str) -> "type[Reproduction]":
     """
     from linrnn.reproductions._page.base import Reproduction
 
-    found = load_class(__name__, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
-    return found
+    reproduction = load_class(__name__, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
+    return reproduction
 
 
 def __getattr__(name: str) -> Any:

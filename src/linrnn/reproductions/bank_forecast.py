@@ -51,7 +51,7 @@ BANK, CHOSEN = "bank, one ridge for all channels", "bank, channels as validation
 RIDGE, NAIVE, LAST = f"ridge on {LAGS} lags", "seasonal naive", "last value"
 OURS = (BANK, CHOSEN, RIDGE, NAIVE, LAST)
 
-Found = dict[tuple[str, int], list[Means]]
+ErrorsByHorizon = dict[tuple[str, int], list[Means]]
 """By model and horizon: one for each seed, or a single one where nothing is random."""
 
 
@@ -109,7 +109,7 @@ class BankForecast(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Fit every horizon with every seed."""
-        results: dict[str, Found] = {}
+        results: dict[str, ErrorsByHorizon] = {}
         seasons, missing = [], []
         for name, part in self.sets.items():
             try:
@@ -119,7 +119,7 @@ class BankForecast(Reproduction):
                 continue
             results[name] = self._errors(name, series, ends, setting)
             seasons.append(self._season(name, part, series[: ends[1]], setting))
-        tables = [self._table(name, found, i) for name, found in results.items() for i in (0, 1)]
+        tables = [self._table(name, errors, i) for name, errors in results.items() for i in (0, 1)]
         head = ["set", "season given", "found in the data"]
         return Findings(
             tables=(*tables, Table("Seasons, in steps", head, seasons)),
@@ -130,26 +130,30 @@ class BankForecast(Reproduction):
             ),
             notes=(*NOTES, *missing),
             complete=not missing,
-            verdicts=tuple(line for name, found in results.items() for line in judged(name, found)),
+            verdicts=tuple(
+                line for name, errors in results.items() for line in judged(name, errors)
+            ),
             figures={"errors": _drawn(results, self.horizons)} if results else {},
         )
 
     def _errors(
         self, name: str, series: Tensor, ends: tuple[int, int, int], setting: Setting
-    ) -> Found:
+    ) -> ErrorsByHorizon:
         part = self.sets[name]
-        found: Found = {}
+        results: ErrorsByHorizon = {}
         for horizon in self.horizons:
             for seed in setting.seeds:
                 errors = self._bank(series, ends, horizon, part, seed)
                 for model, means in errors.items():
-                    found.setdefault((model, horizon), []).append(means)
-                said = ", ".join(f"{m} {e.mse:.4f}" for m, e in errors.items())
-                setting.say(f"{name}, {horizon} steps, seed {seed}: {said}")
+                    results.setdefault((model, horizon), []).append(means)
+                summary = ", ".join(f"{m} {e.mse:.4f}" for m, e in errors.items())
+                setting.say(f"{name}, {horizon} steps, seed {seed}: {summary}")
             for model in (NAIVE, LAST):  # the same with every seed
-                del found[model, horizon][1:]
-            found[RIDGE, horizon] = [lag_ridge(series, ends, horizon, lags=LAGS, every=part.every)]
-        return found
+                del results[model, horizon][1:]
+            results[RIDGE, horizon] = [
+                lag_ridge(series, ends, horizon, lags=LAGS, every=part.every)
+            ]
+        return results
 
     def _bank(
         self, series: Tensor, ends: tuple[int, int, int], horizon: int, part: Part, seed: int
@@ -165,30 +169,32 @@ class BankForecast(Reproduction):
             **self.options,
         ).fit(series[: ends[1]].numpy())
         later = series[ends[1] : ends[2]]
-        found = forecaster.backtest(later.numpy())
+        scores = forecaster.backtest(later.numpy())
         scale = torch.from_numpy(forecaster.scale_)
         follower = forecaster._follower
         shared = replace(follower.choice, own={}, together={})
         alone = Backtest(replace(follower, choice=shared), later / scale, horizon).run()
         return {
             BANK: Means(*alone.sums["forecast"].errors(scale)),
-            CHOSEN: Means(*found["forecast"]),
-            NAIVE: Means(*found[NAIVE]),
-            LAST: Means(*found[LAST]),
+            CHOSEN: Means(*scores["forecast"]),
+            NAIVE: Means(*scores[NAIVE]),
+            LAST: Means(*scores[LAST]),
         }
 
     def _season(self, name: str, part: Part, series: Tensor, setting: Setting) -> list[str]:
-        """What the forecaster finds by itself with the first seed, as a row."""
+        """Let the forecaster find the season with the first seed; return it as a row."""
         horizon = min(self.horizons)
-        found = RecurrentForecaster(
+        forecaster = RecurrentForecaster(
             horizon, every=part.every, random_state=setting.seeds[0], **self.options
         ).fit(series.numpy())
-        words = ", ".join(f"{season:g}" for season in found.season_) or "none"
+        words = ", ".join(f"{season:g}" for season in forecaster.season_) or "none"
         setting.say(f"{name}: season found: {words}")
         return [name, str(part.season), words]
 
-    def _table(self, name: str, found: Found, metric: int) -> Table:
-        rows = [[model, *(_cell(found[model, h], metric) for h in self.horizons)] for model in OURS]
+    def _table(self, name: str, errors: ErrorsByHorizon, metric: int) -> Table:
+        rows = [
+            [model, *(_cell(errors[model, h], metric) for h in self.horizons)] for model in OURS
+        ]
         title = f"{name}: test {('MSE', 'MAE')[metric]}, mean ± s.e. over seeds"
         return Table(title, ["model", *(f"{h} steps" for h in self.horizons)], rows)
 
@@ -222,12 +228,12 @@ def _cell(seeds: Sequence[Means], metric: int) -> str:
     return f"{text} ± {standard_error(values):.4f}"
 
 
-def judged(name: str, found: Found) -> list[Judged]:
+def judged(name: str, errors: ErrorsByHorizon) -> list[Judged]:
     """Whether the MSE of the bank is below others', horizon by horizon, seed by seed.
 
     Args:
         name: of the set.
-        found: errors by model and horizon.
+        errors: errors by model and horizon.
     """
     printed = {
         model: dict(zip(HORIZONS, mse, strict=True))
@@ -235,26 +241,26 @@ def judged(name: str, found: Found) -> list[Judged]:
     }
     verdicts = []
     for ours in (BANK, CHOSEN):
-        for horizon in dict.fromkeys(h for model, h in found if model == ours):
-            beside = {other: found[other, horizon][0].mse for other in (NAIVE, RIDGE)}
-            rivals = [(other, mse, f"ours: {mse:.3f}") for other, mse in beside.items()]
+        for horizon in dict.fromkeys(h for model, h in errors if model == ours):
+            baselines = {rival: errors[rival, horizon][0].mse for rival in (NAIVE, RIDGE)}
+            rivals = [(rival, mse, f"ours: {mse:.3f}") for rival, mse in baselines.items()]
             rivals += [
                 (f"{model} as printed", mse[horizon], f"{mse[horizon]:.3f}")
                 for model, mse in printed.items()
                 if horizon in mse
             ]
-            for other, mse, said in rivals:
-                held = tuple(means.mse < mse for means in found[ours, horizon])
-                claim = f"{name}, {horizon} steps: {ours} below {other}"
-                verdicts.append(Judged(claim, said, held))
+            for rival, mse, published in rivals:
+                holds = tuple(means.mse < mse for means in errors[ours, horizon])
+                claim = f"{name}, {horizon} steps: {ours} below {rival}"
+                verdicts.append(Judged(claim, published, holds))
     return verdicts
 
 
-def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
+def _drawn(results: Mapping[str, ErrorsByHorizon], horizons: Sequence[int]) -> Any:
     figure = new_figure(4.6 * len(results), 4.6)
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
-    for axes, (name, found) in zip(panels, results.items(), strict=True):
-        series = {m: [_point(h, found[m, h]) for h in horizons] for m in (BANK, CHOSEN, RIDGE)}
+    for axes, (name, by_model) in zip(panels, results.items(), strict=True):
+        series = {m: [_point(h, by_model[m, h]) for h in horizons] for m in (BANK, CHOSEN, RIDGE)}
         for model, (mse, _) in _PRINTED.get(name, {}).items():
             numbers = zip(HORIZONS, mse, strict=True)
             series[f"{model}, printed"] = [(h, x, math.nan) for h, x in numbers]
@@ -262,7 +268,7 @@ def _drawn(results: Mapping[str, Found], horizons: Sequence[int]) -> Any:
         axes.set(title=name, xlabel="steps ahead")
         axes.set_xticks(horizons)
     panels[0].set_ylabel("test MSE")
-    seeds = [len(found[BANK, h]) for found in results.values() for h in horizons]
+    seeds = [len(by_model[BANK, h]) for by_model in results.values() for h in horizons]
     errors = ", with standard errors" if max(seeds) > 1 else ""
     figure.suptitle(f"bank: {over_seeds(seeds)}{errors}; others: one number each", fontsize=10)
     legend_below(figure, *panels)

@@ -34,14 +34,14 @@ WINDOW, PARTS = 256, (32, 16, 8, 4, 2)
 QUARTER = 4
 POLICIES = ("window", "sinks", "h2o", "tova")
 WHOLE = "the whole cache"
-NEAR = 0.01
+MARGIN = 0.01
 """A loss is near that of the whole cache where it is larger by no more of it."""
 LEAST = 8  # part of the steps of recall that still has room for all pairs
 ROWS = 64  # windows that are read at once
 N_PAIRS = 4  # twice the entries that "sinks" keeps
 TEXT, RECALL = "tiny Shakespeare", f"mqar, {N_PAIRS} pairs"
 
-Found = Mapping[tuple[str, int], Mapping[int, float]]
+ValuesByPolicy = Mapping[tuple[str, int], Mapping[int, float]]
 """By policy and part, what was measured, for the place of each seed; `WHOLE` has the part 1, in
 which every policy is the same."""
 
@@ -166,7 +166,7 @@ NOTES = (
     "sinks keeps the first four; h2o the newer half of its room and what had most attention in "
     "all; tova gives up what the current step looks at least. tova chooses for all heads together, "
     "h2o for each.",
-    f"near the whole cache: a loss larger by no more than {100 * NEAR:g} % of it. It says little "
+    f"near the whole cache: a loss larger by no more than {100 * MARGIN:g} % of it. It says little "
     "of a policy where a window of that size is near too: then the model hardly looks further.",
     f"recall: {N_PAIRS} pairs fill the first {segment_recall.SEGMENT} of "
     f"{segment_recall.config().task_options.length} steps, blanks and questions come after; a "
@@ -197,7 +197,7 @@ def read_with_all(
     parts: Sequence[int],
     measure: Callable[[SequenceModel, Task], float],
     say: Callable[[str], Any] = lambda line: None,
-) -> Found:
+) -> ValuesByPolicy:
     """Measure every trained model with its whole cache, and with every policy and part of it.
 
     Args:
@@ -206,29 +206,29 @@ def read_with_all(
         measure: from a model and its task to a number.
         say: told after each run.
     """
-    found: dict[tuple[str, int], dict[int, float]] = {}
+    measured: dict[tuple[str, int], dict[int, float]] = {}
     for row in rows:
         for seed, folder in enumerate(row.folders):
             if not (folder / "result.json").is_file():
                 continue
             model, task, config = load_model(folder)
-            found.setdefault((WHOLE, 1), {})[seed] = measure(model, task)
+            measured.setdefault((WHOLE, 1), {})[seed] = measure(model, task)
             for policy in POLICIES:
                 for part in parts:
-                    other = evicting(model, task, config, policy, task.sequence_length // part)
-                    found.setdefault((policy, part), {})[seed] = measure(other, task)
+                    limited = evicting(model, task, config, policy, task.sequence_length // part)
+                    measured.setdefault((policy, part), {})[seed] = measure(limited, task)
             say(f"{row.label}: read seed {seed} with every policy")
-    return found
+    return measured
 
 
 def evicting(
     model: SequenceModel, task: Task, config: Config, policy: str, room: int
 ) -> SequenceModel:
-    """The same weights with room for so many steps, the current one among them."""
+    """Return the model with a cache of ``room`` steps, the current one included."""
     options = {**config.mixer_options, "window": room, "evict": policy}
-    other = build_model(replace(config, mixer_options=options), task)
-    other.load_state_dict(model.state_dict())
-    return other.eval()
+    limited = build_model(replace(config, mixer_options=options), task)
+    limited.load_state_dict(model.state_dict())
+    return limited.eval()
 
 
 def loss(model: SequenceModel, task: Task) -> float:
@@ -241,7 +241,7 @@ def far_recall(model: SequenceModel, task: Task) -> float:
     return segment_recall.by_segment(model, task)[_DISTANCE]
 
 
-def above(losses: Found) -> Found:
+def above(losses: ValuesByPolicy) -> ValuesByPolicy:
     """How much larger than with the whole cache, seed by seed."""
     return {
         at: {seed: value - losses[WHOLE, 1][seed] for seed, value in seeds.items()}
@@ -250,12 +250,12 @@ def above(losses: Found) -> Found:
     }
 
 
-def _table(title: str, found: Found, scale: float, form: str) -> Table:
-    parts = list(dict.fromkeys(part for policy, part in found if policy != WHOLE))
-    parts += [1] if (WHOLE, 1) in found else []
+def _table(title: str, results: ValuesByPolicy, scale: float, form: str) -> Table:
+    parts = list(dict.fromkeys(part for policy, part in results if policy != WHOLE))
+    parts += [1] if (WHOLE, 1) in results else []
     rows = []
-    for policy in dict.fromkeys(policy for policy, _ in found):
-        cells = [_cell(found.get((policy, part), {}), scale, form) for part in parts]
+    for policy in dict.fromkeys(policy for policy, _ in results):
+        cells = [_cell(results.get((policy, part), {}), scale, form) for part in parts]
         rows.append([policy, *cells])
     return Table(title, ["policy", *(_fraction(part) for part in parts)], rows)
 
@@ -271,39 +271,41 @@ def _fraction(part: int) -> str:
     return f"1/{part}" if part > 1 else "all"
 
 
-def judged(losses: Found) -> tuple[Judged, ...]:
-    """What the papers say, at a quarter of the cache, seed by seed."""
+def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
+    """Judge the papers' claims at a quarter of the cache, seed by seed."""
     full = losses.get((WHOLE, 1), {})
-    found = []
-    for policy, said in (
+    verdicts = []
+    for policy, published in (
         ("tova", "nearly on par, in some cases with an eighth"),
         ("h2o", "as good with a fifth"),
     ):
         seeds = losses.get((policy, QUARTER), {})
-        held = tuple(loss <= (1 + NEAR) * full[seed] for seed, loss in seeds.items())
-        found.append(Judged(f"{policy} at a quarter is near {WHOLE}", said, held))
-    for one, other, said in (
+        holds = tuple(loss <= (1 + MARGIN) * full[seed] for seed, loss in seeds.items())
+        verdicts.append(Judged(f"{policy} at a quarter is near {WHOLE}", published, holds))
+    for better, worse, published in (
         ("tova", "window", "better than the other policies"),
         ("tova", "sinks", "better than the other policies"),
         ("tova", "h2o", "better than the other policies"),
         ("h2o", "window", "as good with a fifth as with all, the most recent alone not"),
         ("sinks", "window", "a window fails, with sinks it largely recovers"),
     ):
-        ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (one, other))
-        found.append(less(f"{one} at a quarter is better than {other}", said, ours, theirs))
-    return tuple(found)
+        ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (better, worse))
+        verdicts.append(
+            less(f"{better} at a quarter is better than {worse}", published, ours, theirs)
+        )
+    return tuple(verdicts)
 
 
-def figure(losses: Found, right: Found) -> Any:
-    """What is lost of the text, and what is recalled, against the room."""
-    drawn = new_figure(9.0, 4.0)
-    left, other = drawn.subplots(1, 2)
+def figure(losses: ValuesByPolicy, right: ValuesByPolicy) -> Any:
+    """Draw the loss on the text and the share recalled against the size of the cache."""
+    canvas = new_figure(9.0, 4.0)
+    left, right_axes = canvas.subplots(1, 2)
     looks = styles(list(POLICIES))
-    for axes, found, scale in ((left, above(losses), 1.0), (other, right, 100.0)):
-        parts = sorted({part for policy, part in found if policy != WHOLE}, reverse=True)
+    for axes, results, scale in ((left, above(losses), 1.0), (right_axes, right, 100.0)):
+        parts = sorted({part for policy, part in results if policy != WHOLE}, reverse=True)
         for policy in POLICIES:
-            means = [mean_of([scale * v for v in found[policy, p].values()]) for p in parts]
-            bars = [0.0 if len(found[policy, parts[0]]) < 2 else mean.error for mean in means]
+            means = [mean_of([scale * v for v in results[policy, p].values()]) for p in parts]
+            bars = [0.0 if len(results[policy, parts[0]]) < 2 else mean.error for mean in means]
             places, values = [1 / part for part in parts], [mean.value for mean in means]
             axes.errorbar(places, values, yerr=bars, label=policy, capsize=3, **looks[policy])
         log_axis(axes, [1 / p for p in parts], [_fraction(p) for p in parts])
@@ -313,10 +315,10 @@ def figure(losses: Found, right: Found) -> Any:
     line: dict[str, Any] = {"color": "0.35", "linewidth": 1}
     left.axhline(0.0, linestyle="--", label=WHOLE, **line)
     full = 100 * mean_of([*right[WHOLE, 1].values()]).value
-    other.axhline(full, linestyle="--", label=WHOLE, **line)
-    other.axhline(100 / N_PAIRS, linestyle=":", label="guessing", **line)
-    other.set(ylabel="right (%)", title=f"recall, {_DISTANCE} segments later")
+    right_axes.axhline(full, linestyle="--", label=WHOLE, **line)
+    right_axes.axhline(100 / N_PAIRS, linestyle=":", label="guessing", **line)
+    right_axes.set(ylabel="right (%)", title=f"recall, {_DISTANCE} segments later")
     words = over_seeds(len(seeds) for seeds in losses.values())
-    drawn.suptitle(f"{words}, with standard errors")
-    legend_below(drawn, left, other)
-    return drawn
+    canvas.suptitle(f"{words}, with standard errors")
+    legend_below(canvas, left, right_axes)
+    return canvas

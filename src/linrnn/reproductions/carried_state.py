@@ -132,12 +132,12 @@ NOTES = (
 
 
 def base_config(chunk: int) -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     return small(chunk, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
 
 
 def label(mixer: str, arm: str) -> str:
-    """Of a row.
+    """Return the label of a row.
 
     Example:
         >>> label("lru", "kept")
@@ -148,25 +148,25 @@ def label(mixer: str, arm: str) -> str:
 
 def judged(chunk: int, curves: BothWays, mixers: Sequence[str]) -> list[Judged]:
     """Whether a state that is kept, in training and in the test, lowers the loss, seed by seed."""
-    found = []
+    verdicts = []
     for mixer in mixers:
         arms = ((label(mixer, "kept"), True), (label(mixer, "cleared"), False))
-        kept, cleared = (
+        carried, cleared = (
             {seed: whole(curve) for seed, curve in curves.get(arm, {}).items()} for arm in arms
         )
         claim = f"chunks of {chunk}: a kept state helps {mixer}"
-        found.append(less(claim, "expected, no result", kept, cleared))
-    return found
+        verdicts.append(less(claim, "expected, no result", carried, cleared))
+    return verdicts
 
 
 def _losses(chunk: int, curves: BothWays) -> Table:
     cells = []
     for name in dict.fromkeys(name for name, _ in curves):
-        kept, cleared = (
+        carried, cleared = (
             mean_of([whole(curve) for curve in curves[name, way].values()]) for way in (True, False)
         )
         first = mean_of([curve[0].loss for curve in curves[name, True].values()])
-        cells.append([name, kept.text, cleared.text, first.text])
+        cells.append([name, carried.text, cleared.text, first.text])
     head = ["model, state in training", "kept in the test", "cleared in the test"]
     title = f"Chunks of {chunk}: test loss (nats per character), mean ± s.e."
     return Table(title, [*head, "first position, kept"], cells)

@@ -111,7 +111,7 @@ class CellsAdding(Reproduction):
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = AddingOptions(
         length=LENGTH, train_size=BATCH * PER_EPOCH, validation_size=256, test_size=1_000
     )

@@ -112,7 +112,7 @@ class CellsCopy(Reproduction):
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = CopyOptions(
         length=DELAY, train_size=BATCH * PER_EPOCH, validation_size=256, test_size=1_000
     )

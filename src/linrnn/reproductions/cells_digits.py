@@ -89,13 +89,13 @@ NOTE = (
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = DigitsOptions(order="permuted", shift=0, turn=0.0, stretch=0.0, noise=0.0)
     return one_layer("digits", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="last")
 
 
 def judged(accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """What is claimed of each but the LSTM, by the seeds that both have.
+    """Judge each layer against the LSTM, by the seeds that both have.
 
     Args:
         accuracies: of the test, by row and seed.
@@ -106,8 +106,8 @@ def judged(accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
             f"{label} is better than the {RIVAL}",
             f"{PRINTED[label][0]} against {PRINTED[RIVAL][0]}",
             rival,
-            own,
+            accuracy,
         )
-        for label, own in accuracies.items()
+        for label, accuracy in accuracies.items()
         if label != RIVAL
     ]

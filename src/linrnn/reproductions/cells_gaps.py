@@ -91,7 +91,7 @@ _RATES = (
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = GapsOptions(train_size=BATCH * PER_EPOCH, validation_size=512, test_size=2_000)
     return one_layer("gaps", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="none")
 
@@ -115,7 +115,7 @@ def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> 
         errors: test errors by row and seed.
         layers: whose rows there are.
     """
-    found = [
+    verdicts = [
         less(
             f"{layer}: times lower the error",
             HELP if layer != "LSTM" else "ours",
@@ -124,7 +124,7 @@ def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> 
         )
         for layer in layers
     ]
-    return found + [
+    return verdicts + [
         less(
             f"{layer} does better than the LSTM, both with times",
             BETTER,

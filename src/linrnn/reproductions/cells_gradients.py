@@ -18,10 +18,10 @@ LENGTH, WIDTH, ROWS = 1000, 128, 4
 STRIDE = 10  # steps between two states whose gradients are looked at
 BOUND = 100.0
 """A gradient is bounded if its norm stays within this factor of that at the last step."""
-GONE = 1e-6
+VANISHED = 1e-6
 """It has vanished if what reaches the first steps is below this part of it."""
 SHOWN = (10, 100, 500, 990)
-_LEAST = 1e-12  # of the plot
+_PLOT_FLOOR = 1e-12  # of the plot
 
 
 _ELSEWHERE = "bounded at steps of about 1/T; nothing of this one"
@@ -139,7 +139,7 @@ class CellsGradients(Reproduction):
 
 NOTES = (
     f"bounded: from 1/{BOUND:g} to {BOUND:g} times the norm at the last step, at all steps before; "
-    f"vanishes: below {GONE:g} of it at the first ones.",
+    f"vanishes: below {VANISHED:g} of it at the first ones.",
     "the gradient is that with respect to the whole state, so of oscillators to the velocity too, "
     "and of an LSTM to the cell.",
 )
@@ -161,10 +161,10 @@ def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
     for begin in range(last - STRIDE if last else 0, x.shape[1], STRIDE):
         y, state = layer(x[:, max(begin, 0) : begin + STRIDE], state)
         states.append([h for h in tree_leaves(state) if h.requires_grad])
-    asked = [h for leaves in states[:-1] for h in leaves]
-    found = iter(torch.autograd.grad((y[:, -1] * v).sum(), asked, materialize_grads=True))
+    flat_states = [h for leaves in states[:-1] for h in leaves]
+    gradients = iter(torch.autograd.grad((y[:, -1] * v).sum(), flat_states, materialize_grads=True))
     squares = [
-        sum(next(found).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
+        sum(next(gradients).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
     ]
     return torch.stack([square.sqrt().mean() for square in squares]).flip(0)  # type: ignore[union-attr]
 
@@ -176,12 +176,12 @@ def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
 
 
 def judged(label: str, case: Case, seeds: list[Tensor]) -> Judged:
-    """What is said of a layer's gradient, by the norms of each seed."""
+    """Judge the claim about a layer's gradient, by the norms of each seed."""
     if case.claim == "vanishes":
-        held = [norms[-1].item() < GONE for norms in seeds]
+        holds = [norms[-1].item() < VANISHED for norms in seeds]
     else:
-        held = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
-    return Judged(f"{label}: {case.claim}", case.where, tuple(held))
+        holds = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
+    return Judged(f"{label}: {case.claim}", case.where, tuple(holds))
 
 
 def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:
@@ -190,10 +190,10 @@ def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:
     looks = dense_styles(list(curves))
     for label, norms in curves.items():
         steps = [STRIDE * (n + 1) for n in range(len(norms))]
-        shown = [value if value >= _LEAST else float("nan") for value in norms.tolist()]
+        shown = [value if value >= _PLOT_FLOOR else float("nan") for value in norms.tolist()]
         axes.plot(steps, shown, label=label, **looks[label])
     axes.axhspan(1 / BOUND, BOUND, color="0.93", zorder=0)
-    axes.set(yscale="log", ylim=(_LEAST, 10 * BOUND), xlabel="steps before the loss")
+    axes.set(yscale="log", ylim=(_PLOT_FLOOR, 10 * BOUND), xlabel="steps before the loss")
     axes.set(
         ylabel="norm of the gradient of the state", title=f"shaded: bounded; {over_seeds([seeds])}"
     )

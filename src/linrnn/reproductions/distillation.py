@@ -37,7 +37,7 @@ REACH = 8192
 """Taps of the filters whose steps are timed."""
 STEPS = 256
 """Steps in a row that are timed: one in so many of Hyena's makes a block."""
-ALIKE = 1.25
+STEADY_FACTOR = 1.25
 BEFORE, AFTER = "hyena", "laughing_hyena"
 
 
@@ -142,11 +142,11 @@ class Distillation(Reproduction):
                 calls[f"{mixer}, {position}"], floats[mixer, position] = self._stream(
                     model, position
                 )
-        found = self.turns.measure(calls)
-        for name, timing in found.items():
+        timings = self.turns.measure(calls)
+        for name, timing in timings.items():
             setting.say(f"{self.steps} steps after {name}: {timing.milliseconds()} ms")
         return {
-            (mixer, position): (found[f"{mixer}, {position}"], floats[mixer, position])
+            (mixer, position): (timings[f"{mixer}, {position}"], floats[mixer, position])
             for mixer in options
             for position in self.positions
         }
@@ -175,12 +175,12 @@ NOTES = (
     "at least for any recurrence of the order, by its Hankel matrix.",
     "steps are those of models that were not trained, whose weights play no part in the time; the "
     f"filters of that Hyena reach {REACH:,} steps back, and LaughingHyena has half as many modes "
-    f"as the largest order. Times of a round are alike within a factor of {ALIKE:g}.",
+    f"as the largest order. Times of a round are alike within a factor of {STEADY_FACTOR:g}.",
 )
 
 
 def base_config() -> Config:
-    """What is trained."""
+    """Return the configuration that is trained."""
     base = small(LENGTH, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
     return with_model(base, "hyena", mixer_options={**HYENA, "l_max": LENGTH})
 
@@ -219,9 +219,10 @@ def _orders(seeds: Sequence[Seed]) -> Table:
         size = f"{fit.n_state:,}"
         rows.append([str(fit.order), *errors, f"{np.mean(changes):+.2g}", size])
     head = ["order", "filters, largest", "median", "least", "outputs", "validation loss"]
-    before = mean_of([seed.before.loss for seed in seeds])
+    original = mean_of([seed.before.loss for seed in seeds])
     title = (
-        f"Errors by order, means over seeds; the change of a loss of {before.text} nats a character"
+        "Errors by order, means over seeds; "
+        f"the change of a loss of {original.text} nats a character"
     )
     return Table(title, [*head, "floats of state"], rows)
 
@@ -241,24 +242,27 @@ def _cell(timing: Timing, floats: int) -> str:
 
 
 def judged(seeds: Sequence[Seed]) -> list[Judged]:
-    """What is said of the orders, model by model."""
-    found = []
+    """Judge the claims about orders, model by model."""
+    verdicts = []
     for order in ENOUGH:
-        held = [
+        holds = [
             fit.score.loss - seed.before.loss <= SUFFICES
             for seed in seeds
             for fit in seed.fits
             if fit.order == order
         ]
-        found.append(
-            Judged(f"order {order} suffices", "no loss in quality; the order is ours", tuple(held))
+        verdicts.append(
+            Judged(f"order {order} suffices", "no loss in quality; the order is ours", tuple(holds))
         )
     falls = [along([-fit.outputs for fit in seed.fits]) for seed in seeds]
-    return [*found, Judged("the error of the outputs falls with the order", "ours", tuple(falls))]
+    return [
+        *verdicts,
+        Judged("the error of the outputs falls with the order", "ours", tuple(falls)),
+    ]
 
 
 def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Judged]:
-    """What is said of the times of steps, round by round.
+    """Judge the claims about the time of a step, round by round.
 
     Args:
         times: by model and position.
@@ -266,10 +270,10 @@ def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Ju
     timings = {key: timing for key, (timing, _) in times.items()}
     positions = sorted({position for _, position in times})
     rounds = zip(*(timings[AFTER, position].seconds for position in positions), strict=False)
-    alike = tuple(max(seconds) <= ALIKE * min(seconds) for seconds in rounds)
+    steady = tuple(max(seconds) <= STEADY_FACTOR * min(seconds) for seconds in rounds)
     claim = "after, a step costs as much however much was read"
     return [
-        Judged(claim, "by its making", alike, "rounds"),
+        Judged(claim, "by its making", steady, "rounds"),
         *(
             sooner(
                 f"after {position:,} steps one costs less than before distillation",

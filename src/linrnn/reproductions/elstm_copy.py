@@ -91,18 +91,23 @@ class ELSTMCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train the layer by every rule."""
-        found, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        runs_by_lesson, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
         return Findings(
-            tables=(*(_losses(name, runs) for name, runs in found.items()), *tried),
+            tables=(*(_losses(name, runs) for name, runs in runs_by_lesson.items()), *tried),
             comparable=(
                 "whether the statements hold, at these sizes and after these updates; patterns and "
                 "layers are far smaller than the published ones."
             ),
             notes=NOTES,
-            verdicts=tuple(line for name, runs in found.items() for line in judged(name, runs)),
+            verdicts=tuple(
+                line for name, runs in runs_by_lesson.items() for line in judged(name, runs)
+            ),
             figures={
                 "losses": learning(
-                    found, title="copying by an eLSTM", error="loss", lines={"copied": SOLVED}
+                    runs_by_lesson,
+                    title="copying by an eLSTM",
+                    error="loss",
+                    lines={"copied": SOLVED},
                 )
             },
         )
@@ -132,9 +137,9 @@ def judged(name: str, runs: Runs) -> list[Judged]:
         words = "copies them" if claim else "does not copy them"
         return Judged(f"{name}: {label} {words}", where, under(runs[label], SOLVED, claim))
 
-    def better(one: str, other: str, where: str) -> Judged:
-        held = smaller(runs[one], runs[other])
-        return Judged(f"{name}: {one} has a smaller loss than {other}", where, held)
+    def better(rule: str, rival: str, where: str) -> Judged:
+        holds = smaller(runs[rule], runs[rival])
+        return Judged(f"{name}: {rule} has a smaller loss than {rival}", where, holds)
 
     same = alike(runs[TRACED], runs[EXACT], WITHIN)
     return [

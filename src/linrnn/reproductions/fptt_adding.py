@@ -79,19 +79,24 @@ class FPTTAdding(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train by every rule at every length, and compare them seed by seed."""
-        found = [contest(length, self.size).run(setting) for length in self.size.lengths]
+        results = [contest(length, self.size).run(setting) for length in self.size.lengths]
         return Findings(
-            tables=(*(one.table() for one in found), *(one.tuned.tried for one in found)),
+            tables=(
+                *(result.table() for result in results),
+                *(result.tuned.tried for result in results),
+            ),
             comparable=(
                 "who learns within these batches, at these lengths and this width; the published "
                 "LSTM is four times as wide, its sequences have 200 steps and more, and its "
                 "batches are many more. Of 200 steps only whether back-propagation stalls is "
                 "computed."
             ),
-            complete=not any(one.tuned.outcome.problem for one in found),
-            notes=(*NOTES, *dict.fromkeys(line for one in found for line in one.notes())),
-            verdicts=tuple(line for one in found for line in judged(one)),
-            figures={name: drawn for one in found for name, drawn in one.figures().items()},
+            complete=not any(result.tuned.outcome.problem for result in results),
+            notes=(*NOTES, *dict.fromkeys(line for result in results for line in result.notes())),
+            verdicts=tuple(line for result in results for line in judged(result)),
+            figures={
+                name: figure for result in results for name, figure in result.figures().items()
+            },
         )
 
 
@@ -125,27 +130,27 @@ def contest(length: int, size: Size) -> Contest:
     )
 
 
-def judged(found: Result) -> list[Judged]:
+def judged(result: Result) -> list[Judged]:
     """Claims at a length, seed by seed."""
-    claims = [found.solves(BPTT, f"{_KAG}, from 200 steps on", claim=False)]
-    if FPTT in found.rows:
+    claims = [result.solves(BPTT, f"{_KAG}, from 200 steps on", claim=False)]
+    if FPTT in result.rows:
         claims += [
-            found.solves(FPTT, _KAG),
-            found.sooner(FPTT, BPTT, f"{_KAG}; a step is a batch"),
-            found.better(FPTT, BPTT, _KAG),
-            fewer_updates(found, FPTT, BPTT),
+            result.solves(FPTT, _KAG),
+            result.sooner(FPTT, BPTT, f"{_KAG}; a step is a batch"),
+            result.better(FPTT, BPTT, _KAG),
+            fewer_updates(result, FPTT, BPTT),
         ]
-    if FPTT in found.rows and PLAIN in found.rows:
+    if FPTT in result.rows and PLAIN in result.rows:
         worth = "ours: what the penalty is worth"
         claims += [
-            found.sooner(FPTT, PLAIN, worth),
-            found.better(FPTT, PLAIN, worth),
+            result.sooner(FPTT, PLAIN, worth),
+            result.better(FPTT, PLAIN, worth),
         ]
     return claims
 
 
-def fewer_updates(found: Result, parts: str, whole: str) -> Judged:
+def fewer_updates(result: Result, parts: str, full: str) -> Judged:
     """That a row of parts needs fewer steps of the optimiser than one of whole batches."""
-    updates = {seed: PARTS * at for seed, at in found.arrived(parts).items()}
-    claim = f"{found.contest.name}: {parts} solves it in fewer updates than {whole}"
-    return less(claim, "ours", updates, found.arrived(whole))
+    updates = {seed: PARTS * at for seed, at in result.arrived(parts).items()}
+    claim = f"{result.contest.name}: {parts} solves it in fewer updates than {full}"
+    return less(claim, "ours", updates, result.arrived(full))

@@ -26,9 +26,9 @@ ORDERS = (8, 16, 32, 64)
 DELAYS = (100, 1000, 10_000)
 IN_WINDOW = 10  # cycles of the highest frequency in a delay, as published
 DELAY_ORDERS = (6, 12, 24, 48, 96)
-HELD = 0.05
+MAX_NRMSE = 0.05
 """A signal is held if the NRMSE is below this."""
-ALIKE = 1.25
+MAX_RATIO = 1.25
 """Errors at two delays are alike if they differ by no more than this factor."""
 _GU, _VOELKER = "arXiv:2008.07669", "NeurIPS 2019, section 3.1"
 Errors = Mapping[tuple[Any, int], list[float]]
@@ -91,9 +91,9 @@ class HippoMemory(Reproduction):
         rebuilt, past = {}, {}
         for measure in ("legs", "legt", "lagt"):
             for order in self.orders:
-                part, found = reconstruct(measure, signal, order)
-                past[measure, order] = nrmse(found, part)
-                rebuilt[measure] = found[0]
+                part, reconstruction = reconstruct(measure, signal, order)
+                past[measure, order] = nrmse(reconstruction, part)
+                rebuilt[measure] = reconstruction[0]
             setting.say(f"{measure} reconstructed")
         late: dict[tuple[Any, int], list[float]] = {}
         for delay in self.delays:
@@ -120,8 +120,9 @@ class HippoMemory(Reproduction):
 
 NOTES = (
     f"a signal is held where the NRMSE, the root of the mean squared error over that of the "
-    f"signal, is below {HELD:g}; what is held grows if each order has a smaller error than the one "
-    f"before, down to that; errors are alike within a factor of {ALIKE:g}; means over seeds.",
+    f"signal, is below {MAX_NRMSE:g}; what is held grows if each order has a smaller error than "
+    f"the one before, down to that; errors are alike within a factor of {MAX_RATIO:g}; means over "
+    "seeds.",
     "a short delay has an error of its few steps beside that of the memory, which shows at orders "
     "whose own is small.",
     f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
@@ -136,13 +137,13 @@ def signals(length: int, frequency: float, seeds: Sequence[int]) -> Tensor:
     """One a seed: (seeds, length), float64."""
     calls = iter((1, 2))
     index = np.array(seeds)
-    drawn = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
-    return torch.from_numpy(drawn)
+    values = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
+    return torch.from_numpy(values)
 
 
-def nrmse(found: Tensor, wanted: Tensor) -> list[float]:
-    """Of each row."""
-    errors = (found - wanted).square().mean(1) / wanted.square().mean(1)
+def nrmse(estimate: Tensor, target: Tensor) -> list[float]:
+    """Return the normalised root mean squared error of each row."""
+    errors = (estimate - target).square().mean(1) / target.square().mean(1)
     return [float(x) for x in errors.sqrt()]
 
 
@@ -162,7 +163,7 @@ def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tenso
     unit = window if measure == "legt" else window / 25
     a, b = dense(*hippo(measure, order), 1 / unit)
     start = signal.new_zeros(len(signal), order)
-    c = dense_scan(a, signal[..., None] * b, start, None)[1]
+    c = dense_scan(a, signal[..., None] * b, start, None)[1]  # (B, order)
     if measure == "legt":
         basis = legendre(order, 1 - ago / window)
     else:
@@ -172,7 +173,7 @@ def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tenso
 
 
 def delayed(signal: Tensor, delay: int, order: int) -> tuple[Tensor, Tensor]:
-    """What an LMU's memory says, from step ``delay`` on, and the signal as long before.
+    """Read an LMU's memory from step ``delay`` on, beside the signal ``delay`` steps before.
 
     Its window is half a step longer, for an input is held for a step.
     """
@@ -197,31 +198,34 @@ def _name(kind: Any) -> str:
 
 
 def judged(past: Errors, late: Errors) -> list[Judged]:
-    """What is said of the memories, seed by seed.
+    """Judge the claims about the memories, seed by seed.
 
     Args:
         past: errors of the signal, rebuilt.
         late: errors of delays.
     """
-    most, longest = max(n for _, n in past), max(n for _, n in late)
+    largest, longest = max(n for _, n in past), max(n for _, n in late)
     delays = sorted({delay for delay, _ in late})
-    whole = tuple(x < HELD for x in past["legs", most])
-    found = [Judged("LegS holds all of the past", _GU, whole)]
+    legs_holds = tuple(x < MAX_NRMSE for x in past["legs", largest])
+    verdicts = [Judged("LegS holds all of the past", _GU, legs_holds)]
     for errors, what, where in ((past, "the past", _GU), (late, "delays", _VOELKER)):
         claim = f"what is held of {what} grows with the order"
-        found.append(Judged(claim, where, tuple(_falls(errors))))
-    held = [max(x) < HELD for x in zip(*(late[d, longest] for d in delays), strict=True)]
+        verdicts.append(Judged(claim, where, tuple(_falls(errors))))
+    holds = [max(x) < MAX_NRMSE for x in zip(*(late[d, longest] for d in delays), strict=True)]
     claim = f"delays of {delays[0]:,} to {delays[-1]:,} steps are held"
-    found.append(Judged(claim, _VOELKER, tuple(held)))
+    verdicts.append(Judged(claim, _VOELKER, tuple(holds)))
     orders = sorted({n for _, n in late})
     for delay in delays[:-1]:
-        alike = [
-            every(_spread([late[d, n][seed] for d in (delay, delays[-1])]) <= ALIKE for n in orders)
-            for seed in range(len(held))
+        same_error = [
+            every(
+                _spread([late[d, n][seed] for d in (delay, delays[-1])]) <= MAX_RATIO
+                for n in orders
+            )
+            for seed in range(len(holds))
         ]
         claim = f"a delay of {delay:,} steps has the error of one of {delays[-1]:,} at every order"
-        found.append(Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(alike)))
-    return found
+        verdicts.append(Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(same_error)))
+    return verdicts
 
 
 def _falls(errors: Errors) -> list[bool | None]:
@@ -231,9 +235,9 @@ def _falls(errors: Errors) -> list[bool | None]:
     seeds = range(len(next(iter(errors.values()))))
     return [
         every(
-            errors[kind, more][seed] < max(HELD, errors[kind, less][seed])
+            errors[kind, larger][seed] < max(MAX_NRMSE, errors[kind, smaller][seed])
             for kind in kinds
-            for less, more in pairwise(orders)
+            for smaller, larger in pairwise(orders)
         )
         for seed in seeds
     ]
@@ -246,10 +250,10 @@ def _spread(values: Sequence[float]) -> float:
 def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
     figure = new_figure(8.6, 5.6)
     panels = figure.subplots(len(rebuilt), 1, sharex=True, sharey=True)
-    for axes, (measure, found) in zip(panels, rebuilt.items(), strict=True):
-        steps = range(len(signal) - len(found), len(signal))
+    for axes, (measure, reconstruction) in zip(panels, rebuilt.items(), strict=True):
+        steps = range(len(signal) - len(reconstruction), len(signal))
         axes.plot(signal.tolist(), color="0.7", linewidth=3, label="signal")
-        axes.plot(steps, found.tolist(), color="black", linewidth=1, label=_name(measure))
+        axes.plot(steps, reconstruction.tolist(), color="black", linewidth=1, label=_name(measure))
         axes.legend(loc="lower left", fontsize=8)
         axes.grid(alpha=0.3)
     panels[-1].set(xlabel="steps")

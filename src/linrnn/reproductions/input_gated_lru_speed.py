@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn.ops import linear_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._runs.timing import (
-    NOTHING,
+    NO_VALUE,
     Call,
     Timing,
     Turns,
@@ -29,7 +29,7 @@ _BASELINE = "loop, as published"
 
 
 class Demonstration(NamedTuple):
-    """What the post draws at random; nothing has a batch axis."""
+    """Random numbers drawn as in the post; nothing has a batch axis."""
 
     x: Tensor  # (T, D)
     U: Tensor  # (H, D)
@@ -40,7 +40,7 @@ class Demonstration(NamedTuple):
 
 
 class Overflow(NamedTuple):
-    """What one decay does to the two parallel forms; steps are counted from 1."""
+    """Effect of one decay on the two parallel forms; steps are counted from 1."""
 
     formula: float
     """Step after which exp(nu t) is no number of its dtype: ln(largest) / nu."""
@@ -49,7 +49,7 @@ class Overflow(NamedTuple):
     error: float
     """Largest of the cumulative sums' states before it, relative to the largest state."""
     scan_error: float
-    """The same of the scan, over twice the steps; NaN or infinite if it is not finite."""
+    """Error of the scan over twice the steps; NaN or infinite if it is not finite."""
     length: int
     """Steps read."""
 
@@ -83,13 +83,13 @@ def loop_as_published(d: Demonstration) -> Tensor:
 
 
 def loop_hoisted(d: Demonstration) -> Tensor:
-    """The same with everything that needs no state computed before the loop."""
+    """Run the loop with everything that needs no state computed before it."""
     a, b = torch.exp(_exponents(d)), d.x @ d.W.T
     h, states = torch.complex(d.h0, torch.zeros_like(d.h0)), []
     for a_t, b_t in zip(a.unbind(0), b.unbind(0), strict=True):
         h = torch.addcmul(b_t, a_t, h)
         states.append(h)
-    return torch.stack(states).real
+    return torch.stack(states).real  # (T, H)
 
 
 def cumulative_sums(d: Demonstration) -> Tensor:
@@ -99,7 +99,7 @@ def cumulative_sums(d: Demonstration) -> Tensor:
 
 def scan(d: Demonstration) -> Tensor:
     """The loop's numbers by `linear_scan`."""
-    u, b = (d.x @ torch.cat([d.U, d.W]).T).chunk(2, -1)
+    u, b = (d.x @ torch.cat([d.U, d.W]).T).chunk(2, -1)  # (T, H) each
     a = torch.polar(torch.exp(u - d.nu), (-d.theta).expand_as(u))
     return linear_scan(a[None], b[None], d.h0[None].to(a.dtype))[0][0].real
 
@@ -134,7 +134,7 @@ def overflow(nu: float, dtype: torch.dtype, theta: float = 1.0) -> Overflow:
     sums = cumsum_states(g, b, torch.zeros(1, dtype=g.dtype))
     bad = (~torch.isfinite(sums)).flatten().nonzero()
     first = int(bad[0]) if len(bad) else None
-    scanned = linear_scan(torch.exp(g[0]), b[None])[0][0]
+    scanned = linear_scan(torch.exp(g[0]), b[None])[0][0]  # (T, 1)
     return Overflow(
         formula=formula,
         first=None if first is None else first + 1,
@@ -179,23 +179,23 @@ class InputGatedLRUSpeed(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Time the forms at rising lengths, then look for overflows."""
-        drawn = {
+        inputs = {
             time: draw(time, self.d_hidden, D_INPUT, setting.seeds[0], device())
             for time in self.lengths
         }
-        found = over_lengths(
-            self.turns, list(FORMS), self.lengths, lambda n, t: _call(n, drawn[t]), setting.say
+        timings = over_lengths(
+            self.turns, list(FORMS), self.lengths, lambda n, t: _call(n, inputs[t]), setting.say
         )
         heads = [f"T = {time}" for time in self.lengths]
-        faster = [_faster(name, found) for name in list(FORMS)[1:]]
-        said = published_on_gpu("about 50×")
+        faster = [_faster(name, timings) for name in list(FORMS)[1:]]
+        published = published_on_gpu("about 50×")
         faster.append(
-            ["published, cumulative sums", *(said if t == TIME else NOTHING for t in found)]
+            ["published, cumulative sums", *(published if t == TIME else NO_VALUE for t in timings)]
         )
-        errors = [[name, *(_deviation(name, d) for d in drawn.values())] for name in FORMS]
+        errors = [[name, *(_deviation(name, d) for d in inputs.values())] for name in FORMS]
         return Findings(
             tables=(
-                Table("Forward pass [ms]", ["form", *heads], _milliseconds(found)),
+                Table("Forward pass [ms]", ["form", *heads], _milliseconds(timings)),
                 Table("Times faster than the loop as published", ["form", *heads], faster),
                 Table("Largest error, relative to the largest output", ["form", *heads], errors),
                 _overflows(self.decays),
@@ -207,7 +207,7 @@ class InputGatedLRUSpeed(Reproduction):
                     t["cumulative sums"],
                     t[_BASELINE],
                 )
-                for length, t in found.items()
+                for length, t in timings.items()
                 if length == TIME
             ),
             comparable=(
@@ -259,27 +259,27 @@ def _deviation(name: str, d: Demonstration) -> str:
     return f"{error:.1e}" if math.isfinite(error) else "not finite"
 
 
-def _milliseconds(found: Mapping[int, Mapping[str, Timing]]) -> list[list[str]]:
-    return [[name, *(t[name].milliseconds() for t in found.values())] for name in FORMS]
+def _milliseconds(timings: Mapping[int, Mapping[str, Timing]]) -> list[list[str]]:
+    return [[name, *(t[name].milliseconds() for t in timings.values())] for name in FORMS]
 
 
-def _faster(name: str, found: Mapping[int, Mapping[str, Timing]]) -> list[str]:
-    return [name, *(times(ratio(t[_BASELINE], t[name])) for t in found.values())]
+def _faster(name: str, timings: Mapping[int, Mapping[str, Timing]]) -> list[str]:
+    return [name, *(times(ratio(t[_BASELINE], t[name])) for t in timings.values())]
 
 
 def _overflows(decays: Sequence[float]) -> Table:
     rows = []
     for dtype in (torch.float32, torch.float64):
         for nu in decays:
-            found = overflow(nu, dtype)
-            scan_error = found.scan_error
+            case = overflow(nu, dtype)
+            scan_error = case.scan_error
             rows.append(
                 [
                     f"{nu:g}, {str(dtype).removeprefix('torch.')}",
-                    f"{found.formula:.1f}",
-                    NOTHING if found.first is None else str(found.first),
-                    f"{found.error:.1e}",
-                    str(found.length),
+                    f"{case.formula:.1f}",
+                    NO_VALUE if case.first is None else str(case.first),
+                    f"{case.error:.1e}",
+                    str(case.length),
                     f"{scan_error:.1e}" if math.isfinite(scan_error) else "not finite",
                 ]
             )

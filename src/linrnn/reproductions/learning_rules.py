@@ -142,13 +142,13 @@ class LearningRules(Reproduction):
             (delay, DENSE_RULES if delay.mixer == "tanh_rnn" else RULES)
             for delay in self.size.delays
         )
-        found, tried = tuned_all(lessons, setting)
+        runs_by_lesson, tried = tuned_all(lessons, setting)
         noises = self._noises(setting)
         stacks = self._stacks(setting)
         ends = (self.size.looks[0], self.size.looks[-1])
         return Findings(
             tables=(
-                *(_errors(name, runs) for name, runs in found.items()),
+                *(_errors(name, runs) for name, runs in runs_by_lesson.items()),
                 self._readouts(setting),
                 _noise_table(noises),
                 *(_angle_table(stacks, step) for step in ends),
@@ -160,35 +160,39 @@ class LearningRules(Reproduction):
             ),
             notes=NOTES,
             verdicts=(
-                *(line for name, runs in found.items() for line in judged_lags(name, runs)),
+                *(
+                    line
+                    for name, runs in runs_by_lesson.items()
+                    for line in judged_lags(name, runs)
+                ),
                 *judged_noise(noises),
                 *(line for step in ends for line in judged_stacks(stacks, step)),
             ),
             figures={
-                "errors": learning(found, title="delays", lines={"solved": SOLVED}),
+                "errors": learning(runs_by_lesson, title="delays", lines={"solved": SOLVED}),
                 "alignment": _by_layer(stacks, self.size, len(setting.seeds)),
             },
         )
 
     def _noises(self, setting: Setting) -> Noises:
-        size, found = self.size, {}
+        size, noises = self.size, {}
         for n in size.cells:
-            found[n] = [
+            noises[n] = [
                 gradients.noise(n, seed, rows=size.rows, draws=size.draws) for seed in setting.seeds
             ]
-            setting.say(f"uoro, {n} cells: {mean(one.spread for one in found[n]):.3g}")
-        return found
+            setting.say(f"uoro, {n} cells: {mean(run_noise.spread for run_noise in noises[n]):.3g}")
+        return noises
 
     def _stacks(self, setting: Setting) -> Stacks:
-        looks, found = self.size.looks, {}
+        looks, stacks = self.size.looks, {}
         for ring in self.size.rings:
             for depth in self.size.depths:
                 steps = looks if depth == max(self.size.depths) else (looks[0], looks[-1])
-                found[ring, depth] = [
+                stacks[ring, depth] = [
                     gradients.angles(depth, ring, LAYERED, steps, seed) for seed in setting.seeds
                 ]
                 setting.say(f"{_layers(depth)} in the ring {_ring(ring)}: angles")
-        return found
+        return stacks
 
     def _readouts(self, setting: Setting) -> Table:
         delays = [delay for delay in self.size.delays if delay.mixer == "lru"]
@@ -227,9 +231,9 @@ NOTES = (
 def judged_lags(name: str, runs: Runs) -> list[Judged]:
     """Claims of a delay, seed by seed."""
 
-    def better(one: str, other: str, where: str) -> Judged:
-        held = smaller(runs[one], runs[other])
-        return Judged(f"{name}: {one} has a smaller error than {other}", where, held)
+    def better(rule: str, rival: str, where: str) -> Judged:
+        holds = smaller(runs[rule], runs[rival])
+        return Judged(f"{name}: {rule} has a smaller error than {rival}", where, holds)
 
     def solves(label: str, claim: bool, where: str) -> Judged:
         words = "solves it" if claim else "does not solve it"
@@ -253,8 +257,8 @@ def judged_lags(name: str, runs: Runs) -> list[Judged]:
 def judged_noise(noises: Noises) -> list[Judged]:
     """Claims of `uoro`'s estimates, seed by seed."""
     by_seed = list(zip(*noises.values(), strict=True))
-    unbiased = tuple(all(abs(one.miss) < BIASED for one in seed) for seed in by_seed)
-    grows = tuple(along([one.spread for one in seed]) for seed in by_seed)
+    unbiased = tuple(all(abs(noise.miss) < BIASED for noise in seed) for seed in by_seed)
+    grows = tuple(along([noise.spread for noise in seed]) for seed in by_seed)
     ends = tuple(below(seed[0].spread, seed[-1].spread) for seed in by_seed)
     sizes = list(noises)
     return [
@@ -267,25 +271,27 @@ def judged_noise(noises: Noises) -> list[Judged]:
 def judged_stacks(stacks: Stacks, step: int) -> list[Judged]:
     """Claims of gradients in stacks after some steps of training, seed by seed."""
     when = "at first" if step == 0 else f"after {step} steps"
-    found = []
+    verdicts = []
     for ring in dict.fromkeys(ring for ring, _ in stacks):
-        depths = [depth for other, depth in stacks if other == ring]
+        depths = [depth for stack_ring, depth in stacks if stack_ring == ring]
         by_seed = list(zip(*(stacks[ring, depth] for depth in depths), strict=True))
         where = f"ring {_ring(ring)}, {when}"
-        last = tuple(all(one[ONLINE, step][-2] > SAME for one in seed) for seed in by_seed)
-        first = tuple(along([-one[ONLINE, step][0] for one in seed]) for seed in by_seed)
+        last = tuple(all(angles[ONLINE, step][-2] > SAME for angles in seed) for seed in by_seed)
+        first = tuple(along([-angles[ONLINE, step][0] for angles in seed]) for seed in by_seed)
         above = tuple(
             every(
-                below(one[STEPWISE, step][i], one[ONLINE, step][i]) for one in seed for i in (0, -1)
+                below(angles[STEPWISE, step][i], angles[ONLINE, step][i])
+                for angles in seed
+                for i in (0, -1)
             )
             for seed in by_seed
         )
-        found += [
+        verdicts += [
             Judged(f"{where}: the last layer's gradient is exact", _ZUCCHET, last),
             Judged(f"{where}: the first layer's is further off with each layer", _ZUCCHET, first),
             Judged(f"{where}: nearer than {STEPWISE}, first layer and whole", _ZUCCHET, above),
         ]
-    return found
+    return verdicts
 
 
 def _errors(name: str, runs: Runs) -> Table:
@@ -299,12 +305,12 @@ def _errors(name: str, runs: Runs) -> Table:
 def _noise_table(noises: Noises) -> Table:
     rows = []
     for size, seeds in noises.items():
-        spreads = [one.spread for one in seeds]
+        spreads = [noise.spread for noise in seeds]
         copies = mean(spreads) ** 2 * 100
-        misses = ", ".join(f"{one.miss:.2f}" for one in seeds)
+        misses = ", ".join(f"{noise.miss:.2f}" for noise in seeds)
         shown = ", ".join(f"{spread:.3g}" for spread in spreads)
-        known = ", ".join(f"{one.error:.2g}" for one in seeds)
-        rows.append([f"{size} cells", shown, f"{copies:,.0f}", misses, known])
+        errors = ", ".join(f"{noise.error:.2g}" for noise in seeds)
+        rows.append([f"{size} cells", shown, f"{copies:,.0f}", misses, errors])
     head = ["dense tanh cells", "standard deviation of one estimate, by seed",
             "copies for an error of a tenth", "miss of the mean along it, in standard errors",
             "such an error, of the gradient's norm"]  # fmt: skip
@@ -315,7 +321,7 @@ def _angle_table(stacks: Stacks, step: int) -> Table:
     rows = []
     for (ring, depth), seeds in stacks.items():
         cells = [
-            f"{mean(one[label, step][i] for one in seeds):.3f}"
+            f"{mean(angles[label, step][i] for angles in seeds):.3f}"
             for i in (-2, 0, -1)
             for label in LAYERED
         ]
@@ -344,7 +350,8 @@ def _by_layer(stacks: Stacks, size: Size, seeds: int) -> Any:
         for axes, label in zip(row, LAYERED, strict=True):
             for i, name in enumerate(names):
                 values = [
-                    mean(one[label, step][i] for one in stacks[ring, depth]) for step in size.looks
+                    mean(angles[label, step][i] for angles in stacks[ring, depth])
+                    for step in size.looks
                 ]
                 axes.plot(list(size.looks), values, label=name, **looks[name])
             axes.set(title=f"{label}, ring {_ring(ring)}")

@@ -77,17 +77,22 @@ class LimitCycleCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every start at every delay, and compare them seed by seed."""
-        found = [contest(delay, self.size).run(setting) for delay in self.size.delays]
+        results = [contest(delay, self.size).run(setting) for delay in self.size.delays]
         return Findings(
-            tables=(*(one.table() for one in found), *(one.tuned.tried for one in found)),
+            tables=(
+                *(result.table() for result in results),
+                *(result.tuned.tried for result in results),
+            ),
             comparable=(
                 "which start learns sooner, at this width and within these steps; the published "
                 "networks, tasks and training are others."
             ),
-            complete=not any(one.tuned.outcome.problem for one in found),
-            notes=(*NOTES, *dict.fromkeys(line for one in found for line in one.notes())),
-            verdicts=tuple(line for one in found for line in judged(one)),
-            figures={name: drawn for one in found for name, drawn in one.figures().items()},
+            complete=not any(result.tuned.outcome.problem for result in results),
+            notes=(*NOTES, *dict.fromkeys(line for result in results for line in result.notes())),
+            verdicts=tuple(line for result in results for line in judged(result)),
+            figures={
+                name: figure for result in results for name, figure in result.figures().items()
+            },
         )
 
 
@@ -128,12 +133,12 @@ def contest(delay: int, size: Size) -> Contest:
     )
 
 
-def judged(found: Result) -> list[Judged]:
+def judged(result: Result) -> list[Judged]:
     """Claims at a delay, seed by seed."""
     rivals = {ORTHOGONAL: _PARK, GLOROT: _PARK, RING: "ours: is it the cycle, or the weak input?"}
-    known = {rival: where for rival, where in rivals.items() if rival in found.rows}
+    trained = {rival: where for rival, where in rivals.items() if rival in result.rows}
     return [
-        found.solves(CYCLE, _PARK),
-        *(found.sooner(CYCLE, rival, where) for rival, where in known.items()),
-        *(found.better(CYCLE, rival, where) for rival, where in known.items()),
+        result.solves(CYCLE, _PARK),
+        *(result.sooner(CYCLE, rival, where) for rival, where in trained.items()),
+        *(result.better(CYCLE, rival, where) for rival, where in trained.items()),
     ]

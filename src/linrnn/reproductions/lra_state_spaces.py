@@ -17,7 +17,7 @@ from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 
 FACTORS = (1.0, 3.0, 10.0)
-"""Of the published learning rate: each is tried with one seed, the best on validation is taken.
+"""Factors of the published learning rate, tried with one seed; the best on validation is used.
 
 Less than one is not: with so few updates 0.3 was the best of none of the twelve rows.
 """
@@ -45,7 +45,7 @@ _CPU = {
     ),
 }
 COLUMNS = {"ListOps": small("listops", _CPU["listops"]), "Image": small("scifar", _CPU["scifar"])}
-"""What all rows of a task share, but for what `row` sets."""
+"""Configuration that all rows of a task share, but for what `row` sets."""
 
 MIXERS = {"S4": "s4", "S4D": "s4d", "S5": "s5", "DSS": "dss", "LRU": "lru", "MEGA": "mega"}
 _SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -56,7 +56,7 @@ _SIZES: Mapping[str, Mapping[str, Any]] = {
     "lru": {"d_state": 64},
     "mega": {"d_ema": 16, "d_key": 32, "d_inner": 64, "init": "scaled"},
 }
-"""Of each mixer, in place of the published ones: 16 modes a channel where a channel has its own."""
+"""Scaled-down options of each mixer: 16 modes a channel where a channel has its own."""
 
 _SOURCES = {
     "S4": "S4-LegS, updated results of Gu et al., arXiv:2111.00396",
@@ -130,14 +130,14 @@ class LRAStateSpaces(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every mixer on every task, then train it with every seed."""
-        found = {name: self._column(name, setting) for name in self.columns}
+        searches = {name: self._column(name, setting) for name in self.columns}
         tables, verdicts, orders = [], [], []
-        for name, one in found.items():
+        for name, search in searches.items():
             printed = PRINTED.get(name, {})
-            tables += [table(one.outcome, printed), one.tried]
-            verdicts += claims(one.outcome, printed)
-            orders += agreement(one.outcome, printed)
-        outcomes = [one.outcome for one in found.values()]
+            tables += [table(search.outcome, printed), search.tried]
+            verdicts += claims(search.outcome, printed)
+            orders += agreement(search.outcome, printed)
+        outcomes = [search.outcome for search in searches.values()]
         return Findings(
             tables=tuple(tables),
             verdicts=tuple(verdicts),
@@ -182,12 +182,12 @@ def rates(base: Config, mixer: str, factors: Sequence[float]) -> dict[float, Con
     if "length" in options:  # of the sequences that DSS sums over
         options["length"] = _steps(base)
     share = published.optim.recurrent_lr_factor
-    found = {}
+    configs = {}
     for factor in factors:
         lr = published.optim.lr * factor
         optim = replace(base.optim, lr=lr, recurrent_lr_factor=share)
-        found[lr] = replace(base, mixer=mixer, mixer_options=options, optim=optim)
-    return found
+        configs[lr] = replace(base, mixer=mixer, mixer_options=options, optim=optim)
+    return configs
 
 
 def _recipe(task: str, mixer: str) -> Config:

@@ -26,7 +26,7 @@ MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What the paper does not print, and the size it does."""
+    """The printed size, and our choices where the paper prints none."""
 
     d_state: int = 100
     """Hidden units, as published."""
@@ -35,7 +35,7 @@ class Size:
     lrs: tuple[float, ...] = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
     """Learning rates; each model is judged at its best."""
     reached: float = 0.01
-    """Of the error of always answering 0: when a model counts as having learned."""
+    """Fraction of the error of always answering 0 below which a model counts as having learned."""
 
 
 class LRUAppendixE2(Reproduction):
@@ -80,13 +80,13 @@ class LRUAppendixE2(Reproduction):
         }
         outcome = train(column, rows, setting)
         threshold = size.reached * outcome.task.chance
-        found = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
+        page = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
         verdict = _speed(outcome, size, threshold)
-        said = _COMPARABLE if found.figures else found.comparable
+        caveat = _COMPARABLE if page.figures else page.comparable
         return replace(
-            found,
-            tables=(verdict, *found.tables),
-            comparable=said,
+            page,
+            tables=(verdict, *page.tables),
+            comparable=caveat,
             verdicts=(_judged(outcome, threshold),),
         )
 
@@ -144,22 +144,28 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 
 
 def _curves(row: Row) -> dict[int, Curve]:
-    """Of every seed that finished, by its place."""
+    """Read the training curves of the seeds that finished, by index."""
     folders = enumerate(map(RunFolder, row.folders))
-    done = {seed: read_metrics(folder) for seed, folder in folders if folder.result.is_file()}
-    return {seed: [(r.step, r.train_loss) for r in run] for seed, run in done.items()}
+    finished = {seed: read_metrics(folder) for seed, folder in folders if folder.result.is_file()}
+    return {seed: [(r.step, r.train_loss) for r in run] for seed, run in finished.items()}
 
 
 def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
     """When each row has learned, in steps."""
-    found = {row.label: row for row in outcome.rows}
+    rows_by_label = {row.label: row for row in outcome.rows}
     rows = []
     for label in outcome.labels:
-        curves = _curves(found[label]) if label in found else {}
+        curves = _curves(rows_by_label[label]) if label in rows_by_label else {}
         steps = {seed: _reached(curve, threshold) or math.inf for seed, curve in curves.items()}
         low = list(map(_lowest, curves.values()))
         best = f"{statistics.fmean(low):.2g}" if low else "failed"
-        rows.append([label, when(found[label], steps) if label in found else "not run", best])
+        rows.append(
+            [
+                label,
+                when(rows_by_label[label], steps) if label in rows_by_label else "not run",
+                best,
+            ]
+        )
     reached = f"steps to a training MSE of {threshold:.2g}, seed by seed, in {size.steps:,}"
     head = ["model", reached, "mean over seeds of the lowest MSE"]
     return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
@@ -178,8 +184,8 @@ def _judged(outcome: Outcome, threshold: float) -> Judged:
             ended = (math.inf, _lowest(curve)) if steps is None else (steps, 0.0)
             seeds[seed] = min(ended, seeds.get(seed, ended))
     linear, tanh = (best.get(name, {}) for name in MIXERS)
-    held = tuple(linear[seed] < tanh[seed] for seed in sorted(linear.keys() & tanh.keys()))
-    return Judged("the linear RNN learns faster than tanh", "by curves", held)
+    holds = tuple(linear[seed] < tanh[seed] for seed in sorted(linear.keys() & tanh.keys()))
+    return Judged("the linear RNN learns faster than tanh", "by curves", holds)
 
 
 def _reached(curve: Curve, threshold: float) -> int | None:

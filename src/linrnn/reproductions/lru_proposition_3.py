@@ -15,8 +15,8 @@ from linrnn.reproductions._runs.timing import digits
 
 RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 0.999))
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2
-NEAR = 0.03
-"""Of a formula: within it a measured size agrees."""
+TOLERANCE = 0.03
+"""Relative tolerance between a measured size and the formula."""
 _MODES, _ROWS, _CHUNK = 256, 16, 512
 _MEMORIES = 8  # of the slowest mode, before the state is taken for stationary
 
@@ -51,18 +51,18 @@ class LRUProposition3(Reproduction):
         """Scan white noise from zero until it is stationary, and average."""
         rings, verdicts = [], []
         for r_min, r_max in RINGS:
-            alone = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
-            plain, scaled = (statistics.fmean(one[i] for one in alone) for i in (0, 1))
-            spread = math.hypot(*(one[2] for one in alone)) / len(alone)
-            verdicts += _judged(r_min, r_max, alone)
-            cells = [f"{plain:.3g} ± {spread:.2g}", f"{scaled:.3g}", f"{gain(r_min, r_max):.3g}"]
+            by_seed = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
+            unscaled, scaled = (statistics.fmean(gains[i] for gains in by_seed) for i in (0, 1))
+            spread = math.hypot(*(gains[2] for gains in by_seed)) / len(by_seed)
+            verdicts += _judged(r_min, r_max, by_seed)
+            cells = [f"{unscaled:.3g} ± {spread:.2g}", f"{scaled:.3g}", f"{gain(r_min, r_max):.3g}"]
             rings.append([f"[{r_min:g}, {r_max:g}]", *cells])
-            setting.say(f"ring [{r_min:g}, {r_max:g}]: {plain:.3g}, formula {cells[2]}")
+            setting.say(f"ring [{r_min:g}, {r_max:g}]: {unscaled:.3g}, formula {cells[2]}")
         thin = []
         for rho in THIN:
             r = (1 - rho) ** 0.5
-            plain, scaled, _ = _measure(r, r, setting.seeds)
-            thin.append([f"{rho:g}", digits(plain), digits(1 / rho), digits(scaled)])
+            unscaled, scaled, _ = _measure(r, r, setting.seeds)
+            thin.append([f"{rho:g}", digits(unscaled), digits(1 / rho), digits(scaled)])
         head = ["ring [r_min, r_max]", "measured (± s.e.)", "measured, with gamma", "formula"]
         thin_head = [
             "rho = 1 - squared radius",
@@ -78,22 +78,22 @@ class LRUProposition3(Reproduction):
             comparable="everything; the proposition is a formula and this is its Monte Carlo.",
             verdicts=tuple(verdicts),
             notes=(
-                f"a size agrees where it is within {NEAR:.0%} of the formula.",
+                f"a size agrees where it is within {TOLERANCE:.0%} of the formula.",
                 "complex white noise, float64, from rest; mean over modes, rows, last steps.",
             ),
         )
 
 
 def _judged(
-    r_min: float, r_max: float, alone: Sequence[tuple[float, float, float]]
+    r_min: float, r_max: float, by_seed: Sequence[tuple[float, float, float]]
 ) -> list[Judged]:
     """Whether what each seed measured is what the formula says."""
     size = gain(r_min, r_max)
     ring = f"ring [{r_min:g}, {r_max:g}]"
-    plain = tuple(abs(one[0] / size - 1) <= NEAR for one in alone)
-    scaled = tuple(abs(one[1] - 1) <= NEAR for one in alone)
+    unscaled = tuple(abs(gains[0] / size - 1) <= TOLERANCE for gains in by_seed)
+    scaled = tuple(abs(gains[1] - 1) <= TOLERANCE for gains in by_seed)
     return [
-        Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", plain),
+        Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", unscaled),
         Judged(f"{ring}: with gamma it is that of the input", "1", scaled),
     ]
 
@@ -103,7 +103,7 @@ def _measure(r_min: float, r_max: float, seeds: tuple[int, ...]) -> tuple[float,
     u = (torch.arange(_MODES, dtype=torch.float64) + 0.5) / _MODES
     size = (u * (r_max**2 - r_min**2) + r_min**2).sqrt()
     chunks = 2 + round(_MEMORIES / (1 - size.max().item()) / _CHUNK)
-    plain, scaled = [], []
+    unscaled, scaled = [], []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         lam = torch.polar(size, 2 * pi * torch.rand(_MODES, dtype=size.dtype, generator=generator))
@@ -112,7 +112,7 @@ def _measure(r_min: float, r_max: float, seeds: tuple[int, ...]) -> tuple[float,
             noise = torch.randn(_ROWS, _CHUNK, _MODES, dtype=lam.dtype, generator=generator)
             h, last = linear_scan(lam, noise, last)
         power = h.abs().square().mean(1)  # (rows, modes)
-        plain.append(power.mean(1))
+        unscaled.append(power.mean(1))
         scaled.append((power * (1 - size**2)).mean(1))
-    rows, normed = torch.cat(plain), torch.cat(scaled)
+    rows, normed = torch.cat(unscaled), torch.cat(scaled)
     return rows.mean().item(), normed.mean().item(), (rows.std() / len(rows) ** 0.5).item()

@@ -45,7 +45,7 @@ RATES_SIZE = replace(
 )
 """ListOps of the scale "rates", where every row has the learning rate that suits it."""
 RATES = (1e-3, 3e-3, 1e-2)
-"""Of all its rows."""
+"""Learning rates tried for each row."""
 
 MIXERS = {"ReLU": "relu_rnn", "tanh": "tanh_rnn", "linear": "linear_rnn"}
 
@@ -123,9 +123,9 @@ def _at_best_rates(setting: Setting) -> Findings:
         label: with_rates(with_mixer(column.config, mixer), RATES)
         for label, mixer in MIXERS.items()
     }
-    found = tuned(column, candidates, setting)
-    page = findings([found.outcome], PRINTED, notes=NOTES[:0])
-    return replace(page, tables=(*page.tables, found.tried))
+    search = tuned(column, candidates, setting)
+    page = findings([search.outcome], PRINTED, notes=NOTES[:0])
+    return replace(page, tables=(*page.tables, search.tried))
 
 
 def _columns(scale: str) -> list[Column]:

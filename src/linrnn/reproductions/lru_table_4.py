@@ -74,7 +74,7 @@ class Scale:
 
     n_layers: int = 6
     divisor: int = 1
-    """Of width and state."""
+    """Divisor of the width and of the state size."""
     most_rows: int | None = None
     """Largest batch."""
 
@@ -91,7 +91,7 @@ SCALES = {"cpu": Scale(n_layers=2, divisor=4, most_rows=2), "paper": Scale()}
 
 
 def published_ratio(model: str, task: str) -> float:
-    """Of steps a second, to those of the tanh RNN.
+    """Return the published ratio of steps a second to those of the tanh RNN.
 
     Example:
         >>> round(published_ratio("LRU", "Text"))
@@ -138,24 +138,24 @@ class LRUTable4(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Time the four models on every task, in turn."""
         scale = self.sizes[setting.scale]
-        found: dict[str, dict[str, Timing]] = {}
+        timings: dict[str, dict[str, Timing]] = {}
         for task, published in self.workloads.items():
             work = scale.of(published)
             calls = {model: training_step(mixer, work, scale) for model, mixer in MIXERS.items()}
             calls[BASELINE] = _by_pytorch(calls[BASELINE])
-            found[task] = self.turns.measure(calls)
-            rates = ", ".join(f"{model} {t.rate()}" for model, t in found[task].items())
+            timings[task] = self.turns.measure(calls)
+            rates = ", ".join(f"{model} {t.rate()}" for model, t in timings[task].items())
             setting.say(f"{task}, {work.text()} [steps/s]: {rates}")
         sizes = [[task, scale.of(work).text()] for task, work in self.workloads.items()]
         changed = f"{scale.n_layers} of 6 layers, 1/{scale.divisor} of H and N, at most "
         changed += f"{scale.most_rows} rows" if scale.most_rows else "the published rows"
         return Findings(
             tables=(
-                _rates(found),
-                _ratios(found),
+                _rates(timings),
+                _ratios(timings),
                 Table("Sizes measured", ["task", f"{scale.n_layers} layers"], sizes),
             ),
-            verdicts=tuple(judged(found)),
+            verdicts=tuple(judged(timings)),
             comparable=(
                 "the ratio to the tanh RNN, not steps a second, which belong to the published "
                 f"A100; and the ratio with the caveat of scale ({changed}), of the device, and of "
@@ -206,6 +206,7 @@ def training_step(mixer: str, work: Workload, scale: Scale) -> Call:
 
     def call() -> object:
         optimizer.zero_grad(set_to_none=True)
+        # of one answer: the sum over its documents, (batch, classes)
         logits = model(x)[0].unflatten(0, (work.batch, work.documents)).sum(1)
         loss = F.cross_entropy(logits, target)
         loss.backward()
@@ -225,11 +226,11 @@ def _by_pytorch(step: Call) -> Call:
     return call
 
 
-def judged(found: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
+def judged(timings: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
     """Whether each model is faster than the tanh RNN, task by task.
 
     Args:
-        found: times of a step by task and model.
+        timings: times of a step by task and model.
     """
     return [
         sooner(
@@ -238,27 +239,27 @@ def judged(found: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
             t[model],
             t[BASELINE],
         )
-        for task, t in found.items()
+        for task, t in timings.items()
         if task in WORKLOADS
         for model in STEPS
         if model != BASELINE
     ]
 
 
-def _rates(found: Mapping[str, Mapping[str, Timing]]) -> Table:
-    rows = [[model, *(t[model].rate() for t in found.values())] for model in MIXERS]
-    return Table("Training steps a second", ["model", *found], rows)
+def _rates(timings: Mapping[str, Mapping[str, Timing]]) -> Table:
+    rows = [[model, *(t[model].rate() for t in timings.values())] for model in MIXERS]
+    return Table("Training steps a second", ["model", *timings], rows)
 
 
-def _ratios(found: Mapping[str, Mapping[str, Timing]]) -> Table:
+def _ratios(timings: Mapping[str, Mapping[str, Timing]]) -> Table:
     """Ours with the published ratio in parentheses."""
     rows: list[Sequence[str]] = []
     for model in list(MIXERS)[1:]:
         cells = []
-        for task, t in found.items():
+        for task, t in timings.items():
             ours = times(ratio(t[BASELINE], t[model]))
             if task in WORKLOADS and model in STEPS:
                 ours += f" ({published_on_gpu(times(published_ratio(model, task)))})"
             cells.append(ours)
         rows.append([model, *cells])
-    return Table("Times the tanh RNN, in the same run (published)", ["model", *found], rows)
+    return Table("Times the tanh RNN, in the same run (published)", ["model", *timings], rows)

@@ -20,7 +20,7 @@ CPU = Size(
     epochs=10,
     lr=4e-3,
 )
-"""What colour sCIFAR is scaled down to at the scale "cpu"."""
+"""Scaled-down size of colour sCIFAR at the scale "cpu"."""
 
 Rings = Sequence[tuple[float, float]]
 
@@ -59,7 +59,7 @@ _PRINTED = {
 
 
 def label(variant: str, ring: tuple[float, float]) -> str:
-    """Of a row: a variant on a ring.
+    """Return the label of a row: a variant on a ring.
 
     Example:
         >>> label("stable", (0.0, 0.9))
@@ -120,20 +120,20 @@ class LRUTable5(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train three variants on every ring."""
-        whole = setting.scale == "paper"
-        column = self.column or (published("scifar") if whole else small("scifar", CPU))
-        rings = self.rings or (FULL if whole else CORNERS)
+        full_size = setting.scale == "paper"
+        column = self.column or (published("scifar") if full_size else small("scifar", CPU))
+        rings = self.rings or (FULL if full_size else CORNERS)
         outcome = train(column, _rows(column.config, rings), setting)
         return findings([outcome], {column.name: PRINTED}, notes=(*NOTES, *_CHOICES))
 
 
 def _rows(base: Config, rings: Rings) -> dict[str, Config]:
-    found = {}
+    configs = {}
     for variant, (low, high) in product(VARIANTS, rings):
         ring = {"r_min": min(low, high - _GAP), "r_max": high}
         options = {**VARIANTS[variant], **ring}
-        found[label(variant, (low, high))] = with_mixer(base, "lru", options)
-    return found
+        configs[label(variant, (low, high))] = with_mixer(base, "lru", options)
+    return configs
 
 
 _CHOICES = (

@@ -125,9 +125,9 @@ class LRUTable8(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every rung on every task."""
         columns = self.columns or _columns(setting.scale)
-        wanted = AT_SCALE.get(setting.scale, tuple(_PRINTED))
+        labels = AT_SCALE.get(setting.scale, tuple(_PRINTED))
         outcomes = [
-            train(column, {label: rungs(column)[label] for label in wanted}, setting)
+            train(column, {label: rungs(column)[label] for label in labels}, setting)
             for column in columns
         ]
         return findings(outcomes, PRINTED, notes=(*NOTES, _START))
@@ -142,10 +142,12 @@ _START = (
 def rungs(column: Column) -> dict[str, Config]:
     """The configuration of every row."""
     task = column.config.task
-    before, last = ladder(*RINGS[task]), LRU_TABLE[task]
+    ladder_rungs, last = ladder(*RINGS[task]), LRU_TABLE[task]
     options = {"r_min": last.ring[0], "r_max": last.ring[1], "max_phase": last.max_phase}
-    found = {label: with_mixer(column.config, *before[rung]) for label, rung in RUNGS.items()}
-    return {**found, LAST: with_mixer(column.config, "lru", options)}
+    configs = {
+        label: with_mixer(column.config, *ladder_rungs[rung]) for label, rung in RUNGS.items()
+    }
+    return {**configs, LAST: with_mixer(column.config, "lru", options)}
 
 
 def _columns(scale: str) -> list[Column]:

@@ -16,9 +16,9 @@ from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 PARAMETERS = 18_000
-"""Of every model, as published."""
+"""Parameters of every model, as published."""
 DEVIATION = 0.2161
-"""Of the series: an NRMSE is the root of the mean squared error over it."""
+"""Standard deviation of the series: an NRMSE is the root mean squared error over it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ class MackeyGlass(Reproduction):
         candidates = {
             label: of_size(self.base, MODELS[label], self.parameters) for label in self.labels
         }
-        found = tuned("mackey-glass", candidates, setting)
-        mse = {row.label: by_seed(row) for row in found.outcome.rows}
+        search = tuned("mackey-glass", candidates, setting)
+        mse = {row.label: by_seed(row) for row in search.outcome.rows}
         errors = Table(
             "Test error",
             ["model", "NRMSE of each seed"],
@@ -110,21 +110,21 @@ class MackeyGlass(Reproduction):
             ],
         )
         return Findings(
-            tables=(errors, table(found.outcome, {}), found.tried),
+            tables=(errors, table(search.outcome, {}), search.tried),
             verdicts=tuple(judged(mse)),
             comparable=(
                 "the claims only: sequences are a tenth as long, updates fewer, and the learning "
                 "rate falls along a cosine. The published models had no validation data."
             ),
-            complete=not found.outcome.problem,
+            complete=not search.outcome.problem,
             notes=(
                 f"smallest error first: {groups(mse, higher_is_better=False)} (> where better with "
                 "every seed).",
                 "an NRMSE is the root of the error over the standard deviation of the series, "
                 f"{DEVIATION}; repeating the newest value gives 1.62.",
-                *problems(found.outcome),
+                *problems(search.outcome),
             ),
-            figures=curves([found.outcome]),
+            figures=curves([search.outcome]),
         )
 
 
@@ -137,7 +137,7 @@ CLAIMS = (
 
 
 def config() -> Config:
-    """What all runs share."""
+    """Return the configuration that all runs share."""
     options = MackeyGlassOptions(length=500, train_size=256, validation_size=16, test_size=64)
     return Config(
         task="mackey_glass",
@@ -157,12 +157,12 @@ def of_size(base: Config, model: Model, parameters: int) -> dict[float, Config]:
         parameters: of the model, within 3 %.
     """
     shape = replace(base.model, **model.model)
-    made = replace(base, mixer=model.mixer, mixer_options=dict(model.options), model=shape)
-    return with_rates(match_parameters(made, parameters), model.rates)
+    config = replace(base, mixer=model.mixer, mixer_options=dict(model.options), model=shape)
+    return with_rates(match_parameters(config, parameters), model.rates)
 
 
 def nrmse(error: float) -> float:
-    """Of a mean squared error.
+    """Convert a mean squared error to an NRMSE.
 
     Example:
         >>> round(nrmse(1.107e-4), 4)
@@ -178,7 +178,7 @@ def judged(errors: Mapping[str, Mapping[int, float]]) -> list[Judged]:
         errors: of the test, by label and seed.
     """
     return [
-        less(f"{one} has a smaller error than {other}", said, errors[one], errors[other])
-        for one, other, said in CLAIMS
-        if one in errors and other in errors
+        less(f"{better} has a smaller error than {worse}", published, errors[better], errors[worse])
+        for better, worse, published in CLAIMS
+        if better in errors and worse in errors
     ]

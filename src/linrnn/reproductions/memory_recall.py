@@ -95,10 +95,10 @@ class MemoryRecall(Reproduction):
         orders: list[str] = []
         for name, question in self.questions.items():
             candidates = {m: with_rates(row(question, m), RATES) for m in self.memories}
-            found = tuned(name, candidates, setting)
-            outcomes.append(found.outcome)
-            tables += [table(found.outcome, {}), found.tried]
-            accuracies = {row.label: by_seed(row) for row in found.outcome.rows}
+            search = tuned(name, candidates, setting)
+            outcomes.append(search.outcome)
+            tables += [table(search.outcome, {}), search.tried]
+            accuracies = {row.label: by_seed(row) for row in search.outcome.rows}
             verdicts += judged(name, accuracies)
             best = groups(accuracies) or "not run"
             orders.append(f"{name}: best first {best} (> where better with every seed).")
@@ -116,7 +116,7 @@ class MemoryRecall(Reproduction):
 
 
 def config(question: Question) -> Config:
-    """What all memories share."""
+    """Return the configuration that all memories share."""
     return Config(
         task=question.task,
         task_options=question.options,
@@ -136,13 +136,13 @@ def config(question: Question) -> Config:
 
 
 def row(question: Question, memory: str) -> Config:
-    """What a memory is trained with, but for its learning rate."""
+    """Return a memory's configuration, but for its learning rate."""
     mixer, options = MEMORIES[memory]
     return replace(config(question), mixer=mixer, mixer_options={**_SIZE, **options})
 
 
 ORDER = ("delta", "decay by channel", "plain, normalised")
-"""Of the papers, best first."""
+"""Memories in the order of the papers, best first."""
 
 
 def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:

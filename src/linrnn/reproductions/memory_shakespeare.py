@@ -78,11 +78,11 @@ class MemoryShakespeare(Reproduction):
         """Tune all six, then train them with every seed."""
         base = self.base or recipes.load("lm").config
         candidates = {label: with_rates(config, self.rates) for label, config in rows(base).items()}
-        found = tuned("tiny Shakespeare", candidates, setting)
-        outcome = found.outcome
-        halved, losses = in_halves(found)
+        search = tuned("tiny Shakespeare", candidates, setting)
+        outcome = search.outcome
+        halved, losses = in_halves(search)
         return Findings(
-            tables=(_losses(outcome), table(outcome, {}), halved, found.tried),
+            tables=(_losses(outcome), table(outcome, {}), halved, search.tried),
             comparable=(
                 "the order only: models, text and training are a thousand times smaller than "
                 "those of the source. DeltaNet and Mamba-2 are not in its table."

@@ -16,7 +16,7 @@ from linrnn.reproductions._runs.layers import (
 )
 from linrnn.reproductions._runs.peak import peak_of_step
 from linrnn.reproductions._runs.timing import (
-    NOTHING,
+    NO_VALUE,
     Timing,
     Turns,
     conditions,
@@ -45,7 +45,7 @@ Peak = Callable[[str, int, int, int], int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What one scale measures."""
+    """Sizes that one scale measures."""
 
     d_model: int
     batch: int
@@ -103,7 +103,7 @@ class MinRNNRuntime(Reproduction):
             [
                 *([f"{n} against Mamba", *(f"{p:+.1f} %" for p in ps)]
                   for n, ps in AGAINST_MAMBA.items()),
-                *([f"{ours} against {theirs}", *[NOTHING] * 3, f"{p:+.1f} %"]
+                *([f"{ours} against {theirs}", *[NO_VALUE] * 3, f"{p:+.1f} %"]
                   for (ours, theirs), p in AGAINST_CLASSICAL.items()),
             ],
         ),
@@ -122,7 +122,7 @@ class MinRNNRuntime(Reproduction):
         new_figure()  # a missing matplotlib is told before minutes are spent
         sizes = self.sizes[setting.scale]
         where = device()
-        found = over_lengths(
+        training_times = over_lengths(
             self.turns,
             list(LAYERS),
             sizes.lengths,
@@ -133,19 +133,19 @@ class MinRNNRuntime(Reproduction):
         memory = self._memory(sizes, setting)
         streams, reads = self._inference(sizes, setting)
         tables = [
-            _time_table(f"One training step [ms], {size}", found),
-            _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", found),
+            _time_table(f"One training step [ms], {size}", training_times),
+            _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", training_times),
             *memory,
         ]
-        verdicts = judged(found)
-        for what, taken in (
+        verdicts = judged(training_times)
+        for what, timings in (
             ("one streaming step", streams),
             (f"reading {sizes.context} steps at once", reads),
         ):
             title = f"Inference, {what}"
-            tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", taken, "batch"))
-            tables.append(_inference_table(f"{title}: faster by", taken))
-            verdicts += judged_inference(what, taken)
+            tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", timings, "batch"))
+            tables.append(_inference_table(f"{title}: faster by", timings))
+            verdicts += judged_inference(what, timings)
         return Findings(
             tables=tuple(tables),
             verdicts=tuple(verdicts),
@@ -166,7 +166,7 @@ class MinRNNRuntime(Reproduction):
                 "faster by: the other's time over ours, less one. Our source does not say whether "
                 "inference reads a context or streams: both are here.",
             ),
-            figures={"time-against-length": _figure(found, sizes)},
+            figures={"time-against-length": _figure(training_times, sizes)},
         )
 
     def _memory(self, sizes: Sizes, setting: Setting) -> list[Table]:
@@ -174,20 +174,20 @@ class MinRNNRuntime(Reproduction):
         for name in LAYERS:
             peaks[name] = []
             for time in sizes.memory_lengths:
-                found = self.peak(name, sizes.d_model, sizes.batch, time)
-                peaks[name].append(math.nan if found is None else found)
+                peak = self.peak(name, sizes.d_model, sizes.batch, time)
+                peaks[name].append(math.nan if peak is None else peak)
             text = ", ".join(_megabytes(p) for p in peaks[name])
             setting.say(f"peak of a training step, {name} [MB]: {text}")
         lengths = [f"T = {t}" for t in sizes.memory_lengths]
         size = f"width {sizes.d_model}, batch {sizes.batch}"
-        rows = [[name, *map(_megabytes, found)] for name, found in peaks.items()]
-        more = [
-            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), said]
-            for a, b, said in _memory_pairs()
+        rows = [[name, *map(_megabytes, measured)] for name, measured in peaks.items()]
+        quotients = [
+            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), published]
+            for a, b, published in _memory_pairs()
         ]
         return [
             Table(f"Peak memory of a training step [MB], {size}", ["layer", *lengths], rows),
-            Table(f"More memory, {size}", ["", *lengths, "published, T4"], more),
+            Table(f"More memory, {size}", ["", *lengths, "published, T4"], quotients),
         ]
 
     def _inference(self, sizes: Sizes, setting: Setting) -> tuple[ByBatch, ByBatch]:
@@ -208,36 +208,36 @@ _PLAIN = [name for name in LAYERS if "log" not in name]
 _KERNELS = ("loop", "fused")
 
 
-def judged(found: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
+def judged(timings: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
     """Whether the parallel layers train faster, at the lengths of which numbers are printed.
 
     Args:
-        found: times of a step by length and layer.
+        timings: times of a step by length and layer.
     """
     return [
         sooner(
             f"T = {length}: {ours} trains faster than {classical}, {kernel}",
-            published_on_gpu(f"{said[length]}×"),
+            published_on_gpu(f"{published[length]}×"),
             t[ours],
             t[f"{classical}, {kernel}"],
         )
-        for length, t in found.items()
-        for (ours, classical), said in FASTER.items()
-        if length in said
+        for length, t in timings.items()
+        for (ours, classical), published in FASTER.items()
+        if length in published
         for kernel in _KERNELS
     ]
 
 
-def judged_inference(what: str, found: ByBatch) -> list[Judged]:
+def judged_inference(what: str, timings: ByBatch) -> list[Judged]:
     """Who is faster, batch by batch, where a difference is printed.
 
     Args:
         what: is read.
-        found: times by batch and layer.
+        timings: times by batch and layer.
     """
     return [
         _faster(f"{what}, batch {batch}: ", ours, theirs, percent, t)
-        for batch, t in found.items()
+        for batch, t in timings.items()
         for ours, theirs, percent in _printed(batch)
         if percent
     ]
@@ -248,7 +248,7 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
     if batch not in _BATCHES:
         return []
     place = _BATCHES.index(batch)
-    pairs = [(ours, "Mamba", said[place]) for ours, said in AGAINST_MAMBA.items()]
+    pairs = [(ours, "Mamba", published[place]) for ours, published in AGAINST_MAMBA.items()]
     if batch == max(_BATCHES):
         pairs += [
             (ours, f"{classical}, {kernel}", percent)
@@ -259,54 +259,58 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
 
 
 def _faster(where: str, ours: str, theirs: str, percent: float, t: Mapping[str, Timing]) -> Judged:
-    one, other = (ours, theirs) if percent > 0 else (theirs, ours)
-    said = published_on_gpu(f"{ours} {percent:+.1f} %")
-    return sooner(f"{where}{one} is faster than {other}", said, t[one], t[other])
+    faster, slower = (ours, theirs) if percent > 0 else (theirs, ours)
+    published = published_on_gpu(f"{ours} {percent:+.1f} %")
+    return sooner(f"{where}{faster} is faster than {slower}", published, t[faster], t[slower])
 
 
-def _time_table(title: str, found: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
-    names = next(iter(found.values()))
-    rows = [[name, *(t[name].milliseconds() for t in found.values())] for name in names]
-    return Table(title, ["layer", *(f"{what} = {size}" for size in found)], rows)
+def _time_table(title: str, timings: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
+    names = next(iter(timings.values()))
+    rows = [[name, *(t[name].milliseconds() for t in timings.values())] for name in names]
+    return Table(title, ["layer", *(f"{what} = {size}" for size in timings)], rows)
 
 
-def _faster_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+def _faster_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     rows = []
-    for (kind, classical), said in FASTER.items():
+    for (kind, classical), published in FASTER.items():
         for ours in (kind, f"{kind}, log space"):
             for theirs in (f"{classical}, {kernel}" for kernel in _KERNELS):
-                cells = [times(ratio(t[theirs], t[ours])) for t in found.values()]
+                cells = [times(ratio(t[theirs], t[ours])) for t in timings.values()]
                 rows.append([f"{ours} against {theirs}", *cells])
-        cells = [published_on_gpu(f"{said[t]}×") if t in said else NOTHING for t in found]
+        cells = [
+            published_on_gpu(f"{published[t]}×") if t in published else NO_VALUE for t in timings
+        ]
         rows.append([f"published, {kind} against {classical}", *cells])
-    cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in found.values()]
+    cells = [times(ratio(t["Mamba"], t["minGRU"])) for t in timings.values()]
     rows.append(["minGRU against Mamba", *cells])
-    return Table(title, ["", *(f"T = {time}" for time in found)], rows)
+    return Table(title, ["", *(f"T = {time}" for time in timings)], rows)
 
 
-def _inference_table(title: str, found: Mapping[int, Mapping[str, Timing]]) -> Table:
+def _inference_table(title: str, timings: Mapping[int, Mapping[str, Timing]]) -> Table:
     """How much faster than Mamba and than the classical layers, with the published beside."""
     rows = []
-    for ours, said in AGAINST_MAMBA.items():
-        beside = dict(zip(_BATCHES, said, strict=True))
-        rows.append(_faster_by(ours, "Mamba", found, beside))
+    for ours, percents in AGAINST_MAMBA.items():
+        published = dict(zip(_BATCHES, percents, strict=True))
+        rows.append(_faster_by(ours, "Mamba", timings, published))
     for (ours, classical), percent in AGAINST_CLASSICAL.items():
         for kernel in ("fused", "loop"):
-            rows.append(_faster_by(ours, f"{classical}, {kernel}", found, {64: percent}))
-    return Table(f"{title} (published in parentheses)", ["", *(f"batch {b}" for b in found)], rows)
+            rows.append(_faster_by(ours, f"{classical}, {kernel}", timings, {64: percent}))
+    return Table(
+        f"{title} (published in parentheses)", ["", *(f"batch {b}" for b in timings)], rows
+    )
 
 
 def _faster_by(
     ours: str,
     theirs: str,
-    found: Mapping[int, Mapping[str, Timing]],
+    timings: Mapping[int, Mapping[str, Timing]],
     published: Mapping[int, float],
 ) -> list[str]:
     cells = []
-    for batch, t in found.items():
+    for batch, t in timings.items():
         theirs_said = published_on_gpu(f"{published[batch]:+.1f} %") if batch in published else ""
-        said = f" ({theirs_said})" if theirs_said else ""
-        cells.append(percent_more(ratio(t[theirs], t[ours])) + said)
+        suffix = f" ({theirs_said})" if theirs_said else ""
+        cells.append(percent_more(ratio(t[theirs], t[ours])) + suffix)
     return [f"{ours} against {theirs}", *cells]
 
 
@@ -315,25 +319,25 @@ def _memory_pairs() -> list[tuple[str, str, str]]:
     pairs = []
     for kind, classical in FASTER:
         for ours in (kind, f"{kind}, log space"):
-            said = published_on_gpu("+88 %")
-            pairs += [(ours, f"{classical}, {k}", said) for k in ("fused", "loop")]
-    said = published_on_gpu("+56 %")
-    return [*pairs, ("Mamba", "minGRU", said), ("Mamba", "minGRU, log space", said)]
+            published = published_on_gpu("+88 %")
+            pairs += [(ours, f"{classical}, {k}", published) for k in ("fused", "loop")]
+    published = published_on_gpu("+56 %")
+    return [*pairs, ("Mamba", "minGRU", published), ("Mamba", "minGRU, log space", published)]
 
 
 def _quotients(a: Sequence[float], b: Sequence[float]) -> list[float]:
     return [x / y if y > 0 else math.nan for x, y in zip(a, b, strict=True)]
 
 
-def _megabytes(found: float) -> str:
-    return "not measured" if math.isnan(found) else digits(found / 2**20)
+def _megabytes(n_bytes: float) -> str:
+    return "not measured" if math.isnan(n_bytes) else digits(n_bytes / 2**20)
 
 
-def _figure(found: Mapping[int, Mapping[str, Timing]], sizes: Sizes) -> Any:
+def _figure(timings_by_length: Mapping[int, Mapping[str, Timing]], sizes: Sizes) -> Any:
     series = {
         name: [
             (float(time), timings[name].median, timings[name].error)
-            for time, timings in found.items()
+            for time, timings in timings_by_length.items()
             if timings[name].seconds
         ]
         for name in LAYERS

@@ -87,11 +87,11 @@ class MinRNNShakespeare(Reproduction):
             outcome = search.outcome
             halved, losses = in_halves(search)
             tables, notes = [halved, search.tried], [HALVES_NOTE, budget(self.rates)]
-        found = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
+        page = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
         return replace(
-            found,
-            tables=(beside(outcome), *found.tables, *tables),
-            notes=(*found.notes, *notes, *orders(losses, _PRINTED)),
+            page,
+            tables=(beside(outcome), *page.tables, *tables),
+            notes=(*page.notes, *notes, *orders(losses, _PRINTED)),
             verdicts=tuple(ordered(losses, _PRINTED, higher_is_better=False)),
         )
 
@@ -109,8 +109,8 @@ NOTES = (
 
 def column(scale: str) -> Column:
     """The configuration of the recipe `lm` at that scale."""
-    found = {name: recipes.load("lm", name).config for name in {scale, "paper"}}
-    return Column(name=NAME, config=found[scale], paper=found["paper"], steps=STEPS)
+    configs = {name: recipes.load("lm", name).config for name in {scale, "paper"}}
+    return Column(name=NAME, config=configs[scale], paper=configs["paper"], steps=STEPS)
 
 
 def rows(base: Config) -> dict[str, Config]:
@@ -126,7 +126,7 @@ def rows(base: Config) -> dict[str, Config]:
 
 
 def matched(models: Mapping[str, Config]) -> dict[str, Config]:
-    """The same at widths that give all the parameters of the first, within 3 %.
+    """Set widths that give all models the parameters of the first, within 3 %.
 
     As published, all have one width; small models of one width differ too much in size to be
     ranked.
@@ -137,11 +137,11 @@ def matched(models: Mapping[str, Config]) -> dict[str, Config]:
 
 def beside(outcome: Outcome) -> Table:
     """Published losses and ours."""
-    found = {row.label: row for row in outcome.rows}
+    rows_by_label = {row.label: row for row in outcome.rows}
     cells = []
     for name, (loss, steps) in PUBLISHED.items():
-        ours = test_nats(found[name]) if name in found else None
-        at = best_steps(found[name]) if ours else ""
+        ours = test_nats(rows_by_label[name]) if name in rows_by_label else None
+        at = best_steps(rows_by_label[name]) if ours else ""
         cells.append([name, f"{loss:.3f}", ours.text if ours else "not run", f"{steps:,}", at])
     head = ["model", "published", "ours, mean ± s.e.", "at step, published", "at step, ours"]
     return Table("Best test loss (nats per character)", head, cells)

@@ -25,7 +25,7 @@ _PRINTED = {
 
 
 def label(mixer: str, layers: int) -> str:
-    """Of a row.
+    """Return the label of a row.
 
     Example:
         >>> label("minGRU", 2)
@@ -41,15 +41,15 @@ PRINTED = {
 """Accuracy in per cent and its standard deviation, by row."""
 
 
-def with_all_tokens(found: Column) -> Column:
+def with_all_tokens(column: Column) -> Column:
     """As many tokens to copy as published: 8, as in the recipe, two layers copy as well as three.
 
     With those, 8,000 steps gave 42.2 ± 0.9, 98.2 ± 0.6 and 97.8 ± 0.5 % for 1, 2 and 3 layers.
     """
-    options: Any = found.config.task_options
-    paper: Any = found.paper.task_options
+    options: Any = column.config.task_options
+    paper: Any = column.paper.task_options
     options = replace(options, n_tokens=paper.n_tokens)
-    return replace(found, config=replace(found.config, task_options=options))
+    return replace(column, config=replace(column.config, task_options=options))
 
 
 class MinRNNTable1(Reproduction):
@@ -92,11 +92,11 @@ class MinRNNTable1(Reproduction):
         return findings([outcome], {chosen.name: PRINTED}, notes=NOTES, figures=figures)
 
     def _rows(self, base: Config, mixers: Sequence[str]) -> dict[str, Config]:
-        found = {}
+        configs = {}
         for mixer, n in product(mixers, self.layers):
             model = replace(base.model, n_layers=n)
-            found[label(mixer, n)] = replace(base, mixer=MIXERS[mixer], model=model)
-        return found
+            configs[label(mixer, n)] = replace(base, mixer=MIXERS[mixer], model=model)
+        return configs
 
     def _figures(self, outcome: Outcome) -> dict[str, Any]:
         rows = {row.label: row for row in outcome.rows if row.values}

@@ -80,7 +80,7 @@ def models(scale: str) -> dict[str, Config]:
     mamba = recipes.load("selective_copy_mamba", "paper").config
     mingru = recipes.load("selective_copy", "paper").config
     glu: Any = replace(mamba.model, block="glu")
-    found = {
+    configs = {
         "S4, no gate": with_mixer(mamba, "s4d", {"project": True}),
         "LRU": replace(with_mixer(mamba, "lru", {"d_state": 256}), model=glu),
         "H3": with_mixer(mamba, "h3"),
@@ -89,8 +89,8 @@ def models(scale: str) -> dict[str, Config]:
         "minLSTM": replace(mingru, mixer="minlstm"),
     }
     if scale == "paper":
-        return found
-    return {label: at_scale(found[label], scale) for label in AT_CPU}
+        return configs
+    return {label: at_scale(configs[label], scale) for label in AT_CPU}
 
 
 _MODELS = (

@@ -13,7 +13,7 @@ from linrnn.train.styles import dense_styles
 
 WINDOW = 20
 """Steps that a truncated rule goes back; terms of a sum are one less."""
-NEAR = 0.1
+MARGIN = 0.1
 """Two losses are alike that differ by less than this part of the larger one."""
 STEEP = 4.0
 """The slope of other units than the published ones."""
@@ -24,13 +24,13 @@ NEUMANN, ITERATION, CONJUGATE, TRUNCATED = "Neumann-RBP", "RBP", "CG-RBP", f"TBP
 
 def rules(updates: int) -> Mapping[str, Rule]:
     """The rows: each reads so many updates before it answers."""
-    held = {"hold": updates - 1, "terms": WINDOW - 1}
+    shared = {"hold": updates - 1, "terms": WINDOW - 1}
     return {
         "BPTT": Rule(learner="bptt", unrolled=True),
         TRUNCATED: Rule(learner="tbptt", options={"window": WINDOW}, unrolled=True),
-        ITERATION: Rule(learner="rbp", options={"solver": "rbp", **held}),
-        NEUMANN: Rule(learner="rbp", options={"solver": "neumann", **held}),
-        CONJUGATE: Rule(learner="rbp", options={"solver": "cg", **held}),
+        ITERATION: Rule(learner="rbp", options={"solver": "rbp", **shared}),
+        NEUMANN: Rule(learner="rbp", options={"solver": "neumann", **shared}),
+        CONJUGATE: Rule(learner="rbp", options={"solver": "cg", **shared}),
     }
 
 
@@ -52,7 +52,7 @@ class Size:
     rates: Sequence[float] = (1e-3, 3e-3, 1e-2)
 
     def memory(self, slope: float) -> Memory:
-        """What is trained."""
+        """Return the memory that is trained."""
         return Memory(images=self.images, hidden=self.hidden, steps=self.steps, slope=slope)
 
 
@@ -108,35 +108,42 @@ class NeumannHopfield(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train by every rule, at every slope and rate."""
         size = SIZES[setting.scale] if self.size is None else self.size
-        found: dict[Case, Runs] = {}
+        runs_by_case: dict[Case, Runs] = {}
         for slope in size.slopes:
             memory = size.memory(slope)
             for rate in size.rates:
-                found[slope, rate] = {
+                runs_by_case[slope, rate] = {
                     label: [trained(memory, rule, rate, seed) for seed in setting.seeds]
                     for label, rule in rules(memory.updates).items()
                 }
-                setting.say(f"slope {slope:g}, rate {rate:g}: {_said(found[slope, rate])}")
-        best = {slope: chosen(found, slope) for slope in size.slopes}
+                setting.say(f"slope {slope:g}, rate {rate:g}: {_said(runs_by_case[slope, rate])}")
+        best = {slope: chosen(runs_by_case, slope) for slope in size.slopes}
         return Findings(
             tables=(
-                _table("Steps left out of those taken, by seed", found, _left_out),
-                _table("Loss of whole images at the end, by seed", found, _losses),
-                _table("Pixels wrong with half the ink gone (%), by seed", found, _wrongs, DAMAGED),
-                _table("Largest eigenvalue of an update at the end, by seed", found, _radii),
+                _table("Steps left out of those taken, by seed", runs_by_case, _left_out),
+                _table("Loss of whole images at the end, by seed", runs_by_case, _losses),
+                _table(
+                    "Pixels wrong with half the ink gone (%), by seed",
+                    runs_by_case,
+                    _wrongs,
+                    DAMAGED,
+                ),
+                _table("Largest eigenvalue of an update at the end, by seed", runs_by_case, _radii),
             ),
             comparable=(
                 "the statements: images are smaller, all ten make a batch, and the published "
                 "curves are of one learning rate."
             ),
             notes=notes(size),
-            verdicts=tuple(line for slope in size.slopes for line in judged(found, slope, best)),
-            figures={"losses": _figure(found, len(setting.seeds))},
+            verdicts=tuple(
+                line for slope in size.slopes for line in judged(runs_by_case, slope, best)
+            ),
+            figures={"losses": _figure(runs_by_case, len(setting.seeds))},
         )
 
 
 def notes(size: Size) -> tuple[str, ...]:
-    """What one should know to read the tables."""
+    """List conditions and caveats for reading the tables."""
     rates = ", ".join(f"{rate:g}" for rate in size.rates)
     return (
         "a step is left out, and no weight moves, where the solver ends further from the gradient "
@@ -158,45 +165,45 @@ def notes(size: Size) -> tuple[str, ...]:
     )
 
 
-def chosen(found: Mapping[Case, Runs], slope: float) -> dict[str, float]:
+def chosen(runs_by_case: Mapping[Case, Runs], slope: float) -> dict[str, float]:
     """For each rule the rate with the smallest mean loss, among those without a step left out."""
-    rates = [rate for other, rate in found if other == slope]
+    rates = [rate for case_slope, rate in runs_by_case if case_slope == slope]
 
     def rank(label: str, rate: float) -> tuple[bool, float]:
-        runs = found[slope, rate][label]
+        runs = runs_by_case[slope, rate][label]
         return any(run.left_out for run in runs), mean(run.loss for run in runs)
 
-    labels = list(found[slope, rates[0]])
+    labels = list(runs_by_case[slope, rates[0]])
     return {label: min(rates, key=lambda rate: rank(label, rate)) for label in labels}
 
 
 def judged(
-    found: Mapping[Case, Runs], slope: float, best: Mapping[float, Mapping[str, float]]
+    runs_by_case: Mapping[Case, Runs], slope: float, best: Mapping[float, Mapping[str, float]]
 ) -> list[Judged]:
     """Claims at a slope, seed by seed."""
-    cases = [runs for (other, _), runs in found.items() if other == slope]
+    cases = [runs for (case_slope, _), runs in runs_by_case.items() if case_slope == slope]
     seeds = range(len(cases[0][NEUMANN]))
-    taken = {label: found[slope, rate][label] for label, rate in best[slope].items()}
+    best_runs = {label: runs_by_case[slope, rate][label] for label, rate in best[slope].items()}
 
     def stable(label: str) -> Judged:
-        held = tuple(not any(runs[label][i].left_out for runs in cases) for i in seeds)
-        return Judged(f"slope {slope:g}: {label} leaves no step out at any rate", _LIAO, held)
+        holds = tuple(not any(runs[label][i].left_out for runs in cases) for i in seeds)
+        return Judged(f"slope {slope:g}: {label} leaves no step out at any rate", _LIAO, holds)
 
-    def alike(one: str, other: str) -> Judged:
-        pairs = [(taken[one][i].loss, taken[other][i].loss) for i in seeds]
-        held = tuple(abs(a - b) < NEAR * max(a, b) for a, b in pairs)
-        return Judged(f"slope {slope:g}: {one} ends within a tenth of {other}", _LIAO, held)
+    def alike(rule: str, rival: str) -> Judged:
+        pairs = [(best_runs[rule][i].loss, best_runs[rival][i].loss) for i in seeds]
+        holds = tuple(abs(a - b) < MARGIN * max(a, b) for a, b in pairs)
+        return Judged(f"slope {slope:g}: {rule} ends within a tenth of {rival}", _LIAO, holds)
 
-    def alone(fails: str, other: str) -> Judged:
-        held = tuple(
-            any(runs[fails][i].left_out and not runs[other][i].left_out for runs in cases)
+    def alone(fails: str, rival: str) -> Judged:
+        holds = tuple(
+            any(runs[fails][i].left_out and not runs[rival][i].left_out for runs in cases)
             for i in seeds
         )
-        claim = f"slope {slope:g}: at some rate {fails} leaves steps out and {other} none"
-        return Judged(claim, _LIAO, held)
+        claim = f"slope {slope:g}: at some rate {fails} leaves steps out and {rival} none"
+        return Judged(claim, _LIAO, holds)
 
-    better = tuple(taken[NEUMANN][i].loss < taken[ITERATION][i].loss for i in seeds)
-    completed = tuple(run.wrong < run.damaged for run in taken[NEUMANN])
+    better = tuple(best_runs[NEUMANN][i].loss < best_runs[ITERATION][i].loss for i in seeds)
+    completed = tuple(run.wrong < run.damaged for run in best_runs[NEUMANN])
     return [
         alone(ITERATION, NEUMANN),
         alone(ITERATION, CONJUGATE),
@@ -231,25 +238,25 @@ def _radii(runs: Sequence[Run]) -> str:
     return ", ".join(f"{run.radius:.2f}" for run in runs)
 
 
-def _table(title: str, found: Mapping[Case, Runs], cell: Any, shown: str = "") -> Table:
-    labels = list(next(iter(found.values())))
+def _table(title: str, runs_by_case: Mapping[Case, Runs], cell: Any, shown: str = "") -> Table:
+    labels = list(next(iter(runs_by_case.values())))
     rows = [
         [f"slope {slope:g}, rate {rate:g}", *(cell(runs[label]) for label in labels)]
-        for (slope, rate), runs in found.items()
+        for (slope, rate), runs in runs_by_case.items()
     ]
     if shown:
-        for row, runs in zip(rows, found.values(), strict=True):
+        for row, runs in zip(rows, runs_by_case.values(), strict=True):
             row.append(", ".join(f"{100 * run.damaged:.1f}" for run in runs[labels[0]]))
     return Table(title, ["units and training", *labels, *([shown] if shown else [])], rows)
 
 
-def _figure(found: Mapping[Case, Runs], seeds: int) -> Any:
-    slopes = list(dict.fromkeys(slope for slope, _ in found))
-    rates = list(dict.fromkeys(rate for _, rate in found))
+def _figure(runs_by_case: Mapping[Case, Runs], seeds: int) -> Any:
+    slopes = list(dict.fromkeys(slope for slope, _ in runs_by_case))
+    rates = list(dict.fromkeys(rate for _, rate in runs_by_case))
     figure = new_figure(3.2 * len(rates) + 0.6, 2.8 * len(slopes) + 0.4)
     panels = figure.subplots(len(slopes), len(rates), sharex=True, sharey=True, squeeze=False)
-    looks = dense_styles(list(next(iter(found.values()))))
-    for (slope, rate), runs in found.items():
+    looks = dense_styles(list(next(iter(runs_by_case.values()))))
+    for (slope, rate), runs in runs_by_case.items():
         axes = panels[slopes.index(slope)][rates.index(rate)]
         for label, several in runs.items():
             steps = [step for step, _ in several[0].curve]

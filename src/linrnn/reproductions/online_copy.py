@@ -49,7 +49,7 @@ LESSON = Copying(
 
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
 
-Found = Mapping[Where, Runs]
+RunsByStack = Mapping[Where, Runs]
 
 
 class OnlineCopy(Reproduction):
@@ -109,15 +109,15 @@ class OnlineCopy(Reproduction):
             ),
             setting,
         )
-        found = {where: named[lesson.name] for where, lesson in lessons.items()}
+        runs_by_stack = {where: named[lesson.name] for where, lesson in lessons.items()}
         return Findings(
-            tables=(_losses(found), _gaps(found), _by_seed(named), together(tried)),
+            tables=(_losses(runs_by_stack), _gaps(runs_by_stack), _by_seed(named), together(tried)),
             comparable=(
                 "whether the statements hold, at these sizes and after these updates; patterns, "
                 "models and training are smaller than the published ones."
             ),
             notes=NOTES,
-            verdicts=tuple(judged(found)),
+            verdicts=tuple(judged(runs_by_stack)),
             figures={
                 "losses": learning(
                     named, title="copying with padding", error="loss", columns=len(self.depths)
@@ -143,25 +143,25 @@ NOTES = (
 )
 
 
-def judged(found: Found) -> list[Judged]:
+def judged(runs_by_stack: RunsByStack) -> list[Judged]:
     """Every claim, seed by seed."""
-    rings = list(dict.fromkeys(ring for ring, _ in found))
-    depths = list(dict.fromkeys(depth for _, depth in found))
+    rings = list(dict.fromkeys(ring for ring, _ in runs_by_stack))
+    depths = list(dict.fromkeys(depth for _, depth in runs_by_stack))
     lines = []
-    for where, runs in found.items():
-        said = _words(where)
+    for where, runs in runs_by_stack.items():
+        stack = _words(where)
         less = smaller(runs[ONLINE], runs[CUT])
         close = near(runs[ONLINE], runs[EXACT], runs[CUT])
-        lines.append(Judged(f"{said}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
-        lines.append(Judged(f"{said}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
+        lines.append(Judged(f"{stack}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
+        lines.append(Judged(f"{stack}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
         if CHUNKED in runs:
-            claim = f"{said}: {CHUNKED} has a smaller loss than {ONLINE}"
-            held = smaller(runs[CHUNKED], runs[ONLINE])
-            lines.append(Judged(claim, "ours: it learns through time in all layers", held))
+            claim = f"{stack}: {CHUNKED} has a smaller loss than {ONLINE}"
+            holds = smaller(runs[CHUNKED], runs[ONLINE])
+            lines.append(Judged(claim, "ours: it learns through time in all layers", holds))
     for ring in rings:
-        lines += _deeper(ring, [found[ring, depth] for depth in depths], depths)
+        lines += _deeper(ring, [runs_by_stack[ring, depth] for depth in depths], depths)
     for depth in depths:
-        lines += _denser(depth, [found[ring, depth] for ring in rings])
+        lines += _denser(depth, [runs_by_stack[ring, depth] for ring in rings])
     return lines
 
 
@@ -178,10 +178,10 @@ def _deeper(ring: Ring, runs: Sequence[Runs], depths: Sequence[int]) -> list[Jud
 
 
 def _denser(depth: int, runs: Sequence[Runs]) -> list[Judged]:
-    wide, dense = runs[0], runs[-1]
+    wide_ring, dense_ring = runs[0], runs[-1]
     where = f"{_layers(depth)}, denser ring: {ONLINE}"
-    lacks: Held = tuple(below(*pair) for pair in seeds(_lacks(dense), _lacks(wide)))
-    loss = smaller(dense[ONLINE], wide[ONLINE])
+    lacks: Held = tuple(below(*pair) for pair in seeds(_lacks(dense_ring), _lacks(wide_ring)))
+    loss = smaller(dense_ring[ONLINE], wide_ring[ONLINE])
     return [
         Judged(f"{where} has a smaller loss", _ZUCCHET, loss),
         Judged(f"{where} lacks less of {EXACT}", _ZUCCHET, lacks),
@@ -198,18 +198,18 @@ def _lacks(runs: Runs) -> list[float]:
     return [online - exact for online, exact in pairs]
 
 
-def _losses(found: Found) -> Table:
-    labels = list(dict.fromkeys(label for runs in found.values() for label in runs))
+def _losses(runs_by_stack: RunsByStack) -> Table:
+    labels = list(dict.fromkeys(label for runs in runs_by_stack.values() for label in runs))
     rows = [
         [_words(where), *(_mean(_values(runs[x])) if x in runs else "" for x in labels)]
-        for where, runs in found.items()
+        for where, runs in runs_by_stack.items()
     ]
     return Table("Loss of the test, of that of guessing: mean ± s.e.", ["stack", *labels], rows)
 
 
-def _gaps(found: Found) -> Table:
+def _gaps(runs_by_stack: RunsByStack) -> Table:
     rows = []
-    for where, runs in found.items():
+    for where, runs in runs_by_stack.items():
         lacks = _lacks(runs)
         rows.append([_words(where), _mean(lacks), ", ".join(f"{gap:.3g}" for gap in lacks)])
     title = f"What {ONLINE} lacks: its loss less that of {EXACT}"
@@ -227,8 +227,8 @@ def _by_seed(named: Mapping[str, Runs]) -> Table:
 
 def _mean(values: Sequence[float]) -> str:
     mean = mean_of(values)
-    beside = "" if mean.error != mean.error else f" ± {mean.error:.2g}"
-    return f"{mean.value:.3g}{beside}"
+    error_text = "" if mean.error != mean.error else f" ± {mean.error:.2g}"
+    return f"{mean.value:.3g}{error_text}"
 
 
 def _words(where: Where) -> str:

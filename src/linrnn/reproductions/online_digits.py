@@ -30,7 +30,7 @@ from linrnn.tasks.digits import Digits
 from linrnn.train.data import eval_loader
 
 POINTS = 5.0
-"""Of accuracy, that the online rule may lack of back-propagation; published are one to five."""
+"""Allowed gap in accuracy to back-propagation, in points; published are one to five."""
 
 _ALL_IMAGES = 2_000  # more than there are
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
@@ -61,9 +61,9 @@ class Reading(Lesson):
     def draw(self, rows: int, generator: torch.Generator) -> Batch:
         """Images of the training part, turned, stretched and shifted a little anew each time."""
         images = _images()[0]
-        taken = torch.randint(len(images.x), (rows,), generator=generator)
-        x = _task().augment(images.x[taken], generator)
-        return Batch(x, images.target[taken], None, None)
+        indices = torch.randint(len(images.x), (rows,), generator=generator)
+        x = _task().augment(images.x[indices], generator)
+        return Batch(x, images.target[indices], None, None)
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -88,8 +88,8 @@ def _task() -> Digits:
 @cache
 def _images() -> list[Batch]:
     """Pixels (images, 64, 1) and digits of training, validation and test."""
-    whole = (next(iter(eval_loader(part, _ALL_IMAGES))) for part in _task().datasets())
-    return [Batch(x, target, None, None) for x, target in whole]
+    batches = (next(iter(eval_loader(part, _ALL_IMAGES))) for part in _task().datasets())
+    return [Batch(x, target, None, None) for x, target in batches]
 
 
 _ALL: Mapping[str, Any] = {
@@ -145,16 +145,18 @@ class OnlineDigits(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every stack by every rule."""
-        found, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        runs_by_lesson, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
         return Findings(
-            tables=(_accuracies(found), together(tried)),
+            tables=(_accuracies(runs_by_lesson), together(tried)),
             comparable=(
                 "whether the statements hold on these images; data, models and training are far "
                 "smaller than the published ones, so no accuracy is to be compared."
             ),
             notes=NOTES,
-            verdicts=tuple(line for name, runs in found.items() for line in judged(name, runs)),
-            figures={"errors": learning(found, title="digits", error="wrong (%)")},
+            verdicts=tuple(
+                line for name, runs in runs_by_lesson.items() for line in judged(name, runs)
+            ),
+            figures={"errors": learning(runs_by_lesson, title="digits", error="wrong (%)")},
         )
 
 
@@ -181,17 +183,17 @@ def judged(name: str, runs: Runs) -> list[Judged]:
         f"{EXACT} is more accurate than {ONLINE}": smaller(exact, online),
         f"{ONLINE} is more accurate than {CUT}": smaller(online, cut),
     }
-    return [Judged(f"{name}: {claim}", _ZUCCHET, held) for claim, held in claims.items()]
+    return [Judged(f"{name}: {claim}", _ZUCCHET, holds) for claim, holds in claims.items()]
 
 
-def _accuracies(found: Mapping[str, Runs]) -> Table:
+def _accuracies(runs_by_lesson: Mapping[str, Runs]) -> Table:
     rows = []
-    for name, by_rule in found.items():
+    for name, by_rule in runs_by_lesson.items():
         for label, runs in by_rule.items():
             right = [100 - run.error for run in runs]
             mean = mean_of(right)
-            beside = "" if mean.error != mean.error else f" ± {mean.error:.1f}"
+            error_text = "" if mean.error != mean.error else f" ± {mean.error:.1f}"
             by_seed = ", ".join(f"{value:.1f}" for value in right)
-            rows.append([name, label, f"{mean.value:.1f}{beside}", by_seed])
+            rows.append([name, label, f"{mean.value:.1f}{error_text}", by_seed])
     title = "Accuracy of the test (%): mean ± s.e."
     return Table(title, ["stack", "rule", "accuracy", "by seed"], rows)

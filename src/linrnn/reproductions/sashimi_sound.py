@@ -70,8 +70,8 @@ class SashimiSound(Reproduction):
             label: with_rates(config, RATES)
             for label, config in ((SASHIMI, base), (PLAIN, plain(base)))
         }
-        found = tuned("spoken digits", candidates, setting)
-        outcome = found.outcome
+        search = tuned("spoken digits", candidates, setting)
+        outcome = search.outcome
         figures, files = curves([outcome]), {}
         codes = _spoken(outcome, self.seconds)
         if codes is not None:
@@ -81,7 +81,7 @@ class SashimiSound(Reproduction):
             recorded = sound.decode(task.clips[2].codes[: len(codes)], task.coding)
             figures["waveform"] = waveforms({"recorded": recorded, "generated": samples}, task.rate)
         return Findings(
-            tables=(table(outcome, {}), found.tried),
+            tables=(table(outcome, {}), search.tried),
             verdicts=(judged({row.label: by_seed(row) for row in outcome.rows}),),
             comparable=(
                 "the order of the two models at this size, and nothing else: data, models and "
@@ -158,10 +158,10 @@ def judged(values: Mapping[str, Mapping[int, float]]) -> Judged:
 def _spoken(outcome: Outcome, seconds: float) -> np.ndarray | None:
     """Codes that the SaShiMi of the first seed makes, None if it was not trained."""
     row: Row | None = next((r for r in outcome.rows if r.label == SASHIMI and r.values), None)
-    done = [] if row is None else [f for f in row.folders if (f / "result.json").is_file()]
-    if not done:
+    finished = [] if row is None else [f for f in row.folders if (f / "result.json").is_file()]
+    if not finished:
         return None
-    model, task, _ = load_model(done[0])
+    model, task, _ = load_model(finished[0])
     spoken: Any = task
     start = [sound.silence(spoken.coding)]
     count = round(seconds * spoken.rate)

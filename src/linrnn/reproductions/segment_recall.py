@@ -122,7 +122,7 @@ ABLATED, THROUGH = "infini_transformer, linear", (0, 1, 2, 4)
 """A row that is trained once more with gradients through so many memories."""
 
 Recall = Mapping[str, Sequence[Sequence[float]]]
-"""Of each row and seed, the part that is right so many segments later, from 0 on."""
+"""Share of right answers by row, seed and distance in segments, from 0 on."""
 
 
 class SegmentRecall(Reproduction):
@@ -175,25 +175,25 @@ class SegmentRecall(Reproduction):
             label: {rate: with_layer(self.base, label, rate) for rate in self.rates}
             for label in self.labels
         }
-        found = tuned(NAME, candidates, setting)
-        recall = recalls(found.outcome.rows)
-        tables = [answers("Who answers", found.outcome.rows, recall)]
-        outcomes = [found.outcome]
+        search = tuned(NAME, candidates, setting)
+        recall = recalls(search.outcome.rows)
+        tables = [answers("Who answers", search.outcome.rows, recall)]
+        outcomes = [search.outcome]
         if ABLATED in self.labels and self.through:
-            made = candidates[ABLATED][found.outcome.rates[ABLATED]]
-            outcomes.append(train(f"{NAME}, {ABLATED}", ablated(made, self.through), setting))
+            config = candidates[ABLATED][search.outcome.rates[ABLATED]]
+            outcomes.append(train(f"{NAME}, {ABLATED}", ablated(config, self.through), setting))
             rows = outcomes[-1].rows
             title = "One of them, with gradients through so many memories in training"
             tables.append(answers(title, rows, recalls(rows)))
         return Findings(
-            tables=(*tables, table(found.outcome, {}), found.tried),
+            tables=(*tables, table(search.outcome, {}), search.tried),
             comparable=(
                 "who answers how far, at this size and training; a row that does not answer where "
                 "it could may learn to later."
             ),
             notes=(*NOTES, *problems(*outcomes)),
             verdicts=judged(recall),
-            figures={"distances": figure(recall), **curves([found.outcome])} if recall else {},
+            figures={"distances": figure(recall), **curves([search.outcome])} if recall else {},
         )
 
 
@@ -208,7 +208,7 @@ NOTES = (
 
 
 def config() -> Config:
-    """What all rows share."""
+    """Return the configuration that all rows share."""
     options = MQAROptions(
         length=SEGMENT * (max(DISTANCES) + 1),
         n_pairs=N_PAIRS,
@@ -248,24 +248,24 @@ def with_layer(base: Config, label: str, rate: float) -> Config:
     return replace(base, mixer=layer.mixer, mixer_options=dict(layer.options), optim=optim)
 
 
-def ablated(made: Config, through: Sequence[int]) -> dict[str, Config]:
+def ablated(config: Config, through: Sequence[int]) -> dict[str, Config]:
     """A row with gradients through so many memories, by label."""
     return {
         f"{ABLATED}, through {n}": replace(
-            made, mixer_options={**made.mixer_options, "memory_gradient": n}
+            config, mixer_options={**config.mixer_options, "memory_gradient": n}
         )
         for n in through
     }
 
 
 def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
-    """What every trained model answers, by row, a list for each seed."""
-    found: dict[str, list[list[float]]] = {}
+    """Test every trained model: the share of right answers by row and seed."""
+    recall: dict[str, list[list[float]]] = {}
     for row in rows:
-        done = [folder for folder in row.folders if (folder / "result.json").is_file()]
-        if done:
-            found[row.label] = [recalled(folder) for folder in done]
-    return found
+        finished = [folder for folder in row.folders if (folder / "result.json").is_file()]
+        if finished:
+            recall[row.label] = [recalled(folder) for folder in finished]
+    return recall
 
 
 def recalled(run: Path) -> list[float]:
@@ -286,16 +286,16 @@ def by_segment(model: SequenceModel, task: Task) -> list[float]:
         model: in evaluation mode.
         task: with questions in every segment.
     """
-    right = asked = torch.zeros(task.sequence_length)
+    right = questions = torch.zeros(task.sequence_length)
     for x, target in eval_loader(task.datasets().test, 500):
         right = right + (model(x)[0].argmax(-1) == target).sum(0)
-        asked = asked + (target != IGNORE).sum(0)
-    parts = (z.view(-1, SEGMENT).sum(1) for z in (right, asked))
+        questions = questions + (target != IGNORE).sum(0)
+    parts = (z.view(-1, SEGMENT).sum(1) for z in (right, questions))  # (segments,) each
     return torch.div(*parts).tolist()
 
 
 def answers(title: str, rows: Sequence[Row], recall: Recall) -> Table:
-    """What is right at each distance, beside the size of the state."""
+    """Tabulate the share of right answers by distance, beside the size of the state."""
     shown = (1, *DISTANCES)
     cells = []
     for row in rows:
@@ -316,16 +316,16 @@ def _percent(values: Sequence[float]) -> str:
 
 def judged(recall: Recall) -> tuple[Judged, ...]:
     """Whether each layer answers as far as it reaches, and no further, seed by seed."""
-    found = []
+    verdicts = []
     for label, seeds in recall.items():
         if not LAYERS[label].judged:
             continue
         reach = LAYERS[label].reach
         expected = {d: reach is None or d <= reach for d in DISTANCES}
-        held = tuple(every((s[d] >= ENOUGH) == yes for d, yes in expected.items()) for s in seeds)
-        said = f"reaches {'all segments' if reach is None else f'{reach} back'}"
-        found.append(Judged(f"{label}: {claim(expected)}", said, held))
-    return tuple(found)
+        holds = tuple(every((s[d] >= ENOUGH) == yes for d, yes in expected.items()) for s in seeds)
+        published = f"reaches {'all segments' if reach is None else f'{reach} back'}"
+        verdicts.append(Judged(f"{label}: {claim(expected)}", published, holds))
+    return tuple(verdicts)
 
 
 def claim(expected: Mapping[int, bool]) -> str:
@@ -342,9 +342,9 @@ def claim(expected: Mapping[int, bool]) -> str:
 
 
 def figure(recall: Recall) -> Any:
-    """What is right against the distance, a line for each row."""
-    drawn = new_figure(7.2, 4.8)
-    axes, looks = drawn.subplots(), styles(list(recall))
+    """Draw the share of right answers against the distance, a line for each row."""
+    canvas = new_figure(7.2, 4.8)
+    axes, looks = canvas.subplots(), styles(list(recall))
     for label, seeds in recall.items():
         means = [100 * mean_of(at).value for at in zip(*seeds, strict=True)]
         axes.plot(range(len(means)), means, label=label, **looks[label])
@@ -352,5 +352,5 @@ def figure(recall: Recall) -> Any:
     axes.set(xlabel="segments between pair and question", ylabel="right (%)")
     axes.set(title=over_seeds(len(seeds) for seeds in recall.values()))
     axes.grid(alpha=0.3)
-    legend_below(drawn, axes)
-    return drawn
+    legend_below(canvas, axes)
+    return canvas

@@ -85,9 +85,13 @@ class Claim:
         """In words."""
         return f"{self.one} is {'on par with' if self.on_par else 'better than'} {self.other}"
 
-    def holds(self, one: float, other: float) -> bool:
+    def holds(self, loss: float, rival_loss: float) -> bool:
         """Whether it does for two losses."""
-        return abs(one - other) <= PAR * max(one, other) if self.on_par else one < other
+        return (
+            abs(loss - rival_loss) <= PAR * max(loss, rival_loss)
+            if self.on_par
+            else loss < rival_loss
+        )
 
 
 CLAIMS = (
@@ -123,7 +127,7 @@ CLAIMS = (
         where="arXiv:2404.07143",
     ),
 )
-"""What the papers say of these layers beside one another."""
+"""Comparisons of these layers in the papers."""
 
 REMEMBER = {
     COMPRESSIVE: ("compressed rows extend the range", "arXiv:1911.05507"),
@@ -186,19 +190,19 @@ class SegmentShakespeare(Reproduction):
         candidates = {
             label: with_rates(sized(self.base, label), self.rates) for label in self.labels
         }
-        found = tuned(NAME, candidates, setting)
-        rows = found.outcome.rows
+        search = tuned(NAME, candidates, setting)
+        rows = search.outcome.rows
         read = read_both_ways(rows, STREAMS)
         return Findings(
-            tables=(losses(rows, read), table(found.outcome, {}), found.tried),
+            tables=(losses(rows, read), table(search.outcome, {}), search.tried),
             comparable=(
                 "the order after this training, and what the far past is worth to each; models, "
                 "text and training are a thousand times smaller than those of the sources."
             ),
-            complete=not found.outcome.problem,
-            notes=(*NOTES, *_order(read), *problems(found.outcome)),
+            complete=not search.outcome.problem,
+            notes=(*NOTES, *_order(read), *problems(search.outcome)),
             verdicts=(*compared(read), *remembering(read)),
-            figures={"gain": figure(read), **curves([found.outcome])} if read else {},
+            figures={"gain": figure(read), **curves([search.outcome])} if read else {},
         )
 
 
@@ -216,7 +220,7 @@ NOTES = (
 
 
 def config() -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     base = small(WINDOW, BATCH * WINDOW, 1, D_MODEL, N_LAYERS)
     options = LMOptions(length=WINDOW, **CUT)
     return replace(base, task_options=options, train=replace(base.train, carry_state=True))
@@ -230,13 +234,13 @@ def sized(base: Config | None, label: str) -> Config:
         label: of `MODELS`.
     """
     model = MODELS[label]
-    made = with_model(
+    sized_config = with_model(
         base or config(),
         model.mixer,
         mixer_options=dict(model.options),
         conv_width=model.conv_width,
     )
-    return match_parameters(made, SIZE) if base is None else made
+    return match_parameters(sized_config, SIZE) if base is None else sized_config
 
 
 def losses(rows: Sequence[Row], read: BothWays) -> Table:
@@ -248,12 +252,12 @@ def losses(rows: Sequence[Row], read: BothWays) -> Table:
             cells.append([row.label, "failed", *[""] * 5])
             continue
         both = [
-            mean_of([whole(curve) for curve in read[row.label, kept].values()]).text
-            for kept in (True, False)
+            mean_of([whole(curve) for curve in read[row.label, carry].values()]).text
+            for carry in (True, False)
         ]
         far = mean_of([1e3 * gain for gain in far_gains(read, row.label).values()])
-        beside = "" if len(read[row.label, True]) < 2 else f" ± {far.error:.2f}"
-        cells.append([row.label, *both, f"{round(far.value, 2) + 0.0:.2f}{beside}", *sizes])
+        error_text = "" if len(read[row.label, True]) < 2 else f" ± {far.error:.2f}"
+        cells.append([row.label, *both, f"{round(far.value, 2) + 0.0:.2f}{error_text}", *sizes])
     head = ["model", "state kept in the test", "cleared at every window"]
     gain = f"gain of keeping it from character {FAR} of a window on, in thousandths"
     title = "Test loss (nats per character), mean ± s.e."
@@ -262,64 +266,70 @@ def losses(rows: Sequence[Row], read: BothWays) -> Table:
 
 def far_gains(read: BothWays, label: str) -> dict[int, float]:
     """By how much a kept state lowers the loss in the second half of a window, by seed."""
-    kept, cleared = read[label, True], read[label, False]
-    return {seed: whole(cleared[seed], FAR) - whole(kept[seed], FAR) for seed in kept}
+    carried, cleared = read[label, True], read[label, False]
+    return {seed: whole(cleared[seed], FAR) - whole(carried[seed], FAR) for seed in carried}
 
 
 def compared(read: BothWays) -> tuple[Judged, ...]:
     """Each claim of the papers, by the loss with the state kept, seed by seed."""
-    found = []
+    verdicts = []
     for claim in CLAIMS:
-        one, other = (read.get((label, True), {}) for label in (claim.one, claim.other))
-        both = sorted(one.keys() & other.keys())
-        held = tuple(claim.holds(whole(one[seed]), whole(other[seed])) for seed in both)
-        found.append(Judged(claim.text, claim.said, held))
-    return tuple(found)
+        first, second = (read.get((label, True), {}) for label in (claim.one, claim.other))
+        both = sorted(first.keys() & second.keys())
+        holds = tuple(claim.holds(whole(first[seed]), whole(second[seed])) for seed in both)
+        verdicts.append(Judged(claim.text, claim.said, holds))
+    return tuple(verdicts)
 
 
 def remembering(read: BothWays) -> tuple[Judged, ...]:
     """Whether what came before the window helps in its second half, seed by seed."""
-    found = []
-    for label, (said, _) in REMEMBER.items():
+    verdicts = []
+    for label, (published, _) in REMEMBER.items():
         gains = far_gains(read, label) if (label, True) in read else {}
-        held = tuple(gain > 0 for gain in gains.values())
-        found.append(Judged(f"{label}: what is {FAR} or more characters back helps", said, held))
-    return tuple(found)
+        holds = tuple(gain > 0 for gain in gains.values())
+        verdicts.append(
+            Judged(f"{label}: what is {FAR} or more characters back helps", published, holds)
+        )
+    return tuple(verdicts)
 
 
 def _order(read: BothWays) -> list[str]:
     ours = {
         label: {seed: whole(curve) for seed, curve in seeds.items()}
-        for (label, kept), seeds in read.items()
-        if kept
+        for (label, carry), seeds in read.items()
+        if carry
     }
     return [f"smallest loss first: {groups(ours, False)}."] if len(ours) > 1 else []
 
 
-LEAST = 1e-4
+SMALLEST_GAIN = 1e-4
 """Nats below which a gain is not drawn."""
 
 
 def figure(read: BothWays) -> Any:
     """By how much a kept state lowers the loss, against the position in the window."""
-    drawn = new_figure(7.2, 4.8)
-    axes = drawn.subplots()
-    labels = [label for label, kept in read if kept]
+    canvas = new_figure(7.2, 4.8)
+    axes = canvas.subplots()
+    labels = [label for label, carried in read if carried]
     looks = styles(labels)
     for label in labels:
-        kept, cleared = read[label, True], read[label, False]
+        carried, cleared = read[label, True], read[label, False]
         places, gains = [], []
-        for at, first in enumerate(next(iter(kept.values()))):
-            gain = mean_of([cleared[seed][at].loss - kept[seed][at].loss for seed in kept]).value
+        for at, first in enumerate(next(iter(carried.values()))):
+            gain = mean_of(
+                [cleared[seed][at].loss - carried[seed][at].loss for seed in carried]
+            ).value
             places.append((first.first * first.last) ** 0.5)
-            gains.append(gain if gain >= LEAST else float("nan"))
+            gains.append(gain if gain >= SMALLEST_GAIN else float("nan"))
         axes.plot(places, gains, label=label, **looks[label])
     axes.set_yscale("log")
     ticks = [2**n for n in range(WINDOW.bit_length())]
     log_axis(axes, ticks, [f"{tick}" for tick in ticks])
-    axes.set(xlabel=f"position in the window (characters); gains below {LEAST:g} are left out")
+    axes.set(
+        xlabel=f"position in the window (characters); gains below {SMALLEST_GAIN:g} are left out"
+    )
     axes.set(ylabel="gain of a kept state (nats per character)")
     axes.set(title=over_seeds(len(read[label, True]) for label in labels))
     axes.grid(alpha=0.3)
-    legend_below(drawn, axes)
-    return drawn
+    legend_below(canvas, axes)
+    return canvas

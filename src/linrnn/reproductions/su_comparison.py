@@ -77,15 +77,15 @@ class SuComparison(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Tune every model at every length, then train it with every seed."""
-        found = [self._tuned(length, setting) for length in self.lengths]
-        outcomes = [one.outcome for one in found]
+        searches = [self._tuned(length, setting) for length in self.lengths]
+        outcomes = [search.outcome for search in searches]
         by_seed = {
             n: {row.label: nats_by_seed(row) for row in o.rows}
             for n, o in zip(self.lengths, outcomes, strict=True)
         }
         losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
         return Findings(
-            tables=(_verdict(losses, by_seed), _table(losses), *_tables(found)),
+            tables=(_verdict(losses, by_seed), _table(losses), *_tables(searches)),
             comparable=(
                 "the order of the models and the sign of the change with the length, and only as "
                 "far as every seed says so. The losses of the source are of training, ours of the "
@@ -114,7 +114,7 @@ class SuComparison(Reproduction):
 
 
 def base_config(length: int) -> Config:
-    """What all models share."""
+    """Return the configuration that all models share."""
     return small(length, BATCH_TOKENS, EPOCHS, D_MODEL, N_LAYERS)
 
 
@@ -128,20 +128,24 @@ def rows(base: Config) -> dict[str, Config]:
         n_layers=2 * base.model.n_layers,
         mixer_options={"init": "published"},
     )
-    others = {
+    rivals = {
         "GAU": gau,
         "RWKV": with_model(base, "rwkv4", mixer_options={"token_shift": False}),
         "LRU": with_model(base, "lru"),
         "SLRU": with_model(base, "slru"),
     }
     target = count_parameters(attention)
-    matched = {name: match_parameters(config, target) for name, config in others.items()}
+    matched = {name: match_parameters(config, target) for name, config in rivals.items()}
     return {name: attention if name == "SA" else matched[name] for name in ORDER}
 
 
-def _tables(found: Sequence[Tuned]) -> list[Table]:
-    """Of each length: its runs, and what was tried."""
-    return [made for one in found for made in (table(one.outcome, {}), one.tried)]
+def _tables(searches: Sequence[Tuned]) -> list[Table]:
+    """Return two tables for each length: its runs, and the rates tried."""
+    return [
+        page_table
+        for search in searches
+        for page_table in (table(search.outcome, {}), search.tried)
+    ]
 
 
 def _losses(outcome: Outcome) -> dict[str, Mean]:
@@ -158,17 +162,17 @@ def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
     Args:
         losses: in nats by length, model and seed.
     """
-    found = []
+    verdicts = []
     for length, values in losses.items():
-        for one, other in in_words(ORDER):
-            claim = f"length {length}: {one} is better than {other}"
-            found.append(less(claim, "order", values.get(one, {}), values.get(other, {})))
+        for better, worse in in_words(ORDER):
+            claim = f"length {length}: {better} is better than {worse}"
+            verdicts.append(less(claim, "order", values.get(better, {}), values.get(worse, {})))
     short, long = losses[min(losses)], losses[max(losses)]
     for name in ORDER:
         word, *ends = ("better", long, short) if name in GAINS else ("worse", short, long)
         claim = f"{name} is {word} at length {max(losses)} than at {min(losses)}"
-        found.append(less(claim, word, *(losses.get(name, {}) for losses in ends)))
-    return found
+        verdicts.append(less(claim, word, *(losses.get(name, {}) for losses in ends)))
+    return verdicts
 
 
 GAINS = ("GAU", "SA")
@@ -188,20 +192,20 @@ def _verdict(losses: Mapping[int, Mapping[str, Mean]], by_seed: Mapping[int, ByS
     first, last = min(losses), max(losses)
     ends = {n: {str(at): by_seed[at].get(n, {}) for at in (first, last)} for n in ORDER}
     ways = {n: groups(losses_of_ends, False) for n, losses_of_ends in ends.items()}
-    found = {"better": f"{last} > {first}", "worse": f"{first} > {last}"}
-    named = {word: [n for n in ORDER if ways[n] == way] for word, way in found.items()}
+    directions = {"better": f"{last} > {first}", "worse": f"{first} > {last}"}
+    named = {word: [n for n in ORDER if ways[n] == way] for word, way in directions.items()}
     named["open"] = [n for n in ORDER if n not in named["better"] + named["worse"]]
-    said = "; ".join(f"{word}: {', '.join(names) or 'none'}" for word, names in named.items())
+    summary = "; ".join(f"{word}: {', '.join(names) or 'none'}" for word, names in named.items())
     claim = "better: GAU, SA; worse: RWKV, LRU, SLRU"
     return Table(
         "Claims; > and better or worse of ours: with every seed",
         ["claim", "published", "ours"],
-        [*cells, [f"from {first} to {last}", claim, said]],
+        [*cells, [f"from {first} to {last}", claim, summary]],
     )
 
 
 def _change(losses: Mapping[int, Mapping[str, Mean]], name: str) -> float:
-    """Of the loss from the shortest window to the longest; NaN where one is missing."""
+    """Return the change in loss from the shortest window to the longest, NaN if one is missing."""
     first, last = losses[min(losses)].get(name), losses[max(losses)].get(name)
     return last.value - first.value if first and last else math.nan
 
@@ -213,9 +217,9 @@ def _signed(change: float) -> str:
 def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
     cells = []
     for name in ORDER:
-        found = [losses[length].get(name) for length in losses]
+        means = [losses[length].get(name) for length in losses]
         cells.append(
-            [name, *(m.text if m else "not run" for m in found), _signed(_change(losses, name))]
+            [name, *(m.text if m else "not run" for m in means), _signed(_change(losses, name))]
         )
     head = ["model", *(f"length {length}" for length in losses), "change"]
     return Table("Test loss (nats per character), mean ± s.e.", head, cells)
@@ -223,13 +227,13 @@ def _table(losses: Mapping[int, Mapping[str, Mean]]) -> Table:
 
 def _figure(losses: Mapping[int, Mapping[str, Mean]], seeds: int) -> dict[str, Any]:
     series = {
-        name: [(n, found[name].value, found[name].error) for n, found in losses.items()
-               if name in found]
+        name: [(n, means[name].value, means[name].error) for n, means in losses.items()
+               if name in means]
         for name in ORDER
     }  # fmt: skip
-    drawn = {name: points for name, points in series.items() if points}
-    if not drawn:
+    lines = {name: points for name, points in series.items() if points}
+    if not lines:
         return {}
     title = f"Tested at the length of training: {over_seeds([seeds])}"
-    figure = metric_against_length(drawn, metric="loss (nats per character)", title=title)
+    figure = metric_against_length(lines, metric="loss (nats per character)", title=title)
     return {"lengths": figure}

@@ -23,14 +23,14 @@ def same_when_checkpointed(make: MakeMixer) -> None:
         x, state = signal(_ROWS, _TIME, mixer.d_model), busy_state(mixer, _ROWS)
         mixer.train()
         torch.manual_seed(0)
-        plain = results(mixer, mixer, x, state)
+        expected = results(mixer, mixer, x, state)
         torch.manual_seed(0)
         try:
-            again = results(partial(checkpoint, mixer, use_reentrant=False), mixer, x, state)
+            checkpointed = results(partial(checkpoint, mixer, use_reentrant=False), mixer, x, state)
         except LinrnnError:
             raise
         except RuntimeError as error:
             raise BrokenLawError(f"form {form!r}, checkpointed: {error}") from error
-        for name, value in plain.items():
-            same = name in again and torch.equal(again[name], value)
+        for name, value in expected.items():
+            same = name in checkpointed and torch.equal(checkpointed[name], value)
             check_true(f"form {form!r}, checkpointed: {name} differs", same)

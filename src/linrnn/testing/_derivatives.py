@@ -82,11 +82,11 @@ def _drift(cause: Tensor, like: Tensor, *, seed: int) -> Tensor:
     near, far = (_numbers(cause.shape, seed=seed + k) / cause.numel() for k in (200, 300))
     first, second = (cause * near).sum().sin(), (cause * far).sum().sin()
     shape = like.shape
-    wide = like.dtype
+    dtype = like.dtype
     return 0.1 * (
-        first * _numbers(shape, seed=seed + 400).to(wide)
-        + second * _numbers(shape, seed=seed + 500).to(wide)
-        + first * second * _numbers(shape, seed=seed + 600).to(wide)
+        first * _numbers(shape, seed=seed + 400).to(dtype)
+        + second * _numbers(shape, seed=seed + 500).to(dtype)
+        + first * second * _numbers(shape, seed=seed + 600).to(dtype)
     )
 
 
@@ -120,8 +120,8 @@ def _check(what: str, f: Scalar, *, modes: bool) -> None:
 
 def _gradient(f: Scalar, point: Tensor, *, create_graph: bool = False) -> Tensor:
     point = point.clone().requires_grad_()
-    (found,) = torch.autograd.grad(f(point), point, create_graph=create_graph)
-    return found.detach()
+    (gradient,) = torch.autograd.grad(f(point), point, create_graph=create_graph)
+    return gradient.detach()
 
 
 def _passes(f: Scalar, point: Tensor, several: Callable[[Any], Tensor]) -> Tensor:
@@ -149,9 +149,9 @@ def _numbers(shape: torch.Size, *, seed: int) -> Tensor:
 def _no_fallback() -> Iterator[None]:
     """Make an operator without a batching rule an error; PyTorch would loop, with a warning."""
     functorch: Any = torch._C._functorch
-    before = functorch._is_vmap_fallback_enabled()
+    was_enabled = functorch._is_vmap_fallback_enabled()
     functorch._set_vmap_fallback_enabled(False)
     try:
         yield
     finally:
-        functorch._set_vmap_fallback_enabled(before)
+        functorch._set_vmap_fallback_enabled(was_enabled)

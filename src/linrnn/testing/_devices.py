@@ -44,20 +44,20 @@ def same_numbers_on(device: str, make: MakeMixer) -> None:
     for dtype in (torch.float64, torch.float32):
         x = signal(BATCH, TIME, WIDTH, dtype=dtype)
         for form, mixer in in_each_form(make, dtype=dtype):
-            state, other = busy_state(mixer), copy.deepcopy(mixer).to(device)
+            state, moved = busy_state(mixer), copy.deepcopy(mixer).to(device)
             runs: dict[str, tuple[Run, Run]] = {
-                "at once": (mixer, other),
-                "step by step": (stepwise(mixer), stepwise(other)),
+                "at once": (mixer, moved),
+                "step by step": (stepwise(mixer), stepwise(moved)),
                 "with resets": (
                     partial(mixer, reset=reset),
-                    partial(other, reset=reset.to(device)),
+                    partial(moved, reset=reset.to(device)),
                 ),
             }
-            for what, (here, run) in runs.items():
+            for what, (reference, run) in runs.items():
                 try:
-                    expected = results(here, mixer, x, state)
+                    expected = results(reference, mixer, x, state)
                 except ArgumentError:  # a form that takes no resets
                     continue
-                got = results(there(device, run), other, x, state)
+                got = results(there(device, run), moved, x, state)
                 got = {name: value.cpu() for name, value in got.items()}
                 compare(f"{device} {dtype} {form} {what}", got, expected, FORM_ROUNDINGS)

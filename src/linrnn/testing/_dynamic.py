@@ -71,13 +71,13 @@ def _check_compiled(
     torch._dynamo.reset()
     graphs = CompileCounterWithBackend(compiler)
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=graphs)
-    made = []
+    frame_counts = []
     for call in calls:
         case = f"{what}, compiled, {_sizes(call)}"
         _same(case, _evaluate(compiled, function, call), _evaluate(function, function, call))
-        made.append(graphs.frame_count)
+        frame_counts.append(graphs.frame_count)
         # the compiler may try a graph twice before it takes one
-        check_true(f"{case}: compiled once more", made[0] == made[-1] > 0)
+        check_true(f"{case}: compiled once more", frame_counts[0] == frame_counts[-1] > 0)
 
 
 class _Calling(nn.Module):

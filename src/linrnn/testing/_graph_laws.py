@@ -51,9 +51,9 @@ def dynamic_shapes(make: MakeMixer, compiler: str = "eager") -> None:
 
 def _calls(mixer: Mixer) -> Iterator[Call]:
     resets = _knows_resets(mixer)
-    for batch, time, before in SIZES:
+    for batch, time, prefix in SIZES:
         x = signal(batch, time, WIDTH, dtype=torch.float32).requires_grad_()
-        read = signal(batch, before, WIDTH, dtype=torch.float32)
+        read = signal(batch, prefix, WIDTH, dtype=torch.float32)
         state = map_state(Tensor.detach, mixer(read)[1])
         reset = torch.rand(batch, time, generator=torch.Generator().manual_seed(4)) < 0.2
         yield {"x": x, "state": state, **({"reset": reset} if resets else {})}
@@ -127,37 +127,41 @@ def meta_device(make: MakeMixer) -> None:
 
 
 def _same_tensors(what: str, got: Mixer, expected: Mixer) -> None:
-    found, wanted = (
+    facts, expected_facts = (
         {
-            name: (held.device.type, tuple(held.shape), held.dtype)
-            for name, held in (*mixer.named_parameters(), *mixer.named_buffers())
+            name: (tensor.device.type, tuple(tensor.shape), tensor.dtype)
+            for name, tensor in (*mixer.named_parameters(), *mixer.named_buffers())
         }
         for mixer in (got, expected)
     )
-    differ = [f"{name} is {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
-    check_true(f"{what} {', '.join(differ)}", found == wanted)
+    differ = [
+        f"{name} is {facts.get(name)}"
+        for name in expected_facts
+        if facts.get(name) != expected_facts[name]
+    ]
+    check_true(f"{what} {', '.join(differ)}", facts == expected_facts)
 
 
 def _check_bare(what: str, real: Mixer, bare: Mixer) -> None:
     state = real.init_state(2)
     _same_outline(f"{what}: init_state", bare.init_state(2), state)
-    nothing = map_state(lambda h: h.to("meta"), state)
+    meta_state = map_state(lambda h: h.to("meta"), state)
     x, mask = signal(2, 5, WIDTH), torch.ones(2, 5, dtype=torch.bool)
     for reset in (None, mask) if _knows_resets(real) else (None,):
-        there = x.to("meta").requires_grad_()
+        meta_x = x.to("meta").requires_grad_()
         with one_device():
-            got = bare(there, nothing, reset=None if reset is None else reset.to("meta"))
+            got = bare(meta_x, meta_state, reset=None if reset is None else reset.to("meta"))
             got[0].sum().backward()
         _same_outline(f"{what}: forward", got, real(x, state, reset=reset))
     with one_device():
-        got = bare.step(x[:, 0].to("meta"), nothing)
+        got = bare.step(x[:, 0].to("meta"), meta_state)
     _same_outline(f"{what}: step", got, real.step(x[:, 0], state))
     filled: Any = bare.to_empty(device="cpu")
-    for held in (*filled.parameters(), *filled.buffers()):
-        held.detach().copy_(float("nan") if held.is_floating_point() else 0)
+    for tensor in (*filled.parameters(), *filled.buffers()):
+        tensor.detach().copy_(float("nan") if tensor.is_floating_point() else 0)
     filled.reset_parameters()
-    for name, held in (*filled.named_parameters(), *filled.named_buffers()):
-        check_true(f"{what}: reset_parameters leaves {name}", bool(held.isfinite().all()))
+    for name, tensor in (*filled.named_parameters(), *filled.named_buffers()):
+        check_true(f"{what}: reset_parameters leaves {name}", bool(tensor.isfinite().all()))
     check_true(f"{what}: not finite when filled", bool(filled(x)[0].isfinite().all()))
 
 
@@ -168,8 +172,11 @@ def _forms(make: MakeMixer) -> list[dict[str, Any]]:
 
 def _same_outline(what: str, got: Any, expected: Any) -> None:
     for h, like in zip(tree_leaves(got), tree_leaves(expected), strict=True):
-        facts, wanted = (h.device.type, h.shape, h.dtype), ("meta", like.shape, like.dtype)
-        check_true(f"{what} on the meta device is {facts}, must be {wanted}", facts == wanted)
+        facts, expected_facts = (h.device.type, h.shape, h.dtype), ("meta", like.shape, like.dtype)
+        check_true(
+            f"{what} on the meta device is {facts}, must be {expected_facts}",
+            facts == expected_facts,
+        )
 
 
 def every_option(make: MakeMixer) -> None:
@@ -209,8 +216,8 @@ def _steps(mixer: Mixer, reset: Tensor) -> Run:
     def run(x: Tensor, state: State, **times: Tensor) -> tuple[Tensor, State]:
         ys, last = [], state
         for t, x_t in enumerate(x.unbind(1)):
-            before = mixer.init_state(1) if reset[0, t] else last
-            y_t, last = mixer.step(x_t, before, **{n: z[:, t] for n, z in times.items()})
+            previous_state = mixer.init_state(1) if reset[0, t] else last
+            y_t, last = mixer.step(x_t, previous_state, **{n: z[:, t] for n, z in times.items()})
             ys.append(y_t)
         return torch.stack(ys, 1), state if "constant_memory" in mixer.declared else last
 

@@ -52,17 +52,17 @@ def forms_agree(make: MakeMixer) -> None:
     """One call, a loop of steps, any split carrying the state, every form: the same numbers."""
     mixer = build(make)
     x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
-    whole = results(mixer, mixer, x, state)
-    compare("loop of steps", results(stepwise(mixer), mixer, x, state), whole, FORM_ROUNDINGS)
+    expected = results(mixer, mixer, x, state)
+    compare("loop of steps", results(stepwise(mixer), mixer, x, state), expected, FORM_ROUNDINGS)
     for lengths in ((1, 18), (18, 1), (0, 19), (7, 0, 5, 7), (19, 0)):
         got = results(in_pieces(mixer, *lengths), mixer, x, state)
-        compare(f"split into {lengths}", got, whole, FORM_ROUNDINGS)
+        compare(f"split into {lengths}", got, expected, FORM_ROUNDINGS)
     for form in mixer.forms[1:]:
-        other = build(make, form=form)
-        other.load_state_dict(mixer.state_dict())
-        compare(f"form {form!r}", results(other, other, x, state), whole, FORM_ROUNDINGS)
-        got = results(in_pieces(other, 7, 12), other, x, state)
-        compare(f"form {form!r} split", got, whole, FORM_ROUNDINGS)
+        variant = build(make, form=form)
+        variant.load_state_dict(mixer.state_dict())
+        compare(f"form {form!r}", results(variant, variant, x, state), expected, FORM_ROUNDINGS)
+        got = results(in_pieces(variant, 7, 12), variant, x, state)
+        compare(f"form {form!r} split", got, expected, FORM_ROUNDINGS)
     fresh = mixer(x, mixer.init_state(BATCH))[0]
     check_close("state=None against init_state", mixer(x)[0], fresh)
 
@@ -115,8 +115,8 @@ def reset_and_packing(make: MakeMixer) -> None:
     alone = [mixer(x[:, :4], state), *(mixer(p) for p in x[:, 4:].split([1, 7, 7], 1))]
     check_close("packed", y, torch.cat([p[0] for p in alone], 1), roundings=FORM_ROUNDINGS)
     if "constant_memory" in mixer.declared:  # what is out of sight may still take room
-        more = signal(1, TIME, WIDTH, seed=3)
-        got, expected = (mixer(more, s)[0] for s in (last, alone[-1][1]))
+        continuation = signal(1, TIME, WIDTH, seed=3)
+        got, expected = (mixer(continuation, s)[0] for s in (last, alone[-1][1]))
         check_close("what follows the last one", got, expected, roundings=FORM_ROUNDINGS)
     else:
         for got, expected in zip(leaves(last), leaves(alone[-1][1]), strict=True):
@@ -175,9 +175,9 @@ def higher_derivatives(make: MakeMixer) -> None:
         parameters = {n: p.detach() for n, p in mixer.named_parameters()}
 
         def run(mixer: Mixer = mixer, state: State = state, **moved: Tensor) -> object:
-            x, rest = moved.pop("x"), iter(moved.values())
-            start = map_state(lambda _: next(rest), state)
-            weights = dict(zip(dict(mixer.named_parameters()), rest, strict=True))
+            x, remaining = moved.pop("x"), iter(moved.values())
+            start = map_state(lambda _: next(remaining), state)
+            weights = dict(zip(dict(mixer.named_parameters()), remaining, strict=True))
             return torch.func.functional_call(mixer, weights, (x, start))
 
         arguments = {"x": signal(2, 4, WIDTH), **parts, **parameters}
@@ -201,8 +201,8 @@ def trains(make: MakeMixer) -> None:
     def loss() -> Tensor:
         with added_losses() as added:
             y: Tensor = layers[1](layers[0](x)[0])[0]
-        more, own = added.take(), (y - target).square().mean()
-        return own if more is None else own + (more - more.detach())
+        added_loss, error = added.take(), (y - target).square().mean()
+        return error if added_loss is None else error + (added_loss - added_loss.detach())
 
     first = loss()
     first.backward()
@@ -210,16 +210,16 @@ def trains(make: MakeMixer) -> None:
         for name, p in ((n, p) for n, p in layer.named_parameters() if p.requires_grad):
             size = 0.0 if p.grad is None else float(p.grad.abs().max())
             check_true(f"the gradient of {name} in layer {i} is {size:.3g}", size > SEEN)
-    optimiser, rest = torch.optim.Adam(parameters, lr=0.01), 1.0
+    optimiser, fraction = torch.optim.Adam(parameters, lr=0.01), 1.0
     for _ in range(100):
         optimiser.step()
         optimiser.zero_grad()
         last = loss()
         last.backward()
-        rest = float(last.detach() / first.detach())
-        if rest < LEARNED:
+        fraction = float(last.detach() / first.detach())
+        if fraction < LEARNED:
             return
-    check_true(f"100 steps of Adam leave {rest:.3g} of the loss", rest < LEARNED)
+    check_true(f"100 steps of Adam leave {fraction:.3g} of the loss", fraction < LEARNED)
 
 
 def finite_when_long(make: MakeMixer, steps: int | None = None) -> None:
@@ -268,10 +268,10 @@ def round_trip(make: MakeMixer) -> None:
     y, _ = mixer(x, state)
     data = safetensors.torch.save({n: p.contiguous() for n, p in mixer.state_dict().items()})
     torch.manual_seed(99)
-    other = quiet(make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)))
-    other.load_state_dict(safetensors.torch.load(data))
+    restored = quiet(make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)))
+    restored.load_state_dict(safetensors.torch.load(data))
     stored = safetensors.torch.load(safetensors.torch.save(flatten(state)))
-    y_again, _ = other(x, unflatten(stored, mixer.init_state(1)))
+    y_again, _ = restored(x, unflatten(stored, mixer.init_state(1)))
     check_true("outputs differ after a round trip", torch.equal(y, y_again))
     check_true("a deep copy gives other outputs", torch.equal(y, copy.deepcopy(mixer)(x, state)[0]))
 
@@ -288,8 +288,8 @@ def low_precision(make: MakeMixer) -> None:
         check_true(f"bfloat16: {name} is not finite", bool(value.isfinite().all()))
     check_true(f"bfloat16: y is {got['y'].dtype}", got["y"].dtype == torch.bfloat16)
     for h in leaves(half(x)[1]):
-        wide = not (h.is_floating_point() and h.dtype.itemsize < 4)
-        check_true(f"bfloat16: the state must be at least float32, got {h.dtype}", wide)
+        precise = not (h.is_floating_point() and h.dtype.itemsize < 4)
+        check_true(f"bfloat16: the state must be at least float32, got {h.dtype}", precise)
     check_close("bfloat16: y", got["y"], truth["y"], roundings=8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = mixer(x.float())
@@ -327,19 +327,19 @@ def edges(make: MakeMixer) -> None:
     state = busy_state(mixer)
     y, same = mixer(signal(BATCH, 0, WIDTH), state)
     check_true(f"T = 0: y has shape {tuple(y.shape)}", y.shape == (BATCH, 0, WIDTH))
-    for before, after in zip(leaves(state), leaves(same), strict=True):
-        check_close("T = 0: state", after, before, roundings=0)
+    for expected, actual in zip(leaves(state), leaves(same), strict=True):
+        check_close("T = 0: state", actual, expected, roundings=0)
     x = signal(BATCH, TIME, WIDTH)
-    kept, kept_state = x.clone(), detached(state)
+    original, original_state = x.clone(), detached(state)
     y, _ = mixer(x, state)
-    check_true("the input was modified", torch.equal(x, kept))
-    for before, after in zip(leaves(kept_state), leaves(state), strict=True):
-        check_true("the state passed in was modified", torch.equal(before, after))
+    check_true("the input was modified", torch.equal(x, original))
+    for expected, actual in zip(leaves(original_state), leaves(state), strict=True):
+        check_true("the state passed in was modified", torch.equal(expected, actual))
     check_true("two equal calls differ", torch.equal(y, mixer(x, state)[0]))
     if mixer.random_training:
         _noise_follows_the_seed(build(make).train(), x)
-    one, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
-    check_close("one row of one step", one, y[:1, :1], roundings=FORM_ROUNDINGS)
+    first_step, _ = mixer(x[:1, :1], map_state(lambda h: h[:1], state))
+    check_close("one row of one step", first_step, y[:1, :1], roundings=FORM_ROUNDINGS)
     strided = x.transpose(0, 1).contiguous().transpose(0, 1)
     check_close("transposed", mixer(strided, state)[0], y, roundings=FORM_ROUNDINGS)
     single = build(make, dtype=torch.float32)
@@ -350,12 +350,12 @@ def edges(make: MakeMixer) -> None:
 
 
 def _noise_follows_the_seed(mixer: Mixer, x: Tensor) -> None:
-    found = []
+    outputs = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(mixer(x)[0])
-    check_true("one seed gives two results in training", torch.equal(found[0], found[1]))
-    check_true("training draws nothing from the seed", not torch.equal(found[0], found[2]))
+        outputs.append(mixer(x)[0])
+    check_true("one seed gives two results in training", torch.equal(outputs[0], outputs[1]))
+    check_true("training draws nothing from the seed", not torch.equal(outputs[0], outputs[2]))
 
 
 def bad_input(make: MakeMixer) -> None:
@@ -435,8 +435,8 @@ def check_law(name: str, make: MakeMixer) -> None:
     mixer = build(make)
     _check_law(name, make, mixer)
     for form in mixer.forms[1:] if name in LAWS_OF_FORMS else ():
-        other = partial(make, form=form)
-        _check_law(name, other, build(other))
+        make_form = partial(make, form=form)
+        _check_law(name, make_form, build(make_form))
 
 
 def _check_law(name: str, make: MakeMixer, mixer: Mixer) -> None:

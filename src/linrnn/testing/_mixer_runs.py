@@ -85,19 +85,23 @@ def detached(state: State) -> State:
 
 
 def results(
-    run: Callable[..., tuple[Tensor, State]], mixer: Mixer, x: Tensor, state: State, **more: Tensor
+    run: Callable[..., tuple[Tensor, State]],
+    mixer: Mixer,
+    x: Tensor,
+    state: State,
+    **extras: Tensor,
 ) -> dict[str, Tensor]:
     """Output, final state and the gradients of input, initial state and every parameter.
 
-    ``more`` are arguments of ``run`` by name, whose gradients are among them.
+    ``extras`` are arguments of ``run`` by name; the results include their gradients.
     """
     x, state = x.detach().clone().requires_grad_(), detached(state)
-    more = {n: z.detach().clone().requires_grad_() for n, z in more.items()}
+    extras = {n: z.detach().clone().requires_grad_() for n, z in extras.items()}
     mixer.zero_grad()
-    y, last = run(x, state, **more)
+    y, last = run(x, state, **extras)
     named = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
     sources = {"grad x": x, **{f"grad state[{i}]": h for i, h in enumerate(leaves(state))}}
-    sources |= {f"grad {n}": z for n, z in (*more.items(), *mixer.named_parameters())}
+    sources |= {f"grad {n}": z for n, z in (*extras.items(), *mixer.named_parameters())}
     sources = {n: s for n, s in sources.items() if s.requires_grad}
     targets = [h for h in named.values() if h.requires_grad]
     cotangents = [
@@ -120,10 +124,10 @@ def compare(
 def stepwise(mixer: Mixer) -> Callable[..., tuple[Tensor, State]]:
     """The mixer as a loop of `Mixer.step`."""
 
-    def run(x: Tensor, state: State, **more: Tensor) -> tuple[Tensor, State]:
+    def run(x: Tensor, state: State, **extras: Tensor) -> tuple[Tensor, State]:
         ys = []
         for t, x_t in enumerate(x.unbind(1)):
-            y_t, state = mixer.step(x_t, state, **{n: z[:, t] for n, z in more.items()})
+            y_t, state = mixer.step(x_t, state, **{n: z[:, t] for n, z in extras.items()})
             ys.append(y_t)
         return torch.stack(ys, 1), state
 
@@ -133,9 +137,9 @@ def stepwise(mixer: Mixer) -> Callable[..., tuple[Tensor, State]]:
 def in_pieces(mixer: Mixer, *lengths: int) -> Callable[..., tuple[Tensor, State]]:
     """The mixer called on consecutive pieces, carrying the state."""
 
-    def run(x: Tensor, state: State, **more: Tensor) -> tuple[Tensor, State]:
+    def run(x: Tensor, state: State, **extras: Tensor) -> tuple[Tensor, State]:
         ys = []
-        parts = {n: z.split(list(lengths), 1) for n, z in more.items()}
+        parts = {n: z.split(list(lengths), 1) for n, z in extras.items()}
         for i, part in enumerate(x.split(list(lengths), 1)):
             y, state = mixer(part, state, **{n: z[i] for n, z in parts.items()})
             ys.append(y)

@@ -21,7 +21,7 @@ class one_device(TorchDispatchMode):  # noqa: N801  # used as a function is
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """What the operator computes, if its tensors are on one device."""
+        """Run the operator if its tensors are on one device."""
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         devices = {x.device.type for x in tensors if x.ndim or x.device.type != "cpu"}
         if len(devices) > 1 and not str(function).startswith(_MOVES):

@@ -26,7 +26,7 @@ LONG_PUSHED = (1.0, 3.0, -100.0)
 LONG = 1024  # steps of a recipe
 SHORT = 7  # where one step is a step of Python
 _LARGEST = 1e30
-"""Of what float64 computes: beyond it products of two such numbers are none of float32."""
+"""Largest result in float64 that is compared: the product of two larger ones overflows float32."""
 _SMALLEST = 1e-6  # an absolute error: a flat activation, as gelu of -10, has no slope in float32
 _ROUNDINGS = 2**13  # a matrix exponential of float32 and its gradient take 6,000
 _SENSITIVE = 4096.0  # of how far one rounding of each intermediate number moves the truth
@@ -58,10 +58,10 @@ def ranges(make: MakeMixer) -> None:
     """
     usual: set[str] = set()
     for options, twins in every_twins(make):
-        names = {name for name, _ in twins.wide.named_parameters()}
+        names = {name for name, _ in twins.double.named_parameters()}
         other_parameters = not names <= usual
         usual |= names
-        for push in pushes(twins.wide, every=not options, long=other_parameters):
+        for push in pushes(twins.double, every=not options, long=other_parameters):
             try:
                 keeps(twins, push)
             except BrokenLawError as error:
@@ -73,7 +73,7 @@ class Twins:
 
     def __init__(self, make: MakeMixer, **options: Any) -> None:
         self.single = build(make, dtype=torch.float32, **options)
-        self.wide = build(make, **options)
+        self.double = build(make, **options)
         self._start = copy.deepcopy(self.single.state_dict())
 
     @torch.no_grad()
@@ -85,7 +85,7 @@ class Twins:
                 # not all alike, for then a norm divides 0 by 0
                 parts = 0.75 + 0.25 * signal(*parameter.shape, seed=6).sin()
                 parameter.copy_(numbers[name] * parts)
-        self.wide.load_state_dict(self.single.state_dict())
+        self.double.load_state_dict(self.single.state_dict())
 
 
 def every_twins(make: MakeMixer) -> Iterator[tuple[dict[str, Any], Twins]]:
@@ -120,15 +120,15 @@ def pushes(mixer: Mixer, *, every: bool, long: bool) -> Iterator[Push]:
 def keeps(twins: Twins, push: Push) -> None:
     """Raise `BrokenLawError` unless the law holds in one case."""
     twins.fill(push.numbers)
-    wide, x = twins.wide, signal(2, push.time, WIDTH, dtype=torch.float32)
+    double, x = twins.double, signal(2, push.time, WIDTH, dtype=torch.float32)
     try:
-        truth, got = _results(wide, x.double()), _results(twins.single, x)
+        truth, got = _results(double, x.double()), _results(twins.single, x)
     except ArgumentError:
         return
-    finite = [all(bool(v.isfinite().all()) for v in found.values()) for found in (truth, got)]
-    if not finite[0] and (_grows(wide, push.time) or _overflows(wide, x.double())):
+    finite = [all(bool(v.isfinite().all()) for v in numbers.values()) for numbers in (truth, got)]
+    if not finite[0] and (_grows(double, push.time) or _overflows(double, x.double())):
         return
-    if finite[0] and not finite[1] and push.time < LONG and _grows(wide, push.time):
+    if finite[0] and not finite[1] and push.time < LONG and _grows(double, push.time):
         return  # a gradient that is large on its way through so few steps, and not at its end
     for name, value in truth.items():
         check_true(f"{push}: {name} is not finite in float64", bool(value.isfinite().all()))
@@ -136,15 +136,15 @@ def keeps(twins: Twins, push: Push) -> None:
         return
     for name, value in got.items():
         check_true(f"{push}: {name} is not finite in float32", bool(value.isfinite().all()))
-    _check_errors(push, wide, x, truth, got)
+    _check_errors(push, double, x, truth, got)
 
 
-def _check_errors(push: Push, wide: Mixer, x: Tensor, truth: Results, got: Results) -> None:
+def _check_errors(push: Push, double: Mixer, x: Tensor, truth: Results, got: Results) -> None:
     allowed = {n: _SMALLEST + _ROUNDINGS * _EPS * _size(v) for n, v in truth.items()}
     errors = {name: difference(value, truth[name]) for name, value in got.items()}
     if all(error <= allowed[name] for name, error in errors.items()):
         return
-    moved = _sensitivity(wide, x.double(), truth)
+    moved = _sensitivity(double, x.double(), truth)
     if moved["y"] > _UNKNOWABLE * _size(truth["y"]):
         return
     for name, error in errors.items():
@@ -161,8 +161,8 @@ _EPS = epsilon(torch.float32)
 
 def _grows(mixer: Mixer, time: int) -> bool:
     """Whether a transition that does not depend on the input makes so many steps overflow."""
-    found = mixer.eigenvalues()
-    largest = 0.0 if found is None else _size(found.detach())
+    eigenvalues = mixer.eigenvalues()
+    largest = 0.0 if eigenvalues is None else _size(eigenvalues.detach())
     return largest > 1 and time * log(largest) > log(_LARGEST)
 
 
@@ -174,13 +174,13 @@ def _results(mixer: Mixer, x: Tensor) -> Results:
     """Output, last state and the gradients of input and parameters, by name."""
     x = x.clone().requires_grad_()
     y, last = mixer(x)
-    found = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
+    results = {"y": y, **{f"state[{i}]": h for i, h in enumerate(leaves(last))}}
     sources = {"x": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
     if y.requires_grad:
         cotangent = signal(*y.shape, seed=3).to(y.dtype)
         grads = torch.autograd.grad(y, list(sources.values()), cotangent, allow_unused=True)
-        found |= {f"grad {n}": g for n, g in zip(sources, grads, strict=True) if g is not None}
-    return {n: v.detach() for n, v in found.items() if v.is_floating_point() or v.is_complex()}
+        results |= {f"grad {n}": g for n, g in zip(sources, grads, strict=True) if g is not None}
+    return {n: v.detach() for n, v in results.items() if v.is_floating_point() or v.is_complex()}
 
 
 class _Rounding(TorchDispatchMode):
@@ -193,10 +193,10 @@ class _Rounding(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
+        outputs = func(*args, **(kwargs or {}))
         if any(part.alias_info is not None for part in func._schema.returns):
-            return found  # a view, or written in place
-        return tree_map_only(Tensor, self._rounded, found)
+            return outputs  # a view, or written in place
+        return tree_map_only(Tensor, self._rounded, outputs)
 
     def _rounded(self, x: Tensor) -> Tensor:
         if x.dtype not in (torch.float64, torch.complex128):
@@ -205,10 +205,10 @@ class _Rounding(TorchDispatchMode):
         return x * (1 + _EPS * noise)
 
 
-def _sensitivity(wide: Mixer, x: Tensor, truth: Results) -> dict[str, float]:
+def _sensitivity(double: Mixer, x: Tensor, truth: Results) -> dict[str, float]:
     """How far the truth moves where every intermediate number is rounded to float32."""
     with _Rounding(seed=0):
-        rounded = _results(wide, x)
+        rounded = _results(double, x)
     return {name: difference(value, truth[name]) for name, value in rounded.items()}
 
 

@@ -50,13 +50,13 @@ def _is_its_loop(what: str, mixer: Mixer, batch: int, time: int) -> None:
     compare(what, _together(results(mixer, mixer, x, state)), loop, FORM_ROUNDINGS)
 
 
-def _together(found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _together(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """All gradients as one: some are roundings alone, as those of a reflection of one axis."""
-    gradients = {name: g for name, g in found.items() if name.startswith("grad")}
+    gradients = {name: g for name, g in tensors.items() if name.startswith("grad")}
     flat = [torch.view_as_real(g) if g.is_complex() else g for g in gradients.values()]
-    rest = {name: y for name, y in found.items() if name not in gradients}
+    outputs = {name: y for name, y in tensors.items() if name not in gradients}
     what = f"gradients of {len(flat)} tensors"
-    return {**rest, what: torch.cat([g.flatten() for g in flat])}
+    return {**outputs, what: torch.cat([g.flatten() for g in flat])}
 
 
 def smallest(make: MakeMixer) -> Iterator[dict[str, Any]]:

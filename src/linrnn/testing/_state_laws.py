@@ -23,7 +23,7 @@ from linrnn.testing._options import option_sets
 from linrnn.testing._tolerance import check_close, check_true
 from linrnn.typing import State
 
-GONE = 1  # the row whose state is made zero
+CLEARED_ROW = 1  # the row whose state is made zero
 
 
 def zeros_begin_anew(make: MakeMixer) -> None:
@@ -63,8 +63,8 @@ def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
     """One row of zeros is a new sequence, and the others go on."""
 
     def masked(h: Tensor) -> Tensor:
-        gone = torch.arange(len(h)).view(-1, *[1] * (h.ndim - 1)) == GONE
-        return h * (1 - gone.to(h.dtype))
+        cleared = torch.arange(len(h)).view(-1, *[1] * (h.ndim - 1)) == CLEARED_ROW
+        return h * (1 - cleared.to(h.dtype))
 
     def weights(y: Tensor) -> dict[str, Tensor]:
         named = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
@@ -73,20 +73,24 @@ def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
         grads = torch.autograd.grad(y.square().sum(), list(named.values()), allow_unused=True)
         return {n: g for n, g in zip(named, grads, strict=True) if g is not None}
 
-    alone = x[GONE : GONE + 1]
-    expected, after = mixer(alone)
+    alone = x[CLEARED_ROW : CLEARED_ROW + 1]
+    expected, next_state = mixer(alone)
     y, last = mixer(x, map_state(masked, detached(state)))
-    check_close(what, y[GONE : GONE + 1], expected, roundings=FORM_ROUNDINGS)
-    others = [i for i in range(BATCH) if i != GONE]
-    whole = mixer(x, state)[0]
-    check_close(f"{what}: the others", y[others], whole[others], roundings=FORM_ROUNDINGS)
-    more = signal(BATCH, TIME, WIDTH, dtype=x.dtype, seed=3)
-    got = mixer(more, last)[0][GONE : GONE + 1]
-    then = mixer(more[GONE : GONE + 1], after)[0]
-    check_close(f"{what}: what follows", got, then, roundings=FORM_ROUNDINGS)
+    check_close(what, y[CLEARED_ROW : CLEARED_ROW + 1], expected, roundings=FORM_ROUNDINGS)
+    other_rows = [i for i in range(BATCH) if i != CLEARED_ROW]
+    unmasked = mixer(x, state)[0]
+    check_close(
+        f"{what}: the others", y[other_rows], unmasked[other_rows], roundings=FORM_ROUNDINGS
+    )
+    continuation = signal(BATCH, TIME, WIDTH, dtype=x.dtype, seed=3)
+    got = mixer(continuation, last)[0][CLEARED_ROW : CLEARED_ROW + 1]
+    expected_next = mixer(continuation[CLEARED_ROW : CLEARED_ROW + 1], next_state)[0]
+    check_close(f"{what}: what follows", got, expected_next, roundings=FORM_ROUNDINGS)
     if x.dtype == torch.float32:  # its rounding, in sums of numbers that cancel, is no news
         return
-    mine, theirs = weights(y[GONE : GONE + 1]), weights(expected)
-    for name in theirs:
-        grad = mine.get(name, torch.zeros_like(theirs[name]))
-        check_close(f"{what}: gradient of {name}", grad, theirs[name], roundings=FORM_ROUNDINGS)
+    gradients, expected_gradients = weights(y[CLEARED_ROW : CLEARED_ROW + 1]), weights(expected)
+    for name in expected_gradients:
+        grad = gradients.get(name, torch.zeros_like(expected_gradients[name]))
+        check_close(
+            f"{what}: gradient of {name}", grad, expected_gradients[name], roundings=FORM_ROUNDINGS
+        )

@@ -47,11 +47,11 @@ def times(make: MakeMixer) -> None:
         _refused("a time", ArgumentError, lambda: mixer(x, state, dt=dt))
         _refused("a time of a step", ArgumentError, lambda: mixer.step(x[:, 0], state, dt=dt[:, 0]))
         return
-    plain = results(mixer, mixer, x, state)
+    untimed = results(mixer, mixer, x, state)
     ones = results(mixer, mixer, x, state, dt=torch.ones_like(dt))
     check_true("the times have no gradient", "grad dt" in ones)
     del ones["grad dt"]
-    compare("times of 1 against none", ones, plain, FORM_ROUNDINGS)
+    compare("times of 1 against none", ones, untimed, FORM_ROUNDINGS)
     _read_alike(make, mixer, x, state, dt)
     _resets(mixer)
     _sees_its_own(mixer, x, state, dt)
@@ -71,21 +71,21 @@ def gaps(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 5) -> Tens
 
 
 def _read_alike(make: MakeMixer, mixer: Mixer, x: Tensor, state: State, dt: Tensor) -> None:
-    whole = results(mixer, mixer, x, state, dt=dt)
-    check_true("y is the same with any times", not torch.equal(whole["y"], mixer(x, state)[0]))
+    expected = results(mixer, mixer, x, state, dt=dt)
+    check_true("y is the same with any times", not torch.equal(expected["y"], mixer(x, state)[0]))
     steps = results(stepwise(mixer), mixer, x, state, dt=dt)
-    compare("loop of steps", steps, whole, FORM_ROUNDINGS)
+    compare("loop of steps", steps, expected, FORM_ROUNDINGS)
     for lengths in ((1, 18), (7, 0, 12)):
         got = results(in_pieces(mixer, *lengths), mixer, x, state, dt=dt)
-        compare(f"split into {lengths}", got, whole, FORM_ROUNDINGS)
+        compare(f"split into {lengths}", got, expected, FORM_ROUNDINGS)
     for form in mixer.forms[1:]:
-        other = build(make, form=form)
+        layer = build(make, form=form)
         if form in mixer.without_dt:
-            _refused(f"form {form!r}", ArgumentError, lambda other=other: other(x, state, dt=dt))  # type: ignore[misc]
+            _refused(f"form {form!r}", ArgumentError, lambda layer=layer: layer(x, state, dt=dt))  # type: ignore[misc]
             continue
-        other.load_state_dict(mixer.state_dict())
-        got = results(other, other, x, state, dt=dt)
-        compare(f"form {form!r}", got, whole, FORM_ROUNDINGS)
+        layer.load_state_dict(mixer.state_dict())
+        got = results(layer, layer, x, state, dt=dt)
+        compare(f"form {form!r}", got, expected, FORM_ROUNDINGS)
 
 
 def _resets(mixer: Mixer) -> None:
@@ -153,8 +153,8 @@ def _numbers_of_any_kind(
     ]
     check_true(f"bfloat16: the state has dtypes {kinds}", all(a == b for a, b in kinds))
     bare = build(make, device="meta")
-    nothing = map_state(lambda h: h.detach().to("meta"), state)
-    y, last = bare(x.to("meta"), nothing, dt=dt.to("meta"))
+    meta_state = map_state(lambda h: h.detach().to("meta"), state)
+    y, last = bare(x.to("meta"), meta_state, dt=dt.to("meta"))
     same = [h.shape == like.shape for h, like in zip(leaves(last), leaves(state), strict=True)]
     check_true("another shape on the meta device", y.shape == x.shape and all(same))
 

@@ -54,8 +54,8 @@ def epsilon(dtype: torch.dtype) -> float:
 
 def difference(got: Tensor, expected: Tensor) -> float:
     """Largest absolute difference, in double precision; NaN and infinity must match exactly."""
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    got, expected = got.detach().to(wide), expected.detach().to(wide)
+    dtype = torch.complex128 if expected.is_complex() else torch.float64
+    got, expected = got.detach().to(dtype), expected.detach().to(dtype)
     if got.shape != expected.shape:
         return float("inf")
     if got.numel() == 0:

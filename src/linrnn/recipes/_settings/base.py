@@ -14,7 +14,7 @@ class Recipe:
     summary: str
     """One line for a list of recipes."""
     shows: str
-    """What a run of this scale can show, and what it cannot."""
+    """Conclusions that a run of this scale allows, and those it does not."""
     expected: float
     """Mean test metric over ``seeds``, in the unit of the task's metric; without seeds, the
     published one."""

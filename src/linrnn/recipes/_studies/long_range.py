@@ -47,7 +47,7 @@ DEPARTURES = {
         "which keeps a part of it by its own gate. Averages have no weight decay."
     ),
 }
-"""Of all rows of a mixer."""
+"""Departures that all rows of a mixer share."""
 _FAST_DT = "Its dt learns at the full rate there, here at the recurrence's."
 _WARMUP = "Its warm-up is not printed in the configuration; here a tenth."
 _SCALE_NORM = "Its norm has one gain for all channels; here each has its own."
@@ -65,7 +65,7 @@ class Row:
     lr: float
     """Learning rate outside the systems."""
     recurrent_lr: float | None = 0.001
-    """Of the systems; None is the other one."""
+    """Learning rate of the systems; None uses the other one."""
     batch_size: int
     """Sequences in a batch, those of all devices and sums of gradients together."""
     epochs: int
@@ -77,7 +77,7 @@ class Row:
     warmup: float = 0.1
     """Part of all steps."""
     norm: Literal["batch", "layer", "rms"] = "batch"
-    """Of each block."""
+    """Norm of each block."""
     prenorm: bool = True
     """Normalise before the mixer."""
     bidirectional: bool = False
@@ -87,37 +87,37 @@ class Row:
     d_ffn: int | None = None
     """Hidden width of a feed-forward part, where there is one in place of the gated linear unit."""
     options: Mapping[str, Any]
-    """Of the mixer."""
+    """Options of the mixer."""
     departures: tuple[str, ...] = ()
-    """Of this row."""
+    """Departures of this row."""
     accuracy: float
     """As published."""
 
 
-def _dss(length: int, **rest: Any) -> Row:
+def _dss(length: int, **fields: Any) -> Row:
     options = {
         "kernel": "softmax",
         "length": length,
         "separate_dt": True,
-        **rest.pop("options", {}),
+        **fields.pop("options", {}),
     }
-    return Row(options=options, **rest)
+    return Row(options=options, **fields)
 
 
-def _liquid(d_state: int, dt: tuple[float, float], *notes: str, **rest: Any) -> Row:
+def _liquid(d_state: int, dt: tuple[float, float], *notes: str, **fields: Any) -> Row:
     options = {"d_state": d_state, "kernel": "pb", "dt_min": dt[0], "dt_max": dt[1]}
-    return Row(options=options, departures=notes, **rest)
+    return Row(options=options, departures=notes, **fields)
 
 
-def _sgconv(d_kernel: int, l_max: int, *notes: str, **rest: Any) -> Row:
+def _sgconv(d_kernel: int, l_max: int, *notes: str, **fields: Any) -> Row:
     options = {"d_kernel": d_kernel, "l_max": l_max, "decay": 0.5}
-    return Row(options=options, departures=notes, bidirectional=True, **rest)
+    return Row(options=options, departures=notes, bidirectional=True, **fields)
 
 
-def _mega(d_key: int, d_inner: int, attention: str, *notes: str, **rest: Any) -> Row:
+def _mega(d_key: int, d_inner: int, attention: str, *notes: str, **fields: Any) -> Row:
     options = {"d_key": d_key, "d_inner": d_inner, "attention": attention, "init": "published"}
-    found = {"d_ffn": d_inner, "bidirectional": True, "recurrent_lr": None, **rest}
-    return Row(options=options, departures=notes, **found)
+    row_fields = {"d_ffn": d_inner, "bidirectional": True, "recurrent_lr": None, **fields}
+    return Row(options=options, departures=notes, **row_fields)
 
 
 TABLES: Mapping[str, Mapping[str, Row]] = {
@@ -227,7 +227,7 @@ def paper(name: str) -> Recipe:
     mixer = next(mixer for mixer in TABLES if name.endswith(f"_{mixer}"))
     task = name.removesuffix(f"_{mixer}").removesuffix("_grey")
     row = TABLES[mixer][task]
-    own = (IMDB,) if task == "imdb" else ()
+    task_departures = (IMDB,) if task == "imdb" else ()
     return Recipe(
         config=_config(task, mixer, row),
         summary=f"{row.n_layers} layers of width {row.width}, {row.epochs} epochs as published",
@@ -238,7 +238,7 @@ def paper(name: str) -> Recipe:
         seconds=None,
         hardware="a GPU",
         source=SOURCES[mixer],
-        departures=" ".join((DEPARTURES[mixer], *row.departures, *own)),
+        departures=" ".join((DEPARTURES[mixer], *row.departures, *task_departures)),
     )
 
 

@@ -33,7 +33,7 @@ class Row:
     batch_size: int
     """Sequences in a batch."""
     lr_factor: float
-    """Of the learning rate of the eigenvalues, B and gamma."""
+    """Factor of the learning rate of the eigenvalues, B and gamma."""
     dropout: float
     """Probability."""
     ring: tuple[float, float]

@@ -43,7 +43,7 @@ class Row:
     dt_min: float = 1e-3
     """Smallest initial step size; the largest is 0.1."""
     accuracy: float
-    """Of S4D-LegS."""
+    """Accuracy of S4D-LegS."""
     s4: float
     """Accuracy of S4-LegS."""
     one_system: bool = False

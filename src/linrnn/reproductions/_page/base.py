@@ -46,16 +46,16 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What came out."""
+    """Results of a reproduction: tables, verdicts, notes, figures and files."""
 
     tables: tuple[Table, ...]
     """Ours."""
     comparable: str
-    """What the published numbers and ours can be compared in, and what was changed."""
+    """In what respect the published numbers and ours compare, and what was changed."""
     verdicts: tuple[Judged, ...] = ()
     """Claims seed by seed; they end the page."""
     notes: tuple[str, ...] = ()
-    """What one should know to read the tables."""
+    """Conditions and caveats for reading the tables."""
     complete: bool = True
     """Whether everything could be run; a run that fails on its way is a result."""
     figures: Mapping[str, Any] = field(default_factory=dict)

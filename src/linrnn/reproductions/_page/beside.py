@@ -31,23 +31,25 @@ def findings(
         notes: of the reproduction.
         figures: besides those of every column that has printed numbers.
     """
-    changed = [found for outcome in outcomes if (found := changes(outcome)) is not None]
-    drawn: dict[str, Any] = {}
-    said: list[str] = []
+    changed = [
+        change_table for outcome in outcomes if (change_table := changes(outcome)) is not None
+    ]
+    column_figures: dict[str, Any] = {}
+    remarks: list[str] = []
     verdicts: list[Judged] = []
     for outcome in outcomes:
         theirs = printed.get(outcome.column.name, {})
-        said += _remarks(outcome, theirs)
+        remarks += _remarks(outcome, theirs)
         verdicts += claims(outcome, theirs)
         if theirs and any(row.values for row in outcome.rows):
-            drawn[slug(outcome.column.name)] = figure(outcome, theirs)
+            column_figures[slug(outcome.column.name)] = figure(outcome, theirs)
     return Findings(
         tables=(*(table(o, printed.get(o.column.name, {})) for o in outcomes), *changed),
         comparable=comparable(outcomes),
         complete=not any(outcome.problem for outcome in outcomes),
         verdicts=tuple(verdicts),
-        notes=(*said, *notes),
-        figures=drawn | dict(figures or {}),
+        notes=(*remarks, *notes),
+        figures=column_figures | dict(figures or {}),
     )
 
 
@@ -74,11 +76,11 @@ def table(outcome: Outcome, printed: Printed) -> Table:
         "steps",
         "ms per step",
     ]
-    found = {row.label: row for row in outcome.rows}
+    rows_by_label = {row.label: row for row in outcome.rows}
     rows = []
     for label in outcome.labels:
         theirs = [printed[label].text if label in printed else ""] if printed else []
-        ours = _cells(found[label]) if label in found else ["not run", *[""] * 4]
+        ours = _cells(rows_by_label[label]) if label in rows_by_label else ["not run", *[""] * 4]
         rows.append([label, *theirs, *ours])
     return Table(f"{outcome.column.name}: test {metric}", head, rows)
 
@@ -118,7 +120,7 @@ def with_error(mean: float, error: float) -> str:
 
 
 def comparable(outcomes: Sequence[Outcome]) -> str:
-    """What may be concluded at the sizes that were run."""
+    """Say what may be concluded at the sizes that were run."""
     missing = [o.column.name for o in outcomes if not any(row.values for row in o.rows)]
     changed = [o.column.name for o in outcomes if changes(o) is not None]
     full = [o.column.name for o in outcomes if o.column.name not in {*missing, *changed}]
@@ -176,10 +178,10 @@ def agreement(outcome: Outcome, printed: Printed) -> list[str]:
             f"{rank_correlation(theirs, ours):.2f} (1: the same order, 0: none)."
         ]
     higher = outcome.task.higher_is_better
-    apart = {label: printed[label] for label in pairs}
+    compared = {label: printed[label] for label in pairs}
     ours_by_seed = {row.label: by_seed(row) for row in outcome.rows if row.label in pairs}
     return [
-        f"{name}: best first: published {printed_order(apart, higher)} (> where no errors "
+        f"{name}: best first: published {printed_order(compared, higher)} (> where no errors "
         f"overlap); ours {groups(ours_by_seed, higher)} (> where better with every seed)."
     ]
 
@@ -201,9 +203,9 @@ def figure(outcome: Outcome, printed: Printed) -> Any:
     """Printed numbers on the left, ours on the right, a line for each row of the table."""
     labels, rows = outcome.labels, {row.label: row for row in outcome.rows}
     scale, unit = metric_scale(outcome.task.metric)
-    drawn = new_figure(8.6, 1.3 + 0.28 * max(4, len(labels)))
+    canvas = new_figure(8.6, 1.3 + 0.28 * max(4, len(labels)))
     same = changes(outcome) is None  # numbers that are to be compared, so on one axis
-    left, right = drawn.subplots(1, 2, sharey=True, sharex=same)
+    left, right = canvas.subplots(1, 2, sharey=True, sharex=same)
     style: dict[str, Any] = {"fmt": "o", "color": "black", "capsize": 3, "markersize": 5}
     for y, label in enumerate(labels):
         quoted = printed.get(label, FAILS)
@@ -233,8 +235,8 @@ def figure(outcome: Outcome, printed: Printed) -> Any:
     words = over_seeds(len(row.values) for row in outcome.rows if row.values)
     several = any(len(row.values) > 1 for row in outcome.rows)
     dots = ", with standard errors; small dots are seeds" if several else ""
-    drawn.suptitle(f"{outcome.column.name}: ours {words}{dots}")
-    return drawn
+    canvas.suptitle(f"{outcome.column.name}: ours {words}{dots}")
+    return canvas
 
 
 def _bar(error: float) -> float:

@@ -49,5 +49,5 @@ def _row(name: str, config: Config, result: Result) -> list[str]:
     sizes = [str(result.n_parameters), str(result.steps)]
     numbers = (result.validation_metric, result.test_metric, result.test_loss)
     measured = [f"{number:.{_FIGURES}g}" for number in numbers]
-    given = [name, result.mixer, str(config.seed), f"{config.optim.lr:g}"]
-    return [*given, *sizes, result.metric, *measured, f"{result.seconds:.1f}"]
+    settings = [name, result.mixer, str(config.seed), f"{config.optim.lr:g}"]
+    return [*settings, *sizes, result.metric, *measured, f"{result.seconds:.1f}"]

@@ -16,7 +16,7 @@ class Quoted(NamedTuple):
     value: float
     error: float = math.nan
     taken: float = math.nan
-    """What stands for the error where none is printed; the page says why."""
+    """Error assumed where none is printed; the page says why."""
 
     @property
     def text(self) -> str:

@@ -25,7 +25,7 @@ _PAGE, _RUNS = "report.md", "runs.csv"
 
 
 def write_report(
-    name: str, what: type[Reproduction], setting: Setting, found: Findings, seconds: float
+    name: str, what: type[Reproduction], setting: Setting, findings: Findings, seconds: float
 ) -> list[Path]:
     """Write ``report.md``, CSV files of our tables, claims and runs, figures, other files.
 
@@ -34,21 +34,21 @@ def write_report(
         leads to the numbers in them.
     """
     runs = finished(setting.out)
-    tables = {f"table-{i}.csv": table for i, table in enumerate(found.tables, 1)}
-    if found.verdicts:
-        tables["verdicts.csv"] = verdict_table(what, setting, found)
+    tables = {f"table-{i}.csv": table for i, table in enumerate(findings.tables, 1)}
+    if findings.verdicts:
+        tables["verdicts.csv"] = verdict_table(what, setting, findings)
     if runs:
         tables[_RUNS] = every_run(runs, setting.out)
-    lines = page(name, what, setting, found, runs, seconds)
-    plots = [f"{stem}.{ending}" for stem in found.figures for ending in PLOT_ENDINGS]
-    with report_in(setting.out, [_PAGE, *tables, *plots, *found.files]):
-        files = _written(lines, tables, found, setting.out)
+    lines = page(name, what, setting, findings, runs, seconds)
+    plots = [f"{stem}.{ending}" for stem in findings.figures for ending in PLOT_ENDINGS]
+    with report_in(setting.out, [_PAGE, *tables, *plots, *findings.files]):
+        files = _written(lines, tables, findings, setting.out)
         _leave_only(files, setting.out)
     return files
 
 
 def _written(
-    lines: Sequence[str], tables: Mapping[str, Table], found: Findings, out: Path
+    lines: Sequence[str], tables: Mapping[str, Table], findings: Findings, out: Path
 ) -> list[Path]:
     """The files of a report, the page first."""
     files = [out / _PAGE]
@@ -57,9 +57,9 @@ def _written(
         rows = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
         files.append(out / file)
         write_atomically(files[-1], ("\n".join(rows) + "\n").encode())
-    for stem, figure in found.figures.items():
+    for stem, figure in findings.figures.items():
         files += save(figure, out / stem)[1:]  # no page shows the PNG
-    for file, content in found.files.items():
+    for file, content in findings.files.items():
         write_atomically(out / file, content)
         files.append(out / file)
     return files
@@ -75,9 +75,9 @@ def publish(files: Sequence[Path], folder: Path) -> None:
 
 def _leave_only(files: Sequence[Path], folder: Path) -> None:
     """Take away tables of an older page that had more of them."""
-    kept = {file.name for file in files}
+    names = {file.name for file in files}
     for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv", folder / _RUNS):
-        if path.name not in kept:
+        if path.name not in names:
             remove(path, inside=folder)
 
 
@@ -85,7 +85,7 @@ def page(
     name: str,
     what: type[Reproduction],
     setting: Setting,
-    found: Findings,
+    findings: Findings,
     runs: Mapping[Path, Result],
     seconds: float,
 ) -> list[str]:
@@ -99,18 +99,18 @@ def page(
     for table in what.published:
         lines += [*table.markdown(), ""]
     lines += ["## Ours", ""]
-    for table in found.tables:
+    for table in findings.tables:
         lines += [*table.markdown(), ""]
-    lines += [f"**What can be compared:** {found.comparable}", ""]
-    for stem, figure in found.figures.items():
+    lines += [f"**What can be compared:** {findings.comparable}", ""]
+    for stem, figure in findings.figures.items():
         lines += [f"![{stem}]({stem}.svg)", ""]
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
-    lines += [line for file in found.files for line in (f"[{file}]({file})", "")]
-    lines += [f"- {_from_here(note, setting.out)}" for note in found.notes]
+    lines += [line for file in findings.files for line in (f"[{file}]({file})", "")]
+    lines += [f"- {_from_here(note, setting.out)}" for note in findings.notes]
     if runs:
         lines += [f"- [every run by itself]({_RUNS}), by seed, those of tuning among them."]
     lines += ["", "## Verdicts", ""]
-    lines += verdict_table(what, setting, found).markdown() if found.verdicts else [_NO_CLAIM]
+    lines += verdict_table(what, setting, findings).markdown() if findings.verdicts else [_NO_CLAIM]
     return [*lines, "", f"The rule of verdicts: {rule(what.seeds_needed(setting.scale))}"]
 
 
@@ -124,11 +124,11 @@ def _from_here(note: str, out: Path) -> str:
 _NO_CLAIM = "No claim: nothing printed lies apart by its errors, or nothing could be run."
 
 
-def verdict_table(what: type[Reproduction], setting: Setting, found: Findings) -> Table:
+def verdict_table(what: type[Reproduction], setting: Setting, findings: Findings) -> Table:
     """The claims that end a page, each with what the seeds say of it."""
     need = what.seeds_needed(setting.scale)
     head = ["claim", "published", "ours", "verdict"]
-    return Table("Claim by claim", head, [judged.cells(need) for judged in found.verdicts])
+    return Table("Claim by claim", head, [judged.cells(need) for judged in findings.verdicts])
 
 
 def _cell(text: str) -> str:
@@ -157,10 +157,10 @@ def _device() -> str:
 
 
 def _revision() -> str:
-    """Of a source checkout, if this is one."""
+    """Return the revision of a source checkout, if this is one."""
     root = Path(__file__).parents[4]
     if not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f" at {done.stdout.strip()}" if done.returncode == 0 else ""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f" at {process.stdout.strip()}" if process.returncode == 0 else ""

@@ -27,7 +27,7 @@ class Judged(NamedTuple):
     """The numbers or the words it rests on."""
     held: Held
     each: str = "seeds"
-    """What there is one of for each; of times, a round stands in place of a seed."""
+    """Unit of each entry of ``held``: seeds, or rounds where times are compared."""
 
     def cells(self, need: int) -> list[str]:
         """A row of the table that ends a page.
@@ -56,11 +56,11 @@ def rule(need: int) -> str:
     )
 
 
-def verdict(held: Sequence[bool | None]) -> str:
+def verdict(holds: Sequence[bool | None]) -> str:
     """One word for what the seeds say, however many they are.
 
     Args:
-        held: whether the claim holds, for each seed; without one nothing is decided.
+        holds: whether the claim holds, for each seed; without one nothing is decided.
 
     Example:
         >>> verdict([True, True]), verdict([True, False]), verdict([False, False]), verdict([])
@@ -68,13 +68,13 @@ def verdict(held: Sequence[bool | None]) -> str:
         >>> verdict([False, None])
         'undecided'
     """
-    found = set(held)
-    return CONFIRMED if found == {True} else CONTRADICTED if found == {False} else UNDECIDED
+    answers = set(holds)
+    return CONFIRMED if answers == {True} else CONTRADICTED if answers == {False} else UNDECIDED
 
 
-def below(one: float, other: float) -> bool | None:
+def below(first: float, second: float) -> bool | None:
     """Whether the first is the smaller one; None where they are equal."""
-    return None if one == other else one < other
+    return None if first == second else first < second
 
 
 def every(parts: Iterable[bool | None]) -> bool | None:
@@ -84,8 +84,8 @@ def every(parts: Iterable[bool | None]) -> bool | None:
         >>> every([True, True]), every([False, False]), every([True, False]), every([None, None])
         (True, False, None, None)
     """
-    found = set(parts)
-    return found.pop() if len(found) == 1 else None
+    answers = set(parts)
+    return answers.pop() if len(answers) == 1 else None
 
 
 def along(values: Sequence[float]) -> bool | None:
@@ -95,11 +95,11 @@ def along(values: Sequence[float]) -> bool | None:
         >>> along([1, 2, 3]), along([3, 2, 1]), along([1, 3, 2])
         (True, False, None)
     """
-    return every(below(one, other) for one, other in itertools.pairwise(values))
+    return every(below(value, next_value) for value, next_value in itertools.pairwise(values))
 
 
 def less(
-    claim: str, published: str, one: Mapping[int, float], other: Mapping[int, float]
+    claim: str, published: str, lower: Mapping[int, float], upper: Mapping[int, float]
 ) -> Judged:
     """A claim that one row's number is below another's, by the seeds that both have.
 
@@ -107,12 +107,12 @@ def less(
         >>> less("a < b", "1 against 2", {0: 1.0, 1: 2.0}, {1: 3.0, 2: 0.0}).held
         (True,)
     """
-    both = sorted(one.keys() & other.keys())
-    return Judged(claim, published, tuple(below(one[seed], other[seed]) for seed in both))
+    both = sorted(lower.keys() & upper.keys())
+    return Judged(claim, published, tuple(below(lower[seed], upper[seed]) for seed in both))
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
-    """What a printed column claims: pairs of rows, better and worse.
+    """List the pairs of rows, better and worse, that a printed column claims.
 
     They are those that lie apart with none between that lies apart from both, and the first and the
     last. Rows whose errors overlap are no claim, nor are rows that failed.
@@ -121,23 +121,25 @@ def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[
         >>> steps({"a": Quoted(1.0, 0.1), "b": Quoted(3.0, 0.1), "c": Quoted(1.1, 0.1)})
         [('b', 'c'), ('b', 'a')]
     """
-    there = [label for label, quoted in printed.items() if not math.isnan(quoted.value)]
+    labels = [label for label, quoted in printed.items() if not math.isnan(quoted.value)]
     sign = -1 if higher_is_better else 1
-    there.sort(key=lambda label: sign * printed[label].value)
-    apart = _Apart(printed)
+    labels.sort(key=lambda label: sign * printed[label].value)
+    separated = _Apart(printed)
     return [
-        (one, other)
-        for (i, one), (k, other) in itertools.combinations(enumerate(there), 2)
-        if apart(one, other)
+        (better, worse)
+        for (i, better), (k, worse) in itertools.combinations(enumerate(labels), 2)
+        if separated(better, worse)
         and (
-            k - i == len(there) - 1
-            or not any(apart(one, mid) and apart(mid, other) for mid in there[i + 1 : k])
+            k - i == len(labels) - 1
+            or not any(
+                separated(better, mid) and separated(mid, worse) for mid in labels[i + 1 : k]
+            )
         )
     ]
 
 
 def in_words(order: Sequence[str]) -> list[tuple[str, str]]:
-    """What an order without numbers claims: each before the next, and the first before the last.
+    """List the pairs an order without numbers claims: neighbours, and the first and the last.
 
     Example:
         >>> in_words(["a", "b", "c"]), in_words(["a", "b"])
@@ -154,15 +156,15 @@ class _Apart:
         errors = [quoted.error for quoted in printed.values() if quoted.error == quoted.error]
         self.printed, self.largest = printed, max(errors, default=math.nan)
 
-    def __call__(self, one: str, other: str) -> bool:
-        error = math.hypot(*map(self._error, (one, other)))
+    def __call__(self, first: str, second: str) -> bool:
+        error = math.hypot(*map(self._error, (first, second)))
         # nothing is said of rows without an error in a column without any
-        return abs(self.printed[one].value - self.printed[other].value) > SURE * error
+        return abs(self.printed[first].value - self.printed[second].value) > SURE * error
 
     def _error(self, label: str) -> float:
         quoted = self.printed[label]
-        known = (e for e in (quoted.error, quoted.taken, self.largest) if e == e)
-        return next(known, math.nan)
+        errors = (e for e in (quoted.error, quoted.taken, self.largest) if e == e)
+        return next(errors, math.nan)
 
 
 def ordered(
@@ -180,14 +182,14 @@ def ordered(
         where: begins each claim.
         higher_is_better: whether the largest number is the best.
     """
-    known = {label: printed[label] for label in printed if values.get(label)}
-    found = []
-    for one, other in steps(known, higher_is_better):
-        claim = f"{where}{one} is better than {other}"
-        said = f"{printed[one].text} against {printed[other].text}"
-        smaller, larger = (other, one) if higher_is_better else (one, other)
-        found.append(less(claim, said, values[smaller], values[larger]))
-    return found
+    compared = {label: printed[label] for label in printed if values.get(label)}
+    verdicts = []
+    for better, worse in steps(compared, higher_is_better):
+        claim = f"{where}{better} is better than {worse}"
+        published = f"{printed[better].text} against {printed[worse].text}"
+        smaller, larger = (worse, better) if higher_is_better else (better, worse)
+        verdicts.append(less(claim, published, values[smaller], values[larger]))
+    return verdicts
 
 
 def printed_order(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> str:
@@ -215,18 +217,18 @@ def groups(values: Mapping[str, Mapping[int, float]], higher_is_better: bool = T
     sign = 1 if higher_is_better else -1
     means = {label: sum(v.values()) / len(v) for label, v in values.items() if v}
     best = sorted(means, key=lambda label: -sign * means[label])
-    return _joined(best, lambda one, other: _wins(values[one], values[other], sign))
+    return _joined(best, lambda better, worse: _wins(values[better], values[worse], sign))
 
 
 def _joined(best: Sequence[str], wins: Callable[[str, str], bool]) -> str:
     text = best[0] if best else ""
     for place, label in enumerate(best[1:], 1):
-        clear = all(wins(one, other) for one in best[:place] for other in best[place:])
+        clear = all(wins(earlier, later) for earlier in best[:place] for later in best[place:])
         text += f"{' >' if clear else ','} {label}"
     return text
 
 
-def _wins(one: Mapping[int, float], other: Mapping[int, float], sign: int) -> bool:
+def _wins(first: Mapping[int, float], second: Mapping[int, float], sign: int) -> bool:
     """Whether the first is better with each of five or more seeds that both have."""
-    both = one.keys() & other.keys()
-    return len(both) >= MINUTES and all(sign * (one[seed] - other[seed]) > 0 for seed in both)
+    both = first.keys() & second.keys()
+    return len(both) >= MINUTES and all(sign * (first[seed] - second[seed]) > 0 for seed in both)

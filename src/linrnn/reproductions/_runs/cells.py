@@ -29,7 +29,7 @@ class Model:
     options: Mapping[str, Any] = field(default_factory=dict)
     lr: float
     recurrent: float = 1.0
-    """Of the learning rate, for parameters that a mixer names recurrent."""
+    """Factor of the learning rate, for parameters that a mixer names recurrent."""
     source: str
     """Whose settings these are."""
     n_layers: int = 1
@@ -68,11 +68,11 @@ FAILS = "does not solve it"
 
 
 class Said(NamedTuple):
-    """What is published of a model, in words."""
+    """Published statement about a model, in words."""
 
     words: str
     claim: str | None = None
-    """What of it is judged, one of the three above; None where nothing is that a seed can tell."""
+    """The claim that seeds can test, one of the three above; None if there is none."""
 
 
 NOT_PUBLISHED = Said("not published")
@@ -84,10 +84,10 @@ class Race:
 
     name: str
     base: Config
-    """Of all runs, but for the layer and its learning rate."""
+    """Configuration of all runs, but for the layer and its learning rate."""
     models: Mapping[str, Model]
     said: Mapping[str, Said]
-    """What is published of each."""
+    """Published statement about each model."""
     goal: float
     """Validation loss below which the task is solved."""
     baseline: float
@@ -98,9 +98,9 @@ class Race:
         """Train all, and say who was there, and before the LSTM."""
         rows = {label: model.of(self.base) for label, model in self.models.items()}
         outcome = train(self.name, rows, setting)
-        found = {row.label: row for row in outcome.rows}
-        arrived = {label: arrivals(row, self.goal) for label, row in found.items()}
-        cells = [self._cells(row, arrived[label]) for label, row in found.items()]
+        rows_by_label = {row.label: row for row in outcome.rows}
+        arrived = {label: arrivals(row, self.goal) for label, row in rows_by_label.items()}
+        cells = [self._cells(row, arrived[label]) for label, row in rows_by_label.items()]
         metric = outcome.task.metric
         head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]
         return Findings(
@@ -125,8 +125,8 @@ class Race:
 
     def _cells(self, row: Row, arrived: Mapping[int, float]) -> list[str]:
         model = self.models[row.label]
-        done = [RunFolder(folder).read_result() for folder in row.folders]
-        losses = [result.test_loss for result in done if result is not None]
+        results = [RunFolder(folder).read_result() for folder in row.folders]
+        losses = [result.test_loss for result in results if result is not None]
         loss = f"{mean_of(losses).value / self.baseline:.3g}" if losses else "failed"
         sizes = [f"{row.n_parameters:,}", f"{n_steps(row):,}", f"{1e3 * row.seconds_per_step:.3g}"]
         ours = measured(row) if row.values else "failed"
@@ -154,12 +154,12 @@ def solved_at(folder: Path, goal: float) -> float:
 
 def arrivals(row: Row, goal: float) -> dict[int, float]:
     """`solved_at` of the runs of a row that finished, by the place of their seed."""
-    done = {
+    finished = {
         seed: folder
         for seed, folder in enumerate(row.folders)
         if RunFolder(folder).result.is_file()
     }
-    return {seed: solved_at(folder, goal) for seed, folder in done.items()}
+    return {seed: solved_at(folder, goal) for seed, folder in finished.items()}
 
 
 def when(row: Row, arrived: Mapping[int, float]) -> str:
@@ -168,23 +168,25 @@ def when(row: Row, arrived: Mapping[int, float]) -> str:
     return ", ".join("failed" if s is None else "never" if s == inf else f"{s:,}" for s in steps)
 
 
-def judged(arrived: Mapping[str, Mapping[int, float]], said: Mapping[str, Said]) -> list[Judged]:
-    """What is said of each model, by its seeds.
+def judged(
+    arrived: Mapping[str, Mapping[int, float]], published: Mapping[str, Said]
+) -> list[Judged]:
+    """Judge the published claim about each model, by its seeds.
 
     Args:
         arrived: the step at which each seed of each model solved the task; inf: it did not.
-        said: what is published of it.
+        published: statement about each model.
     """
-    found = []
-    for label, own in arrived.items():
-        words, claim = said[label]
+    verdicts = []
+    for label, arrival_steps in arrived.items():
+        words, claim = published[label]
         if claim is None:
             continue
         if claim == BEFORE and RIVAL in arrived:
             rival = arrived[RIVAL]
-            both = sorted(own.keys() & rival.keys())
-            held = tuple(below(own[n], rival[n]) for n in both)
+            both = sorted(arrival_steps.keys() & rival.keys())
+            holds = tuple(below(arrival_steps[n], rival[n]) for n in both)
         else:
-            held = tuple((at < inf) != (claim == FAILS) for at in own.values())
-        found.append(Judged(f"{label} {claim}", words, held))
-    return found
+            holds = tuple((at < inf) != (claim == FAILS) for at in arrival_steps.values())
+        verdicts.append(Judged(f"{label} {claim}", words, holds))
+    return verdicts

@@ -73,10 +73,10 @@ class Copying(Lesson):
         Targets are -1 or 1 there, else 0. Of a window it is the mean over all steps, scaled so that
         windows add up to what is said above.
         """
-        asked = target.abs()
+        mask = target.abs()
         losses = binary_cross_entropy_with_logits(y, (target + 1) / 2, reduction="none")
         part = self.pattern / (self.lag + self.pattern)
-        return (asked * losses).mean() / (part * log(2))
+        return (mask * losses).mean() / (part * log(2))
 
     def error(self, model: nn.Module, batch: Batch) -> float:
         """The loss."""

@@ -84,10 +84,10 @@ def solved_readout(delay: Delay, seed: int, penalty: float) -> float:
     layer: Any = delay.model(seed).mixers[0]
     with torch.no_grad():
         lam = layer.eigenvalues().to(torch.complex128)
-    powers = lam ** torch.arange(delay.length)[:, None]
+    powers = lam ** torch.arange(delay.length)[:, None]  # (T, N)
     basis = torch.cat([powers.real, powers.imag, torch.eye(delay.length, 1).double()], 1)
-    basis = basis / basis.norm(dim=0)
-    wanted = torch.eye(delay.length, dtype=basis.dtype)[delay.lag]
+    basis = basis / basis.norm(dim=0)  # (T, 2 N + 1)
+    target = torch.eye(delay.length, dtype=basis.dtype)[delay.lag]
     gram = basis.T @ basis + penalty * torch.eye(basis.shape[1], dtype=basis.dtype)
-    weights = torch.linalg.solve(gram, basis.T @ wanted)
-    return float((basis @ weights - wanted).square().sum())
+    weights = torch.linalg.solve(gram, basis.T @ target)
+    return float((basis @ weights - target).square().sum())

@@ -34,22 +34,22 @@ class Halves(NamedTuple):
     second: float
 
 
-def in_halves(found: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
-    """What the halves say, and the loss of the second by row and by the place of the seed."""
+def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
+    """Choose by the first half; return the table, and losses of the second by row and seed."""
     read = functools.cache(halves)  # the first seed of a rate that was taken is asked for twice
     losses: dict[str, dict[int, float]] = {}
     cells = []
-    for row in found.outcome.rows if found.first else ():
-        taken, chosen = found.outcome.rates[row.label], _chosen(found.first[row.label], read)
-        if chosen == taken:
-            every = dict(enumerate(map(read, row.folders)))
-            losses[row.label] = {seed: two.second for seed, two in every.items() if two}
+    for row in search.outcome.rows if search.first else ():
+        best_rate, chosen = search.outcome.rates[row.label], _chosen(search.first[row.label], read)
+        if chosen == best_rate:
+            by_seed = dict(enumerate(map(read, row.folders)))
+            losses[row.label] = {seed: scores.second for seed, scores in by_seed.items() if scores}
         ours = losses.get(row.label)
         cells.append(
             [
                 row.label,
                 "failed" if chosen is None else f"{chosen:g}",
-                f"{taken:g}",
+                f"{best_rate:g}",
                 mean_of(list(ours.values())).text if ours else "not trained at that rate",
                 ", ".join(f"{loss:.3f}" for loss in ours.values()) if ours else "",
             ]
@@ -59,7 +59,7 @@ def in_halves(found: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
 
 
 def halves(folder: Path) -> Halves | None:
-    """Of a run's best weights; None if it did not finish."""
+    """Test a run's best weights on both halves; None if it did not finish."""
     if RunFolder(folder).read_result() is None:
         return None
     run = open_run(folder)
@@ -72,5 +72,5 @@ def halves(folder: Path) -> Halves | None:
 
 def _chosen(rates: Mapping[float, Row], read: Callable[[Path], Halves | None]) -> float | None:
     """The rate whose first seed has the smallest loss of the first half."""
-    found = {rate: two.first for rate, row in rates.items() if (two := read(row.folders[0]))}
-    return min(found, key=found.__getitem__, default=None)
+    losses = {rate: scores.first for rate, row in rates.items() if (scores := read(row.folders[0]))}
+    return min(losses, key=losses.__getitem__, default=None)

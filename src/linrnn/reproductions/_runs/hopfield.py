@@ -15,7 +15,7 @@ from linrnn.learn import Batch
 DIGITS = 10
 PUBLISHED, SPREAD = 0.5, 1e-3  # slope, and deviation of the first weights
 INK = 0.5
-"""Of the brightest pixel; what is brighter is ink, 1, and the rest 0."""
+"""Threshold, as a fraction of the brightest pixel: brighter pixels are ink, 1, the others 0."""
 EVERY = 25
 """Steps between two looks."""
 
@@ -47,16 +47,16 @@ class Hopfield(nn.Module):
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """A and B."""
-        whole = self.W + self.W.T
-        whole = whole - torch.diag(whole.diagonal())
-        return whole[self.pixels :, self.pixels :], whole[self.pixels :, : self.pixels]
+        symmetric = self.W + self.W.T
+        symmetric = symmetric - torch.diag(symmetric.diagonal())
+        return symmetric[self.pixels :, self.pixels :], symmetric[self.pixels :, : self.pixels]
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What the last units come to, and the state; without one it begins at 0."""
+        """Return the values of the last units, and the state; without one it begins at 0."""
         A, B = self.blocks()
         h = x.new_zeros(len(x), len(A)) if h is None else h
-        seen = torch.sigmoid(self.slope * x) @ B.T
-        for u in seen.unbind(1):
+        drive = torch.sigmoid(self.slope * x) @ B.T  # (batch, time, hidden + pixels)
+        for u in drive.unbind(1):
             h = torch.sigmoid(self.slope * h) @ A.T + u
         return h[:, -self.pixels :], h
 
@@ -69,11 +69,11 @@ class Hopfield(nn.Module):
             steps: that they are held.
         """
         A, _ = self.blocks()
-        _, h = self(x[:, None].expand(-1, steps, -1))
+        _, h = self(x[:, None].expand(-1, steps, -1))  # (batch, units)
         s = torch.sigmoid(self.slope * h)
         # D A with D >= 0 has the eigenvalues of the symmetric D^1/2 A D^1/2
         root = (self.slope * s * (1 - s)).sqrt()
-        values = torch.linalg.eigvalsh(root[:, :, None] * A * root[:, None, :])
+        values = torch.linalg.eigvalsh(root[:, :, None] * A * root[:, None, :])  # (batch, units)
         return float(values.abs().max())
 
 
@@ -85,9 +85,9 @@ class Memory:
     hidden: int = 80
     slope: float = PUBLISHED
     updates: int = 60
-    """Of all units, before an answer is asked for."""
+    """Updates of all units before the answer is read."""
     steps: int = 500
-    """Of Adam, each with all images."""
+    """Steps of Adam, each with all images."""
 
     def pictures(self, seed: int) -> Tensor:
         """One image of each digit, (10, pixels) of 0 and 1: another for each seed.
@@ -118,7 +118,7 @@ class Rule:
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """Results of one training run."""
 
     curve: list[tuple[int, float]]
     """Steps, and the loss of whole images after them."""
@@ -127,9 +127,9 @@ class Run(NamedTuple):
     wrong: float
     """Part of the pixels that are wrong where half the ink was missing."""
     damaged: float
-    """The same part of what it was shown then."""
+    """Part of the pixels that are wrong in those damaged images."""
     radius: float
-    """Of a step, at the end."""
+    """Spectral radius of an update, at the end."""
 
     @property
     def loss(self) -> float:
@@ -138,13 +138,13 @@ class Run(NamedTuple):
 
 
 def without_half(pictures: Tensor, generator: torch.Generator) -> Tensor:
-    """The same with half of each one's ink gone."""
-    found = pictures.clone()
-    for picture in found:
+    """Remove half of each picture's ink."""
+    damaged = pictures.clone()
+    for picture in damaged:
         ink = picture.nonzero()[:, 0]
-        gone = torch.randperm(len(ink), generator=generator)[: len(ink) // 2]
-        picture[ink[gone]] = 0
-    return found
+        removed = torch.randperm(len(ink), generator=generator)[: len(ink) // 2]
+        picture[ink[removed]] = 0
+    return damaged
 
 
 def wrong(answer: Tensor, pictures: Tensor) -> float:
@@ -163,8 +163,9 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
     learner, loop = learn.build(rule.learner, rule.options), learn.Loop(l1_loss)
     learner.check(model)
     optimizer = torch.optim.Adam(model.parameters(), rate)
-    held = pictures[:, None].expand(-1, memory.updates if rule.unrolled else 1, -1)
-    batch = Batch(held, pictures, None, None)
+    # (images, updates, pixels)
+    inputs = pictures[:, None].expand(-1, memory.updates if rule.unrolled else 1, -1)
+    batch = Batch(inputs, pictures, None, None)
     answer = _answering(model, memory.updates)
     curve, left_out = [(0, float(l1_loss(answer(pictures), pictures)))], []
     for step in range(1, memory.steps + 1):
@@ -182,15 +183,15 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
             curve.append((step, float(l1_loss(answer(pictures), pictures))))
     damaged = without_half(pictures, torch.Generator().manual_seed(seed))
     radius = model.radius(pictures, memory.updates)
-    found, shown = wrong(answer(damaged), pictures), wrong(damaged, pictures)
-    return Run(curve, left_out, found, shown, radius)
+    error, damaged_error = wrong(answer(damaged), pictures), wrong(damaged, pictures)
+    return Run(curve, left_out, error, damaged_error, radius)
 
 
 def _answering(model: Hopfield, updates: int) -> Callable[[Tensor], Tensor]:
     def answer(pictures: Tensor) -> Tensor:
         with torch.no_grad():
-            found: Tensor = model(pictures[:, None].expand(-1, updates, -1))[0]
-        return found
+            outputs: Tensor = model(pictures[:, None].expand(-1, updates, -1))[0]
+        return outputs
 
     return answer
 

@@ -13,7 +13,7 @@ _BLOCK = 1024
 
 
 class Means(NamedTuple):
-    """Of forecasts, over windows, steps ahead and channels."""
+    """Mean errors of forecasts, over windows, steps ahead and channels."""
 
     mse: float
     mae: float
@@ -45,16 +45,16 @@ def lag_ridge(
     read_out = choose(sums[0], sums[1], ()).solve(sums[0])
     squared = absolute = 0.0
     steps = torch.arange(ends[1] - 1, ends[2] - horizon)
-    for some in steps.split(_BLOCK):
-        came = targets(series[: ends[2]], some, horizon)
-        wrong = came - read_out.changes(_features(series, some, lags), None)
-        squared += float(wrong.square().sum())
-        absolute += float(wrong.abs().sum())
+    for block in steps.split(_BLOCK):
+        actual = targets(series[: ends[2]], block, horizon)
+        errors = actual - read_out.changes(_features(series, block, lags), None)
+        squared += float(errors.square().sum())
+        absolute += float(errors.abs().sum())
     n = len(steps) * channels * horizon
     return Means(squared / n, absolute / n)
 
 
 def _features(series: Tensor, steps: Tensor, lags: int) -> Tensor:
     """(channels, rows, lags - 1): values before those of some steps, less these."""
-    before = series.unfold(0, lags, 1)[steps - lags + 1]  # (R, C, lags)
-    return (before[..., :-1] - before[..., -1:]).transpose(0, 1)
+    windows = series.unfold(0, lags, 1)[steps - lags + 1]  # (R, C, lags)
+    return (windows[..., :-1] - windows[..., -1:]).transpose(0, 1)  # (C, R, lags - 1)

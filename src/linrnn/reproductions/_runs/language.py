@@ -55,8 +55,8 @@ class Mean:
             >>> Mean(1.5481, 0.0021).text, Mean(1.5, math.nan).text
             ('1.548 ± 0.002', '1.500')
         """
-        beside = "" if math.isnan(self.error) else f" ± {self.error:.3f}"
-        return f"{self.value:.3f}{beside}"
+        error_text = "" if math.isnan(self.error) else f" ± {self.error:.3f}"
+        return f"{self.value:.3f}{error_text}"
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -71,15 +71,15 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 def test_nats(row: Row) -> Mean | None:
     """Test loss in nats per token over the seeds; None if none finished."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    losses = [result.test_loss for result in done if result is not None]
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    losses = [result.test_loss for result in results if result is not None]
     return mean_of(losses) if losses else None
 
 
 def nats_by_seed(row: Row) -> dict[int, float]:
     """Test loss in nats per token of the runs that finished, by the place of their seed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
 
 def losses_of(outcome: Outcome) -> dict[str, dict[int, float]]:
@@ -110,16 +110,16 @@ def read_both_ways(rows: Sequence[Row], streams: int) -> BothWays:
         rows: models that failed are left out.
         streams: as many rows the test text is read in.
     """
-    found: dict[tuple[str, bool], dict[int, Curve]] = {}
+    curves: dict[tuple[str, bool], dict[int, Curve]] = {}
     for row in rows:
         for seed, folder in enumerate(row.folders):
             if not (folder / "result.json").is_file():
                 continue
             model, task, _ = load_model(folder)
-            for kept in (True, False):
-                curve = measure_positions(model, task, streams, carry=kept)
-                found.setdefault((row.label, kept), {})[seed] = curve
-    return found
+            for carry in (True, False):
+                curve = measure_positions(model, task, streams, carry=carry)
+                curves.setdefault((row.label, carry), {})[seed] = curve
+    return curves
 
 
 def whole(curve: Curve, first: int = 1) -> float:
@@ -139,8 +139,8 @@ def curves(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def best_steps(row: Row) -> str:
     """The step with the best validation of every seed."""
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return ", ".join(f"{result.best_step:,}" for result in done if result is not None)
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return ", ".join(f"{result.best_step:,}" for result in results if result is not None)
 
 
 def small(length: int, batch_tokens: int, epochs: int, d_model: int, n_layers: int) -> Config:

@@ -28,7 +28,7 @@ class CellLoop(nn.Module):
         for x_t in x.unbind(1):
             state = self.cell(x_t, state)
             ys.append(state[0] if isinstance(state, tuple) else state)
-        return torch.stack(ys, 1), state
+        return torch.stack(ys, 1), state  # (batch, time, width)
 
 
 def _ours(name: str, **options: Any) -> Callable[[int], nn.Module]:
@@ -104,7 +104,7 @@ def streaming_step(name: str, d_model: int, batch: int, device: torch.device) ->
 
 
 def _stepper(layer: nn.Module, batch: int) -> tuple[Callable[[Tensor, Any], tuple[Any, Any]], Any]:
-    """What takes one step, as ``step(x_t, state) -> (y_t, state)``, and the first state."""
+    """Return a function ``step(x_t, state) -> (y_t, state)``, and the first state."""
     if isinstance(layer, Mixer):
         return layer.step, layer.init_state(batch)
     if isinstance(layer, CellLoop):

@@ -17,7 +17,7 @@ from linrnn.reproductions._page.verdict import Held, below
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
 
-ROWS, ASKED = 16, 256
+ROWS, TEST_ROWS = 16, 256
 """Sequences of a batch, and of validation and of test."""
 EVERY = 25
 """Steps between two looks at validation."""
@@ -34,7 +34,7 @@ class Rule:
     """Names of parameters of the first layer."""
 
     def build(self) -> learn.Learner:
-        """What finds the gradients of a run."""
+        """Build the learner that finds the gradients of a run."""
         return learn.build(self.learner, self.options)
 
 
@@ -60,25 +60,25 @@ class Lesson(ABC):
 
     @abstractmethod
     def error(self, model: nn.Module, batch: Batch) -> float:
-        """What is to become small."""
+        """Return the error of the model on a batch, the smaller the better."""
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """What descends; a mean over steps, so that windows of one length weigh alike."""
+        """Return the training loss, a mean over steps: windows of one length weigh alike."""
         return mse_loss(y, target)
 
     def asked(self) -> tuple[Batch, Batch]:
         """Sequences of validation and of the test, the same for all runs."""
-        one, other = (self.draw(ASKED, _generator(seed)) for seed in (_VALIDATION, _TEST))
-        return one, other
+        validation, test = (self.draw(TEST_ROWS, _generator(seed)) for seed in (_VALIDATION, _TEST))
+        return validation, test
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """Results of one training run."""
 
     curve: list[tuple[int, float]]
     """Steps, and the error on validation after them."""
     error: float
-    """Of the test."""
+    """Error on the test."""
 
 
 Runs = Mapping[str, Sequence[Run]]
@@ -159,34 +159,34 @@ def tuned(
     Returns:
         Runs at the best rates, and what was tried.
     """
-    found, tried = {}, []
+    runs, tried = {}, []
     for label, rule in rules.items():
         first = {rate: trained(lesson, rule, rate, seeds[0]) for rate in lesson.rates}
         best = min(first, key=lambda rate: _rank(first[rate].curve[-1][1]))
-        others = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
-        found[label] = [first[best], *others]
+        remaining = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
+        runs[label] = [first[best], *remaining]
         cells = [f"{run.curve[-1][1]:.3g} at {rate:g}" for rate, run in first.items()]
         tried.append([label, *cells, f"{best:g}"])
-        say(f"{lesson.name}, {label}: {errors(found[label])} at {best:g}")
+        say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
     head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "taken"]
-    return found, Table(title, head, tried)
+    return runs, Table(title, head, tried)
 
 
 def tuned_all(
     lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting
 ) -> tuple[dict[str, Runs], list[Table]]:
-    """As `tuned`, of several lessons with the rules of each: runs by name, and the tables."""
-    found: dict[str, Runs] = {}
+    """Apply `tuned` to several lessons with their rules; return runs by name, and the tables."""
+    runs: dict[str, Runs] = {}
     tried = []
     for lesson, rules in lessons:
-        found[lesson.name], table = tuned(lesson, rules, setting.seeds, setting.say)
+        runs[lesson.name], table = tuned(lesson, rules, setting.seeds, setting.say)
         tried.append(table)
-    return found, tried
+    return runs, tried
 
 
 def together(tried: Sequence[Table]) -> Table:
-    """What was tried for several lessons, in one table.
+    """Join the tables of rates tried for several lessons.
 
     Args:
         tried: as `tuned` gives them, of as many rates.
@@ -202,7 +202,7 @@ def _rank(value: float) -> float:
 
 
 def errors(runs: Sequence[Run]) -> str:
-    """Of the test, seed by seed."""
+    """Format the errors on the test, seed by seed."""
     return ", ".join(f"{run.error:.3g}" for run in runs)
 
 
@@ -212,24 +212,24 @@ def stacked(runs: Sequence[Run]) -> tuple[list[int], Tensor]:
     return steps, torch.tensor([[value for _, value in run.curve] for run in runs])
 
 
-def smaller(one: Sequence[Run], other: Sequence[Run]) -> Held:
+def smaller(first: Sequence[Run], second: Sequence[Run]) -> Held:
     """Whether the first error of the test is the smaller one, seed by seed."""
-    return tuple(below(*pair) for pair in _together(one, other))
+    return tuple(below(*pair) for pair in _together(first, second))
 
 
-def near(one: Sequence[Run], exact: Sequence[Run], other: Sequence[Run]) -> Held:
+def near(candidate: Sequence[Run], exact: Sequence[Run], baseline: Sequence[Run]) -> Held:
     """Whether the first lacks less than half of what the last lacks of the exact one, by seed."""
-    return tuple(a - e < (c - e) / 2 for a, e, c in _together(one, exact, other))
+    return tuple(a - e < (c - e) / 2 for a, e, c in _together(candidate, exact, baseline))
 
 
-def behind(one: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
+def behind(candidate: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
     """Whether the first lacks no more than that of the exact one, by seed, but for rounding."""
-    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(one, exact))
+    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(candidate, exact))
 
 
-def alike(one: Sequence[Run], other: Sequence[Run], within: float) -> Held:
+def alike(first: Sequence[Run], second: Sequence[Run], within: float) -> Held:
     """Whether two errors of the test are so near one another, seed by seed."""
-    return tuple(abs(a - b) < within for a, b in _together(one, other))
+    return tuple(abs(a - b) < within for a, b in _together(first, second))
 
 
 def under(runs: Sequence[Run], bound: float, claim: bool = True) -> Held:
@@ -244,11 +244,11 @@ def _together(*rows: Sequence[Run]) -> list[tuple[float, ...]]:
 
 def seeds(*rows: Sequence[float]) -> list[tuple[float, ...]]:
     """Numbers of each row, seed by seed, without the seeds with which one of them is none."""
-    return [found for found in zip(*rows, strict=True) if not any(map(isnan, found))]
+    return [numbers for numbers in zip(*rows, strict=True) if not any(map(isnan, numbers))]
 
 
 def learning(
-    found: Mapping[str, Runs],
+    lessons: Mapping[str, Runs],
     *,
     title: str,
     error: str = "error",
@@ -258,19 +258,19 @@ def learning(
     """Errors on validation along the training, means over seeds: a panel for each lesson.
 
     Args:
-        found: by the name of a lesson.
+        lessons: by the name of a lesson.
         title: what stands above all, before the number of seeds.
         error: what is on the axis.
         lines: heights by label, to compare with.
         columns: panels beside one another. Default: all.
     """
-    columns = columns or len(found)
-    rows = -(-len(found) // columns)
+    columns = columns or len(lessons)
+    rows = -(-len(lessons) // columns)
     figure = new_figure(3.4 * columns + 0.6, 3.1 * rows + 0.7)
     grid = figure.subplots(rows, columns, sharex=rows > 1, sharey=True, squeeze=False)
-    looks = styles(list(dict.fromkeys(label for runs in found.values() for label in runs)))
-    seeds = {len(several) for runs in found.values() for several in runs.values()}
-    for axes, (name, runs) in zip(grid.flat, found.items(), strict=False):
+    looks = styles(list(dict.fromkeys(label for runs in lessons.values() for label in runs)))
+    seeds = {len(several) for runs in lessons.values() for several in runs.values()}
+    for axes, (name, runs) in zip(grid.flat, lessons.items(), strict=False):
         for label, several in runs.items():
             steps, values = stacked(several)
             axes.plot(steps, values.mean(0).tolist(), label=label, **looks[label])

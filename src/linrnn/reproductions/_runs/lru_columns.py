@@ -28,10 +28,10 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What a task is scaled down to; everything else stays as published."""
+    """Scaled-down size of a task; everything else stays as published."""
 
     task_options: Any
-    """Of the task."""
+    """Options of the task."""
     d_model: int
     """Width."""
     d_state: int

@@ -26,7 +26,7 @@ class InOnePass(Rule):
     """
 
     def build(self) -> Learner:
-        """The same gradient, sooner."""
+        """Build a learner of the same gradient that is faster."""
         return OnePass(traces=self.learner == "diagonal_rtrl")
 
 
@@ -81,10 +81,10 @@ class OnePass(Learner):
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """One pass forward, one backward; nothing is carried into it."""
         with self._in_place(model):
-            y, after = read(model, batch, None)
+            y, next_state = read(model, batch, None)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
-        return Step(loss.detach(), y.detach(), detach(after))
+        return Step(loss.detach(), y.detach(), detach(next_state))
 
     @contextmanager
     def _in_place(self, model: nn.Module) -> Iterator[None]:
@@ -106,7 +106,7 @@ class OnePass(Learner):
 
 
 class _Online:
-    """What a layer is given and answers, with traces."""
+    """Hooks on a layer's input and output, with traces."""
 
     def before(self, layer: nn.Module, args: Any) -> Any:
         self.x = args[0]
@@ -119,25 +119,27 @@ class _Online:
 
 
 class _Cut:
-    """What a layer is given and answers, without: steps are rows, each with its state."""
+    """Hooks on a layer's input and output, without: steps are rows, each with its state."""
 
     def before(self, layer: Any, args: Any) -> Any:
         x = args[0]
         self.shape = x.shape[:2]
         with torch.no_grad():
             b = torch.view_as_complex(layer._project_in(x))
-            h, _ = linear_scan(layer.eigenvalues(), b, torch.zeros_like(b[:, 0]))
-        given = F.pad(torch.view_as_real(h)[:, :-1], (0, 0, 0, 0, 1, 0))
-        return x.flatten(0, 1)[:, None], torch.view_as_complex(given).flatten(0, 1)
+            h, _ = linear_scan(layer.eigenvalues(), b, torch.zeros_like(b[:, 0]))  # (B, T, N)
+        previous_state = F.pad(torch.view_as_real(h)[:, :-1], (0, 0, 0, 0, 1, 0))
+        # (B * T, 1, D), (B * T, N)
+        return x.flatten(0, 1)[:, None], torch.view_as_complex(previous_state).flatten(0, 1)
 
     def after(self, layer: nn.Module, args: Any, output: Any) -> Any:
         y, state = output
+        # (B, T, D), (B, N)
         return y.unflatten(0, self.shape)[:, :, 0], state.unflatten(0, self.shape)[:, -1]
 
 
 @torch.no_grad()
 def _of_one_step(layer: Any) -> Tensor:
-    """What an input of a layer does to its answer in the same step, as a matrix."""
+    """Return the matrix from a layer's input to its output in the same step."""
     B = layer.B if layer.gamma_log is None else layer.B * layer.gamma_log.exp()[:, None, None]
-    found: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)
-    return found
+    response: Tensor = layer.C.flatten(1) @ B.flatten(0, 1) + torch.diag(layer.D)  # (D, D)
+    return response

@@ -34,7 +34,7 @@ def peak_of_step(
     job["threads"] = torch.get_num_threads()
     command = [sys.executable, "-m", __name__]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             input=json.dumps(job),
             capture_output=True,
@@ -44,12 +44,12 @@ def peak_of_step(
         )
     except subprocess.TimeoutExpired:
         return None
-    found = json.loads(done.stdout) if done.returncode == 0 else None
-    return None if found is None else int(found)
+    peak = json.loads(process.stdout) if process.returncode == 0 else None
+    return None if peak is None else int(peak)
 
 
 def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
-    """As `peak_of_step`, of this process, which should have done nothing else."""
+    """Measure `peak_of_step` in this process, which should have done nothing else."""
     where = device()
     training_step(layer, d_model, 1, 2, where)()  # what is imported or packed once does not count
     step = training_step(layer, d_model, batch, time, where)
@@ -57,12 +57,12 @@ def measure(layer: str, d_model: int, batch: int, time: int) -> int | None:
         return added_peak(step)
     synchronise()
     torch.cuda.reset_peak_memory_stats()
-    before: int = torch.cuda.memory_allocated()
+    allocated: int = torch.cuda.memory_allocated()
     result = step()
     synchronise()
-    after: int = torch.cuda.max_memory_allocated()
+    peak: int = torch.cuda.max_memory_allocated()
     del result
-    return after - before
+    return peak - allocated
 
 
 def main() -> int:

@@ -13,24 +13,24 @@ from linrnn.reproductions._runs.delays import signs
 from linrnn.reproductions._runs.lessons import ROWS, Rule, descend
 
 LAG, LENGTH, WIDTH, RATE = 12, 32, 16, 3e-3
-"""Of the stacks whose gradients are compared, and of their training."""
+"""Settings of the stacks whose gradients are compared, and of their training."""
 COMPARED = 64
 """Sequences that gradients are compared on."""
 NOISE_LAG, NOISE_LENGTH = 4, 12
-"""Of the layers whose estimates are counted."""
-_ASKED, _HEARD = 1, 2  # seeds of data, that of a run apart
+"""Sizes of the task on which estimates of `uoro` are averaged."""
+_COMPARISON_SEED, _TRAINING_SEED = 1, 2  # seeds of data, that of a run apart
 
 Angles = dict[tuple[str, int], list[float]]
 """By rule and step: the cosine of the mixer of each layer, the first first, and that of all."""
 
 
 class Noise(NamedTuple):
-    """Of an estimate of a gradient."""
+    """Errors of an estimate of a gradient."""
 
     spread: float
     """Standard deviation of one estimate over the norm of the gradient."""
     miss: float
-    """What the mean of all has too much along the gradient, in standard errors of that."""
+    """Bias of the mean estimate along the gradient, in standard errors."""
     error: float
     """One such standard error over the norm of the gradient: less of a bias does not show."""
 
@@ -62,14 +62,16 @@ def angles(
         norm="layer",
         pool="none",
     )
-    heard = torch.Generator().manual_seed(10 * seed + _HEARD)
-    asked = signs(COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _ASKED))
-    found: Angles = {}
+    heard = torch.Generator().manual_seed(10 * seed + _TRAINING_SEED)
+    batch = signs(
+        COMPARED, LENGTH, LAG, torch.Generator().manual_seed(10 * seed + _COMPARISON_SEED)
+    )
+    similarities: Angles = {}
 
     def look(step: int) -> None:
         if step in steps:
             for label, rule in rules.items():
-                found[label, step] = cosines(model, rule, asked)
+                similarities[label, step] = cosines(model, rule, batch)
 
     descend(
         model,
@@ -79,7 +81,7 @@ def angles(
         draw=lambda: signs(ROWS, LENGTH, LAG, heard),
         look=look,
     )
-    return found
+    return similarities
 
 
 def cosines(model: SequenceModel, rule: Rule, batch: Batch) -> list[float]:
@@ -90,7 +92,7 @@ def cosines(model: SequenceModel, rule: Rule, batch: Batch) -> list[float]:
 
 
 def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
-    """What estimates of `uoro` are worth for a layer of dense tanh cells, as it is drawn.
+    """Measure the estimates of `uoro` for a randomly initialised layer of dense tanh cells.
 
     Rows of a batch have noise of their own, so a batch of one sequence many times is a mean of
     as many estimates, and batches differ by its error.
@@ -106,10 +108,11 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
         1, 1, mixer="tanh_rnn", d_model=size, n_layers=1, block="bare", norm="none",
         skip=False, pool="none",
     )  # fmt: skip
-    one = signs(1, NOISE_LENGTH, NOISE_LAG, torch.Generator().manual_seed(seed))
-    many = Batch(one.x.expand(rows, -1, -1), one.target.expand(rows, -1, -1), None, None)
-    true = _gradient(model, learn.build("bptt"), one)
-    means = torch.stack([_gradient(model, learn.build("uoro"), many) for _ in range(draws)])
+    single = signs(1, NOISE_LENGTH, NOISE_LAG, torch.Generator().manual_seed(seed))
+    repeated = Batch(single.x.expand(rows, -1, -1), single.target.expand(rows, -1, -1), None, None)
+    true = _gradient(model, learn.build("bptt"), single)
+    # (draws, parameters)
+    means = torch.stack([_gradient(model, learn.build("uoro"), repeated) for _ in range(draws)])
     variance = float((means - means.mean(0)).square().sum() / (draws - 1))
     norm = float(true.norm())
     # in many dimensions a bias would drown in the noise of all, and not in that of one
@@ -119,7 +122,7 @@ def noise(size: int, seed: int, *, rows: int, draws: int) -> Noise:
 
 
 def _gradient(model: SequenceModel, learner: learn.Learner, batch: Batch) -> Tensor:
-    """Of the layer, in float64."""
+    """Return the gradient of the layer, in float64."""
     model.zero_grad(set_to_none=True)
     learner.step(model, batch, None, learn.Loop(mse_loss))
     parts = [p.grad for p in model.mixers[0].parameters() if p.grad is not None]

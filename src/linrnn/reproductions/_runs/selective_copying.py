@@ -20,8 +20,8 @@ NOTES = (
 
 def column(scale: str) -> Column:
     """The column of both tables, with the configuration of minGRU's recipe at that scale."""
-    found = {name: recipes.load("selective_copy", name).config for name in {scale, "paper"}}
-    return Column(name=NAME, config=found[scale], paper=found["paper"], steps=STEPS)
+    configs = {name: recipes.load("selective_copy", name).config for name in {scale, "paper"}}
+    return Column(name=NAME, config=configs[scale], paper=configs["paper"], steps=STEPS)
 
 
 def at_scale(config: Config, scale: str) -> Config:

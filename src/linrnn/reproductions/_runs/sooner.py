@@ -41,7 +41,7 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a contest."""
+    """Results of a contest."""
 
     contest: Contest
     tuned: Tuned
@@ -57,24 +57,24 @@ class Result:
 
     def losses(self, label: str) -> dict[int, float]:
         """Test loss of the runs that finished, by the place of their seed."""
-        done = [RunFolder(folder).read_result() for folder in self.rows[label].folders]
-        return {seed: result.test_loss for seed, result in enumerate(done) if result is not None}
+        results = [RunFolder(folder).read_result() for folder in self.rows[label].folders]
+        return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
     def solves(self, label: str, published: str, claim: bool = True) -> Judged:
         """That a row solves the task, or does not, within its steps."""
         words = self.contest.does if claim else self.contest.does_not
-        held = tuple((at < inf) == claim for at in self.arrived(label).values())
-        return Judged(f"{self.contest.name}: {label} {words}", published, held)
+        holds = tuple((at < inf) == claim for at in self.arrived(label).values())
+        return Judged(f"{self.contest.name}: {label} {words}", published, holds)
 
-    def sooner(self, one: str, other: str, published: str) -> Judged:
+    def sooner(self, label: str, rival: str, published: str) -> Judged:
         """That a row solves the task in fewer steps than another, if that does at all."""
-        claim = f"{self.contest.name}: {one} {self.contest.does} in fewer steps than {other}"
-        return less(claim, published, self.arrived(one), self.arrived(other))
+        claim = f"{self.contest.name}: {label} {self.contest.does} in fewer steps than {rival}"
+        return less(claim, published, self.arrived(label), self.arrived(rival))
 
-    def better(self, one: str, other: str, published: str) -> Judged:
+    def better(self, label: str, rival: str, published: str) -> Judged:
         """That a row has the smaller test loss."""
-        claim = f"{self.contest.name}: {one} has a smaller loss than {other}"
-        return less(claim, published, self.losses(one), self.losses(other))
+        claim = f"{self.contest.name}: {label} has a smaller loss than {rival}"
+        return less(claim, published, self.losses(label), self.losses(rival))
 
     def table(self) -> Table:
         """A line for each row: when each seed was there, what it came to, and its cost."""
@@ -97,7 +97,7 @@ class Result:
         return [label, steps, shown, rate, f"{row.n_parameters:,}", f"{n_steps(row):,}", took]
 
     def notes(self) -> list[str]:
-        """What is meant by solved, how rates were chosen, and why runs failed."""
+        """Explain what solved means, how rates were chosen, and why runs failed."""
         return [
             f"{self.contest.name}: a row {self.contest.does} where the validation loss is below "
             f"{self.contest.goal:.3g} after an epoch; remembering nothing gives "

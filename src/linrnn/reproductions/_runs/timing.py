@@ -16,7 +16,7 @@ from linrnn.reproductions._page.verdict import MINUTES, Judged, less
 
 Call = Callable[[], object]
 
-NOTHING = "–"
+NO_VALUE = "–"
 _FEWEST = MINUTES  # rounds of a contender that is slow, but not over the limit
 
 
@@ -50,7 +50,7 @@ class Timing:
 
     def _text(self, numbers: list[float]) -> str:
         if not self.seconds:
-            return self.why or NOTHING
+            return self.why or NO_VALUE
         middle, *ends = map(digits, numbers)
         return f"{middle} ({ends[0]} to {ends[1]})" if ends else f"{middle} (one call)"
 
@@ -93,9 +93,9 @@ class Turns:
             for name, (rounds, repeats) in plans.items():
                 if i < rounds:
                     samples[name].append(self._once(contenders[name], repeats))
-        found = {name: Timing(tuple(taken)) for name, taken in samples.items()}
-        found |= {name: Timing((), why) for name, why in failed.items()}
-        return {name: found[name] for name in contenders}
+        timings = {name: Timing(tuple(seconds)) for name, seconds in samples.items()}
+        timings |= {name: Timing((), why) for name, why in failed.items()}
+        return {name: timings[name] for name in contenders}
 
     def is_slow(self, timing: Timing) -> bool:
         """Whether a contender was over the limit or could not run, so that longer is hopeless."""
@@ -118,9 +118,9 @@ class Turns:
             for _ in range(repeats):
                 result = call()
             synchronise()
-            taken = (self.clock() - start) / repeats
+            seconds = (self.clock() - start) / repeats
         del result  # returning memory is no part of the call
-        return taken
+        return seconds
 
 
 def over_lengths(
@@ -139,18 +139,18 @@ def over_lengths(
         build: the call of a contender at a length.
         say: told the times of each length.
     """
-    found: dict[int, dict[str, Timing]] = {}
-    gone: dict[str, Timing] = {}
+    timings: dict[int, dict[str, Timing]] = {}
+    dropped: dict[str, Timing] = {}
     for length in lengths:
-        calls = {name: build(name, length) for name in names if name not in gone}
+        calls = {name: build(name, length) for name in names if name not in dropped}
         times = turns.measure(calls)
-        found[length] = {name: times.get(name) or gone[name] for name in names}
+        timings[length] = {name: times.get(name) or dropped[name] for name in names}
         for name, timing in times.items():
             if turns.is_slow(timing):
-                gone[name] = Timing((), timing.why or f"over {turns.limit:g} s before")
+                dropped[name] = Timing((), timing.why or f"over {turns.limit:g} s before")
         text = ", ".join(f"{name} {t.milliseconds()}" for name, t in times.items())
         say(f"T = {length} [ms]: {text}")
-    return found
+    return timings
 
 
 def ratio(slower: Timing, faster: Timing) -> float:
@@ -167,14 +167,14 @@ def ratio(slower: Timing, faster: Timing) -> float:
     return statistics.median(quotients) if quotients else math.nan
 
 
-def sooner(claim: str, published: str, one: Timing, other: Timing) -> Judged:
+def sooner(claim: str, published: str, faster: Timing, slower: Timing) -> Judged:
     """A claim that one call takes less time than another, by the rounds both were in.
 
     Example:
         >>> sooner("a is faster", "2×", Timing((2.0, 2.0)), Timing((4.0, 1.0, 9.0))).cells(2)
         ['a is faster', '2×', 'holds with 1 of 2 rounds', 'undecided']
     """
-    both = (dict(enumerate(timing.seconds)) for timing in (one, other))
+    both = (dict(enumerate(timing.seconds)) for timing in (faster, slower))
     return less(claim, published, *both)._replace(each="rounds")
 
 
@@ -185,7 +185,7 @@ def times(value: float) -> str:
         >>> times(7.96), times(1324), times(math.nan)
         ('7.96×', '1324×', '–')
     """
-    return NOTHING if math.isnan(value) else f"{digits(value)}×"
+    return NO_VALUE if math.isnan(value) else f"{digits(value)}×"
 
 
 def percent_more(value: float) -> str:
@@ -195,7 +195,7 @@ def percent_more(value: float) -> str:
         >>> percent_more(1.88), percent_more(0.9), percent_more(math.nan)
         ('+88 %', '-10 %', '–')
     """
-    return NOTHING if math.isnan(value) else f"{100 * (value - 1):+.0f} %"
+    return NO_VALUE if math.isnan(value) else f"{100 * (value - 1):+.0f} %"
 
 
 def digits(x: float, figures: int = 3) -> str:
@@ -213,14 +213,14 @@ def digits(x: float, figures: int = 3) -> str:
 NOT_HERE = "not reproduced here"
 
 
-def published_on_gpu(said: str) -> str:
+def published_on_gpu(number: str) -> str:
     """A number that a GPU set, for a cell beside ours; where there is none, that it stays theirs.
 
     Example:
         >>> published_on_gpu("8×") in ("8×", f"8× on a GPU: {NOT_HERE}")
         True
     """
-    return said if device().type == "cuda" else f"{said} on a GPU: {NOT_HERE}"
+    return number if device().type == "cuda" else f"{number} on a GPU: {NOT_HERE}"
 
 
 def device() -> torch.device:

@@ -26,21 +26,21 @@ class Column:
     name: str
     """Head of the printed column."""
     config: Config
-    """Of all its runs, up to what tells the rows apart and the seed."""
+    """Configuration of all its runs, but for the seed and what differs between rows."""
     paper: Config
-    """The same as it was published."""
+    """The published configuration."""
     steps: int
     """Optimiser steps that were published."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came out of a column."""
+    """Results of a column."""
 
     column: Column
     task: Task
     labels: tuple[str, ...]
-    """Of the rows that were wanted."""
+    """Labels of all rows, failed ones included."""
     rows: tuple[Row, ...]
     """None where nothing could be trained."""
     problem: str = ""
@@ -51,8 +51,8 @@ class Outcome:
 
 def with_mixer(config: Config, mixer: str, options: Mapping[str, Any] | None = None) -> Config:
     """The configuration with another mixer, of the same ``d_state`` where it has one."""
-    kept = {k: v for k, v in config.mixer_options.items() if k == "d_state"}
-    return replace(config, mixer=mixer, mixer_options={**kept, **(options or {})})
+    shared = {k: v for k, v in config.mixer_options.items() if k == "d_state"}
+    return replace(config, mixer=mixer, mixer_options={**shared, **(options or {})})
 
 
 def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Outcome:
@@ -83,14 +83,14 @@ def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Out
     folder = setting.out / RUNS / slug(column.name)
     n_runs = len(rows) * len(setting.seeds)
     setting.say(f"{column.name}: {n_runs} runs of {column.config.task}, in {folder}")
-    found = compare(
+    trained_rows = compare(
         [Entry(label=label, config=config) for label, config in rows.items()],
         seeds=setting.seeds,
         out=folder,
         jobs=setting.jobs,
         say=lambda line: setting.say(f"{column.name} {line}"),
     )
-    return Outcome(column=column, task=task, labels=labels, rows=tuple(found))
+    return Outcome(column=column, task=task, labels=labels, rows=tuple(trained_rows))
 
 
 def by_seed(row: Row) -> dict[int, float]:
@@ -100,8 +100,8 @@ def by_seed(row: Row) -> dict[int, float]:
     """
     if len(row.values) == len(row.folders) or not row.folders:
         return dict(enumerate(row.values))
-    done = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_metric for seed, result in enumerate(done) if result is not None}
+    results = [RunFolder(folder).read_result() for folder in row.folders]
+    return {seed: result.test_metric for seed, result in enumerate(results) if result is not None}
 
 
 def problems(*outcomes: Outcome) -> list[str]:
@@ -122,8 +122,8 @@ def slug(name: str) -> str:
 
 def n_steps(row: Row) -> int:
     """Optimiser steps of a run that finished; the same for all seeds, 0 if there is none."""
-    done = (RunFolder(folder).read_result() for folder in row.folders)
-    return max((result.steps for result in done if result is not None), default=0)
+    results = (RunFolder(folder).read_result() for folder in row.folders)
+    return max((result.steps for result in results if result is not None), default=0)
 
 
 def changes(outcome: Outcome) -> Table | None:
@@ -160,6 +160,6 @@ def _word(value: object) -> str:
 
 
 def seconds(row: Row) -> float:
-    """Of training the runs that finished, one after the other."""
-    done = (RunFolder(folder).read_result() for folder in row.folders)
-    return sum(result.seconds for result in done if result is not None)
+    """Return the seconds of training, summed over the runs that finished."""
+    results = (RunFolder(folder).read_result() for folder in row.folders)
+    return sum(result.seconds for result in results if result is not None)

@@ -17,7 +17,7 @@ class Tuned:
     """Rows at their best learning rates."""
 
     outcome: Outcome
-    """Of all seeds, under the labels of the candidates, with the rates that were taken."""
+    """Runs of all seeds at the chosen rates, under the labels of the candidates."""
     tried: Table
     """The metric on validation of every rate."""
     first: Mapping[str, Mapping[float, Row]]
@@ -42,15 +42,15 @@ def tuned(
         for rate, config in rates.items()
     }
     tried = train(of, rows, replace(setting, seeds=setting.seeds[:1]))
-    found = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
+    scores = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
     name, metric = tried.column.name, tried.task.metric
     title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
     if tried.problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
         return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none, first={})
-    best = best_rates(candidates, found, tried.task.higher_is_better)
-    taken = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
-    outcome = train(of, taken, setting)
+    best = best_rates(candidates, scores, tried.task.higher_is_better)
+    chosen = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
+    outcome = train(of, chosen, setting)
     renamed = zip(best, outcome.rows, strict=True)
     outcome = replace(
         outcome,
@@ -63,12 +63,12 @@ def tuned(
         label: {rate: by_label[at_rate(label, rate)] for rate in rates}
         for label, rates in candidates.items()
     }
-    table = _table(title, candidates, found, tried, best)
+    table = _table(title, candidates, scores, tried, best)
     return Tuned(outcome=outcome, tried=table, first=first)
 
 
 def budget(rates: Sequence[float]) -> str:
-    """What a page says of its tuning, where all rows have the same rates."""
+    """Describe the tuning on a page, where all rows have the same rates."""
     words = ", ".join(f"{rate:g}" for rate in rates)
     return (
         f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
@@ -78,7 +78,7 @@ def budget(rates: Sequence[float]) -> str:
 
 
 def one_rate(outcomes: Sequence[Outcome]) -> str:
-    """What a page says of its learning rate, where all rows have one that nobody chose for them."""
+    """Describe the learning rate on a page, where all rows have one that was not tuned."""
     rates = dict.fromkeys(f"{outcome.column.config.optim.lr:g}" for outcome in outcomes)
     return (
         f"learning rate: {', '.join(rates)} for all rows, ours; nothing is tuned for any of them."
@@ -88,7 +88,7 @@ def one_rate(outcomes: Sequence[Outcome]) -> str:
 def _table(
     title: str,
     candidates: Mapping[str, Mapping[float, Config]],
-    found: Mapping[str, float],
+    scores: Mapping[str, float],
     tried: Outcome,
     best: Mapping[str, float],
 ) -> Table:
@@ -98,10 +98,12 @@ def _table(
     def shown(value: float) -> str:
         return f"{scale * value:{form}}" if math.isfinite(value) else "failed"
 
-    most = max(map(len, candidates.values()))
+    n_rates = max(map(len, candidates.values()))
     cells = []
     for label, rates in candidates.items():
-        ours = [f"{shown(found[at_rate(label, rate)])} at {rate:g}" for rate in rates]
-        taken = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
-        cells.append([label, *ours, *[""] * (most - len(ours)), taken])
-    return Table(title, ["row", *(f"rate {i}{unit}" for i in range(1, most + 1)), "taken"], cells)
+        ours = [f"{shown(scores[at_rate(label, rate)])} at {rate:g}" for rate in rates]
+        chosen = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
+        cells.append([label, *ours, *[""] * (n_rates - len(ours)), chosen])
+    return Table(
+        title, ["row", *(f"rate {i}{unit}" for i in range(1, n_rates + 1)), "taken"], cells
+    )
