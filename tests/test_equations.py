@@ -76,10 +76,13 @@ def test_every_equation_of_a_mixer_is_typeset(typeset, name):
     assert said(html) == said(body)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_other_equation_is_typeset(typeset, module):
-    for name, body in equations_of(module):
-        assert said(typeset[0].html(body)) == said(body), name
+def test_every_other_equation_is_typeset(typeset):
+    changed = []
+    for module in MODULES:
+        for name, body in equations_of(module):
+            if said(typeset[0].html(body)) != said(body):
+                changed.append(f"{module}.{name}")
+    assert changed == []
 
 
 def said(text):

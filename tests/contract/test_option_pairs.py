@@ -284,7 +284,7 @@ def test_every_option_of_the_optimiser_is_tried():
 
 
 @pytest.mark.parametrize(
-    ("name", "beside"), itertools.permutations(sorted(OPTIM.keys() - {"clip"}), 2)
+    ("name", "beside"), list(itertools.permutations(sorted(OPTIM.keys() - {"clip"}), 2))
 )
 def test_every_option_of_the_optimiser_acts_beside_each_other(name, beside):
     """A clip is the loop's; what a constant rate ends in is nothing that it comes to."""
@@ -338,7 +338,7 @@ def test_every_piece_of_a_stream_draws_numbers_of_its_own():
 STREAM = {"every": 2, "clip": 1e-3, "seed": 7}
 
 
-@pytest.mark.parametrize(("name", "beside"), itertools.permutations(STREAM, 2))
+@pytest.mark.parametrize(("name", "beside"), list(itertools.permutations(STREAM, 2)))
 def test_every_option_of_a_stream_acts_beside_each_other(name, beside):
     x = torch.linspace(-1, 1, 8)[:, None]
 

@@ -1,13 +1,20 @@
 """No parameter of a fresh model stands still: every mixer in `RNN` and in every kind of block.
 
+Not every mixer meets every block in the quick tests: every trait of mixers does.
+
 That 100 steps of Adam lower the loss is the law `trains`, of two layers with nothing around them.
 """
+
+from dataclasses import fields
+from itertools import product
 
 import pytest
 import torch
 
+import mixer_pairs
 from linrnn import RNN, SequenceModel, mixers
 from linrnn.block import BLOCKS
+from linrnn.mixers._contract.choices import Choices
 from linrnn.testing._mixer_laws import SEEN, signal
 
 CHANNELS, WIDTH, TIME = 3, 6, 8
@@ -42,10 +49,11 @@ def test_every_parameter_of_two_layers_has_a_gradient(name, options):
     assert not too_small(rnn, signal(4, TIME, CHANNELS))
 
 
-@each_mixer
-@pytest.mark.parametrize("prenorm", [True, False], ids=["prenorm", "postnorm"])
-@pytest.mark.parametrize("block", BLOCKS)
-def test_every_parameter_of_two_blocks_has_a_gradient(name, block, prenorm):
+KINDS = list(product(BLOCKS, ("prenorm", "postnorm")))
+
+
+@pytest.mark.parametrize(("name", "block", "order"), mixer_pairs.cases(mixers.names(), KINDS))
+def test_every_parameter_of_two_blocks_has_a_gradient(name, block, order):
     torch.manual_seed(0)
     model = SequenceModel(
         CHANNELS,
@@ -55,7 +63,7 @@ def test_every_parameter_of_two_blocks_has_a_gradient(name, block, prenorm):
         n_layers=2,
         block=block,
         norm="layer",
-        prenorm=prenorm,
+        prenorm=order == "prenorm",
         conv_width=3,
         encoder_norm=True,
         final_norm=True,
@@ -64,6 +72,22 @@ def test_every_parameter_of_two_blocks_has_a_gradient(name, block, prenorm):
         **short(name),
     )
     assert not too_small(model, signal(4, TIME, CHANNELS))
+
+
+def test_every_block_meets_every_trait_of_mixers_in_the_quick_tests():
+    quick = mixer_pairs.pairs(mixers.names(), KINDS)
+    assert quick == mixer_pairs.pairs(mixers.names(), KINDS)
+    assert {surrounding for _, surrounding in quick} == set(KINDS)
+    for name in mixers.names():
+        assert len({kind for mixer, kind in quick if mixer == name}) >= 2, name
+    for field in fields(Choices):
+        met, words = set(), set()
+        for name in mixers.names():
+            words.add(getattr(mixers.load(name).choices, field.name))
+        for name, (block, _) in quick:
+            met.add((getattr(mixers.load(name).choices, field.name), block))
+        assert met == set(product(words, BLOCKS)), field.name
+    assert len(quick) < len(KINDS) * len(mixers.names()) / 5
 
 
 PUBLISHED = [

@@ -32,7 +32,7 @@ def transcription(layer, x):
 
 @pytest.mark.parametrize("d_head", [1, 3])
 @pytest.mark.parametrize(
-    ("transition", "of"), itertools.product(("split", "polar"), ("channel", "head"))
+    ("transition", "of"), list(itertools.product(("split", "polar"), ("channel", "head")))
 )
 def test_equals_a_transcription_split_and_whole_gradients_too(d_head, transition, of):
     options = {"d_head": d_head, "transition": transition, "transition_of": of}

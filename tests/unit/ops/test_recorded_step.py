@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import mixer_pairs
 from linrnn import SequenceModel
 from linrnn.compute import native
 from linrnn.engine.functions import FUNCTIONS
@@ -32,21 +33,17 @@ TOLERANCE = {F64: 1e-12, F32: 1e-5}
 GROWING = {name for name in names() if "constant_memory" in load(name).declared}
 #: Those whose steps hold what is not recorded.
 NOT_RECORDED = {("lmu", F64)}
-BLOCKS = [
-    {"block": "glu", "norm": "batch", "pool": "mean"},
-    {"block": "mlp", "norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
-    {"block": "swiglu", "norm": "rms", "pool": "last", "d_ffn": 7},
-    {"block": "channel_mix", "norm": "rms", "pool": "none"},
-    {"block": "bare", "norm": "none", "pool": "none", "prenorm": False},
-    {"block": "bare", "norm": "rms", "pool": "none", "skip": False},
-    {
-        "block": "xlstm",
-        "norm": "layer",
-        "pool": "none",
-        "encoder_scale": 2.0,
-        "logit_soft_cap": 3.0,
-    },
-]
+BLOCKS = {
+    "glu": {"norm": "batch", "pool": "mean"},
+    "mlp": {"norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
+    "swiglu": {"norm": "rms", "pool": "last", "d_ffn": 7},
+    "channel_mix": {"norm": "rms", "pool": "none"},
+    "bare": {"norm": "none", "pool": "none", "prenorm": False},
+    "bare without a skip": {"block": "bare", "norm": "rms", "pool": "none", "skip": False},
+    "xlstm": {"norm": "layer", "pool": "none", "encoder_scale": 2.0, "logit_soft_cap": 3.0},
+}
+#: By name, and how many rows are read.
+DTYPES = {"float64": (F64, 1), "float32": (F32, 3)}
 
 pytestmark = pytest.mark.skipif(
     native.load()[0] is None or not _recorded_program.operations(),
@@ -93,20 +90,18 @@ def settled(model, x, state):
     return program(model)
 
 
-def every():
-    """All mixers in all blocks; most are slow, and two of each mixer's are not."""
-    kinds = list(itertools.product(range(len(BLOCKS)), ((F64, 1), (F32, 3))))
-    for i, mixer in enumerate(names()):
-        for k, (number, (dtype, batch)) in enumerate(kinds):
-            marks = [] if (k - 3 * i) % len(kinds) in (0, 3) else [pytest.mark.slow]
-            options = BLOCKS[number]
-            words = f"{mixer}-{options['block']}-{str(dtype)[6:]}"
-            yield pytest.param(mixer, options, dtype, batch, marks=marks, id=words)
+def in_block(block):
+    """The options of a model."""
+    return {"block": block} | BLOCKS[block]
 
 
-@pytest.mark.parametrize(("mixer", "options", "dtype", "batch"), every())
-def test_a_recorded_step_is_that_of_its_operators(mixer, options, dtype, batch):
-    model = built(mixer, dtype, **options)
+@pytest.mark.parametrize(
+    ("mixer", "block", "word"),
+    mixer_pairs.cases(names(), list(itertools.product(BLOCKS, DTYPES))),
+)
+def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
+    dtype, batch = DTYPES[word]
+    model = built(mixer, dtype, **in_block(block))
     state = model.init_state(batch)
     for t in range(20):
         x = torch.randn(batch, 3, dtype=dtype)
@@ -552,9 +547,9 @@ def test_steps_inside_segments_are_one_native_call(mixer):
     assert all(h is before for h, before in pairs)  # which is not written
 
 
-@pytest.mark.parametrize("options", BLOCKS)
-def test_the_first_step_has_the_bits_of_all_others(options):
-    model = built("mingru", **options)
+@pytest.mark.parametrize("block", list(BLOCKS))
+def test_the_first_step_has_the_bits_of_all_others(block):
+    model = built("mingru", **in_block(block))
     state, x = model.init_state(2), torch.randn(2, 3)
     with torch.no_grad():
         first, *others = (model.step(x, state) for _ in range(4))
