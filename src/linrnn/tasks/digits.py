@@ -123,13 +123,13 @@ class Digits(Task):
 
     def _deform(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Rotation and stretching, interpolated between pixels."""
-        turn, wide, high = 2 * torch.rand(3, len(images), generator=generator) - 1
+        turn, width, height = 2 * torch.rand(3, len(images), generator=generator) - 1
         angle = turn * self.options.turn * pi / 180
-        wide, high = 1 + wide * self.options.stretch, 1 + high * self.options.stretch
+        width, height = 1 + width * self.options.stretch, 1 + height * self.options.stretch
         zero = torch.zeros_like(angle)
         rows = (
-            torch.stack([angle.cos() / wide, -angle.sin(), zero], 1),
-            torch.stack([angle.sin(), angle.cos() / high, zero], 1),
+            torch.stack([angle.cos() / width, -angle.sin(), zero], 1),
+            torch.stack([angle.sin(), angle.cos() / height, zero], 1),
         )
         maps = torch.stack(rows, 1).to(images)  # (B, 2, 3)
         grid = affine_grid(maps, [len(images), 1, _SIDE, _SIDE], align_corners=False)

@@ -111,10 +111,10 @@ def series(history: np.ndarray, steps: int) -> np.ndarray:
         fourth = np.square(np.square(delayed))
         force = _GAIN * delayed / (1 + np.square(fourth) * np.square(delayed))
         # the value before the first step of a block is the delayed one 170 steps later
-        after = (start + np.cumsum(force * weights, 1)) / weights
-        delayed = np.concatenate([start, after[:, :-1]], 1)
-        start = after[:, -1:]
-        blocks.append(after)
+        block = (start + np.cumsum(force * weights, 1)) / weights
+        delayed = np.concatenate([start, block[:, :-1]], 1)
+        start = block[:, -1:]
+        blocks.append(block)
     every = np.concatenate(blocks, 1)[:, _SUBSTEPS - 1 : steps * _SUBSTEPS : _SUBSTEPS]
     transformed: np.ndarray = np.tanh(every - 1)
     return transformed

@@ -115,15 +115,15 @@ class SCIFAR(PixelTask):
         path = self._path(download)
         read = read_npz if path.suffix == ".npz" else read_binary
         images, labels = read(path, split)
-        wanted = self.options.train_images
-        if split != "train" or not wanted:
+        count = self.options.train_images
+        if split != "train" or not count:
             return images, labels
-        if len(images) < wanted:
+        if len(images) < count:
             raise DataError(
-                f"{path}: the file must hold train_images={wanted} training images, got "
+                f"{path}: the file must hold train_images={count} training images, got "
                 f"{len(images)}. Ask for fewer, or get all of CIFAR-10."
             )
-        return images[:wanted], labels[:wanted]
+        return images[:count], labels[:count]
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Normalised pixels, row by row."""
@@ -159,10 +159,10 @@ def read_binary(path: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """
     names = [f"{_FOLDER}/{name}" for name in _MEMBERS[split]]
     what = f"the binary version of CIFAR-10, {_ARCHIVE.name} from {_ARCHIVE.url}"
-    found = dict(read_tar(path, names.__contains__, what))
+    members = dict(read_tar(path, names.__contains__, what))
     records = []
     for name in names:
-        content = np.frombuffer(found.get(name, b""), "u1")
+        content = np.frombuffer(members.get(name, b""), "u1")
         if not content.size or content.size % _RECORD:
             raise DataError(
                 f"{path}: the file must be {what}, with records of {_RECORD} bytes in {name}, got "

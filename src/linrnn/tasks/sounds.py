@@ -66,11 +66,11 @@ class Sounds(LabelledFiles[Clip]):
 
     def check(self) -> None:
         """Sizes."""
-        given = self.options
-        check_not_negative("Sounds", rate=given.rate, length=given.length)
-        check_at_most("Sounds", MOST_RATE, rate=given.rate)
-        check_positive_int("Sounds", frame=given.frame)
-        self.d_input = given.frame
+        options = self.options
+        check_not_negative("Sounds", rate=options.rate, length=options.length)
+        check_at_most("Sounds", MOST_RATE, rate=options.rate)
+        check_positive_int("Sounds", frame=options.frame)
+        self.d_input = options.frame
 
     def content(self, path: Path, inside: Path | None) -> Clip:
         """The samples of a clip."""

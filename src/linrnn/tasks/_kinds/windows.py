@@ -81,7 +81,7 @@ class Windows(BatchDataset):
 
     Args:
         read: (time, d_input), what a model reads.
-        asked: (time, columns); NaN is not known.
+        target: (time, columns); NaN is not known.
         times: (time,), the `dt` of each step, or None.
         first: step at which the first forecast begins.
         end: step before which the last forecast ends.
@@ -92,19 +92,19 @@ class Windows(BatchDataset):
     def __init__(
         self,
         read: Tensor,
-        asked: Tensor,
+        target: Tensor,
         times: Tensor | None,
         first: int,
         end: int,
         length: int,
         horizon: int,
     ) -> None:
-        self.read, self.asked, self.times = read, asked, times
+        self.read, self.targets, self.times = read, target, times
         self.length, self.horizon = length, horizon
         self.starts = torch.arange(first, max(first, end - horizon + 1))
-        if asked.isnan().any():
-            known = torch.cat([torch.zeros(1), (~asked.isnan()).any(1).cumsum(0)])
-            self.starts = self.starts[known[self.starts + horizon] > known[self.starts]]
+        if target.isnan().any():
+            counts = torch.cat([torch.zeros(1), (~target.isnan()).any(1).cumsum(0)])
+            self.starts = self.starts[counts[self.starts + horizon] > counts[self.starts]]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -112,10 +112,10 @@ class Windows(BatchDataset):
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """(windows, length, d_input), flat (windows, horizon * columns), dt where there is one."""
         starts = self.starts[torch.as_tensor(indices)][:, None]
-        before = starts - self.length + torch.arange(self.length)
-        after = starts + torch.arange(self.horizon)
-        timed = () if self.times is None else (self.times[before],)
-        return self.read[before], self.asked[after].flatten(1), *timed
+        input_rows = starts - self.length + torch.arange(self.length)
+        target_rows = starts + torch.arange(self.horizon)
+        timed = () if self.times is None else (self.times[input_rows],)
+        return self.read[input_rows], self.targets[target_rows].flatten(1), *timed
 
 
 class ForecastTask(Regression, Task):
@@ -133,7 +133,7 @@ class ForecastTask(Regression, Task):
 
     @cached_property
     def known(self) -> Known:
-        """What answers need of the series: as the run folder keeps it, else of the series."""
+        """The facts that answers need: as the run folder keeps them, else of the series."""
         return self._kept or _find_out(self.history())
 
     @property
@@ -142,7 +142,7 @@ class ForecastTask(Regression, Task):
         return None if self.known.even else self.known.unit
 
     def kept(self) -> Mapping[str, str]:
-        """What a model has to know of the series."""
+        """The facts about the series that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 
     @classmethod
@@ -192,15 +192,15 @@ class ForecastTask(Regression, Task):
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """The mean squared error of what is known."""
-        known = ~target.isnan()
-        errors = (y - target.nan_to_num()).square() * known
-        return errors.sum() / known.sum().clamp_min(1)
+        present = ~target.isnan()
+        errors = (y - target.nan_to_num()).square() * present
+        return errors.sum() / present.sum().clamp_min(1)
 
     def scores(self, y: Tensor, target: Tensor) -> Tensor:
         """The mean squared error of each example, of what is known."""
-        known = ~target.isnan()
-        errors = ((y - target.nan_to_num()).square() * known).flatten(1)
-        return errors.sum(1) / known.flatten(1).sum(1).clamp_min(1)
+        present = ~target.isnan()
+        errors = ((y - target.nan_to_num()).square() * present).flatten(1)
+        return errors.sum(1) / present.flatten(1).sum(1).clamp_min(1)
 
     @property
     def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -251,11 +251,11 @@ class ForecastTask(Regression, Task):
 
     def _given(self, frame: Frame) -> Given:
         known, length = self.known, self.options.length
-        wanted = [*known.names, *([self.time] if self.time else [])]
-        gone = [name for name in wanted if name not in frame.names]
+        required = [*known.names, *([self.time] if self.time else [])]
+        gone = [name for name in required if name not in frame.names]
         if gone or len(frame) < length:
             raise DataError(
-                f"{frame.where}: the series must have {length} steps of {', '.join(wanted)}, got "
+                f"{frame.where}: the series must have {length} steps of {', '.join(required)}, got "
                 f"{len(frame)} of {', '.join(frame.names)}{f', without {gone[0]}' if gone else ''}."
             )
         values = frame.values(known.names, missing=self._missing != "error")
@@ -301,11 +301,11 @@ class ForecastTask(Regression, Task):
         """The end of what is read and the beginning of what followed; nothing is downloaded."""
         series, history = self.normalised(download=False)
         first = history.ends[1]
-        before, after = (
+        inputs, targets = (
             " ".join(f"{v:.2f}" for v in series[rows, -1].tolist())
             for rows in (slice(first - 8, first), slice(first, first + 8))
         )
-        return f"input, of {history.names[-1]} ... {before}\ntarget {after} ..."
+        return f"input, of {history.names[-1]} ... {inputs}\ntarget {targets} ..."
 
 
 def read_history(path: Path, columns: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
@@ -352,7 +352,7 @@ def chosen_columns(frame: Frame, columns: Sequence[str], but: str = "") -> list[
 
 
 def _find_out(history: History) -> Known:
-    """What answers need to know of a series.
+    """Measure what answers need to know of a series.
 
     Raises:
         DataError: a column without a value in the training part.

@@ -148,9 +148,9 @@ def _download(url: str, part: Path) -> None:
     """Bring ``part`` to the full size, going on as long as something comes."""
     stalled = 0
     while True:
-        before = part.stat().st_size if part.is_file() else 0
+        old_size = part.stat().st_size if part.is_file() else 0
         try:
-            if _transfer(url, part, before):
+            if _transfer(url, part, old_size):
                 return
             reason: object = "the connection was closed too early"
         except urllib.error.HTTPError as error:
@@ -159,9 +159,9 @@ def _download(url: str, part: Path) -> None:
             reason = getattr(error, "reason", None) or error
         except TimeoutError:
             reason = f"no byte for {_TIMEOUT:g} s"
-        after = part.stat().st_size if part.is_file() else 0
-        stalled = 0 if after > before else stalled + 1
-        if not after or stalled >= _ATTEMPTS:
+        new_size = part.stat().st_size if part.is_file() else 0
+        stalled = 0 if new_size > old_size else stalled + 1
+        if not new_size or stalled >= _ATTEMPTS:
             raise _no_download(url, reason)
 
 
@@ -192,8 +192,8 @@ def _transfer(url: str, part: Path, have: int) -> bool:
 def _check_url(url: str) -> None:
     """Raise unless nobody on the way can read or change what comes from there."""
     parts = urllib.parse.urlsplit(url)
-    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if parts.scheme != "https" and not (parts.scheme == "http" and here):
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
         raise DataError(f"fetch: url must begin with https://, got {url}.")
 
 
@@ -233,11 +233,11 @@ def _write(response: Any, part: Path, append: bool) -> bool:
 
 def _has(path: Path, checksum: str) -> bool:
     kind, _, digest = checksum.partition(":")
-    found = hashlib.new(kind, usedforsecurity=False)
+    actual = hashlib.new(kind, usedforsecurity=False)
     with open_file(path, inside=path.parent) as file:
         while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest() == digest.lower()
+            actual.update(chunk)
+    return actual.hexdigest() == digest.lower()
 
 
 @contextmanager
@@ -322,14 +322,14 @@ def _limited(path: Path, file: io.BufferedIOBase) -> Iterator[bytes]:
         yield chunk
 
 
-def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
+def read_tar(path: Path, select: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
     """Names and contents of some files of an archive, in its order; nothing is written to disk.
 
     The archive is read to its end, so one that was cut anywhere is refused.
 
     Args:
         path: a .tar, or one packed as .gz or .xz.
-        wanted: whether a name is.
+        select: whether a name is among them.
         what: the archive should be, for the message.
 
     Raises:
@@ -342,7 +342,7 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
                     if count > _MEMBERS:
                         raise tarfile.TarError(f"more than {_MEMBERS:,} files")
                     archive.members = []  # type: ignore[attr-defined]  # all read, kept
-                    if member.isfile() and wanted(member.name):
+                    if member.isfile() and select(member.name):
                         if member.issparse():  # of any size, most of it nowhere in the file
                             raise tarfile.TarError(f"a file with holes, {member.name}")
                         content = archive.extractfile(member)

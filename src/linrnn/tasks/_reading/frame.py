@@ -202,8 +202,8 @@ class PandasFrame(Frame):
     def _numbers(self, name: str) -> np.ndarray:
         column = self._table.iloc[:, self.names.index(name)]
         if getattr(column.dtype, "kind", "O") in "iuf" and not isinstance(column.dtype, str):
-            found: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
-            return found
+            numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
+            return numbers
         return super()._numbers(name)
 
 
