@@ -53,8 +53,8 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
     axes = figure.subplots()
     axes.imshow(counts.numpy(), cmap="Greys", label="examples")
     places = range(len(names))
-    turned = max(map(len, names)) > 3
-    axes.set_xticks(places, names, rotation=90 if turned else 0)
+    vertical = max(map(len, names)) > 3
+    axes.set_xticks(places, names, rotation=90 if vertical else 0)
     axes.set_yticks(places, names)
     axes.set(xlabel="answered", ylabel="asked for")
     right = int(counts.diagonal().sum())
@@ -66,11 +66,11 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
     return figure
 
 
-def confusions(answered: Tensor, asked: Tensor, classes: int) -> Tensor:
+def confusions(answered: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Counts by class asked for (rows) and answered (columns).
 
     Args:
-        answered, asked: (examples,) integers below ``classes``.
+        answered, targets: (examples,) integers below ``classes``.
         classes: how many there are.
 
     Returns:
@@ -80,15 +80,15 @@ def confusions(answered: Tensor, asked: Tensor, classes: int) -> Tensor:
         >>> confusions(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
         [[1, 1], [0, 1]]
     """
-    return torch.bincount(asked * classes + answered, minlength=classes**2).reshape(-1, classes)
+    return torch.bincount(targets * classes + answered, minlength=classes**2).reshape(-1, classes)
 
 
 def _write(axes: Axes, counts: Tensor) -> None:
-    most = int(counts.max())
+    largest = int(counts.max())
     for row, line in enumerate(counts.tolist()):
         for column, count in enumerate(line):
             if count:
-                ink = "white" if count > most / 2 else "black"
+                ink = "white" if count > largest / 2 else "black"
                 axes.text(column, row, f"{count}", ha="center", va="center", color=ink, fontsize=8)
 
 

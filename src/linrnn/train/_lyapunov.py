@@ -97,13 +97,13 @@ def write_dynamics(run: Path | str, found: Sequence[LayerDynamics]) -> None:
     _draw(found, folder.lyapunov_plot)
 
 
-def _draw(found: Sequence[LayerDynamics], path: Path) -> None:
+def _draw(layers: Sequence[LayerDynamics], path: Path) -> None:
     from matplotlib import colormaps
 
-    figure = new_figure(8.6, 4.0 * len(found))
-    grid = figure.subplots(len(found), 2, sharex="col", sharey="col", squeeze=False)
+    figure = new_figure(8.6, 4.0 * len(layers))
+    grid = figure.subplots(len(layers), 2, sharex="col", sharey="col", squeeze=False)
     circle = torch.linspace(0, 2 * pi, 361)
-    for layer, (one, (left, right)) in enumerate(zip(found, grid, strict=True), 1):
+    for layer, (one, (left, right)) in enumerate(zip(layers, grid, strict=True), 1):
         left.plot(circle.cos(), circle.sin(), color="black", linewidth=1)
         for i, (t, values) in enumerate(zip(one.steps, one.spectra, strict=True)):
             shade = colormaps["viridis"](0.9 * i / max(1, len(one.steps) - 1))
@@ -115,8 +115,8 @@ def _draw(found: Sequence[LayerDynamics], path: Path) -> None:
         right.plot(range(1, len(finite) + 1), finite, "o-", markersize=3.5, color="#1f4e9c")
         right.axhline(0, color="black", linewidth=1)
         dead = len(one.exponents) - len(finite)
-        beside = f", {dead} forgotten at once" if dead else ""
-        right.set(title=f"Lyapunov exponents{beside}", xlabel="direction", ylabel="nats a step")
+        note = f", {dead} forgotten at once" if dead else ""
+        right.set(title=f"Lyapunov exponents{note}", xlabel="direction", ylabel="nats a step")
         right.grid(alpha=0.3)
     legend_below(figure, grid[0][0])
     save(figure, path)

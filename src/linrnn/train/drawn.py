@@ -94,8 +94,8 @@ def _line(axes: "Axes", line: Any, name: str, errors: list[float]) -> Iterator[P
     elif line.get_transform() == axes.get_xaxis_transform(which="grid"):
         yield name, float(x[0]), None, None, None
     else:
-        beside = errors or [math.nan] * len(x)
-        for a, b, error in zip(x, y, beside, strict=True):
+        bars = errors or [math.nan] * len(x)
+        for a, b, error in zip(x, y, bars, strict=True):
             yield name, float(a), float(b), error or None, None
 
 

@@ -93,11 +93,11 @@ def measure_positions(
     rows = batch_size if carry else max(1, _LOGITS // task.sequence_length // task.d_output)
     data = task.datasets().test
     state: State | None = None
-    found = []
+    losses = []
     for batch in map(unpack, eval_loader(data, min(rows, batch_size), contiguous=carry)):
         nats, state = _nats(model, batch, state if carry else None)
-        found.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
-    every = torch.cat(found).double().cpu()  # (windows, bins)
+        losses.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
+    every = torch.cat(losses).double().cpu()  # (windows, bins)
     if not all_finite([every]):
         window, place = (~every.isfinite()).nonzero()[0].tolist()
         raise NonFiniteError(
@@ -134,9 +134,9 @@ def write_positions(run: Path | str, found: Sequence[PositionLoss]) -> None:
     save(figure, folder.positions_plot)
 
 
-def points(found: Sequence[PositionLoss]) -> list[tuple[float, float, float]]:
-    """What a figure shows: middle position as logarithms go, loss and standard error."""
-    return [(math.sqrt(p.first * p.last), p.loss, p.standard_error) for p in found]
+def points(losses: Sequence[PositionLoss]) -> list[tuple[float, float, float]]:
+    """Points of a figure: middle position as logarithms go, loss and standard error."""
+    return [(math.sqrt(p.first * p.last), p.loss, p.standard_error) for p in losses]
 
 
 def _nats(model: SequenceModel, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
