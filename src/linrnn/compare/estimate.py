@@ -35,11 +35,11 @@ def expected_seconds(entries: Sequence[Entry], seeds: Sequence[int], out: Path) 
     usual: dict[str, float] = {}
     waiting: list[Entry] = []
     for entry in entries:
-        found = [finished(folder_of(out, entry, seed)) for seed in seeds]
-        done = [result.seconds for result in found if result is not None]
+        results = [finished(folder_of(out, entry, seed)) for seed in seeds]
+        done = [result.seconds for result in results if result is not None]
         if done:
             usual[entry.label] = AROUND + statistics.fmean(done)
-        waiting += [entry] * found.count(None)
+        waiting += [entry] * results.count(None)
     each = {entry.label: entry for entry in waiting if entry.label not in usual}
     unknown = list(each.values())
     for entry in unknown[:: max(1, -(-len(unknown) // MOST))]:

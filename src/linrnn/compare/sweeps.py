@@ -137,7 +137,7 @@ def combinations(
 
 
 def named(values: Mapping[str, Any]) -> str:
-    """What a combination is called.
+    """Name a combination of values.
 
     Example:
         >>> named({"optim.lr": 0.01, "mixer": "lru"})
@@ -180,9 +180,9 @@ def _with_option(config: Config, name: str, value: Any) -> Config:
     if isinstance(part, dict):
         changed: dict[str, Any] = {field: _with_key(part, option, value)}
         return replace(config, **changed)
-    known = [f.name for f in fields(part)]
-    if option not in known:
-        raise UnknownNameError("option", name, [f"{section}.{one}" for one in known])
+    names = [f.name for f in fields(part)]
+    if option not in names:
+        raise UnknownNameError("option", name, [f"{section}.{one}" for one in names])
     return replace(config, **{field: replace(part, **{option: value})})
 
 

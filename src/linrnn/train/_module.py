@@ -439,7 +439,7 @@ class TrainingModule(LightningModule):
     # checkpoints
 
     def progress(self) -> dict[str, Any]:
-        """Collect what a checkpoint holds besides weights and optimiser: plain values and tensors."""
+        """Collect what a checkpoint holds besides weights and optimiser: values and tensors."""
         values = {
             "step": self.done_steps,
             "carried": None if self.carried is None else flatten(self.carried),

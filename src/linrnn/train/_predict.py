@@ -118,7 +118,7 @@ def answers_to(
 
 
 def check_inputs(x: Tensor, file: Path | str) -> None:
-    """Raise unless what is read of a file is finite, and on the scale of training as well."""
+    """Raise unless the sequences of a file are finite, as they are scaled for training."""
     if not all_finite([x]):
         place = (~x.isfinite()).nonzero()[0].tolist()
         raise DataError(

@@ -41,7 +41,7 @@ class Group:
         return self.sums(float(wish and self.first))[0] > 0
 
     def gathered(self, value: T) -> list[T]:
-        """Gather the value of each process, in their order: plain values, and tensors on the CPU."""
+        """Gather the value of each process, in their order: with tensors on the CPU."""
         if self.size == 1:
             return [value]
         every: list[T | None] = [None] * self.size
