@@ -194,14 +194,14 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path}: a run folder must hold config.json, got none. {fix}"
             )
-        record = self._read_record()
-        values = record.get("config")
-        if not isinstance(values, dict) or record.get("sha256") != _seal(values):
+        contents = self._read_record()
+        values = contents.get("config")
+        if not isinstance(values, dict) or contents.get("sha256") != _seal(values):
             raise RunFolderError(
                 f"{self.config}: the configuration must be as it was written, got other content. "
                 "Undo the change, or start a new run with other options."
             )
-        with self.suits(f"Install the version that wrote it: {show(record.get('linrnn'), 40)}."):
+        with self.suits(f"Install the version that wrote it: {show(contents.get('linrnn'), 40)}."):
             config = from_json(values)
             if not trust:
                 check_stored(f"{self.config}", config.mixer)
@@ -220,21 +220,21 @@ class RunFolder:
 
     def _read_record(self) -> dict[str, Any]:
         """config.json, of a format that is known."""
-        record = _read_json(self.config)
-        version = record.get("format")
+        contents = _read_json(self.config)
+        version = contents.get("format")
         if type(version) is not int or version < 1:
             raise RunFolderError(
                 f"{self.config}: the format must be a number of at least 1, got {show(version)}. "
                 "Restore the file from a copy."
             )
         if version > FORMAT:
-            newer = show(record.get("linrnn", "a newer version"), 40).strip("'")
+            newer = show(contents.get("linrnn", "a newer version"), 40).strip("'")
             raise RunFolderError(
                 f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
                 f"got {show(version)}. Install the version that wrote it: "
                 f"pip install 'linrnn>={newer}'"
             )
-        return record
+        return contents
 
     def check_kept(self) -> None:
         """Raise unless the files that came with the configuration are as they were written.

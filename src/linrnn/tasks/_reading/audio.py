@@ -129,14 +129,14 @@ def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:
     Raises:
         DataError: damaged, or of another kind.
     """
-    wave = _read(where, content)
-    if wave[:3] != (1, 16, rate):
+    recording = _read(where, content)
+    if recording[:3] != (1, 16, rate):
         raise DataError(
             f"{where} must have 1 channel of 16 bits and {rate} samples a second, got "
-            f"{wave.channels}, {wave.bits} and {wave.rate}. Convert it."
+            f"{recording.channels}, {recording.bits} and {recording.rate}. Convert it."
         )
-    _check_whole(where, wave)
-    return wave.content.view("<i2")
+    _check_whole(where, recording)
+    return recording.content.view("<i2")
 
 
 def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
@@ -146,23 +146,26 @@ def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
         DataError: damaged, or of other samples than integers of 8, 16, 24 or 32 bits, or of a rate
             that no sound has.
     """
-    wave = _read(where, content)
-    _check_whole(where, wave)
-    if not 1 <= wave.rate <= MOST_RATE:
+    recording = _read(where, content)
+    _check_whole(where, recording)
+    if not 1 <= recording.rate <= MOST_RATE:
         raise DataError(
-            f"{where} must have 1 to {MOST_RATE:,} samples a second, got {wave.rate:,}. Convert it."
+            f"{where} must have 1 to {MOST_RATE:,} samples a second, got {recording.rate:,}. "
+            "Convert it."
         )
-    width = wave.bits // 8
-    if wave.bits == 8:  # the one kind without a sign
-        integers = wave.content.astype(np.int32) - 128
+    width = recording.bits // 8
+    if recording.bits == 8:  # the one kind without a sign
+        integers = recording.content.astype(np.int32) - 128
     elif width in (2, 3, 4):
-        padded = np.zeros((wave.content.size // width, 4), np.uint8)
-        padded[:, 4 - width :] = wave.content.reshape(-1, width)
-        integers = padded.view("<i4")[:, 0] >> (32 - wave.bits)
+        padded = np.zeros((recording.content.size // width, 4), np.uint8)
+        padded[:, 4 - width :] = recording.content.reshape(-1, width)
+        integers = padded.view("<i4")[:, 0] >> (32 - recording.bits)
     else:
-        raise DataError(f"{where} must have 8, 16, 24 or 32 bits, got {wave.bits}. Convert it.")
-    samples = integers.astype(np.float32) / np.float32(2 ** (wave.bits - 1))
-    return samples.reshape(-1, wave.channels), wave.rate
+        raise DataError(
+            f"{where} must have 8, 16, 24 or 32 bits, got {recording.bits}. Convert it."
+        )
+    samples = integers.astype(np.float32) / np.float32(2 ** (recording.bits - 1))
+    return samples.reshape(-1, recording.channels), recording.rate
 
 
 def resampled(clip: Clip, rate: int) -> Clip:
@@ -193,8 +196,9 @@ def _read(where: str, content: bytes) -> _Wave:
     return _Wave(channels, bits, rate, samples, announced)
 
 
-def _check_whole(where: str, wave: _Wave) -> None:
-    if wave.content.size != wave.announced or not wave.content.size:
+def _check_whole(where: str, recording: _Wave) -> None:
+    if recording.content.size != recording.announced or not recording.content.size:
         raise DataError(
-            f"{where} must be a complete .wav, got {wave.content.size} bytes of {wave.announced}."
+            f"{where} must be a complete .wav, got {recording.content.size} bytes of "
+            f"{recording.announced}."
         )
