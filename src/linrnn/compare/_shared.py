@@ -15,7 +15,7 @@ from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, ch
 from linrnn.train import Config
 from linrnn.train.processes import environment_for
 
-MOST = 256
+MAX_JOBS = 256
 """Runs at once."""
 
 _WAIT = 2.0  # seconds, while other processes are at all that is left
@@ -48,7 +48,7 @@ def in_turn(
 
 def check_jobs(what: str, jobs: int) -> None:
     """Raise `ArgumentError` unless so many runs can be trained at once here."""
-    check_few(what, MOST, jobs=jobs)
+    check_few(what, MAX_JOBS, jobs=jobs)
     if jobs > 1 and os.name == "nt":
         raise ArgumentError(
             f"{what}: jobs must be 1 on Windows, where nothing is locked, got {jobs}."

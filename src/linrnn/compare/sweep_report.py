@@ -137,8 +137,8 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
             axes.legend(fontsize="small")
     panels[0].set(ylabel=f"validation {task.metric}{unit}")
     what = "mean ± standard error over the seeds" if several else "one seed"
-    said = f"validation {task.metric}: {what}\nhollow: test {task.metric}; dotted: chance"
-    figure.suptitle(said, fontsize="medium")
+    caption = f"validation {task.metric}: {what}\nhollow: test {task.metric}; dotted: chance"
+    figure.suptitle(caption, fontsize="medium")
     return figure
 
 

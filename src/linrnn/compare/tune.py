@@ -36,16 +36,16 @@ class Search:
         factors = ", ".join(f"{factor:g}" for factor in self.factors)
         rates = {entry.label: entry.config.optim.lr for entry in self.entries}
         ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
-        said = (
+        text = (
             f"learning rates: the best on validation data of seed {self.seed} of those given times "
             f"{factors}; {counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
             f"{duration(self.seconds)} of training"
         )
         if ends:
-            said += (
+            text += (
                 f"; at an end of what was tried, so a better one may lie beyond: {', '.join(ends)}"
             )
-        return said
+        return text
 
 
 def check_factors(factors: Sequence[float]) -> None:

@@ -33,14 +33,14 @@ class MemoryMeter(Reporter):
 
     def started(self, plan: Plan) -> None:
         """Training begins."""
-        self._folder, self._before = plan.folder, _peak()
+        self._folder, self._start_peak = plan.folder, _peak()
         remove_leftovers(self._folder / FILE)
 
     def trained(self) -> None:
         """Training is over."""
         peak = _peak()
-        if peak is not None and self._before is not None:
-            record = {"memory_bytes": peak - self._before}
+        if peak is not None and self._start_peak is not None:
+            record = {"memory_bytes": peak - self._start_peak}
             write_atomically(self._folder / FILE, (json.dumps(record) + "\n").encode())
 
 

@@ -27,7 +27,7 @@ class _Called(nn.Module):
         super().__init__()
         self._model = (model,)  # in a tuple PyTorch does not find it
         parameters = inspect.signature(model.forward).parameters.values()
-        self._any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self._names = {
             p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         }
@@ -39,7 +39,7 @@ class _Called(nn.Module):
         (model,) = self._model
         where = type(model).__name__
         for name in arguments:
-            if not self._any and name not in self._names:
+            if not self._takes_any and name not in self._names:
                 raise ArgumentError(
                     f"{where}.forward: it must take {name} where batches have such, got "
                     f"({', '.join(sorted(self._names))}). Add an argument named {name}, or leave "

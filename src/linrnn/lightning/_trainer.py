@@ -13,7 +13,7 @@ from linrnn.lightning._io import FolderIO
 
 _RENAMED = {"max_epochs": "epochs"}
 _OURS = {"max_epochs", "accelerator", "devices", "strategy", "precision", "callbacks", "logger"}
-_MOST = 1024  # devices: more than any machine has
+_MAX_DEVICES = 1024  # devices: more than any machine has
 
 
 def check_kinds(
@@ -69,7 +69,7 @@ def _check_devices(devices: object) -> None:
                 "fit: devices must be at least 1, -1 for all, or a list of their numbers, from 0, "
                 f"got {show(devices)}."
             )
-        check_at_most("fit", _MOST, devices=one)
+        check_at_most("fit", _MAX_DEVICES, devices=one)
 
 
 def _check_more(trainer: object) -> None:

@@ -18,7 +18,7 @@ from linrnn.tasks._kinds.generated import Uniform
 
 _SUBSTEPS = 10  # Euler steps in one step of the series
 _TAU = 17 * _SUBSTEPS  # the delay, in Euler steps
-_KEEP = 1 - 0.1 / _SUBSTEPS  # what is left of x after an Euler step
+_DECAY = 1 - 0.1 / _SUBSTEPS  # what is left of x after an Euler step
 _GAIN = 0.2 / _SUBSTEPS
 _WASHOUT = 100
 _MEAN = -0.0662  # of the transformed series
@@ -104,7 +104,7 @@ def series(history: np.ndarray, steps: int) -> np.ndarray:
     For as long as the delay, the delayed term is known and what is left is a linear recurrence
     with a constant decay, which a cumulative sum solves.
     """
-    weights = _KEEP ** -np.arange(1, _TAU + 1)  # 0.99^-170 is 5.5: nothing is lost
+    weights = _DECAY ** -np.arange(1, _TAU + 1)  # 0.99^-170 is 5.5: nothing is lost
     start, delayed = np.full((len(history), 1), 1.2), history
     blocks = []
     for _ in range(-(-steps * _SUBSTEPS // _TAU)):

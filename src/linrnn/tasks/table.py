@@ -121,7 +121,7 @@ class Table(Task):
 
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
-        self._kept = known
+        self._stored = known
         options = self.options
         for name, kinds in (("kind", Kind), ("label", Place), ("times", Times)):
             check_in("Table", name, getattr(options, name), get_args(kinds))
@@ -173,8 +173,8 @@ class Table(Task):
     @cached_property
     def known(self) -> Known:
         """The facts that answers need: as the run folder keeps them, else of the file."""
-        if self._kept is not None:
-            return self._kept
+        if self._stored is not None:
+            return self._stored
         options = self.options
         classes = options.kind == "classification"
         known = find_out(options.data, self._parts, normalise=options.normalise, classes=classes)
@@ -204,8 +204,8 @@ class Table(Task):
             raise DataError("table: the data must be a file, got none. Say --data FILE.")
         classes = options.kind == "classification"
         parts = load_parts(self._reading, options.data, options.test, classes=classes)
-        if self._kept is not None:
-            check_same(options.data, self._kept.sha256, parts_checksum(parts))
+        if self._stored is not None:
+            check_same(options.data, self._stored.sha256, parts_checksum(parts))
         return parts
 
     def kept(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from linrnn.train.data import eval_loader, size_of, unpack
 from linrnn.train.figures import legend_below, new_figure
 from linrnn.train.styles import COLOURS
 
-MOST_CLASSES = 30
+MAX_CLASSES = 30
 """Beyond which the cells of a matrix of confusions cannot be read."""
 _EXAMPLES = 2_000  # of the test data that are counted at most
 _ROWS = 64  # that are read at once
@@ -41,7 +41,7 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
         data: of which up to 2,000 examples are counted, spread evenly.
     """
     names = [*map(str, task.class_names or range(task.d_output))]
-    if task.kind != "classification" or len(names) > MOST_CLASSES:
+    if task.kind != "classification" or len(names) > MAX_CLASSES:
         return None
     counts = torch.zeros(len(names), len(names), dtype=torch.long)
     for y, target in _answered(model, data, _EXAMPLES):

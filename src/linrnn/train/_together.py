@@ -44,9 +44,9 @@ class Group:
         """Gather the value of each process, in their order: with tensors on the CPU."""
         if self.size == 1:
             return [value]
-        every: list[T | None] = [None] * self.size
-        dist.all_gather_object(every, value)
-        return every  # type: ignore[return-value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
 
     def rows(self, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows of a state in the order of the batch, of which each process has its share.

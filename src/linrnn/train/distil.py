@@ -163,13 +163,13 @@ def measure_orders(
     batches = (_untimed(run, batch) for batch in map(unpack, loader))
     tallies = [Tally(task) for _ in models]
     errors, size = [0.0] * len(distilled), 0.0
-    for both in _together(models, batches, carry):
-        for tally, (y, target) in zip(tallies, both, strict=True):
+    for pairs in _together(models, batches, carry):
+        for tally, (y, target) in zip(tallies, pairs, strict=True):
             tally.add(y, target)
-        reference = _asked(*both[0]).double()
+        reference = _at_targets(*pairs[0]).double()
         size += reference.square().sum().item()
-        for i, (y, target) in enumerate(both[1:]):
-            errors[i] += (_asked(y, target).double() - reference).square().sum().item()
+        for i, (y, target) in enumerate(pairs[1:]):
+            errors[i] += (_at_targets(y, target).double() - reference).square().sum().item()
     original, *scores = (tally.score() for tally in tallies)
     fits = [
         OrderFit(
@@ -189,8 +189,8 @@ def _together(
 ) -> Iterator[tuple[tuple[Tensor, Tensor], ...]]:
     """Pairs (y, target) of every model, batch after batch."""
 
-    def one(model: SequenceModel, its: Iterator[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-        return carried_answers(model, its) if carry else (answers(model, b, None) for b in its)
+    def one(model: SequenceModel, copy: Iterator[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        return carried_answers(model, copy) if carry else (answers(model, b, None) for b in copy)
 
     copies = itertools.tee(batches, len(models))
     return zip(*map(one, models, copies), strict=True)
@@ -206,7 +206,7 @@ def _untimed(run: Trained, batch: Any) -> Any:
     return batch
 
 
-def _asked(y: Tensor, target: Tensor) -> Tensor:
+def _at_targets(y: Tensor, target: Tensor) -> Tensor:
     """The outputs that are asked for."""
     if target.is_floating_point() or target.shape != y.shape[:-1]:
         return y

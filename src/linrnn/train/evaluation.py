@@ -22,7 +22,7 @@ from linrnn.train.data import check_memory, eval_loader, size_of, unpack
 from linrnn.train.figures import metric_against_length, save
 
 _READ = 2**16  # steps a model reads at once, over all rows of a batch
-_DRAWN = 2**21  # steps of the sequences in memory, which are smaller than what is computed of them
+_HELD_STEPS = 2**21  # of sequences in memory, which are smaller than what is computed of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ def _score_at(run: Trained, examples: int | None) -> Score:
     """Score with batches, and if possible chunks, of bounded size."""
     steps = run.task.sequence_length
     chunk = CHUNK if steps > CHUNK and why_not_streamed(run.model) is None else None
-    rows = min(run.config.train.batch_size, _READ // (chunk or steps), _DRAWN // steps)
+    rows = min(run.config.train.batch_size, _READ // (chunk or steps), _HELD_STEPS // steps)
     test = run.task.datasets().test
     return score(run, test, rows=max(1, rows), examples=examples, chunk=chunk)
 

@@ -243,10 +243,11 @@ def _check_same(folder: RunFolder, config: Config) -> None:
             "run, whose weights stay as they are. Choose another --out."
         )
     begun_with = folder.load_config()
-    for one in fields(Config):
-        ours, theirs = getattr(config, one.name), getattr(begun_with, one.name)
+    for field in fields(Config):
+        ours, theirs = getattr(config, field.name), getattr(begun_with, field.name)
         if ours != theirs:
             raise RunFolderError(
                 f"{folder.path}: the stream must be one with this run and these options, got "
-                f"another {one.name}. Give the options that it began with, or choose another --out."
+                f"another {field.name}. Give the options that it began with, or choose another "
+                "--out."
             )

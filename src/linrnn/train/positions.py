@@ -97,19 +97,19 @@ def measure_positions(
     for batch in map(unpack, eval_loader(data, min(rows, batch_size), contiguous=carry)):
         nats, state = _nats(model, batch, state if carry else None)
         losses.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
-    every = torch.cat(losses).double().cpu()  # (windows, bins)
-    if not all_finite([every]):
-        window, place = (~every.isfinite()).nonzero()[0].tolist()
+    by_window = torch.cat(losses).double().cpu()  # (windows, bins)
+    if not all_finite([by_window]):
+        window, place = (~by_window.isfinite()).nonzero()[0].tolist()
         raise NonFiniteError(
             f"{type(task).__name__}: the loss of every token must be finite, got "
-            f"{every[window, place].item()} in window {window + 1} from position {bins[place][0]} "
-            "on. Its length is beyond what the model can follow."
+            f"{by_window[window, place].item()} in window {window + 1} from position "
+            f"{bins[place][0]} on. Its length is beyond what the model can follow."
         )
-    n = len(every)
-    errors = every.std(0) / math.sqrt(n) if n > 1 else torch.full_like(every[0], math.nan)
+    n = len(by_window)
+    errors = by_window.std(0) / math.sqrt(n) if n > 1 else torch.full_like(by_window[0], math.nan)
     return [
         PositionLoss(first=a, last=b, loss=m, standard_error=e, windows=n)
-        for (a, b), m, e in zip(bins, every.mean(0).tolist(), errors.tolist(), strict=True)
+        for (a, b), m, e in zip(bins, by_window.mean(0).tolist(), errors.tolist(), strict=True)
     ]
 
 

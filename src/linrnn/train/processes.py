@@ -32,7 +32,7 @@ READY = "ready"
 """What a process prints when it has read the run."""
 
 _SECONDS = 10.0  # for a process to end by itself once there is nothing left to do
-_LINES = 50  # of what it last said
+_LINES = 50  # of what it said last
 
 
 class Job(NamedTuple):
@@ -51,7 +51,7 @@ class Peer(NamedTuple):
 
     rank: int
     process: "subprocess.Popen[str]"
-    said: deque[str]
+    last_lines: deque[str]
     """Its last lines."""
     listener: threading.Thread
 
@@ -133,15 +133,15 @@ def _start(job: Job, config: Config) -> Peer:
         env=environment_for(config),
         start_new_session=True,  # Ctrl-C on the terminal comes to this process alone
     )
-    said: deque[str] = deque(maxlen=_LINES)
+    last_lines: deque[str] = deque(maxlen=_LINES)
     assert process.stdin is not None
     assert process.stderr is not None
-    listener = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+    listener = threading.Thread(target=last_lines.extend, args=(process.stderr,), daemon=True)
     listener.start()
     with suppress(BrokenPipeError):  # it has ended, and will be asked why
         process.stdin.write(json.dumps(job._asdict()) + "\n")
         process.stdin.flush()  # and left open: its end is that of this process
-    return Peer(job.rank, process, said, listener)
+    return Peer(job.rank, process, last_lines, listener)
 
 
 def _wait_until_ready(peers: list[Peer]) -> None:
@@ -178,7 +178,7 @@ def _raise_first_fault(peers: list[Peer], error: BaseException) -> None:
 def _fault(peer: Peer, size: int) -> ProcessError:
     code = peer.process.wait()
     peer.listener.join(_SECONDS)
-    why = reason(code, [line.strip() for line in peer.said if line.strip()])
+    why = reason(code, [line.strip() for line in peer.last_lines if line.strip()])
     return ProcessError(f"training: process {peer.rank + 1} of {size} must go on, got: {why}")
 
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """For which each number of threads is tried, or three steps if they take longer together."""
 
-_SET = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _MARGIN = 1.05  # all threads, PyTorch's own choice, are given up for no less
 
 
-_MOST = 1024  # threads: more than any machine has, and PyTorch counts in 32 bits
+_MAX_THREADS = 1024  # threads: more than any machine has, and PyTorch counts in 32 bits
 
 
 class Chosen(NamedTuple):
@@ -45,7 +45,7 @@ def check_threads(where: str, threads: object) -> None:
             f"{where}: threads must be a positive integer or 'auto', got {show(threads)}."
         )
     check_positive_int(where, threads=threads)
-    check_at_most(where, _MOST, threads=cast(int, threads))
+    check_at_most(where, _MAX_THREADS, threads=cast(int, threads))
 
 
 def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> Chosen:
@@ -110,7 +110,7 @@ def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
 
 def _said(initial: int) -> str | None:
     """Why there is nothing to choose, or None."""
-    for name in _SET:
+    for name in _VARIABLES:
         if os.environ.get(name):
             return f"{name} is set"
     if initial == 1:

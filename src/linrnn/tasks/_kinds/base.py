@@ -16,7 +16,7 @@ IGNORE = -100
 """Target of a step that is not asked about."""
 
 
-MOST, MOST_EXAMPLES = 1 << 24, 1 << 40
+MAX_OPTION, MAX_EXAMPLES = 1 << 24, 1 << 40
 """Largest numbers that options of tasks may have: steps, tokens and the like, and examples."""
 
 
@@ -309,7 +309,7 @@ def _check_sizes(where: str, options: Any) -> None:
     for field in fields(options):
         value = getattr(options, field.name)
         if isinstance(value, (int, float)) and not field.name.endswith("seed"):
-            limit = MOST_EXAMPLES if field.name.endswith("_size") else MOST
+            limit = MAX_EXAMPLES if field.name.endswith("_size") else MAX_OPTION
             if not abs(value) <= limit:
                 raise ArgumentError(
                     f"{where}: {field.name} must be at most {limit:,}, got {show(value)}."

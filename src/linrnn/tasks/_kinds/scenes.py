@@ -89,22 +89,24 @@ def _first_success(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows, np
     pending, tried = np.arange(len(keys)), 0
     hits: list[tuple[np.ndarray, Snakes, Windows, np.ndarray]] = []
     while len(pending):
-        many = min(max(_CELLS // (len(pending) * table.side**2), 1), _ATTEMPTS)
-        attempts = keys[pending, None] + np.arange(tried + 1, tried + many + 1, dtype=np.uint64)
+        n_attempts = min(max(_CELLS // (len(pending) * table.side**2), 1), _ATTEMPTS)
+        attempts = keys[pending, None] + np.arange(
+            tried + 1, tried + n_attempts + 1, dtype=np.uint64
+        )
         own_keys = mix(attempts.ravel())
         snakes, windows = long_snakes(table, own_keys)
-        which, first = np.unique(snakes.image[::2] // many, return_index=True)
-        both = (2 * first[:, None] + [0, 1]).ravel()
+        which, first = np.unique(snakes.image[::2] // n_attempts, return_index=True)
+        rows = (2 * first[:, None] + [0, 1]).ravel()
         number = snakes.image[2 * first]
         hits.append(
             (
                 pending[which],
-                Snakes(*(a[both] for a in snakes)),
+                Snakes(*(a[rows] for a in snakes)),
                 windows.at(first),
                 own_keys[number],
             )
         )
-        pending, tried = np.delete(pending, which), tried + many
+        pending, tried = np.delete(pending, which), tried + n_attempts
     order = np.concatenate([part[0] for part in hits]).argsort()
     pairs = (2 * order[:, None] + [0, 1]).ravel()
     snakes = Snakes(*(np.concatenate(a)[pairs] for a in zip(*(s[1] for s in hits), strict=True)))

@@ -19,7 +19,7 @@ _TRIES = 3  # at a segment
 _SNAKE_TRIES = 5  # at a short snake
 _PLACES = 64  # looked at for a short snake's beginning
 _FULL = 459  # 1.8 of 255: more than a place can take
-_TAKEN = 76  # 0.3 of 255: a place where nothing can begin
+_OCCUPIED = 76  # 0.3 of 255: a place where nothing can begin
 _DEGREES = 360
 _RIPPLE = 8  # of 255: what the filter leaves beside a stroke, which takes no room
 _LONG, _SHORT = 2, 10_000  # where the random numbers of segments begin
@@ -251,8 +251,8 @@ def _first(table: Tables, tip: np.ndarray, degree: np.ndarray) -> tuple[_State, 
     rules = table.rules
     head = tip + table.step(rules.length)[degree]
     joint = head + table.step(-rules.length - table.margin)[degree]
-    both = np.stack([head, joint])
-    inside: np.ndarray = np.all((both >= 0) & (both < rules.size), axis=(0, 2))
+    points = np.stack([head, joint])
+    inside: np.ndarray = np.all((points >= 0) & (points < rules.size), axis=(0, 2))
     return _State(table.pixel(joint), table.pixel(tip), degree), inside
 
 
@@ -262,14 +262,14 @@ def _two_seeds(table: Tables, keys: np.ndarray) -> tuple[list[_State], np.ndarra
     degree = (u[:, 0] * _DEGREES).astype(np.int64)
     edge = 2 * rules.seed_distance
     low = edge - table.base.min(1)[degree]
-    many = rules.size - edge - table.base.max(1)[degree] - low
-    tip = low + (u[:, 1:] * many).astype(np.int64)
+    n_positions = rules.size - edge - table.base.max(1)[degree] - low
+    tip = low + (u[:, 1:] * n_positions).astype(np.int64)
     first, alive = _first(table, tip, degree)
-    alive &= (many > 0).all(1)
+    alive &= (n_positions > 0).all(1)
     second, placed = first, np.zeros(len(keys), bool)
     for u in draw(keys, 1, 2 * _TRIES).reshape(-1, _TRIES, 2).swapaxes(0, 1):
-        degree, away = (u.T * _DEGREES).astype(np.int64)
-        step = np.stack([np.sin(away * pi / 180), np.cos(away * pi / 180)], 1)
+        degree, bearing = (u.T * _DEGREES).astype(np.int64)
+        step = np.stack([np.sin(bearing * pi / 180), np.cos(bearing * pi / 180)], 1)
         second_tip = np.rint(tip + rules.seed_distance * step).astype(np.int64)
         new, inside = _first(table, second_tip, degree)
         second = _State(*(np.where(placed, a, b) for a, b in zip(second, new, strict=True)))
@@ -351,6 +351,6 @@ def _seed(
     base = table.base[degree] @ table.unit  # (rows, n)
     at = image * windows.occupied.shape[1]
     pixels = (at[:, None] + table.pixel(points))[:, :, None] + base[:, None]
-    free = (windows.occupied.reshape(-1).take(pixels) <= _TAKEN).all(2)
+    free = (windows.occupied.reshape(-1).take(pixels) <= _OCCUPIED).all(2)
     seed, inside = _first(table, points[np.arange(len(points)), free.argmax(1)], degree)
     return seed, inside & free.any(1)

@@ -11,7 +11,7 @@ from linrnn.tasks._kinds.drawing import GeneratedOptions, Regression, check_opti
 from linrnn.tasks._kinds.generated import Generated, Uniform
 
 RMS = 0.5
-_DRAWN = 1 << 20  # steps at most that chance is measured on
+_CHANCE_STEPS = 1 << 20  # steps at most that chance is measured on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SignalTask(Regression, Task):
         self.sequence_length = self.options.length
 
     def _measure_chance(self, draw: Any) -> float:
-        count = max(1, min(256, _DRAWN // self.options.length))
+        count = max(1, min(256, _CHANCE_STEPS // self.options.length))
         target = Generated(count, "train", draw, self.options.data_seed)[range(count)][1]
         mean: float = target.square().mean().item()
         return mean

@@ -125,7 +125,7 @@ class ForecastTask(Regression, Task):
 
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
-        self._kept = known
+        self._stored = known
 
     @abstractmethod
     def history(self, download: bool = True) -> History:
@@ -134,7 +134,7 @@ class ForecastTask(Regression, Task):
     @cached_property
     def known(self) -> Known:
         """The facts that answers need: as the run folder keeps them, else of the series."""
-        return self._kept or _find_out(self.history())
+        return self._stored or _find_out(self.history())
 
     @property
     def time_unit(self) -> float | None:  # type: ignore[override]
@@ -152,7 +152,7 @@ class ForecastTask(Regression, Task):
 
     def at_length(self, length: int) -> "ForecastTask":
         """The same series in other windows."""
-        return type(self)(replace(self.options, length=length), self._kept)
+        return type(self)(replace(self.options, length=length), self._stored)
 
     def normalised(self, download: bool = True) -> tuple[Tensor, History]:
         """The series with mean 0 and variance 1 over its training part.
@@ -161,9 +161,9 @@ class ForecastTask(Regression, Task):
             DataError: it cannot be used, or is another than the one a run began with.
         """
         history = self.history(download)
-        if self._kept is not None:
+        if self._stored is not None:
             where = getattr(self.options, "data", "") or type(self).__name__
-            check_same(where, self._kept.sha256, _checksum(history))
+            check_same(where, self._stored.sha256, _checksum(history))
         elif "known" not in vars(self):
             self.known = _find_out(history)  # rather than read the file once more
         known = self.known
@@ -252,11 +252,12 @@ class ForecastTask(Regression, Task):
     def _given(self, frame: Frame) -> Given:
         known, length = self.known, self.options.length
         required = [*known.names, *([self.time] if self.time else [])]
-        gone = [name for name in required if name not in frame.names]
-        if gone or len(frame) < length:
+        absent = [name for name in required if name not in frame.names]
+        if absent or len(frame) < length:
             raise DataError(
                 f"{frame.where}: the series must have {length} steps of {', '.join(required)}, got "
-                f"{len(frame)} of {', '.join(frame.names)}{f', without {gone[0]}' if gone else ''}."
+                f"{len(frame)} of {', '.join(frame.names)}"
+                f"{f', without {absent[0]}' if absent else ''}."
             )
         values = frame.values(known.names, missing=self._missing != "error")
         x = self.arranged(torch.from_numpy(values)[None]).float()

@@ -98,7 +98,7 @@ class AudioTask(Task):
         return x, ceil(len(clip) / self.d_input)
 
 
-MOST_RATE = 1_000_000
+MAX_RATE = 1_000_000
 """Samples a second; the filter that resamples is as long as a rate may be."""
 
 
@@ -148,9 +148,9 @@ def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
     """
     recording = _read(where, content)
     _check_whole(where, recording)
-    if not 1 <= recording.rate <= MOST_RATE:
+    if not 1 <= recording.rate <= MAX_RATE:
         raise DataError(
-            f"{where} must have 1 to {MOST_RATE:,} samples a second, got {recording.rate:,}. "
+            f"{where} must have 1 to {MAX_RATE:,} samples a second, got {recording.rate:,}. "
             "Convert it."
         )
     width = recording.bits // 8

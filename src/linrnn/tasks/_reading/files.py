@@ -216,7 +216,7 @@ def _first_byte(response: Any) -> int | None:
 def _write(response: Any, part: Path, append: bool) -> bool:
     """Store what comes; whether it is as much as was announced."""
     announced = response.headers.get("Content-Length")
-    came = 0
+    n_bytes = 0
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
     with folder_at(part.parent) as folder:
         handle = folder.open(part.name, flags)
@@ -224,11 +224,11 @@ def _write(response: Any, part: Path, append: bool) -> bool:
         try:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
-                came += len(chunk)
+                n_bytes += len(chunk)
         except http.client.IncompleteRead as error:
             file.write(error.partial)
             return False
-    return announced is None or came == int(announced)
+    return announced is None or n_bytes == int(announced)
 
 
 def _has(path: Path, checksum: str) -> bool:
@@ -274,7 +274,7 @@ class _Unpacked(io.RawIOBase):
     """What comes out of a packed file, until that is far more than the file is."""
 
     def __init__(self, file: io.BufferedIOBase, packed: BinaryIO, free: int | None) -> None:
-        self.file, self.packed, self.free, self.came = file, packed, free, 0
+        self.file, self.packed, self.free, self.n_bytes = file, packed, free, 0
         self.size = os.fstat(packed.fileno()).st_size
 
     def readable(self) -> bool:
@@ -282,9 +282,9 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = self.file.readinto(buffer)
-        self.came += count
+        self.n_bytes += count
         try:
-            check_ratio(self.came, self.size, self.free)
+            check_ratio(self.n_bytes, self.size, self.free)
         except ValueError as error:
             raise OSError(f"at least {error}") from None
         return count
@@ -314,10 +314,10 @@ def read_packed(path: Path, what: str) -> bytes:
 
 def _limited(path: Path, file: io.BufferedIOBase) -> Iterator[bytes]:
     """The pieces of a file that is to be in memory whole."""
-    came = 0
+    n_bytes = 0
     while chunk := file.read(_CHUNK):
-        came += len(chunk)
-        if came > MAX_WHOLE:
+        n_bytes += len(chunk)
+        if n_bytes > MAX_WHOLE:
             raise DoorError(path, f"more than {MAX_WHOLE:,} bytes")
         yield chunk
 

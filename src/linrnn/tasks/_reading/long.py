@@ -29,11 +29,11 @@ class LongLayout:
     def check_like_training(self, frame: Frame, columns: Sequence[str]) -> None:
         """Raise `DataError` unless a table has the columns of the training; it may have others."""
         required = [name for name in (self.id, self.time, *columns, self.target) if name]
-        gone = [name for name in required if name not in frame.names]
-        if gone:
+        absent = [name for name in required if name not in frame.names]
+        if absent:
             raise DataError(
                 f"{frame.where}: the table must have the columns {', '.join(required)}, as in "
-                f"training, got {', '.join(frame.names)}, without {gone[0]}."
+                f"training, got {', '.join(frame.names)}, without {absent[0]}."
             )
 
 

@@ -11,7 +11,7 @@ SEPARATORS = (",", ";", "\t")
 
 _LONGEST = 131_072
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:e[+-]?\d+)?", re.IGNORECASE)
-_EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # a decimal comma, or one between thousands
+_AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # a decimal comma, or one between thousands
 
 
 def filled_lines(path: Path, content: bytes) -> list[tuple[int, str]]:
@@ -111,7 +111,7 @@ def _check_decimals(path: Path, places: Sequence[int], rows: Sequence[Sequence[s
         for cell in row
         if _COMMA.fullmatch(cell)
     ]
-    if comma_cells and all(_EITHER.fullmatch(cell) for cell, _ in comma_cells):
+    if comma_cells and all(_AMBIGUOUS.fullmatch(cell) for cell, _ in comma_cells):
         cell, place = comma_cells[0]
         raise DataError(
             f"{path}: a number must be readable in one way, got {cell!r} in line {place}, which is "
