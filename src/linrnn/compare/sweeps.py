@@ -98,8 +98,8 @@ def combinations(
     """All combinations of values, or some that are drawn, each once.
 
     Raises:
-        ArgumentError: no option, no values, values that repeat, more than `MAX_COMBINATIONS` of them,
-            or a range and no draws.
+        ArgumentError: no option, no values, values that repeat, more combinations than
+            `MAX_COMBINATIONS`, or a range and no draws.
 
     Example:
         >>> combinations({"optim.lr": [0.1, 0.2], "seed": [1]}, None)

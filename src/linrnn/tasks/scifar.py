@@ -127,9 +127,9 @@ class SCIFAR(PixelTask):
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Normalised pixels, row by row."""
-        x = pixels.reshape(len(pixels), 1024, 3).float() / 255
+        x = pixels.reshape(len(pixels), 1024, 3).float() / 255  # (images, pixels, colours)
         if self.options.grey:
-            x = ((x @ _GREY)[..., None] - _GREY_MEAN) / _GREY_STD
+            x = ((x @ _GREY)[..., None] - _GREY_MEAN) / _GREY_STD  # (images, pixels, 1)
         else:
             x = (x - _MEAN) / _STD
         return x.reshape(len(pixels), self.sequence_length, self.d_input)
@@ -168,9 +168,9 @@ def read_binary(path: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
                 f"{path}: the file must be {what}, with records of {_RECORD} bytes in {name}, got "
                 f"{content.size} bytes. The Python version is not read."
             )
-        records.append(content.reshape(-1, _RECORD))
+        records.append(content.reshape(-1, _RECORD))  # (images, bytes)
     table = np.concatenate(records)
-    images = np.moveaxis(table[:, 1:].reshape(-1, 3, 32, 32), 1, 3)
+    images = np.moveaxis(table[:, 1:].reshape(-1, 3, 32, 32), 1, 3)  # (n, 32, 32, 3)
     return _checked(path, np.ascontiguousarray(images), table[:, 0].copy())
 
 

@@ -79,7 +79,7 @@ def _measure(mixer: torch.nn.Module, z: Tensor) -> LayerDynamics:
             yield J
 
     exponents = lyapunov_exponents(watched(), warm_up=count // 4)
-    every = torch.stack(spectra)
+    every = torch.stack(spectra)  # (steps, eigenvalues)
     radius = float(every.abs().amax(1).mean())
     return LayerDynamics(exponents=exponents, spectra=every, steps=tuple(shown), radius=radius)
 

@@ -84,7 +84,7 @@ def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Te
         y, state = model(piece, state, **arguments)
         if per_step:
             has_target = _has_target(target[:, steps])
-            parts.append(y[:, has_target.to(y.device)])
+            parts.append(y[:, has_target.to(y.device)])  # (batch, steps, d_output)
             targets.append(target[:, steps][:, has_target])
     if per_step:
         y, target = torch.cat(parts, 1), torch.cat(targets, 1)

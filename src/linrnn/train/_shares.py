@@ -50,7 +50,7 @@ def share_of(batch: Batch, group: Group) -> Share:
 def asked_of(target: Tensor) -> Tensor:
     """How much is asked about each row (batch,): classes that count, or numbers that are known."""
     is_target = ~target.isnan() if target.is_floating_point() else target != IGNORE
-    return is_target.reshape(len(target), -1).sum(1)
+    return is_target.reshape(len(target), -1).sum(1)  # (batch,)
 
 
 def own_rows(h: Tensor, group: Group) -> Tensor:

@@ -213,7 +213,7 @@ class TrainedModel:
             )
         if task.encoder == "tokens":
             return values
-        return values.reshape(len(values), -1, channels)
+        return values.reshape(len(values), -1, channels)  # (rows, time, channels)
 
     def _table(self, table: Any, answers: np.ndarray, inputs: Given) -> Any:
         import pandas

@@ -210,7 +210,7 @@ def _at_targets(y: Tensor, target: Tensor) -> Tensor:
     """The outputs that are asked for."""
     if target.is_floating_point() or target.shape != y.shape[:-1]:
         return y
-    return y[target != IGNORE]
+    return y[target != IGNORE]  # (targets, classes)
 
 
 def _table(fits: Sequence[OrderFit]) -> str:

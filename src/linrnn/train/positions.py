@@ -96,7 +96,7 @@ def measure_positions(
     losses = []
     for batch in map(unpack, eval_loader(data, min(rows, batch_size), contiguous=carry)):
         nats, state = _nats(model, batch, state if carry else None)
-        losses.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
+        losses.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))  # (rows, bins)
     by_window = torch.cat(losses).double().cpu()  # (windows, bins)
     if not all_finite([by_window]):
         window, place = (~by_window.isfinite()).nonzero()[0].tolist()
@@ -151,7 +151,7 @@ def _nats(model: SequenceModel, batch: Batch, state: State | None) -> tuple[Tens
         nats = F.cross_entropy(
             y.flatten(0, 1).float(), target[:, steps].flatten(), reduction="none"
         )
-        parts.append(nats.view(len(x), -1))
+        parts.append(nats.view(len(x), -1))  # (windows, steps)
     return torch.cat(parts, 1), state
 
 

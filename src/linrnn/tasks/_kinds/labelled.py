@@ -168,7 +168,7 @@ class Inputs:
         x = self.scaled(x).float()
         dt = self._times(series, steps)
         if self.times == "column" and dt is not None:
-            x = torch.cat([x, dt[..., None]], -1)
+            x = torch.cat([x, dt[..., None]], -1)  # (batch, time, channels + 1)
         padding = torch.arange(steps) >= lengths[:, None]
         x = x.masked_fill(padding[..., None], 0)
         return Given(

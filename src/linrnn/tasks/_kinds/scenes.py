@@ -80,7 +80,7 @@ def _strokes(table: Tables, style: Style, keys: np.ndarray) -> tuple[np.ndarray,
     for snakes, contrast in layers:
         _paint(canvas, table, snakes, contrast)
     inner = slice(table.frame, -table.frame)
-    tips = table.point(long.tips).reshape(len(keys), 2, rules.segments, 2)
+    tips = table.point(long.tips).reshape(len(keys), 2, rules.segments, 2)  # (images, 2, n, 2)
     return tips, canvas.reshape(-1, table.side, table.side)[:, inner, inner]
 
 

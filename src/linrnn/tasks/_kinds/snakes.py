@@ -222,7 +222,7 @@ def _extend(
     joint = snake.joint + table.skip[snake.direction]
     ends = joint[:, None] + table.circle  # (rows, circle)
     weight = 255.0 - windows.widened.reshape(-1).take(at[:, None] + ends)
-    weight = (weight * table.weight[snake.direction]).cumsum(1)
+    weight = (weight * table.weight[snake.direction]).cumsum(1)  # (rows, circle)
     alive = weight[:, -1] >= 255 * _NO_WEIGHT
     choice = np.zeros(len(joint), np.int64)
     left = alive.nonzero()[0]
@@ -230,7 +230,7 @@ def _extend(
         passed = weight[left] <= (attempt[left] * weight[left, -1])[:, None]
         choice[left] = passed.sum(1).clip(max=len(table.circle) - 1)
         tip = (at + joint)[left] + table.circle[choice[left]]
-        pixels = tip[:, None] + table.solid.pixel[choice[left]]
+        pixels = tip[:, None] + table.solid.pixel[choice[left]]  # (left, n)
         room = _FULL - 1 - table.solid.value[choice[left]].astype(np.int16)
         left = left[(windows.occupied.reshape(-1).take(pixels) > room).any(1)]
     alive[left] = False
@@ -251,7 +251,7 @@ def _first(table: Tables, tip: np.ndarray, degree: np.ndarray) -> tuple[_State, 
     rules = table.rules
     head = tip + table.step(rules.length)[degree]
     joint = head + table.step(-rules.length - table.margin)[degree]
-    points = np.stack([head, joint])
+    points = np.stack([head, joint])  # (2, rows, 2)
     inside: np.ndarray = np.all((points >= 0) & (points < rules.size), axis=(0, 2))
     return _State(table.pixel(joint), table.pixel(tip), degree), inside
 
@@ -268,8 +268,8 @@ def _two_seeds(table: Tables, keys: np.ndarray) -> tuple[list[_State], np.ndarra
     alive &= (n_positions > 0).all(1)
     second, placed = first, np.zeros(len(keys), bool)
     for u in draw(keys, 1, 2 * _TRIES).reshape(-1, _TRIES, 2).swapaxes(0, 1):
-        degree, bearing = (u.T * _DEGREES).astype(np.int64)
-        step = np.stack([np.sin(bearing * pi / 180), np.cos(bearing * pi / 180)], 1)
+        degree, bearing = (u.T * _DEGREES).astype(np.int64)  # (rows,) each
+        step = np.stack([np.sin(bearing * pi / 180), np.cos(bearing * pi / 180)], 1)  # (rows, 2)
         second_tip = np.rint(tip + rules.seed_distance * step).astype(np.int64)
         new, inside = _first(table, second_tip, degree)
         second = _State(*(np.where(placed, a, b) for a, b in zip(second, new, strict=True)))
@@ -298,7 +298,7 @@ def long_snakes(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows]:
             tips[image, i, segment] = ends[i].tip
             direction[image, i, segment] = ends[i].direction
     _settle(table, windows, image, ends[1])  # as published, of the second alone
-    rows = (tips[image], direction[image])
+    rows = (tips[image], direction[image])  # (images, 2, segments) each
     snakes = Snakes(image.repeat(2), *(a.reshape(-1, a.shape[2]) for a in rows))
     return snakes, windows.at(image)
 
@@ -351,6 +351,6 @@ def _seed(
     base = table.base[degree] @ table.unit  # (rows, n)
     at = image * windows.occupied.shape[1]
     pixels = (at[:, None] + table.pixel(points))[:, :, None] + base[:, None]
-    free = (windows.occupied.reshape(-1).take(pixels) <= _OCCUPIED).all(2)
+    free = (windows.occupied.reshape(-1).take(pixels) <= _OCCUPIED).all(2)  # (rows, places)
     seed, inside = _first(table, points[np.arange(len(points)), free.argmax(1)], degree)
     return seed, inside & free.any(1)

@@ -111,9 +111,9 @@ class Windows(BatchDataset):
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """(windows, length, d_input), flat (windows, horizon * columns), dt where there is one."""
-        starts = self.starts[torch.as_tensor(indices)][:, None]
-        input_rows = starts - self.length + torch.arange(self.length)
-        target_rows = starts + torch.arange(self.horizon)
+        starts = self.starts[torch.as_tensor(indices)][:, None]  # (windows, 1)
+        input_rows = starts - self.length + torch.arange(self.length)  # (windows, length)
+        target_rows = starts + torch.arange(self.horizon)  # (windows, horizon)
         timed = () if self.times is None else (self.times[input_rows],)
         return self.read[input_rows], self.targets[target_rows].flatten(1), *timed
 

@@ -158,7 +158,7 @@ def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
         integers = recording.content.astype(np.int32) - 128
     elif width in (2, 3, 4):
         padded = np.zeros((recording.content.size // width, 4), np.uint8)
-        padded[:, 4 - width :] = recording.content.reshape(-1, width)
+        padded[:, 4 - width :] = recording.content.reshape(-1, width)  # (samples, bytes)
         integers = padded.view("<i4")[:, 0] >> (32 - recording.bits)
     else:
         raise DataError(

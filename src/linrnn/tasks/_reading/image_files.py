@@ -75,8 +75,8 @@ def read_pixels_of(
         if image.mode not in _KINDS or transparent or frames > 1 or width * height > MAX_PIXELS:
             what = f"mode {image.mode}" + (" with transparency" if transparent else "")
             raise DataError(
-                f"{path}: an image must be one picture of at most {MAX_PIXELS:,} pixels, opaque, with "
-                f"at most 8 bits a colour, got {frames} of {width * height:,} pixels, {what}. "
+                f"{path}: an image must be one picture of at most {MAX_PIXELS:,} pixels, opaque, "
+                f"with at most 8 bits a colour, got {frames} of {width * height:,} pixels, {what}. "
                 "Convert it."
             )
         upright = ImageOps.exif_transpose(image).convert("L" if mode == "grey" else "RGB")

@@ -265,7 +265,7 @@ def _of_rows(
         except DataError:
             _check_no_text_column(path, rows, place_of, names)
             raise
-        x.append(numbers.reshape(-1, layout.channels))
+        x.append(numbers.reshape(-1, layout.channels))  # (time, channels)
         y.append(label)
     if not layout.labelled and place_of is None:
         check_width(str(path), layout.width, [row.size for row in x])
@@ -460,6 +460,6 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
             f"{lengths.dtype} {lengths.shape}."
         )
-    x = bounded(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
+    x = bounded(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))  # (sequences, time, channels)
     rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
     return Series(rows, [str(value) for value in y.tolist()])
