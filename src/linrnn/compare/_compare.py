@@ -59,8 +59,8 @@ def compare(
         import_all(entry.config.mixer)
     if match:
         target = count_parameters(entries[0].config)
-        rest = [replace(e, config=match_parameters(e.config, target)) for e in entries[1:]]
-        entries = [entries[0], *rest]
+        matched = [replace(e, config=match_parameters(e.config, target)) for e in entries[1:]]
+        entries = [entries[0], *matched]
     task = check_suits(entries)
     folder = Path(out)
     make_folder(folder)

@@ -19,13 +19,15 @@ from linrnn.train.config import from_json
 def main(argv: Sequence[str]) -> int:
     """Train what nobody else is at, until all is done; the exit code is that of ``linrnn``."""
     stop_at_end_of(*map(int, argv))
-    told = json.load(sys.stdin)
-    entries = [Entry(**{**one, "config": from_json(one["config"])}) for one in told.pop("entries")]
+    request = json.load(sys.stdin)
+    entries = [
+        Entry(**{**one, "config": from_json(one["config"])}) for one in request.pop("entries")
+    ]
     for entry in entries:
         import_all(entry.config.mixer)
-    out = Path(told.pop("out"))
+    out = Path(request.pop("out"))
     try:
-        train_all(entries, out=out, say=lambda line: None, **told)
+        train_all(entries, out=out, say=lambda line: None, **request)
     except LinrnnError as error:
         return error.exit_code  # whoever started this one comes to the same error, and says it
     return 0

@@ -33,22 +33,22 @@ def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
     Raises:
         InterruptedRunError: asked to stop.
     """
-    asked: list[int] = []
+    signals: list[int] = []
     running: list[subprocess.Popen[str]] = []
 
     def hand_on(number: int, *_: Any) -> None:
-        asked.append(number)
+        signals.append(number)
         for process in running:
-            process.send_signal(signal.SIGTERM if len(asked) == 1 else signal.SIGKILL)
+            process.send_signal(signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
 
-    with ExitStack() as held:
-        held.enter_context(stop_signals(hand_on))
+    with ExitStack() as resources:
+        resources.enter_context(stop_signals(hand_on))
         environment = environment_for(config)
         if jobs > 1:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // jobs)))
-        process = start("linrnn.compare._worker", [str(folder)], held, environment)
+        process = start("linrnn.compare._worker", [str(folder)], resources, environment)
         running.append(process)
-        if asked:
+        if signals:
             process.terminate()
         try:
             _, errors = process.communicate(json.dumps(to_json(config)))
@@ -56,7 +56,7 @@ def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
             process.kill()
             raise
     code = process.returncode
-    if asked or code == InterruptedRunError.exit_code:
+    if signals or code == InterruptedRunError.exit_code:
         raise InterruptedRunError(f"stopped in {folder}; the same command goes on there.")
     return reason(code, errors.strip().splitlines()) if code else None
 
@@ -64,18 +64,18 @@ def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
 def start(
     module: str,
     arguments: list[str],
-    held: ExitStack,
+    resources: ExitStack,
     environment: dict[str, str],
     errors: int | None = subprocess.PIPE,
 ) -> "subprocess.Popen[str]":
-    """The process of a module, and in ``held`` a pipe that ends with this process.
+    """The process of a module, and in ``resources`` a pipe that ends with this process.
 
     Nothing is written to the pipe, whose end is the last argument: see `stop_at_end_of`.
 
     Args:
         module: to run.
         arguments: before the pipe.
-        held: when it ends, the process is waited for.
+        resources: when they end, the process is waited for.
         environment: of the process.
         errors: where its standard error goes; None: where ours goes.
     """
@@ -83,12 +83,12 @@ def start(
     options: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": errors, "text": True}
     options["env"] = environment
     if os.name == "nt":
-        return held.enter_context(subprocess.Popen(command, **options))
+        return resources.enter_context(subprocess.Popen(command, **options))
     read, write = os.pipe()
-    held.callback(os.close, write)
+    resources.callback(os.close, write)
     try:
         # a session of its own: Ctrl-C on the terminal comes to us alone, who hand it on once
-        return held.enter_context(
+        return resources.enter_context(
             subprocess.Popen(
                 [*command, str(read)], pass_fds=[read], start_new_session=True, **options
             )

@@ -73,12 +73,12 @@ def drawn(over: Mapping[str, Sequence[Any] | Range], draws: int) -> list[dict[st
 
     The first of more draws are those of fewer.
     """
-    source, misses, found = Random(0), 0, dict[str, dict[str, Any]]()
-    while len(found) < draws and misses < _MISSES:
+    source, misses, points = Random(0), 0, dict[str, dict[str, Any]]()
+    while len(points) < draws and misses < _MISSES:
         point = {name: _one(values, source) for name, values in over.items()}
-        misses = misses + 1 if str(point) in found else 0
-        found.setdefault(str(point), point)
-    return list(found.values())
+        misses = misses + 1 if str(point) in points else 0
+        points.setdefault(str(point), point)
+    return list(points.values())
 
 
 def _one(values: Sequence[Any] | Range, source: Random) -> Any:

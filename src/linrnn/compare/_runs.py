@@ -133,23 +133,23 @@ def train_all(
 
     took: dict[str, list[float]] = {}
     pending = list(work)
-    with ExitStack() as held:
+    with ExitStack() as resources:
         if failed is None:
             failed = {f.name: at for job in work if (at := _failed(f := folder_of(out, *job)))}
-            held.enter_context(_helpers(entries, seeds, out, jobs, failed))
-        pieces = held.enter_context(in_turn(work, lambda job: _lock(out, *job), waiting))
+            resources.enter_context(_helpers(entries, seeds, out, jobs, failed))
+        pieces = resources.enter_context(in_turn(work, lambda job: _lock(out, *job), waiting))
         for at, (entry, seed) in enumerate(pieces, 1):
             pending.remove((entry, seed))
             folder, start = folder_of(out, entry, seed), time.monotonic()
             done = finished(folder)
-            again = _failed(folder) == failed.get(folder.name)
-            line = _train(entry, seed, out, again=again, jobs=jobs)
+            retry = _failed(folder) == failed.get(folder.name)
+            line = _train(entry, seed, out, retry=retry, jobs=jobs)
             # one that was there took its time before
             seconds = time.monotonic() - start if done is None else AROUND + done.seconds
             took.setdefault(entry.label, []).append(seconds)
             left = seconds_left(pending, took, out) / jobs
-            rest = f"; about {duration(left)} left" if left else ""
-            say(f"{at}/{len(work)}: {line}{rest}")
+            remaining = f"; about {duration(left)} left" if left else ""
+            say(f"{at}/{len(work)}: {line}{remaining}")
     return [row_of(entry, seeds, out) for entry in entries]
 
 
@@ -159,15 +159,15 @@ def _helpers(
     """As many more processes as there are runs for."""
     folders = [folder_of(out, entry, seed) for entry in entries for seed in seeds]
     n_runs = sum(finished(folder) is None for folder in folders)
-    told = {"seeds": list(seeds), "out": str(out), "jobs": jobs, "failed": failed}
-    told["entries"] = [asdict(entry) for entry in entries]
-    return helpers(min(jobs, n_runs) - 1, [entry.config for entry in entries], told)
+    request = {"seeds": list(seeds), "out": str(out), "jobs": jobs, "failed": failed}
+    request["entries"] = [asdict(entry) for entry in entries]
+    return helpers(min(jobs, n_runs) - 1, [entry.config for entry in entries], request)
 
 
 def seconds_left(
     work: Sequence[tuple[Entry, int]], took: dict[str, list[float]], out: Path
 ) -> float:
-    """What runs that are not finished will take: as long as others of the entry did, or all."""
+    """Estimate the time of unfinished runs: as long as others of the entry took, or all."""
     everything = [seconds for of_one in took.values() for seconds in of_one]
     usual = {label: statistics.fmean(of_one) for label, of_one in took.items()}
     otherwise = statistics.fmean(everything) if everything else 0.0
@@ -204,12 +204,12 @@ def _failed(folder: Path) -> int | None:
     return failure.lstat().st_mtime_ns if os.path.lexists(failure) else None
 
 
-def _train(entry: Entry, seed: int, out: Path, again: bool, jobs: int) -> str:
+def _train(entry: Entry, seed: int, out: Path, retry: bool, jobs: int) -> str:
     """Bring one run to its end, if it is not there yet, and say how it ended.
 
     Args:
         entry, seed, out: of the run.
-        again: try it once more if it failed. Not where another process has just done so.
+        retry: try it once more if it failed. Not where another process has just done so.
         jobs: how many runs share the processors.
     """
     folder, config = folder_of(out, entry, seed), replace(entry.config, seed=seed)
@@ -221,7 +221,7 @@ def _train(entry: Entry, seed: int, out: Path, again: bool, jobs: int) -> str:
         return _ending(name, done)
     failure, earlier = folder / FAILURE, ""
     if os.path.lexists(failure):
-        if not again:
+        if not retry:
             return f"{name}: failed: {_words(failure)}"
         earlier = f" (tried again; before: {_words(failure)})"
         remove(failure, inside=out)
@@ -271,10 +271,10 @@ def _check_inside(folder: Path, out: Path) -> None:
 def _check_same(folder: Path, config: Config) -> None:
     if not (folder / "config.json").is_file():
         return
-    found = RunFolder(folder).load_config()
+    existing = RunFolder(folder).load_config()
     # the number of threads is written down when a run starts
-    wanted = replace(config, train=replace(config.train, threads=found.train.threads))
-    if found != wanted:
+    expected = replace(config, train=replace(config.train, threads=existing.train.threads))
+    if existing != expected:
         raise RunFolderError(
             f"{folder}: the run must be of this comparison, got one with other options. "
             "Choose another --out, or remove the folder."

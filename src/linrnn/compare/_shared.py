@@ -15,7 +15,7 @@ from linrnn.errors import ArgumentError, InterruptedRunError, RunFolderError, ch
 from linrnn.train import Config
 from linrnn.train.processes import environment_for
 
-MOST = 256
+MAX_JOBS = 256
 """Runs at once."""
 
 _WAIT = 2.0  # seconds, while other processes are at all that is left
@@ -48,7 +48,7 @@ def in_turn(
 
 def check_jobs(what: str, jobs: int) -> None:
     """Raise `ArgumentError` unless so many runs can be trained at once here."""
-    check_few(what, MOST, jobs=jobs)
+    check_few(what, MAX_JOBS, jobs=jobs)
     if jobs > 1 and os.name == "nt":
         raise ArgumentError(
             f"{what}: jobs must be 1 on Windows, where nothing is locked, got {jobs}."
@@ -56,19 +56,19 @@ def check_jobs(what: str, jobs: int) -> None:
 
 
 @contextmanager
-def helpers(n: int, configs: Sequence[Config], told: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, so many processes do what is told; afterwards they are no more.
+def helpers(n: int, configs: Sequence[Config], request: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, so many processes do what is requested; afterwards they are no more.
 
     Args:
         n: how many; they share the work by `in_turn`.
         configs: of all runs, for what it takes to import their mixers.
-        told: what `linrnn.compare._helper` reads, as JSON.
+        request: what `linrnn.compare._helper` reads, as JSON.
     """
-    words, environment = json.dumps(told), environment_for(*configs)
-    with ExitStack() as held:
+    words, environment = json.dumps(request), environment_for(*configs)
+    with ExitStack() as resources:
         for _ in range(n):
-            process = start("linrnn.compare._helper", [], held, environment, errors=None)
-            held.callback(process.terminate)  # before it is waited for
+            process = start("linrnn.compare._helper", [], resources, environment, errors=None)
+            resources.callback(process.terminate)  # before it is waited for
             assert process.stdin is not None
             # one that could not begin leaves its part to the others
             with suppress(BrokenPipeError):
@@ -80,27 +80,27 @@ def helpers(n: int, configs: Sequence[Config], told: Mapping[str, Any]) -> Itera
 def _pieces(
     work: Sequence[Piece], lock: Callable[[Piece], Path], waiting: Callable[[int], Any]
 ) -> Generator[Piece, None, None]:
-    left, told = list(work), False
+    left, announced = list(work), False
     while left:
-        before = len(left)
+        n_left = len(left)
         for piece in list(left):
             with _held(lock(piece)) as free:
                 if free:
                     left.remove(piece)
                     yield piece
-        if left and len(left) == before:
-            if not told:
+        if left and len(left) == n_left:
+            if not announced:
                 waiting(len(left))
-            told = True
+            announced = True
             _pause(lock(left[0]).parent)
 
 
 @contextmanager
 def _held(lock: Path) -> Iterator[bool]:
     """Whether no other process holds it; then it is held."""
-    with ExitStack() as held:
+    with ExitStack() as locks:
         try:
-            held.enter_context(exclusive(lock))
+            locks.enter_context(exclusive(lock))
         except BlockingIOError:
             yield False
             return
@@ -113,7 +113,7 @@ def _held(lock: Path) -> Iterator[bool]:
 
 
 def _pause(folder: Path) -> None:
-    asked = threading.Event()
-    with stop_signals(lambda *_: asked.set()):
-        if asked.wait(_WAIT):
+    stopped = threading.Event()
+    with stop_signals(lambda *_: stopped.set()):
+        if stopped.wait(_WAIT):
             raise InterruptedRunError(f"stopped in {folder}; the same command goes on there.")

@@ -18,7 +18,7 @@ from linrnn.train.model import build_model, build_task
 
 SECONDS = 1.0
 """For which steps of a configuration are timed, and a quarter of it for those of validation."""
-MOST = 4
+MAX_TIMED = 4
 """Configurations that are timed; the others are taken to need as long as these."""
 
 
@@ -35,14 +35,14 @@ def expected_seconds(entries: Sequence[Entry], seeds: Sequence[int], out: Path) 
     usual: dict[str, float] = {}
     waiting: list[Entry] = []
     for entry in entries:
-        found = [finished(folder_of(out, entry, seed)) for seed in seeds]
-        done = [result.seconds for result in found if result is not None]
+        results = [finished(folder_of(out, entry, seed)) for seed in seeds]
+        done = [result.seconds for result in results if result is not None]
         if done:
             usual[entry.label] = AROUND + statistics.fmean(done)
-        waiting += [entry] * found.count(None)
+        waiting += [entry] * results.count(None)
     each = {entry.label: entry for entry in waiting if entry.label not in usual}
     unknown = list(each.values())
-    for entry in unknown[:: max(1, -(-len(unknown) // MOST))]:
+    for entry in unknown[:: max(1, -(-len(unknown) // MAX_TIMED))]:
         try:
             usual[entry.label] = AROUND + trial(entry.config)
         except (LinrnnError, RuntimeError, MemoryError):

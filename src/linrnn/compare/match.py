@@ -44,11 +44,11 @@ def check_suits(entries: Sequence[Entry]) -> Task:
     """
     tasks: list[tuple[Any, Task]] = []
     for config in (entry.config for entry in entries):
-        known = [found for found in tasks if found[0] == config.task_options]
-        if not known:
-            known = [(config.task_options, build_task(config))]
-            tasks += known
-        task = known[0][1]
+        matching = [pair for pair in tasks if pair[0] == config.task_options]
+        if not matching:
+            matching = [(config.task_options, build_task(config))]
+            tasks += matching
+        task = matching[0][1]
         if task.time_unit is not None or one_step(config, task):
             check_data(config, task, outline(config, task), task.datasets())
     return tasks[0][1]
@@ -104,8 +104,8 @@ def _crossing(count: object, target: int) -> int:
     low, high = 1, _WIDEST
     while high - low > 1:
         middle = (low + high) // 2
-        found = _nearest_valid(count, middle)
-        if found is None or found < target:
+        n_parameters = _nearest_valid(count, middle)
+        if n_parameters is None or n_parameters < target:
             low = middle
         else:
             high = middle
@@ -114,9 +114,9 @@ def _crossing(count: object, target: int) -> int:
 
 def _nearest_valid(count: object, width: int) -> int | None:
     for candidate in _around(width):
-        found: int | None = count(candidate)  # type: ignore[operator]
-        if found is not None:
-            return found
+        n_parameters: int | None = count(candidate)  # type: ignore[operator]
+        if n_parameters is not None:
+            return n_parameters
     return None
 
 

@@ -93,10 +93,10 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
         '| mixer | test accuracy (%)'
     """
     scale, unit = metric_scale(task.metric)
-    others = any(row.learner != "bptt" for row in rows)
+    with_learner = any(row.learner != "bptt" for row in rows)
     head = [
         "mixer",
-        *(["learner"] if others else []),
+        *(["learner"] if with_learner else []),
         f"test {task.metric}{unit} (mean ± s.e.)",
         "seeds",
         "learning rate",
@@ -111,7 +111,7 @@ def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
         count = f"{len(row.values)}" + (f", {len(row.failures)} failed" if row.failures else "")
         cells = [
             row.label,
-            *([row.learner] if others else []),
+            *([row.learner] if with_learner else []),
             _value(row, scale),
             count,
             f"{row.lr:g}",
@@ -133,18 +133,22 @@ def by_depth(rows: Sequence["Row"], configs: Sequence[Config]) -> dict[str, list
     depth = {}
     for row, config in zip(rows, configs, strict=True):
         depth[row.label] = config.model.n_layers
-        rest = replace(config, model=replace(config.model, n_layers=1))
-        same = next((group for other, group in groups if other == rest), None)
+        base = replace(config, model=replace(config.model, n_layers=1))
+        same = next((group for existing, group in groups if existing == base), None)
         if same is None:
-            groups.append((rest, same := []))
+            groups.append((base, same := []))
         same += [row] if row.values else []
-    deep = [(rest, found) for rest, found in groups if len({depth[r.label] for r in found}) > 1]
-    mixers = [rest.mixer for rest, _ in deep]
+    deep = [
+        (base, members) for base, members in groups if len({depth[r.label] for r in members}) > 1
+    ]
+    mixers = [base.mixer for base, _ in deep]
     return {
-        rest.mixer if mixers.count(rest.mixer) == 1 else f"{rest.mixer} ({found[0].label}, ...)": [
-            (depth[r.label], r.mean, r.standard_error) for r in found
+        base.mixer
+        if mixers.count(base.mixer) == 1
+        else f"{base.mixer} ({members[0].label}, ...)": [
+            (depth[r.label], r.mean, r.standard_error) for r in members
         ]
-        for rest, found in deep
+        for base, members in deep
     }
 
 
@@ -171,14 +175,14 @@ def _csv(rows: Sequence["Row"]) -> str:
 def tuning_table(search: "Search", task: Task) -> list[str]:
     """A Markdown table of the metric on validation data at every rate; the one taken is bold."""
     scale, unit = metric_scale(task.metric)
-    most = max(map(len, search.tried.values()))
-    head = ["mixer", *(f"rate {i}: validation {task.metric}{unit}" for i in range(1, most + 1))]
-    lines = [f"| {' | '.join(head)} |", f"| :--- |{' ---: |' * most}"]
-    taken = {entry.label: entry.config.optim.lr for entry in search.entries}
+    n_rates = max(map(len, search.tried.values()))
+    head = ["mixer", *(f"rate {i}: validation {task.metric}{unit}" for i in range(1, n_rates + 1))]
+    lines = [f"| {' | '.join(head)} |", f"| :--- |{' ---: |' * n_rates}"]
+    chosen_rates = {entry.label: entry.config.optim.lr for entry in search.entries}
     for label, rates in search.tried.items():
         cells = [f"{rate:g}: {_tried(scale * value)}" for rate, value in rates.items()]
         bold = [
-            f"**{cell}**" if rate == taken[label] else cell
+            f"**{cell}**" if rate == chosen_rates[label] else cell
             for cell, rate in zip(cells, rates, strict=True)
         ]
         lines.append(f"| {' | '.join([label, *bold])} |")
@@ -193,10 +197,10 @@ def _tuning_csv(search: "Search") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["mixer", "lr", "seed", "validation_metric", "taken"])
-    taken = {entry.label: entry.config.optim.lr for entry in search.entries}
+    chosen_rates = {entry.label: entry.config.optim.lr for entry in search.entries}
     for label, rates in search.tried.items():
         for rate, value in rates.items():
-            chosen = int(rate == taken[label])
+            chosen = int(rate == chosen_rates[label])
             writer.writerow([label, f"{rate:g}", search.seed, f"{value:.6g}", chosen])
     return text.getvalue()
 

@@ -51,9 +51,11 @@ def markdown(settings: Sequence["Setting"], task: Task) -> list[str]:
         cells.append(f"{len(row.values)}{failed}")
         cells += [f"{row.n_parameters:,}", f"{1e3 * row.seconds_per_step:.3g}"]
         lines.append(f"| {' | '.join(cells)} |")
-    found = best(settings, task)
+    best_setting = best(settings, task)
     lines += ["", f"chance level: {scale * task.chance:.4g}{unit}"]
-    lines.append(f"best on validation data: {found.row.label if found else 'none finished'}")
+    lines.append(
+        f"best on validation data: {best_setting.row.label if best_setting else 'none finished'}"
+    )
     lines.append(_ORDER)
     return lines + [f"{s.row.label} failed: {why}" for s in settings for why in s.row.failures]
 
@@ -135,8 +137,8 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
             axes.legend(fontsize="small")
     panels[0].set(ylabel=f"validation {task.metric}{unit}")
     what = "mean ± standard error over the seeds" if several else "one seed"
-    said = f"validation {task.metric}: {what}\nhollow: test {task.metric}; dotted: chance"
-    figure.suptitle(said, fontsize="medium")
+    caption = f"validation {task.metric}: {what}\nhollow: test {task.metric}; dotted: chance"
+    figure.suptitle(caption, fontsize="medium")
     return figure
 
 
@@ -150,11 +152,11 @@ def _places(values: Sequence[Any]) -> dict[Any, float]:
 
 def _groups(settings: Sequence["Setting"], name: str) -> list[tuple[str, list["Setting"]]]:
     """Settings that share the values of all other options, with these in words."""
-    found: dict[str, list[Setting]] = {}
+    groups: dict[str, list[Setting]] = {}
     for setting in settings:
-        others = [f"{key}={value}" for key, value in setting.values.items() if key != name]
-        found.setdefault(" ".join(others), []).append(setting)
-    return list(found.items())
+        fixed = [f"{key}={value}" for key, value in setting.values.items() if key != name]
+        groups.setdefault(" ".join(fixed), []).append(setting)
+    return list(groups.items())
 
 
 def _draw(

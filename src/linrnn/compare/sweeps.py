@@ -20,7 +20,7 @@ from linrnn.errors import ArgumentError, UnknownNameError, check_few, show
 from linrnn.train import Config
 from linrnn.train.model import build_task
 
-MOST = 10_000
+MAX_COMBINATIONS = 10_000
 """Settings that a sweep may have."""
 
 
@@ -98,8 +98,8 @@ def combinations(
     """All combinations of values, or some that are drawn, each once.
 
     Raises:
-        ArgumentError: no option, no values, values that repeat, more than `MOST` combinations, or a
-            range and no draws.
+        ArgumentError: no option, no values, values that repeat, more combinations than
+            `MAX_COMBINATIONS`, or a range and no draws.
 
     Example:
         >>> combinations({"optim.lr": [0.1, 0.2], "seed": [1]}, None)
@@ -107,7 +107,7 @@ def combinations(
     """
     size = 1
     if draws is not None:
-        check_few("sweep", MOST, draws=draws)
+        check_few("sweep", MAX_COMBINATIONS, draws=draws)
     ranges = {name: one for name, one in over.items() if isinstance(one, Range)}
     if ranges and draws is None:
         name = next(iter(ranges))
@@ -119,9 +119,9 @@ def combinations(
         if not values or len({show(value) for value in values}) < len(values):
             raise ArgumentError(f"sweep: {name} must have values that differ, got {show(values)}.")
         size *= len(values)
-    if not over or size > MOST:
+    if not over or size > MAX_COMBINATIONS:
         raise ArgumentError(
-            f"sweep: there must be 1 to {MOST:,} combinations of values, got "
+            f"sweep: there must be 1 to {MAX_COMBINATIONS:,} combinations of values, got "
             f"{size if over else 0:,}. Draw some of fewer values."
         )
     if ranges and draws is not None:
@@ -137,7 +137,7 @@ def combinations(
 
 
 def named(values: Mapping[str, Any]) -> str:
-    """What a combination is called.
+    """Name a combination of values.
 
     Example:
         >>> named({"optim.lr": 0.01, "mixer": "lru"})
@@ -180,9 +180,9 @@ def _with_option(config: Config, name: str, value: Any) -> Config:
     if isinstance(part, dict):
         changed: dict[str, Any] = {field: _with_key(part, option, value)}
         return replace(config, **changed)
-    known = [f.name for f in fields(part)]
-    if option not in known:
-        raise UnknownNameError("option", name, [f"{section}.{one}" for one in known])
+    names = [f.name for f in fields(part)]
+    if option not in names:
+        raise UnknownNameError("option", name, [f"{section}.{one}" for one in names])
     return replace(config, **{field: replace(part, **{option: value})})
 
 

@@ -36,16 +36,16 @@ class Search:
         factors = ", ".join(f"{factor:g}" for factor in self.factors)
         rates = {entry.label: entry.config.optim.lr for entry in self.entries}
         ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
-        said = (
+        text = (
             f"learning rates: the best on validation data of seed {self.seed} of those given times "
             f"{factors}; {counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
             f"{duration(self.seconds)} of training"
         )
         if ends:
-            said += (
+            text += (
                 f"; at an end of what was tried, so a better one may lie beyond: {', '.join(ends)}"
             )
-        return said
+        return text
 
 
 def check_factors(factors: Sequence[float]) -> None:
@@ -85,8 +85,8 @@ def tune_rates(
         for rate, config in rates.items()
     ]
     rows = train_all(tried, [seed], out, say, jobs)
-    found = {row.label: validation(row, higher_is_better) for row in rows}
-    best = best_rates(candidates, found, higher_is_better)
+    metrics = {row.label: validation(row, higher_is_better) for row in rows}
+    best = best_rates(candidates, metrics, higher_is_better)
     done = [result for row in rows for folder in row.folders if (result := finished(folder))]
     return Search(
         entries=tuple(
@@ -94,7 +94,7 @@ def tune_rates(
             for label, rate in best.items()
         ),
         tried={
-            label: {rate: found[at_rate(label, rate)] for rate in rates}
+            label: {rate: metrics[at_rate(label, rate)] for rate in rates}
             for label, rates in candidates.items()
         },
         factors=tuple(factors),
@@ -122,19 +122,19 @@ def at_an_end(rate: float, tried: Collection[float]) -> bool:
 
 def best_rates(
     candidates: Mapping[str, Mapping[float, Config]],
-    found: Mapping[str, float],
+    metrics: Mapping[str, float],
     higher_is_better: bool,
 ) -> dict[str, float]:
     """The rate of each label with the best metric.
 
     Args:
         candidates: configurations by label and rate.
-        found: metrics under the labels of `at_rate`.
+        metrics: under the labels of `at_rate`.
         higher_is_better: of the metric.
     """
     choose = max if higher_is_better else min
     return {
-        label: choose(rates, key=lambda rate: found[at_rate(label, rate)])
+        label: choose(rates, key=lambda rate: metrics[at_rate(label, rate)])
         for label, rates in candidates.items()
     }
 

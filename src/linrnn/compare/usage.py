@@ -33,14 +33,14 @@ class MemoryMeter(Reporter):
 
     def started(self, plan: Plan) -> None:
         """Training begins."""
-        self._folder, self._before = plan.folder, _peak()
+        self._folder, self._start_peak = plan.folder, _peak()
         remove_leftovers(self._folder / FILE)
 
     def trained(self) -> None:
         """Training is over."""
         peak = _peak()
-        if peak is not None and self._before is not None:
-            record = {"memory_bytes": peak - self._before}
+        if peak is not None and self._start_peak is not None:
+            record = {"memory_bytes": peak - self._start_peak}
             write_atomically(self._folder / FILE, (json.dumps(record) + "\n").encode())
 
 
@@ -49,19 +49,19 @@ def read_memory(folder: Path) -> int | None:
     try:
         with reading(folder / FILE, DataError, "hold a number of bytes"):
             values = read_json(folder / FILE, inside=folder)
-            found = _Usage(**record("usage", _Usage, values))
+            usage = _Usage(**record("usage", _Usage, values))
     except DataError:
         return None
-    return found.memory_bytes
+    return usage.memory_bytes
 
 
 def process_peak() -> int | None:
     """Bytes this process has had resident at most; None on Windows."""
     status = Path("/proc/self/status")
     if status.is_file():  # Linux hands the parent's ru_maxrss down to a child
-        found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
+        match = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE)
+        if match:
+            return int(match[1]) * 1024
     try:
         import resource
     except ImportError:
@@ -78,11 +78,11 @@ def added_peak(call: Callable[[], object]) -> int | None:
     (not Linux) a call that stays below the process's peak shows less than it takes.
     """
     _forget_peak()
-    before = process_peak()
+    start_peak = process_peak()
     result = call()
-    after = process_peak()
+    end_peak = process_peak()
     del result  # what it gives is part of what it takes
-    return None if before is None or after is None else after - before
+    return None if start_peak is None or end_peak is None else end_peak - start_peak
 
 
 def _forget_peak() -> None:

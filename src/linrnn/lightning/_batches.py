@@ -43,13 +43,13 @@ def as_batch(
     Raises:
         ArgumentTypeError, ArgumentError: it is no such batch, or has a part nobody would read.
     """
-    found = raw if prepare is None else prepare(raw)
-    if isinstance(found, Batch):
-        batch = _by_name(where, {n: p for n, p in found._asdict().items() if p is not None})
-    elif isinstance(found, Mapping):
-        batch = _by_name(where, found)
-    elif isinstance(found, (tuple, list)) and 2 <= len(found) <= 5:
-        parts = [_tensor(where, f"part {i + 1}", part) for i, part in enumerate(found)]
+    prepared = raw if prepare is None else prepare(raw)
+    if isinstance(prepared, Batch):
+        batch = _by_name(where, {n: p for n, p in prepared._asdict().items() if p is not None})
+    elif isinstance(prepared, Mapping):
+        batch = _by_name(where, prepared)
+    elif isinstance(prepared, (tuple, list)) and 2 <= len(prepared) <= 5:
+        parts = [_tensor(where, f"part {i + 1}", part) for i, part in enumerate(prepared)]
         batch = unpack(parts)
         if sum(part is not None for part in batch) < len(parts):
             kinds = ", ".join(str(part.dtype) for part in parts[2:])
@@ -58,8 +58,8 @@ def as_batch(
                 f"(lengths), booleans (resets) and real numbers (times), got {kinds}. {_FIX}"
             )
     else:
-        kind = type(found).__name__
-        size = f" of {len(found)}" if isinstance(found, (tuple, list)) else ""
+        kind = type(prepared).__name__
+        size = f" of {len(prepared)}" if isinstance(prepared, (tuple, list)) else ""
         raise ArgumentTypeError(
             f"{where}: a batch must be (x, y), perhaps with lengths, or a mapping of them, got a "
             f"{kind}{size}. {_FIX}"
@@ -71,8 +71,8 @@ def as_batch(
 def moved(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device."""
     x, target, *more = batch
-    rest = (None if part is None else part.to(device) for part in more)
-    return Batch(x.to(device), target.to(device), *rest)
+    optional = (None if part is None else part.to(device) for part in more)
+    return Batch(x.to(device), target.to(device), *optional)
 
 
 def parts(batch: Batch) -> list[Tensor]:
@@ -91,33 +91,37 @@ def per_step(batch: Batch, pooled: bool = False) -> bool:
     return target.ndim > 1 and x.ndim > 1 and target.shape[:2] == x.shape[:2] and x.shape[1] > 1
 
 
-def whole(target: Tensor) -> bool:
+def has_integers(target: Tensor) -> bool:
     """Whether a target is of integers, which may be classes."""
     return not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
 
 
-def _by_name(where: str, given: Mapping[str, Any]) -> Batch:
-    found: dict[str, Tensor] = {}
+def _by_name(where: str, raw: Mapping[str, Any]) -> Batch:
+    tensors: dict[str, Tensor] = {}
     for part, names in _NAMES.items():
-        here = [name for name in names if name in given]
-        if len(here) > 1:
+        present = [name for name in names if name in raw]
+        if len(present) > 1:
             raise ArgumentError(
-                f"{where}: a batch must have one {part}, got {' and '.join(here)}. {_FIX}"
+                f"{where}: a batch must have one {part}, got {' and '.join(present)}. {_FIX}"
             )
-        if here:
-            found[part] = _tensor(where, here[0], given[here[0]])
-    known = {name for names in _NAMES.values() for name in names}
-    others = [str(name) for name in given if name not in known]
-    missing = [part for part in _NEEDED if part not in found]
-    if missing or others:
-        wrong = f"no {missing[0]} in" if missing else f"{others[0]!r} too in"
+        if present:
+            tensors[part] = _tensor(where, present[0], raw[present[0]])
+    all_names = {name for names in _NAMES.values() for name in names}
+    unknown = [str(name) for name in raw if name not in all_names]
+    missing = [part for part in _NEEDED if part not in tensors]
+    if missing or unknown:
+        wrong = f"no {missing[0]} in" if missing else f"{unknown[0]!r} too in"
         raise ArgumentError(
             f"{where}: a batch must hold x and target, under such names as x, input_ids, y or "
             f"labels, and of the rest lengths, reset and dt, got {wrong} "
-            f"{', '.join(map(str, given))}. {_FIX}"
+            f"{', '.join(map(str, raw))}. {_FIX}"
         )
     return Batch(
-        found["x"], found["target"], found.get("lengths"), found.get("reset"), found.get("dt")
+        tensors["x"],
+        tensors["target"],
+        tensors.get("lengths"),
+        tensors.get("reset"),
+        tensors.get("dt"),
     )
 
 
@@ -189,22 +193,25 @@ def _check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
             f"{where}: lengths must have one number for each of the {len(x)} rows of x "
             f"{tuple(x.shape)}, got {tuple(lengths.shape)}."
         )
-    steps, least = (
-        x.shape[lengths.ndim],
-        int(lengths.ndim == 1),
-    )  # of two documents one may be empty
+    steps = x.shape[lengths.ndim]
+    shortest = int(lengths.ndim == 1)  # of two documents one may be empty
     low, high = (int(end) for end in lengths.aminmax()) if lengths.numel() else (steps, steps)
-    if low < least or high > steps:
+    if low < shortest or high > steps:
         raise ArgumentError(
-            f"{where}: lengths must be in {least}..{steps}, the steps of x, got "
-            f"{show(low if low < least else high)}. Leave empty rows out of the data."
+            f"{where}: lengths must be in {shortest}..{steps}, the steps of x, got "
+            f"{show(low if low < shortest else high)}. Leave empty rows out of the data."
         )
 
 
 def _without_padding(batch: Batch, pooled: bool) -> Tensor:
     """Targets, those beyond the end of a row left out where they are classes of steps."""
     target, lengths = batch.target, batch.lengths
-    if lengths is None or lengths.ndim != 1 or not whole(target) or not per_step(batch, pooled):
+    if (
+        lengths is None
+        or lengths.ndim != 1
+        or not has_integers(target)
+        or not per_step(batch, pooled)
+    ):
         return target
     steps = torch.arange(target.shape[1], device=target.device)
     padding = steps >= lengths.to(target.device)[:, None]

@@ -26,24 +26,26 @@ class _Called(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._model = (model,)  # in a tuple PyTorch does not find it
-        given = inspect.signature(model.forward).parameters.values()
-        self._any = any(p.kind is p.VAR_KEYWORD for p in given)
-        self._names = {p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        parameters = inspect.signature(model.forward).parameters.values()
+        self._takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._names = {
+            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        }
 
     def forward(
-        self, x: Tensor, state: Any = None, **given: Tensor
+        self, x: Tensor, state: Any = None, **arguments: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the model answers."""
+        """Answer as the model does, without a state."""
         (model,) = self._model
         where = type(model).__name__
-        for name in given:
-            if not self._any and name not in self._names:
+        for name in arguments:
+            if not self._takes_any and name not in self._names:
                 raise ArgumentError(
                     f"{where}.forward: it must take {name} where batches have such, got "
                     f"({', '.join(sorted(self._names))}). Add an argument named {name}, or leave "
                     f"it out of the batch with prepare_batch."
                 )
-        y = model(x, **given)
+        y = model(x, **arguments)
         if isinstance(y, (tuple, list)) and y:
             y = y[0]  # as of nn.GRU: (output, state)
         y = getattr(y, "logits", y)

@@ -75,10 +75,10 @@ class TaskDataModule(LightningDataModule):
         """Vary a training batch as the task says."""
         if self.trainer is None or not self.trainer.training:
             return batch
-        x, *rest = batch
+        x, *remaining = batch
         seed = int(torch.randint(1 << 62, ()))
         varied: Tensor = self.task.augment(x, torch.Generator().manual_seed(seed))
-        return [varied, *rest]
+        return [varied, *remaining]
 
     def _parts(self) -> Splits:
         self.setup()

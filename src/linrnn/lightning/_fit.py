@@ -133,8 +133,8 @@ def fit(
         >>> data = torch.utils.data.TensorDataset(torch.randn(8, 20, 1), torch.randint(3, (8,)))
         >>> loader = torch.utils.data.DataLoader(data, batch_size=4)
         >>> model = SequenceModel(1, 3, d_model=8, n_layers=1)
-        >>> found = fit(model, loader, loss="cross_entropy", epochs=2)  # doctest: +SKIP
-        >>> [row["train_loss"] for row in found.history]               # doctest: +SKIP
+        >>> result = fit(model, loader, loss="cross_entropy", epochs=2)  # doctest: +SKIP
+        >>> [row["train_loss"] for row in result.history]               # doctest: +SKIP
     """
     check_positive_int("fit", epochs=epochs)
     check_in("fit", "mode", mode, ("min", "max"))
@@ -175,7 +175,7 @@ def fit(
     monitor = monitor or ("val_loss" if data.validated else "train_loss")
     folder = None if out is None else Path(out)
     keeper = Keeper(monitor, higher=mode == "max", folder=folder, seed=seed)
-    made = trainer_of(
+    lightning_trainer = trainer_of(
         trainer or {},
         folder,
         max_epochs=epochs,
@@ -187,10 +187,10 @@ def fit(
         if folder is not None and (folder / DONE).exists():
             keeper.read(folder)
             return _result(keeper, module, None)
-        keeper.threads = _threads(threads, module, data.train, made)
+        keeper.threads = _threads(threads, module, data.train, lightning_trainer)
         keeper.tried = threads == "auto"
-        _train(made, module, data, keeper)
-        return _result(keeper, module, made)
+        _train(lightning_trainer, module, data, keeper)
+        return _result(keeper, module, lightning_trainer)
 
 
 def _check_weights(model: nn.Module, keeper: Keeper) -> None:
@@ -247,11 +247,15 @@ def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) ->
     )
 
 
-def _named(given: Any) -> Any:
+def _named(setting: Any) -> Any:
     """A setting as it stands in a checkpoint: plain values, or the name of a function."""
-    if isinstance(given, OptimConfig):
-        return {name: _plain(value) for name, value in asdict(given).items()}
-    return given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
+    if isinstance(setting, OptimConfig):
+        return {name: _plain(value) for name, value in asdict(setting).items()}
+    return (
+        setting
+        if isinstance(setting, str)
+        else getattr(setting, "__qualname__", type(setting).__name__)
+    )
 
 
 def _shapes(model: nn.Module) -> list[str]:
@@ -274,11 +278,11 @@ def _plain(value: Any) -> Any:
 
 
 def _threads(
-    asked: int | Literal["auto"] | None, module: RecurrentModule, loader: Any, trainer: Trainer
+    requested: int | Literal["auto"] | None, module: RecurrentModule, loader: Any, trainer: Trainer
 ) -> int | None:
     """How many threads to take, or None to leave them alone; says what was found."""
-    if asked != "auto":
-        return asked
+    if requested != "auto":
+        return requested
     mapped = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
     on_cpu = isinstance(trainer.accelerator, CPUAccelerator)
     if not mapped or not on_cpu or trainer.world_size > 1:
@@ -320,7 +324,7 @@ def _elsewhere(trainer: Trainer, keeper: Keeper) -> Iterator[Path | None]:
 def _interruptible(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C is a KeyboardInterrupt, which Lightning turns into the end of the program."""
     main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT) if main else None
+    previous_handler = signal.getsignal(signal.SIGINT) if main else None
     try:
         yield
     except SystemExit as error:
@@ -328,5 +332,5 @@ def _interruptible(trainer: Trainer) -> Iterator[None]:
             raise
         raise KeyboardInterrupt from error
     finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        if previous_handler is not None:
+            signal.signal(signal.SIGINT, previous_handler)

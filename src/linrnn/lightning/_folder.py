@@ -39,10 +39,10 @@ def claimed(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
     """
     if path.exists() and not path.is_dir():
         raise RunFolderError(f"{path}: out must be a folder, got a file. Choose another.")
-    others = [p.name for p in path.iterdir()] if path.is_dir() else []
-    if SETTINGS not in others and not all(name.startswith(".") for name in others):
+    entries = [p.name for p in path.iterdir()] if path.is_dir() else []
+    if SETTINGS not in entries and not all(name.startswith(".") for name in entries):
         raise RunFolderError(
-            f"{path}: out must be new, empty, or a folder of fit, got one with {min(others)} "
+            f"{path}: out must be new, empty, or a folder of fit, got one with {min(entries)} "
             f"and without {SETTINGS}. Choose another."
         )
     if getattr(rank_zero_only, "rank", 0) != 0:
@@ -88,16 +88,16 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Raise `RunFolderError` where a training was begun with other settings."""
     written = path / SETTINGS
     with reading(written, RunFolderError, "be complete JSON", "Choose another folder."):
-        before = read_json(written, inside=path)
-    if not isinstance(before, dict):
+        recorded = read_json(written, inside=path)
+    if not isinstance(recorded, dict):
         raise RunFolderError(
-            f"{written}: the file must hold a JSON table, got {show(before, 40)}. Choose another "
+            f"{written}: the file must hold a JSON table, got {show(recorded, 40)}. Choose another "
             "folder."
         )
     for name, value in settings.items():
-        if before.get(name) != value:
+        if recorded.get(name) != value:
             raise RunFolderError(
                 f"{path}: {name} must be as when the folder was begun, "
-                f"{show(before.get(name))}, got {show(value)}. Call fit as before to go on, or "
+                f"{show(recorded.get(name))}, got {show(value)}. Call fit as before to go on, or "
                 "with another folder."
             )

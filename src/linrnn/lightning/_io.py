@@ -28,6 +28,6 @@ class FolderIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Read a checkpoint."""
         if Path(path).name == NEWEST:
-            found: dict[str, Any] = load_tree(Path(path))
-            return found
+            checkpoint: dict[str, Any] = load_tree(Path(path))
+            return checkpoint
         return super().load_checkpoint(path, *args, **kwargs)

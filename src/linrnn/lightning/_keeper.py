@@ -97,7 +97,7 @@ class Keeper(Checkpoint):
         if self._is_better(row[self.monitor]):
             self.best = {self.monitor: row[self.monitor], "epoch": len(self.history)}
             model: Any = pl_module.model
-            self.weights = whole(model)
+            self.weights = full_weights(model)
         if self.folder is not None:
             trainer.save_checkpoint(self.folder / NEWEST)
             if trainer.is_global_zero:
@@ -117,15 +117,15 @@ class Keeper(Checkpoint):
         write_atomically(self.folder / HISTORY, rows.encode())
 
     def read(self, folder: Path) -> None:
-        """What `write` wrote.
+        """Read what `write` wrote.
 
         Raises:
             RunFolderError: it is not there, or damaged.
         """
         self.weights = load_tensors(folder / WEIGHTS)[0]
         try:
-            found = read_json(folder / HISTORY, inside=folder)
-            self.best, self.history = dict(found["best"]), [dict(row) for row in found["epochs"]]
+            record = read_json(folder / HISTORY, inside=folder)
+            self.best, self.history = dict(record["best"]), [dict(row) for row in record["epochs"]]
             if not self.best or not self.history:
                 raise ValueError("no epoch")
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -148,17 +148,17 @@ class Keeper(Checkpoint):
         """Go on from there."""
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.weights, self.seconds = state_dict["weights"], state_dict["seconds"]
-        before = state_dict.get("threads")
-        if self.tried and before is not None:  # another number may give other bits
-            self.threads = before
-            torch.set_num_threads(before)
+        n_threads = state_dict.get("threads")
+        if self.tried and n_threads is not None:  # another number may give other bits
+            self.threads = n_threads
+            torch.set_num_threads(n_threads)
         self._seed()
 
     def _is_better(self, value: float) -> bool:
         if not self.best or math.isnan(self.best[self.monitor]):
             return True
-        before: float = self.best[self.monitor]
-        return value > before if self.higher else value < before
+        best: float = self.best[self.monitor]
+        return value > best if self.higher else value < best
 
     def _seed(self) -> None:
         if self.seed is None:
@@ -170,7 +170,7 @@ class Keeper(Checkpoint):
         torch.manual_seed(seed)
 
 
-def whole(model: nn.Module) -> dict[str, Tensor]:
+def full_weights(model: nn.Module) -> dict[str, Tensor]:
     """A copy of the weights on the CPU, of all processes where they are sharded.
 
     Then they are whole on the first process alone, and every process has to ask.
@@ -179,13 +179,13 @@ def whole(model: nn.Module) -> dict[str, Tensor]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        found: Any = get_model_state_dict(model, options=options)
-        return dict(found)
+        weights: Any = get_model_state_dict(model, options=options)
+        return dict(weights)
     return {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
 
 
 def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put what `whole` gave into the model; on every process where it is sharded."""
+    """Put what `full_weights` returned into the model; on every process where it is sharded."""
     if any(hasattr(p, "full_tensor") for p in model.parameters()):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 

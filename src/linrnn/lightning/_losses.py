@@ -81,11 +81,11 @@ def _of_torchmetrics(metric: object) -> bool:
     return isinstance(metric, nn.Module) and all(hasattr(metric, part) for part in parts)
 
 
-def _function(kind: str, scored: Any, known: Mapping[str, Objective]) -> Objective:
+def _function(kind: str, scored: Any, objectives: Mapping[str, Objective]) -> Objective:
     if isinstance(scored, str):
-        if scored not in known:
-            raise UnknownNameError(kind, scored, known)
-        return known[scored]
+        if scored not in objectives:
+            raise UnknownNameError(kind, scored, objectives)
+        return objectives[scored]
     if isinstance(scored, type):
         name = scored.__name__
         raise ArgumentTypeError(
@@ -95,7 +95,7 @@ def _function(kind: str, scored: Any, known: Mapping[str, Objective]) -> Objecti
     if not callable(scored):
         raise ArgumentTypeError(
             f"fit: a {kind} must be a name or a function of (y, target), got {show(scored, 60)}. "
-            f"Names are {', '.join(known)}."
+            f"Names are {', '.join(objectives)}."
         )
     function = cast(Scored, scored)
     called = getattr(scored, "forward", scored)  # of a module, such as nn.CrossEntropyLoss()
@@ -141,9 +141,9 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             "'last'."
         )
     y, target = y.flatten(0, -2), target.flatten().long()
-    asked = target != IGNORE
-    if not bool(asked.all()):
-        y, target = y[asked], target[asked]
+    is_target = target != IGNORE
+    if not bool(is_target.all()):
+        y, target = y[is_target], target[is_target]
     _check_classes(target, y.shape[-1])
     return y, target
 
@@ -258,7 +258,7 @@ def check_scalar(name: str, value: Any, learns: bool) -> Tensor:
 
 
 def scores_of(label: str, value: Any) -> Tensor:
-    """What a metric says of a batch, whose mean is logged: float64.
+    """Check the scores of a batch by a metric, whose mean is logged: float64.
 
     Raises:
         ArgumentError, DTypeError: it is no number, and none for each row or target.

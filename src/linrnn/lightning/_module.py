@@ -14,10 +14,10 @@ from linrnn.learn.bptt import BPTT
 from linrnn.lightning._batches import (
     PrepareBatch,
     as_batch,
+    has_integers,
     moved,
     parts,
     per_step,
-    whole,
 )
 from linrnn.lightning._called import as_called
 from linrnn.lightning._losses import (
@@ -187,10 +187,10 @@ class RecurrentModule(TrainingModule):
                 "RecurrentModule: model must have parameters that require a gradient, got "
                 f"{type(self.model).__name__} without. There is nothing to learn."
             )
-        made = super().configure_optimizers()
+        optimizers = super().configure_optimizers()
         if not isinstance(self.optim, OptimConfig):
-            _check_optimizer(made)
-        return made
+            _check_optimizer(optimizers)
+        return optimizers
 
     def setup(self, stage: str) -> None:
         """Move batches in a way that leaves alone what cannot be moved.
@@ -202,7 +202,7 @@ class RecurrentModule(TrainingModule):
             self.transfer_batch_to_device = self._moved_or_left  # type: ignore[method-assign]
 
     def _moved_or_left(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """What cannot be moved is looked at later, with its place in the batch."""
+        """Move a batch; what cannot be moved is looked at later, with its place in the batch."""
         try:
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
         except (TypeError, NotImplementedError):  # a range, which is made anew of no list; meta
@@ -219,15 +219,15 @@ class RecurrentModule(TrainingModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         """The loss of one batch, or None where the step is left out."""
-        found = self._at_hand(batch)
-        padded = found.lengths is not None and self._rows.per_step
-        numbers = not whole(found.target) or of_numbers(self._objective)
+        unpacked = self._at_hand(batch)
+        padded = unpacked.lengths is not None and self._rows.per_step
+        numbers = not has_integers(unpacked.target) or of_numbers(self._objective)
         if padded and numbers and not isinstance(self.learner, BPTT):
             raise ArgumentError(
                 "RecurrentModule: the learner must be bptt where each step of padded rows has "
                 f"numbers as its target, got {type(self.learner).__name__}."
             )
-        return super().training_step(parts(found), batch_idx)
+        return super().training_step(parts(unpacked), batch_idx)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Count one batch into the means."""
@@ -235,9 +235,9 @@ class RecurrentModule(TrainingModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Count one batch into the means of the test."""
-        found = self._at_hand(batch)
-        y, _ = read(self.called(), found, None)
-        self._log("test", self._loss_at_hand(y, found.target), y, found.target)
+        unpacked = self._at_hand(batch)
+        y, _ = read(self.called(), unpacked, None)
+        self._log("test", self._loss_at_hand(y, unpacked.target), y, unpacked.target)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The answer to one batch, which may be x alone, a tensor."""
@@ -258,12 +258,12 @@ class RecurrentModule(TrainingModule):
 
     def _at_hand(self, batch: Any) -> Batch:
         """The batch by names, which loss and metrics know."""
-        found = as_batch("RecurrentModule", batch, self.prepare_batch, pooled=self.pooled)
+        unpacked = as_batch("RecurrentModule", batch, self.prepare_batch, pooled=self.pooled)
         # arrays, and what `prepare_batch` makes, were not moved by Lightning
-        found = moved(found, self.device)
-        check_targets("RecurrentModule", self._objective, found.target)
-        self.know(found)
-        return found
+        unpacked = moved(unpacked, self.device)
+        check_targets("RecurrentModule", self._objective, unpacked.target)
+        self.know(unpacked)
+        return unpacked
 
     def _loss_at_hand(self, y: Tensor, target: Tensor) -> Tensor:
         value = self._objective(y, target, self._rows)
@@ -277,9 +277,9 @@ class RecurrentModule(TrainingModule):
         for name, metric in self.metrics[stage].items():
             label = f"{stage}_{name}"
             if isinstance(metric, nn.Module):
-                known: Any = metric
-                known.update(y, target)
-                self.log(label, known, on_step=False, on_epoch=True, batch_size=rows)
+                accumulator: Any = metric
+                accumulator.update(y, target)
+                self.log(label, accumulator, on_step=False, on_epoch=True, batch_size=rows)
                 continue
             scores = scores_of(name, metric(y, target, self._rows))
             count = scores.numel() if scores.ndim else rows
@@ -314,14 +314,14 @@ def _check_arguments(
     check_kind(where, "carry_state", carry_state, bool)
 
 
-def _check_optimizer(made: object) -> None:
+def _check_optimizer(optimizers: object) -> None:
     """Raise `ArgumentTypeError` unless it is one optimiser in a form that Lightning knows."""
-    several = list(made) if isinstance(made, (list, tuple)) else [made]
+    several = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
     if len(several) == 2 and isinstance(several[0], (list, tuple)):
         several = list(several[0])  # with schedules
     several = [one.get("optimizer") if isinstance(one, Mapping) else one for one in several]
     if len(several) != 1 or not isinstance(several[0], torch.optim.Optimizer):
         raise ArgumentTypeError(
-            f"RecurrentModule: optim must give a torch.optim.Optimizer, got {show(made)}. Say "
-            "lambda model: torch.optim.SGD(model.parameters(), 0.1)."
+            f"RecurrentModule: optim must give a torch.optim.Optimizer, got {show(optimizers)}. "
+            "Say lambda model: torch.optim.SGD(model.parameters(), 0.1)."
         )

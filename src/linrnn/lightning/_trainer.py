@@ -13,7 +13,7 @@ from linrnn.lightning._io import FolderIO
 
 _RENAMED = {"max_epochs": "epochs"}
 _OURS = {"max_epochs", "accelerator", "devices", "strategy", "precision", "callbacks", "logger"}
-_MOST = 1024  # devices: more than any machine has
+_MAX_DEVICES = 1024  # devices: more than any machine has
 
 
 def check_kinds(
@@ -43,8 +43,8 @@ def check_kinds(
         if "\0" in str(out):
             raise ArgumentError(f"fit: out must be a path, got {show(out)}.")
     if seed is not None:
-        whole = isinstance(seed, int) and not isinstance(seed, bool)
-        if not whole or not 0 <= cast(int, seed) < 1 << 63:
+        is_integer = isinstance(seed, int) and not isinstance(seed, bool)
+        if not is_integer or not 0 <= cast(int, seed) < 1 << 63:
             raise ArgumentError(f"fit: seed must be an integer in 0..2**63-1, got {show(seed)}.")
     check_kind(where, "accelerator", accelerator, str)
     _check_devices(devices)
@@ -62,14 +62,14 @@ def _check_devices(devices: object) -> None:
             "fit: devices must be an integer, a list of at least one, or a text such as 'auto', "
             f"got {show(devices)}."
         )
-    least = 0 if isinstance(devices, (list, tuple)) else 1
+    lowest = 0 if isinstance(devices, (list, tuple)) else 1
     for one in cast(list[int], several):
-        if one < least and devices != -1:
+        if one < lowest and devices != -1:
             raise ArgumentError(
                 "fit: devices must be at least 1, -1 for all, or a list of their numbers, from 0, "
                 f"got {show(devices)}."
             )
-        check_at_most("fit", _MOST, devices=one)
+        check_at_most("fit", _MAX_DEVICES, devices=one)
 
 
 def _check_more(trainer: object) -> None:
@@ -99,16 +99,16 @@ def trainer_of(more: Mapping[str, Any], out: Path | None, **arguments: Any) -> T
     plugins = list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
     plugins = [FolderIO(), *(one for one in plugins if one is not None)]
     try:
-        made = Trainer(**arguments, plugins=plugins, **named)
+        trainer = Trainer(**arguments, plugins=plugins, **named)
     except Exception as error:  # whatever is wrong is in what was given to it
         reason = " ".join(str(error).split())
         raise ArgumentError(
             f"fit: what goes to lightning.Trainer must suit it, got: {reason:.300}"
         ) from error
-    if out is not None and isinstance(made.strategy, ModelParallelStrategy):
+    if out is not None and isinstance(trainer.strategy, ModelParallelStrategy):
         raise ArgumentError(
             "fit: out must be None where the strategy is ModelParallelStrategy, whose checkpoints "
             "Lightning writes in a format of its own, got a folder. Give "
             "callbacks=[ModelCheckpoint(...)]."
         )
-    return made
+    return trainer

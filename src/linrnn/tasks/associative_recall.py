@@ -107,7 +107,7 @@ class AssociativeRecall(Task):
         keys = integers(uniform(n_pairs), 0, n_keys)  # (B, n_pairs)
         occurs = np.zeros(value_of.shape, bool)
         np.put_along_axis(occurs, keys, True, 1)
-        query = np.where(occurs, uniform(n_keys), -1.0).argmax(1)[:, None]
+        query = np.where(occurs, uniform(n_keys), -1.0).argmax(1)[:, None]  # (B, 1)
         pairs = np.stack([keys, np.take_along_axis(value_of, keys, 1)], -1)  # (B, n_pairs, 2)
         answer = np.take_along_axis(value_of, query, 1)
         ask = np.full_like(query, 2 * n_keys)

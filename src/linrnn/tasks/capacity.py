@@ -70,8 +70,8 @@ class Capacity(SignalTask):
         """The last input, and what is asked for there."""
         x, target = self.datasets().train[0]
         end = len(x) - 1
-        asked = " ".join(f"{v:.2f}" for v in target[end].tolist())
-        return f"input at step {end}: {x[end].item():.2f}\ntarget there {asked}"
+        values = " ".join(f"{v:.2f}" for v in target[end].tolist())
+        return f"input at step {end}: {x[end].item():.2f}\ntarget there {values}"
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:
         u, window = self._signal(uniform), self.options.window

@@ -17,7 +17,7 @@ from linrnn.tasks._kinds.drawing import (
 )
 from linrnn.tasks._kinds.generated import Generated, Uniform
 
-_DRAWN = 1 << 20  # steps at most that chance is measured on
+_CHANCE_STEPS = 1 << 20  # steps at most that chance is measured on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class Convolution(Regression, Task):
         if not 0 < largest < float("inf"):
             raise ArgumentError(f"Convolution: largest must be above 0, got {largest}.")
         self.sequence_length = self.options.length
-        drawn = max(1, min(256, _DRAWN // self.options.length))
-        target = Generated(drawn, "train", self._draw, self.options.data_seed)[range(drawn)][1]
+        count = max(1, min(256, _CHANCE_STEPS // self.options.length))
+        target = Generated(count, "train", self._draw, self.options.data_seed)[range(count)][1]
         self.chance = target.square().mean().item()
 
     def datasets(self) -> Splits:

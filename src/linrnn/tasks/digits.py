@@ -115,7 +115,7 @@ class Digits(Task):
 
     def augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Turn, stretch and shift each image at random, fill with 0, and add noise."""
-        images = x[:, self._place.to(x.device)].view(len(x), _SIDE, _SIDE)
+        images = x[:, self._place.to(x.device)].view(len(x), _SIDE, _SIDE)  # (B, 8, 8)
         images = self._shift(self._deform(images, generator), generator)
         noise = torch.randn(x.shape, generator=generator).to(x)
         noisy: Tensor = images.reshape(x.shape) + self.options.noise * noise
@@ -123,13 +123,13 @@ class Digits(Task):
 
     def _deform(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Rotation and stretching, interpolated between pixels."""
-        turn, wide, high = 2 * torch.rand(3, len(images), generator=generator) - 1
+        turn, width, height = 2 * torch.rand(3, len(images), generator=generator) - 1  # (B,) each
         angle = turn * self.options.turn * pi / 180
-        wide, high = 1 + wide * self.options.stretch, 1 + high * self.options.stretch
+        width, height = 1 + width * self.options.stretch, 1 + height * self.options.stretch
         zero = torch.zeros_like(angle)
         rows = (
-            torch.stack([angle.cos() / wide, -angle.sin(), zero], 1),
-            torch.stack([angle.sin(), angle.cos() / high, zero], 1),
+            torch.stack([angle.cos() / width, -angle.sin(), zero], 1),
+            torch.stack([angle.sin(), angle.cos() / height, zero], 1),
         )
         maps = torch.stack(rows, 1).to(images)  # (B, 2, 3)
         grid = affine_grid(maps, [len(images), 1, _SIDE, _SIDE], align_corners=False)

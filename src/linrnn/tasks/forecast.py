@@ -84,12 +84,12 @@ class Forecast(ForecastTask):
     def _history(self) -> History:
         if not self.options.data:
             raise DataError("forecast: the data must be a file, got none. Say --data FILE.")
-        given, stamps = self.options, None
-        frame = open_frame(Path(given.data).expanduser())
+        options, stamps = self.options, None
+        frame = open_frame(Path(options.data).expanduser())
         steps = len(frame)
-        if given.time:
-            stamps = read_stamps(frame, given.time)
-            check_rising(frame, given.time, stamps.at, np.arange(steps))
-        names = chosen_columns(frame, given.columns, but=given.time)
-        values = frame.values(names, missing=given.missing != "error")
+        if options.time:
+            stamps = read_stamps(frame, options.time)
+            check_rising(frame, options.time, stamps.at, np.arange(steps))
+        names = chosen_columns(frame, options.columns, but=options.time)
+        values = frame.values(names, missing=options.missing != "error")
         return History(values, names, (steps * 7 // 10, steps * 8 // 10, steps), stamps)

@@ -103,9 +103,9 @@ class Gaps(Regression, Task):
     def example(self) -> str:
         """Some heights with the time before each, and the velocities."""
         x, target = type(self)(GapsOptions(length=FIRST + 3)).datasets().train[0]
-        seen = (f"{height:+.2f} after {gap:.2f}" for height, gap in x.tolist())
-        asked = (f"{velocity:+.2f}" for velocity in target[FIRST:, 0].tolist())
-        return f"input {', '.join(seen)}\ntarget of the last {', '.join(asked)}"
+        heights = (f"{height:+.2f} after {gap:.2f}" for height, gap in x.tolist())
+        velocities = (f"{velocity:+.2f}" for velocity in target[FIRST:, 0].tolist())
+        return f"input {', '.join(heights)}\ntarget of the last {', '.join(velocities)}"
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:
         gaps = SHORTEST + (LONGEST - SHORTEST) * uniform(self.options.length)

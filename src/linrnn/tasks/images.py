@@ -65,12 +65,12 @@ class Images(LabelledFiles[np.ndarray]):
 
     def check(self) -> None:
         """Sizes and names."""
-        given = self.options
-        check_in("Images", "mode", given.mode, get_args(Mode))
-        check_in("Images", "steps", given.steps, get_args(Steps))
-        if len(given.size) > 2:
-            raise ArgumentError(f"Images: size must be height and width, got {given.size}.")
-        check_positive_int("Images", **{f"size {i}": n for i, n in enumerate(given.size, 1)})
+        options = self.options
+        check_in("Images", "mode", options.mode, get_args(Mode))
+        check_in("Images", "steps", options.steps, get_args(Steps))
+        if len(options.size) > 2:
+            raise ArgumentError(f"Images: size must be height and width, got {options.size}.")
+        check_positive_int("Images", **{f"size {i}": n for i, n in enumerate(options.size, 1)})
 
     @property
     def _size(self) -> tuple[int, int] | None:
@@ -83,18 +83,18 @@ class Images(LabelledFiles[np.ndarray]):
 
     def measure(self, paths: Sequence[Path], contents: Sequence[np.ndarray]) -> dict[str, int]:
         """Height and width."""
-        high, wide = contents[0].shape[:2]
+        height, width = contents[0].shape[:2]
         for path, pixels in zip(paths, contents, strict=True):
-            _check_size(path, pixels, (high, wide), f"that of {paths[0]}")
-        return {"height": high, "width": wide}
+            _check_size(path, pixels, (height, width), f"that of {paths[0]}")
+        return {"height": height, "width": width}
 
     def describe(self, measured: Mapping[str, int]) -> None:
         """The shape of what is read."""
         colours = 3 if self.options.mode == "rgb" else 1
-        high, wide = measured["height"], measured["width"]
-        self.image_shape = (high, wide) if colours == 1 else (high, wide, 3)
-        self.d_input = colours * (wide if self.options.steps == "rows" else 1)
-        self.sequence_length = high * wide * colours // self.d_input
+        height, width = measured["height"], measured["width"]
+        self.image_shape = (height, width) if colours == 1 else (height, width, 3)
+        self.d_input = colours * (width if self.options.steps == "rows" else 1)
+        self.sequence_length = height * width * colours // self.d_input
 
     def dataset(self, contents: Sequence[np.ndarray], labels: np.ndarray) -> PixelData:
         """Bytes until they are asked for."""

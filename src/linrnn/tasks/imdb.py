@@ -96,15 +96,18 @@ class IMDb(Task):
     def datasets(self) -> Splits:
         """Read the archive, or download and read it: see `Task.datasets`."""
         parts = self._reviews()
-        train, held = parts["train"], self.options.validation_size
-        if len(train) <= held:
+        train, validation_size = parts["train"], self.options.validation_size
+        if len(train) <= validation_size:
             raise DataError(
-                f"imdb: there must be more than validation_size = {held} reviews for training, "
-                f"got {len(train)}. Get the archive anew, or choose a smaller validation_size."
+                f"imdb: there must be more than validation_size = {validation_size} reviews for "
+                f"training, got {len(train)}. Get the archive anew, or choose a smaller "
+                "validation_size."
             )
         # RandomState's stream is frozen by NumPy's compatibility promise; Generator's is not
         order = np.random.RandomState(_SPLIT_SEED).permutation(len(train))
-        return Splits(train.take(order[held:]), train.take(order[:held]), parts["test"])
+        return Splits(
+            train.take(order[validation_size:]), train.take(order[:validation_size]), parts["test"]
+        )
 
     def read(self, path: Path) -> Tensor:
         """Reviews from a user's file of text, a review a line."""
@@ -136,11 +139,11 @@ class IMDb(Task):
                 split, kind = _MEMBER.fullmatch(name).groups()  # type: ignore[union-attr]
                 texts[split].append(np.frombuffer(content, "u1"))
                 labels[split].append(int(kind == "pos"))
-        for split, found in labels.items():
-            if len(set(found)) < 2:
+        for split, classes in labels.items():
+            if len(set(classes)) < 2:
                 raise DataError(
                     f"{' and '.join(map(str, paths))}: there must be good and bad reviews in "
-                    f"aclImdb/{split}, got {len(found)} of {len(set(found))} kinds. Get "
+                    f"aclImdb/{split}, got {len(classes)} of {len(set(classes))} kinds. Get "
                     f"{_ARCHIVE.name} from {_ARCHIVE.url}."
                 )
         return {s: join(texts[s], np.array(labels[s]), self._pad) for s in texts}
@@ -152,7 +155,7 @@ class IMDb(Task):
         if not (place / _ARCHIVE.name).is_file():
             two = [sorted(place.glob(f"aclImdb_{part}.tar.?z")) for part in ("train", "test")]
             if all(two):
-                return [chosen("imdb", found[0], place) for found in two]
+                return [chosen("imdb", archives[0], place) for archives in two]
         return [obtain("imdb", _ARCHIVE, "imdb", self.options.data, download)]
 
     def _pad(self, text: np.ndarray) -> tuple[Tensor, int]:

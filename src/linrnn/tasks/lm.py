@@ -167,14 +167,14 @@ class LM(Task):
         """Mean over the held-out text."""
         if self.tokenizer.kind == "byte":
             return 1.0
-        held = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
-        return len(self.tokenizer.decode(held).encode()) / len(held)
+        sample = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
+        return len(self.tokenizer.decode(sample).encode()) / len(sample)
 
     @cached_property
     def characters_per_token(self) -> float:
         """Mean over the held-out text."""
-        held = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
-        return len(self.tokenizer.decode(held)) / len(held)
+        sample = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
+        return len(self.tokenizer.decode(sample)) / len(sample)
 
     def scores(self, y: Tensor, target: Tensor) -> Tensor:
         """Bits per byte of each window: see the class."""
@@ -183,10 +183,10 @@ class LM(Task):
 
     def at_length(self, length: int) -> Task:
         """The same text in other windows."""
-        other = type(self)(replace(self.options, length=length, stride=0), self.tokenizer)
-        other._sha256 = self._sha256
-        vars(other).update({k: v for k, v in vars(self).items() if k == "corpus"})
-        return other
+        task = type(self)(replace(self.options, length=length, stride=0), self.tokenizer)
+        task._sha256 = self._sha256
+        vars(task).update({k: v for k, v in vars(self).items() if k == "corpus"})
+        return task
 
     def kept(self) -> Mapping[str, str]:
         """The tokenizer, and the checksum of the text."""
@@ -217,8 +217,8 @@ class LM(Task):
     def _bounds(self) -> tuple[int, int]:
         """Where validation begins, and where the test part does, or 0."""
         size = len(self.corpus.tokens)
-        held, test = self.options.validation, self.options.test
-        return int(size * (1 - held - test)), int(size * (1 - test)) if test else 0
+        validation, test = self.options.validation, self.options.test
+        return int(size * (1 - validation - test)), int(size * (1 - test)) if test else 0
 
     def _windows(self, corpus: Corpus, begin: int, end: int, stride: int) -> TokenWindows:
         starts = corpus.starts[(corpus.starts > begin) & (corpus.starts < end)] - begin

@@ -18,7 +18,7 @@ from linrnn.tasks._kinds.generated import Uniform
 
 _SUBSTEPS = 10  # Euler steps in one step of the series
 _TAU = 17 * _SUBSTEPS  # the delay, in Euler steps
-_KEEP = 1 - 0.1 / _SUBSTEPS  # what is left of x after an Euler step
+_DECAY = 1 - 0.1 / _SUBSTEPS  # what is left of x after an Euler step
 _GAIN = 0.2 / _SUBSTEPS
 _WASHOUT = 100
 _MEAN = -0.0662  # of the transformed series
@@ -104,17 +104,17 @@ def series(history: np.ndarray, steps: int) -> np.ndarray:
     For as long as the delay, the delayed term is known and what is left is a linear recurrence
     with a constant decay, which a cumulative sum solves.
     """
-    weights = _KEEP ** -np.arange(1, _TAU + 1)  # 0.99^-170 is 5.5: nothing is lost
+    weights = _DECAY ** -np.arange(1, _TAU + 1)  # 0.99^-170 is 5.5: nothing is lost
     start, delayed = np.full((len(history), 1), 1.2), history
     blocks = []
     for _ in range(-(-steps * _SUBSTEPS // _TAU)):
         fourth = np.square(np.square(delayed))
         force = _GAIN * delayed / (1 + np.square(fourth) * np.square(delayed))
         # the value before the first step of a block is the delayed one 170 steps later
-        after = (start + np.cumsum(force * weights, 1)) / weights
-        delayed = np.concatenate([start, after[:, :-1]], 1)
-        start = after[:, -1:]
-        blocks.append(after)
+        block = (start + np.cumsum(force * weights, 1)) / weights
+        delayed = np.concatenate([start, block[:, :-1]], 1)
+        start = block[:, -1:]
+        blocks.append(block)
     every = np.concatenate(blocks, 1)[:, _SUBSTEPS - 1 : steps * _SUBSTEPS : _SUBSTEPS]
     transformed: np.ndarray = np.tanh(every - 1)
     return transformed

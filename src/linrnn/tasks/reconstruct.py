@@ -56,11 +56,11 @@ class Reconstruct(SignalTask):
     def example(self) -> str:
         """Ten values of each."""
         x, target = self.datasets().train[0]
-        some = x[:: max(1, len(x) // 10), 0].tolist()
-        asked = target[:: max(1, len(target) // 10)].tolist()
+        inputs = x[:: max(1, len(x) // 10), 0].tolist()
+        targets = target[:: max(1, len(target) // 10)].tolist()
         return (
-            f"input, at tenths of it, {' '.join(f'{v:.2f}' for v in some[:10])}\n"
-            f"target at its tenths {' '.join(f'{v:.2f}' for v in asked[:10])}"
+            f"input, at tenths of it, {' '.join(f'{v:.2f}' for v in inputs[:10])}\n"
+            f"target at its tenths {' '.join(f'{v:.2f}' for v in targets[:10])}"
         )
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:

@@ -55,10 +55,10 @@ class Reverse(Task):
         super().__init__(options)
         options = self.options
         check_options("Reverse", options, "length")
-        for name, least in (("delay", 0), ("vocabulary", 3)):
-            if getattr(options, name) < least:
+        for name, smallest in (("delay", 0), ("vocabulary", 3)):
+            if getattr(options, name) < smallest:
                 got = getattr(options, name)
-                raise ArgumentError(f"Reverse: {name} must be at least {least}, got {got}.")
+                raise ArgumentError(f"Reverse: {name} must be at least {smallest}, got {got}.")
         self.sequence_length = options.delay + 2 * options.length
         self.d_input = self.d_output = options.vocabulary
         self.chance = 1 / (options.vocabulary - 2)

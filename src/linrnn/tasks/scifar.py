@@ -115,21 +115,21 @@ class SCIFAR(PixelTask):
         path = self._path(download)
         read = read_npz if path.suffix == ".npz" else read_binary
         images, labels = read(path, split)
-        wanted = self.options.train_images
-        if split != "train" or not wanted:
+        count = self.options.train_images
+        if split != "train" or not count:
             return images, labels
-        if len(images) < wanted:
+        if len(images) < count:
             raise DataError(
-                f"{path}: the file must hold train_images={wanted} training images, got "
+                f"{path}: the file must hold train_images={count} training images, got "
                 f"{len(images)}. Ask for fewer, or get all of CIFAR-10."
             )
-        return images[:wanted], labels[:wanted]
+        return images[:count], labels[:count]
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Normalised pixels, row by row."""
-        x = pixels.reshape(len(pixels), 1024, 3).float() / 255
+        x = pixels.reshape(len(pixels), 1024, 3).float() / 255  # (images, pixels, colours)
         if self.options.grey:
-            x = ((x @ _GREY)[..., None] - _GREY_MEAN) / _GREY_STD
+            x = ((x @ _GREY)[..., None] - _GREY_MEAN) / _GREY_STD  # (images, pixels, 1)
         else:
             x = (x - _MEAN) / _STD
         return x.reshape(len(pixels), self.sequence_length, self.d_input)
@@ -159,18 +159,18 @@ def read_binary(path: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """
     names = [f"{_FOLDER}/{name}" for name in _MEMBERS[split]]
     what = f"the binary version of CIFAR-10, {_ARCHIVE.name} from {_ARCHIVE.url}"
-    found = dict(read_tar(path, names.__contains__, what))
+    members = dict(read_tar(path, names.__contains__, what))
     records = []
     for name in names:
-        content = np.frombuffer(found.get(name, b""), "u1")
+        content = np.frombuffer(members.get(name, b""), "u1")
         if not content.size or content.size % _RECORD:
             raise DataError(
                 f"{path}: the file must be {what}, with records of {_RECORD} bytes in {name}, got "
                 f"{content.size} bytes. The Python version is not read."
             )
-        records.append(content.reshape(-1, _RECORD))
+        records.append(content.reshape(-1, _RECORD))  # (images, bytes)
     table = np.concatenate(records)
-    images = np.moveaxis(table[:, 1:].reshape(-1, 3, 32, 32), 1, 3)
+    images = np.moveaxis(table[:, 1:].reshape(-1, 3, 32, 32), 1, 3)  # (n, 32, 32, 3)
     return _checked(path, np.ascontiguousarray(images), table[:, 0].copy())
 
 

@@ -113,7 +113,7 @@ class Sound(Task):
         Raises:
             DataError: a file cannot be used, or a part holds no whole window.
         """
-        length, found = self.options.length, []
+        length, splits = self.options.length, []
         for name, part in zip(Splits._fields, self.clips, strict=True):
             stride = self.options.stride if name == "train" else 0
             starts = part.starts if self.options.documents == "files" else part.starts[:0]
@@ -123,8 +123,8 @@ class Sound(Task):
                     f"sound: the {name} part must hold a window of {length} samples and one more, "
                     f"got {len(part.codes)} samples. Choose a smaller length, or give more sound."
                 )
-            found.append(windows)
-        return Splits(*found)
+            splits.append(windows)
+        return Splits(*splits)
 
     @cached_property
     def clips(self) -> tuple[Clips, Clips, Clips]:
@@ -177,16 +177,16 @@ class Sound(Task):
         return sound.encode(samples, self.coding)
 
     def example(self) -> str:
-        """What a window is; nothing is read for it."""
+        """A window of a sine; nothing is read for it."""
         codes = sound.encode(np.sin(np.arange(21) / 3), self.coding)
         return f"input {codes[:-1].tolist()}\ntarget {codes[1:].tolist()}"
 
-    def _by_position(self, whole: Clips) -> tuple[Clips, Clips, Clips]:
-        size, test = len(whole.codes), self.options.test
+    def _by_position(self, clips: Clips) -> tuple[Clips, Clips, Clips]:
+        size, test = len(clips.codes), self.options.test
         first = int(size * (1 - self.options.validation - test))
         second = int(size * (1 - test)) if test else size
         train, validation, tested = (
-            Clips(whole.codes[a:b], whole.starts[(whole.starts > a) & (whole.starts < b)] - a)
+            Clips(clips.codes[a:b], clips.starts[(clips.starts > a) & (clips.starts < b)] - a)
             for a, b in ((0, first), (first, second), (second, size))
         )
         return train, validation, tested if test else validation
@@ -197,9 +197,9 @@ class Sound(Task):
         if place is not None and place.suffix.lower() == ".wav":
             yield place.name, str(place), _content(place, None)
             return
-        found = sorted(place.rglob("*.wav")) if place is not None and place.is_dir() else []
-        if place is not None and found:
-            for path in found:
+        paths = sorted(place.rglob("*.wav")) if place is not None and place.is_dir() else []
+        if place is not None and paths:
+            for path in paths:
                 name = str(path.relative_to(place))
                 yield name, str(path), _content(chosen("sound", path, place), place)
             return
@@ -220,5 +220,5 @@ def _content(path: Path, inside: Path | None) -> bytes:
 
 def _joined(codes: list[np.ndarray]) -> Clips:
     lengths = [0, *map(len, codes)]
-    whole = np.concatenate(codes) if codes else np.zeros(0, np.uint8)
-    return Clips(whole, np.cumsum(lengths)[:-1])
+    samples = np.concatenate(codes) if codes else np.zeros(0, np.uint8)
+    return Clips(samples, np.cumsum(lengths)[:-1])

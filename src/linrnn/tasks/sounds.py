@@ -14,7 +14,7 @@ from linrnn._files.door import read_bytes
 from linrnn.errors import DataError, check_at_most, check_not_negative, check_positive_int
 from linrnn.tasks._kinds.base import Given
 from linrnn.tasks._kinds.labelled_files import FileOptions, LabelledFiles
-from linrnn.tasks._reading.audio import MOST_RATE, Clip, decode_wav, resampled
+from linrnn.tasks._reading.audio import MAX_RATE, Clip, decode_wav, resampled
 from linrnn.tasks._reading.ragged import Ragged, join
 
 
@@ -66,11 +66,11 @@ class Sounds(LabelledFiles[Clip]):
 
     def check(self) -> None:
         """Sizes."""
-        given = self.options
-        check_not_negative("Sounds", rate=given.rate, length=given.length)
-        check_at_most("Sounds", MOST_RATE, rate=given.rate)
-        check_positive_int("Sounds", frame=given.frame)
-        self.d_input = given.frame
+        options = self.options
+        check_not_negative("Sounds", rate=options.rate, length=options.length)
+        check_at_most("Sounds", MAX_RATE, rate=options.rate)
+        check_positive_int("Sounds", frame=options.frame)
+        self.d_input = options.frame
 
     def content(self, path: Path, inside: Path | None) -> Clip:
         """The samples of a clip."""

@@ -79,9 +79,9 @@ class SpeechCommands(AudioTask):
         place = folder_of("speech_commands", self.options.data)
         if place.is_file():
             return place
-        found = sorted(place.glob("speech_commands*.tar.?z"))
-        if found:
-            return chosen("speech_commands", found[-1], place)
+        archives = sorted(place.glob("speech_commands*.tar.?z"))
+        if archives:
+            return chosen("speech_commands", archives[-1], place)
         return obtain("speech_commands", _ARCHIVE, "speech_commands", self.options.data, download)
 
     def lists(self, name: str, content: bytes) -> None:

@@ -71,10 +71,10 @@ def archive_of(task: str, data: str) -> Path:
     folder = folder_of("fsdd", data)
     if folder.is_file():
         return folder
-    found = sorted(folder.glob("*.tar.?z"))
-    if not found:
+    archives = sorted(folder.glob("*.tar.?z"))
+    if not archives:
         raise missing(task, folder / _SOURCE.name, "no such file", [_SOURCE])
-    return chosen(task, found[0], folder)
+    return chosen(task, archives[0], folder)
 
 
 def place_of(name: str) -> tuple[str, str] | None:
@@ -84,10 +84,10 @@ def place_of(name: str) -> tuple[str, str] | None:
         >>> place_of("recordings/7_jackson_12.wav"), place_of("7.wav")
         (('train', '7'), None)
     """
-    found = _CLIP.fullmatch(name)
-    if found is None:
+    match = _CLIP.fullmatch(name)
+    if match is None:
         return None
-    digit, number = found[1], int(found[2])
+    digit, number = match[1], int(match[2])
     if number < 5:
         return "test", digit
     return ("validation" if number % 10 == 9 else "train"), digit

@@ -121,47 +121,47 @@ class Table(Task):
 
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
-        self._kept = known
-        given = self.options
+        self._stored = known
+        options = self.options
         for name, kinds in (("kind", Kind), ("label", Place), ("times", Times)):
-            check_in("Table", name, getattr(given, name), get_args(kinds))
-        check_in("Table", "missing", given.missing, get_args(Missing))
-        check_positive_int("Table", channels=given.channels)
+            check_in("Table", name, getattr(options, name), get_args(kinds))
+        check_in("Table", "missing", options.missing, get_args(Missing))
+        check_positive_int("Table", channels=options.channels)
         self._reading = Reading(
-            channels=given.channels,
-            label_first=given.label == "first",
-            missing=given.missing,
-            labels=given.labels,
+            channels=options.channels,
+            label_first=options.label == "first",
+            missing=options.missing,
+            labels=options.labels,
             long=self._long(),
         )
-        if given.kind == "regression":
+        if options.kind == "regression":
             self.metric, self.higher_is_better = "mse", False  # type: ignore[misc]
             self.kind, self.loss_name = "regression", "mean squared error"  # type: ignore[misc]
             self.d_output, self.chance = 1, 1.0
-        if given.data:
+        if options.data:
             self._describe(self.known)
 
     def _long(self) -> LongLayout | None:
-        given = self.options
-        if not given.id:
+        options = self.options
+        if not options.id:
             for name in ("target", "time", "columns"):
-                if getattr(given, name):
+                if getattr(options, name):
                     raise ArgumentError(
                         f"Table: id must name a column where {name} does, got none. Is a row a "
                         "step? Which column says whose it is?"
                     )
-            if given.times == "column" and ".ts" not in Path(given.data).suffixes:
+            if options.times == "column" and ".ts" not in Path(options.data).suffixes:
                 raise ArgumentError("Table: time must name a column for times 'column', got none.")
             return None
-        if not given.target or (given.times == "column" and not given.time):
-            what = "target" if not given.target else "time"
+        if not options.target or (options.times == "column" and not options.time):
+            what = "target" if not options.target else "time"
             raise ArgumentError(f"Table: {what} must name a column where id does, got none.")
         return LongLayout(
-            id=given.id,
-            target=given.target,
-            time=given.time,
-            columns=given.columns,
-            missing=given.missing != "error",
+            id=options.id,
+            target=options.target,
+            time=options.time,
+            columns=options.columns,
+            missing=options.missing != "error",
         )
 
     def _describe(self, known: Known) -> None:
@@ -172,26 +172,26 @@ class Table(Task):
 
     @cached_property
     def known(self) -> Known:
-        """What answers need of the data: as the run folder keeps it, else of the file."""
-        if self._kept is not None:
-            return self._kept
-        given = self.options
-        classes = given.kind == "classification"
-        known = find_out(given.data, self._parts, normalise=given.normalise, classes=classes)
-        if given.times == "column" and known.stamps == "none":
+        """The facts that answers need: as the run folder keeps them, else of the file."""
+        if self._stored is not None:
+            return self._stored
+        options = self.options
+        classes = options.kind == "classification"
+        known = find_out(options.data, self._parts, normalise=options.normalise, classes=classes)
+        if options.times == "column" and known.stamps == "none":
             raise DataError(
-                f"{given.data}: the file must have time stamps where --task.times is column, got "
+                f"{options.data}: the file must have time stamps where --task.times is column, got "
                 "none."
             )
-        inputs = Inputs(known, given.missing, given.times)
-        inputs.check_stamps(given.test or given.data, self._parts[2])
+        inputs = Inputs(known, options.missing, options.times)
+        inputs.check_stamps(options.test or options.data, self._parts[2])
         return known
 
     @property
     def time_unit(self) -> float | None:  # type: ignore[override]
         """The usual time between steps, where `times` is "dt" and that is not the same for all."""
-        asked = self.options.times == "dt" and not self.known.even
-        return self.known.unit if asked else None
+        irregular = self.options.times == "dt" and not self.known.even
+        return self.known.unit if irregular else None
 
     @cached_property
     def _inputs(self) -> Inputs:
@@ -199,17 +199,17 @@ class Table(Task):
 
     @cached_property
     def _parts(self) -> Parts:
-        given = self.options
-        if not given.data:
+        options = self.options
+        if not options.data:
             raise DataError("table: the data must be a file, got none. Say --data FILE.")
-        classes = given.kind == "classification"
-        parts = load_parts(self._reading, given.data, given.test, classes=classes)
-        if self._kept is not None:
-            check_same(given.data, self._kept.sha256, parts_checksum(parts))
+        classes = options.kind == "classification"
+        parts = load_parts(self._reading, options.data, options.test, classes=classes)
+        if self._stored is not None:
+            check_same(options.data, self._stored.sha256, parts_checksum(parts))
         return parts
 
     def kept(self) -> Mapping[str, str]:
-        """What a model has to know of the data."""
+        """The facts about the data that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 
     @classmethod
@@ -219,14 +219,14 @@ class Table(Task):
 
     def datasets(self) -> Splits:
         """Splits of x (time, channels), target, and length and dt (time,) where they differ."""
-        parts, made = self._parts, []
+        parts, datasets = self._parts, []
         irregular = len({len(x) for part in parts for x in part.x}) > 1
         for part in parts:
             x, _, dt, *_ = self._inputs.given(part, self.known.longest)
             lengths = [torch.tensor([len(x) for x in part.x])] if irregular else []
             timed = [] if dt is None else [dt]
-            made.append(TensorDataset(x, self._targets(part.y), *lengths, *timed))
-        return Splits(*made)
+            datasets.append(TensorDataset(x, self._targets(part.y), *lengths, *timed))
+        return Splits(*datasets)
 
     def parts(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
         """Sequences (time, channels) of each split in the units of the data, and their answers.
@@ -279,11 +279,11 @@ class Table(Task):
         return self._reading.long is not None
 
     def _given(self, where: str, series: Series) -> Given:
-        known = self.channels
-        if series.x[0].shape[1] != known:
+        channels = self.channels
+        if series.x[0].shape[1] != channels:
             raise DataError(
-                f"{where}: sequences must have {known} channels as those of the training data, got "
-                f"{series.x[0].shape[1]}."
+                f"{where}: sequences must have {channels} channels as those of the training data, "
+                f"got {series.x[0].shape[1]}."
             )
         self._inputs.check_stamps(where, series)
         return self._inputs.given(series)
@@ -307,7 +307,7 @@ class Table(Task):
         return self.scaled(forward_filled(x) if self.options.missing == "ffill" else x)
 
     def numbers(self, y: Tensor) -> Tensor:
-        """What was asked, before it was brought to mean 0 and variance 1: (batch, 1)."""
+        """Answers in the units of the data, not at mean 0 and variance 1: (batch, 1)."""
         mean, std = self.known.asked
         return y.double() * std + mean
 

@@ -18,7 +18,7 @@ from linrnn.train.data import eval_loader, size_of, unpack
 from linrnn.train.figures import legend_below, new_figure
 from linrnn.train.styles import COLOURS
 
-MOST_CLASSES = 30
+MAX_CLASSES = 30
 """Beyond which the cells of a matrix of confusions cannot be read."""
 _EXAMPLES = 2_000  # of the test data that are counted at most
 _ROWS = 64  # that are read at once
@@ -41,7 +41,7 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
         data: of which up to 2,000 examples are counted, spread evenly.
     """
     names = [*map(str, task.class_names or range(task.d_output))]
-    if task.kind != "classification" or len(names) > MOST_CLASSES:
+    if task.kind != "classification" or len(names) > MAX_CLASSES:
         return None
     counts = torch.zeros(len(names), len(names), dtype=torch.long)
     for y, target in _answered(model, data, _EXAMPLES):
@@ -53,8 +53,8 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
     axes = figure.subplots()
     axes.imshow(counts.numpy(), cmap="Greys", label="examples")
     places = range(len(names))
-    turned = max(map(len, names)) > 3
-    axes.set_xticks(places, names, rotation=90 if turned else 0)
+    vertical = max(map(len, names)) > 3
+    axes.set_xticks(places, names, rotation=90 if vertical else 0)
     axes.set_yticks(places, names)
     axes.set(xlabel="answered", ylabel="asked for")
     right = int(counts.diagonal().sum())
@@ -66,11 +66,11 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
     return figure
 
 
-def confusions(answered: Tensor, asked: Tensor, classes: int) -> Tensor:
+def confusions(answered: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Counts by class asked for (rows) and answered (columns).
 
     Args:
-        answered, asked: (examples,) integers below ``classes``.
+        answered, targets: (examples,) integers below ``classes``.
         classes: how many there are.
 
     Returns:
@@ -80,15 +80,15 @@ def confusions(answered: Tensor, asked: Tensor, classes: int) -> Tensor:
         >>> confusions(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
         [[1, 1], [0, 1]]
     """
-    return torch.bincount(asked * classes + answered, minlength=classes**2).reshape(-1, classes)
+    return torch.bincount(targets * classes + answered, minlength=classes**2).reshape(-1, classes)
 
 
 def _write(axes: Axes, counts: Tensor) -> None:
-    most = int(counts.max())
+    largest = int(counts.max())
     for row, line in enumerate(counts.tolist()):
         for column, count in enumerate(line):
             if count:
-                ink = "white" if count > most / 2 else "black"
+                ink = "white" if count > largest / 2 else "black"
                 axes.text(column, row, f"{count}", ha="center", va="center", color=ink, fontsize=8)
 
 

@@ -35,7 +35,7 @@ def measure_cycles(run: Path | str, *, order: int = 1) -> list[list[Cycle]]:
     model = model.double()
     x = next(iter(eval_loader(task.datasets().test, 1)))[0][:, :_STEPS]
     x = x.double() if x.is_floating_point() else x
-    found = []
+    layers = []
     for mixer, z in zip(model.mixers, inputs_of_mixers(model, x), strict=True):
         step = mixer.piecewise_linear(z[0].mean(0))
         if step is None:
@@ -43,8 +43,8 @@ def measure_cycles(run: Path | str, *, order: int = 1) -> list[list[Cycle]]:
                 "measure_cycles: every layer must be piecewise linear, got a "
                 f"{type(mixer).__name__}. Train one of the mixers plrnn and relu_rnn."
             )
-        found.append(scyfi(*step, order=order))
-    return found
+        layers.append(scyfi(*step, order=order))
+    return layers
 
 
 def write_cycles(run: Path | str, found: Sequence[Sequence[Cycle]]) -> None:

@@ -79,7 +79,7 @@ def _measure(mixer: torch.nn.Module, z: Tensor) -> LayerDynamics:
             yield J
 
     exponents = lyapunov_exponents(watched(), warm_up=count // 4)
-    every = torch.stack(spectra)
+    every = torch.stack(spectra)  # (steps, eigenvalues)
     radius = float(every.abs().amax(1).mean())
     return LayerDynamics(exponents=exponents, spectra=every, steps=tuple(shown), radius=radius)
 
@@ -90,33 +90,33 @@ def write_dynamics(run: Path | str, found: Sequence[LayerDynamics]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("layer", "index", "exponent"))
-    for layer, one in enumerate(found, 1):
-        for i, value in enumerate(one.exponents.tolist(), 1):
+    for layer, dynamics in enumerate(found, 1):
+        for i, value in enumerate(dynamics.exponents.tolist(), 1):
             writer.writerow((layer, i, f"{value:.6g}"))
     write_atomically(folder.lyapunov, text.getvalue().encode(), inside=folder.path)
     _draw(found, folder.lyapunov_plot)
 
 
-def _draw(found: Sequence[LayerDynamics], path: Path) -> None:
+def _draw(layers: Sequence[LayerDynamics], path: Path) -> None:
     from matplotlib import colormaps
 
-    figure = new_figure(8.6, 4.0 * len(found))
-    grid = figure.subplots(len(found), 2, sharex="col", sharey="col", squeeze=False)
+    figure = new_figure(8.6, 4.0 * len(layers))
+    grid = figure.subplots(len(layers), 2, sharex="col", sharey="col", squeeze=False)
     circle = torch.linspace(0, 2 * pi, 361)
-    for layer, (one, (left, right)) in enumerate(zip(found, grid, strict=True), 1):
+    for layer, (dynamics, (left, right)) in enumerate(zip(layers, grid, strict=True), 1):
         left.plot(circle.cos(), circle.sin(), color="black", linewidth=1)
-        for i, (t, values) in enumerate(zip(one.steps, one.spectra, strict=True)):
-            shade = colormaps["viridis"](0.9 * i / max(1, len(one.steps) - 1))
-            label = f"step {t + 1}" if i in (0, len(one.steps) - 1) else None
+        for i, (t, values) in enumerate(zip(dynamics.steps, dynamics.spectra, strict=True)):
+            shade = colormaps["viridis"](0.9 * i / max(1, len(dynamics.steps) - 1))
+            label = f"step {t + 1}" if i in (0, len(dynamics.steps) - 1) else None
             left.scatter(values.real, values.imag, s=9, color=[shade], label=label)
         left.set_aspect("equal")
         left.set(title=f"Layer {layer}: eigenvalues of the Jacobian", xlabel="Re", ylabel="Im")
-        finite = [v for v in one.exponents.tolist() if math.isfinite(v)]
+        finite = [v for v in dynamics.exponents.tolist() if math.isfinite(v)]
         right.plot(range(1, len(finite) + 1), finite, "o-", markersize=3.5, color="#1f4e9c")
         right.axhline(0, color="black", linewidth=1)
-        dead = len(one.exponents) - len(finite)
-        beside = f", {dead} forgotten at once" if dead else ""
-        right.set(title=f"Lyapunov exponents{beside}", xlabel="direction", ylabel="nats a step")
+        dead = len(dynamics.exponents) - len(finite)
+        note = f", {dead} forgotten at once" if dead else ""
+        right.set(title=f"Lyapunov exponents{note}", xlabel="direction", ylabel="nats a step")
         right.grid(alpha=0.3)
     legend_below(figure, grid[0][0])
     save(figure, path)

@@ -47,7 +47,7 @@ def measure(model: SequenceModel, x: Tensor) -> list[LayerMemory]:
 
 
 def inputs_of_mixers(model: SequenceModel, x: Tensor) -> list[Tensor]:
-    """What every mixer reads when the model reads ``x``."""
+    """Record what every mixer reads when the model reads ``x``."""
     inputs: list[Tensor] = []
     hooks = [
         mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))

@@ -111,15 +111,15 @@ class TrainingModule(LightningModule):
     # what a subclass may say otherwise
 
     def called(self) -> nn.Module:
-        """What is called for the answer: the model."""
+        """The module that is called for the answer: the model."""
         return self.model
 
     def prepare(self, batch: Batch) -> Batch:
-        """What is learned from, of a batch; called again where a step is computed once more."""
+        """Take of a batch what is learned from; called again where a step is computed once more."""
         return batch
 
     def share(self, batch: Batch) -> Batch:
-        """What of a validation batch this process reads."""
+        """Take the rows of a validation batch that this process reads."""
         return batch
 
     @property
@@ -233,9 +233,9 @@ class TrainingModule(LightningModule):
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of sharded ones
         value = norm.item()
         if not math.isfinite(value):
-            found = bad_gradient([(f"the gradient of {n}", g) for n, g in gradients.items()])
+            fault = bad_gradient([(f"the gradient of {n}", g) for n, g in gradients.items()])
             where = self._first_bad("gradient")
-            where = f"{where}; {found}" if where else found
+            where = f"{where}; {fault}" if where else fault
             raise LeftOut("the norm of the gradient", str(value), where)
         if limit is None:
             limit = self.optim.clip if isinstance(self.optim, OptimConfig) else 0.0
@@ -276,7 +276,7 @@ class TrainingModule(LightningModule):
         return step.loss.detach()
 
     def _ask(self, loop: Loop) -> tuple[Step, Tensor]:
-        """What the learner makes of the batch; the same bits whenever it is called for a step."""
+        """Let the learner compute the step; the same bits whenever it is called for one."""
         batch = self.prepare(unpack(self._start.batch))
         carried = first_rows(self._start.carried, len(batch.x))
         with added_losses() as self._added:
@@ -306,13 +306,13 @@ class TrainingModule(LightningModule):
         return None
 
     def _of_all(self, fault: LeftOut | None) -> LeftOut | None:
-        """What is wrong in this process, or else in the first of those that train with it."""
+        """The fault of this process, or else of the first of those that train with it."""
         if not self.together or self.trainer.strategy.reduce_boolean_decision(fault is None):
             return fault
-        found: list[Any] = [None] * self.trainer.world_size
-        said = None if fault is None else (fault.what, fault.value, fault.where)
-        torch.distributed.all_gather_object(found, said)
-        what, value, where = next(one for one in found if one is not None)
+        reports: list[Any] = [None] * self.trainer.world_size
+        report = None if fault is None else (fault.what, fault.value, fault.where)
+        torch.distributed.all_gather_object(reports, report)
+        what, value, where = next(one for one in reports if one is not None)
         return LeftOut(what, value, where)
 
     def _backward(self, loss: Tensor) -> None:
@@ -361,16 +361,16 @@ class TrainingModule(LightningModule):
         start = self._start
         x, target, *_ = unpack(start.batch)
         bad = first_bad([("the input", x), ("the target", target), *self._named_parameters()])
-        before = start.carried
-        if bad or (before is not None and (bad := bad_state("the state before", before))):
+        carried = start.carried
+        if bad or (carried is not None and (bad := bad_state("the state before", carried))):
             return bad
         if self.together:  # the others would have to compute it once more as well
             return None
         backward = torch.autograd.backward if of == "gradient" else _no_backward
-        with start.again(self.learner), torch.enable_grad(), watch(self.model) as found:
+        with start.again(self.learner), torch.enable_grad(), watch(self.model) as faults:
             loss = self._ask(Loop(self._minimised, backward))[0].loss
-        if found or of != "loss":
-            return found[0] if found else None
+        if faults or of != "loss":
+            return faults[0] if faults else None
         if not loss.isfinite():
             return "output and target are finite, their loss is not"
         if start.weights is not None:
@@ -410,12 +410,12 @@ class TrainingModule(LightningModule):
         """Count one batch into the means."""
         unpacked = self.share(unpack(batch))
         target = unpacked.target
-        before = first_rows(self.validation_carried, len(unpacked.x))
-        y, after = read(self.called(), unpacked, before)
-        self.validation_carried = after if self.carry_state else None
+        carried = first_rows(self.validation_carried, len(unpacked.x))
+        y, next_carried = read(self.called(), unpacked, carried)
+        self.validation_carried = next_carried if self.carry_state else None
         loss, fault = self.loss(y, target).item(), None
         if not math.isfinite(loss):
-            where = self._first_bad_in_validation(unpacked, before)
+            where = self._first_bad_in_validation(unpacked, carried)
             fault = LeftOut("the validation loss", str(loss), where)
         fault = self._of_all(fault)
         if fault is not None:
@@ -425,28 +425,28 @@ class TrainingModule(LightningModule):
             )
         self.observe("validation", loss, y, target)
 
-    def _first_bad_in_validation(self, batch: Batch, before: State | None) -> str:
+    def _first_bad_in_validation(self, batch: Batch, carried: State | None) -> str:
         named = [("the input", batch.x), ("the target", batch.target), *self._named_parameters()]
         bad = first_bad(named) or bad_state(
             "the running statistics", [buffer for _, buffer in self.model.named_buffers()]
         )
         if bad:
             return bad
-        with watch(self.model) as found:
-            read(self.called(), batch, before)
-        return found[0] if found else "output and target are finite, their loss is not"
+        with watch(self.model) as faults:
+            read(self.called(), batch, carried)
+        return faults[0] if faults else "output and target are finite, their loss is not"
 
     # checkpoints
 
     def progress(self) -> dict[str, Any]:
-        """What a checkpoint holds besides weights and optimiser, in plain values and tensors."""
-        found = {
+        """Collect what a checkpoint holds besides weights and optimiser: values and tensors."""
+        values = {
             "step": self.done_steps,
             "carried": None if self.carried is None else flatten(self.carried),
             "not_finite": dict(self.guard.counts),
         }
         remembered = self.learner.state_dict()
-        return found | ({"learner": dict(remembered)} if remembered else {})
+        return values | ({"learner": dict(remembered)} if remembered else {})
 
     def go_on(self, run: Mapping[str, Any]) -> None:
         """Continue from what `progress` gave.

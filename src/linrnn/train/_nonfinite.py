@@ -34,7 +34,7 @@ class LeftOut(Exception):  # noqa: N818  not an error: what becomes of the step 
 
 
 def bad_state(name: str, state: State) -> str | None:
-    """What is wrong with the first part of a state that is not finite, or None.
+    """Describe the first part of a state that is not finite, or None.
 
     Minus infinity may stand in a real one: the logarithm of no weight.
     """
@@ -46,7 +46,7 @@ def bad_state(name: str, state: State) -> str | None:
 
 
 def bad_gradient(named: Sequence[tuple[str, Tensor]]) -> str:
-    """What is wrong with gradients whose norm is not finite."""
+    """Describe the fault of gradients whose norm is not finite."""
     bad = [(name, g) for name, g in named if not g.isfinite().all()]
     if bad:
         return f"{first_bad(bad[:1])}, as have {len(bad)} of {len(named)} gradients"
@@ -57,16 +57,16 @@ def bad_gradient(named: Sequence[tuple[str, Tensor]]) -> str:
 @contextmanager
 def watch(model: nn.Module) -> Iterator[list[str]]:
     """The first bad tensor inside comes into the list: in the forward pass, else the backward."""
-    found: list[str] = []
+    faults: list[str] = []
     hooks = []
     for name, part in model.named_modules():
         label = name or "the model"
         hooks += [
-            part.register_forward_pre_hook(_see_input(found, label)),
-            part.register_forward_hook(_see_output(found, label)),
+            part.register_forward_pre_hook(_see_input(faults, label)),
+            part.register_forward_hook(_see_output(faults, label)),
         ]
     try:
-        yield found
+        yield faults
     finally:
         for hook in hooks:
             hook.remove()
@@ -132,32 +132,32 @@ class Guard:
         self.counts["since_epoch"] = 0
 
 
-def _see_input(found: list[str], label: str) -> Callable[..., None]:
+def _see_input(faults: list[str], label: str) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
         # a learner may read once more inside a transform, where no number can be looked at
-        if not found and args and isinstance(args[0], Tensor) and not transformed():
-            found.extend(filter(None, [first_bad([(f"the input of {label}", args[0])])]))
+        if not faults and args and isinstance(args[0], Tensor) and not transformed():
+            faults.extend(filter(None, [first_bad([(f"the input of {label}", args[0])])]))
 
     return hook
 
 
-def _see_output(found: list[str], label: str) -> Callable[..., None]:
+def _see_output(faults: list[str], label: str) -> Callable[..., None]:
     """Notes the output, and in the backward pass the gradient of the loss with respect to it."""
 
     def see_gradient(gradient: Tensor | None) -> None:
         # None: a learner asked for that of other outputs
-        if not found and gradient is not None and not transformed():
+        if not faults and gradient is not None and not transformed():
             name = f"the gradient with respect to the output of {label}"
-            found.extend(filter(None, [first_bad([(name, gradient)])]))
+            faults.extend(filter(None, [first_bad([(name, gradient)])]))
 
     def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         y, *states = output if isinstance(output, tuple) else (output,)
         if not isinstance(y, Tensor) or transformed():
             return
-        if not found:
-            found.extend(filter(None, [first_bad([(f"the output of {label}", y)])]))
-        if not found and states:
-            found.extend(filter(None, [bad_state(f"the state after {label}", states[0])]))
+        if not faults:
+            faults.extend(filter(None, [first_bad([(f"the output of {label}", y)])]))
+        if not faults and states:
+            faults.extend(filter(None, [bad_state(f"the state after {label}", states[0])]))
         if y.requires_grad:
             y.register_hook(see_gradient)
 

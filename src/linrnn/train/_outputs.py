@@ -23,8 +23,8 @@ def outputs(
     dt: Tensor | None = None,
 ) -> Tensor:
     """The answer to the model's input, read in one pass on the model's device."""
-    x, given = _placed(model, x, lengths, reset, dt)
-    y: Tensor = model(x, **given)[0]
+    x, arguments = _placed(model, x, lengths, reset, dt)
+    y: Tensor = model(x, **arguments)[0]
     return y
 
 
@@ -39,8 +39,8 @@ def carried_answers(
     """`answers` to batches whose rows each go on where they ended in the batch before."""
     state = None
     for x, target, *more in batches:
-        x, given = _placed(model, x, *more)
-        y, state = model(x, first_rows(state, len(x)), **given)
+        x, arguments = _placed(model, x, *more)
+        y, state = model(x, first_rows(state, len(x)), **arguments)
         yield y, target.to(y.device)
 
 
@@ -74,29 +74,29 @@ def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Te
     if chunk is None:
         y = outputs(model, x, lengths, reset, dt)
         return y, target.to(y.device)
-    state, parts, asked_of = None, [], []
+    state, parts, targets = None, [], []
     per_step = model.pool.kind == "none"
     for start in range(0, x.shape[1], chunk):
         steps = slice(start, start + chunk)
         ends = None if lengths is None else (lengths - start).clamp(0, x[:, steps].shape[1])
         cut = (None if v is None else v[:, steps] for v in (reset, dt))
-        piece, given = _placed(model, x[:, steps], ends, *cut)
-        y, state = model(piece, state, **given)
+        piece, arguments = _placed(model, x[:, steps], ends, *cut)
+        y, state = model(piece, state, **arguments)
         if per_step:
-            asked = _asked(target[:, steps])
-            parts.append(y[:, asked.to(y.device)])
-            asked_of.append(target[:, steps][:, asked])
+            has_target = _has_target(target[:, steps])
+            parts.append(y[:, has_target.to(y.device)])  # (batch, steps, d_output)
+            targets.append(target[:, steps][:, has_target])
     if per_step:
-        y, target = torch.cat(parts, 1), torch.cat(asked_of, 1)
+        y, target = torch.cat(parts, 1), torch.cat(targets, 1)
     return y, target.to(y.device)
 
 
-def _asked(target: Tensor) -> Tensor:
+def _has_target(target: Tensor) -> Tensor:
     """(time,): whether a step is asked about in any row."""
     if target.is_floating_point() or target.ndim > 2:
         return torch.ones(target.shape[1], dtype=torch.bool)
-    asked: Tensor = (target != IGNORE).any(0)
-    return asked
+    has_target: Tensor = (target != IGNORE).any(0)
+    return has_target
 
 
 def _placed(
@@ -109,5 +109,5 @@ def _placed(
     """Inputs on the device, of the dtype of the weights if they are real numbers; and the rest."""
     weight = model.head.weight
     x = x.to(weight.device, weight.dtype) if x.is_floating_point() else x.to(weight.device)
-    given = {"lengths": lengths, "reset": reset, "dt": dt}
-    return x, {k: v.to(weight.device) for k, v in given.items() if v is not None}
+    arguments = {"lengths": lengths, "reset": reset, "dt": dt}
+    return x, {k: v.to(weight.device) for k, v in arguments.items() if v is not None}

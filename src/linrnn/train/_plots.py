@@ -108,13 +108,15 @@ def _eigenvalues(initial: SequenceModel, trained: SequenceModel) -> Figure:
     figure = new_figure(4.2 * columns, 4.5 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     pairs = zip(initial.mixers, trained.mixers, strict=True)
-    for layer, (axes, (before, after)) in enumerate(zip(grid, pairs, strict=False)):
-        _unit_disk(axes, getattr(before, "r_min", None), getattr(before, "r_max", None))
+    for layer, (axes, (initial_mixer, trained_mixer)) in enumerate(zip(grid, pairs, strict=False)):
+        _unit_disk(
+            axes, getattr(initial_mixer, "r_min", None), getattr(initial_mixer, "r_max", None)
+        )
         for mixer, style in (
-            (before, {"marker": "o", "s": 26, "facecolors": "none", "edgecolors": _LIGHT}),
-            (after, {"marker": "x", "s": 22, "color": _DARK, "linewidths": 1.3}),
+            (initial_mixer, {"marker": "o", "s": 26, "facecolors": "none", "edgecolors": _LIGHT}),
+            (trained_mixer, {"marker": "x", "s": 22, "color": _DARK, "linewidths": 1.3}),
         ):
-            _scatter(axes, mixer, style, "initial" if mixer is before else "trained")
+            _scatter(axes, mixer, style, "initial" if mixer is initial_mixer else "trained")
         axes.set(title=f"Layer {layer + 1}", xlabel="Re λ", ylabel="Im λ")
     for axes in grid[layers:]:
         axes.set_axis_off()
@@ -210,8 +212,8 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
     rows = ceil(len(x) / columns)
     figure = new_figure(1.5 * columns, 0.5 + 1.85 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, image, asked, answered in zip(grid, x, target.tolist(), answers, strict=False):
-        _draw_sample(axes, task, image, asked, answered)
+    for axes, image, label, answered in zip(grid, x, target.tolist(), answers, strict=False):
+        _draw_sample(axes, task, image, label, answered)
     for axes in grid[len(x) :]:
         axes.set_axis_off()
     wrong = sum(a != t for a, t in zip(answers, target.tolist(), strict=True))
@@ -223,15 +225,15 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
     return figure
 
 
-def _draw_sample(axes: Axes, task: Task, x: Tensor, asked: int, answered: int) -> None:
+def _draw_sample(axes: Axes, task: Task, x: Tensor, label: int, answered: int) -> None:
     image = task.picture(x)
     assert image is not None
     axes.imshow(image.cpu().numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     names = task.class_names or range(task.d_output)
-    right = asked == answered
+    right = label == answered
     mark, weight = ("", "normal") if right else ("× ", "bold")
     axes.set_title(f"{mark}{names[answered]}", fontsize=9, fontweight=weight, pad=4)
-    axes.set_xlabel(str(names[asked]), fontsize=9)
+    axes.set_xlabel(str(names[label]), fontsize=9)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():  # neither black nor white, as most images are
         spine.set(linewidth=0.8 if right else 4, color="black" if right else _LIGHT)

@@ -67,10 +67,10 @@ def predict(
     trained = open_run(run)
     if isinstance(file, str | Path):
         return _answers_of(trained, Path(file))
-    found: list[Any] = []
+    answers: list[Any] = []
     for path in file:
-        found += _answers_of(trained, Path(path), named=True)
-    return found
+        answers += _answers_of(trained, Path(path), named=True)
+    return answers
 
 
 def _answers_of(
@@ -78,37 +78,39 @@ def _answers_of(
 ) -> list[Prediction] | list[Estimate]:
     """The answers to one file, whose name is in their ids if it is to be."""
     model, task = trained.model, trained.task
-    given = task.read_given(file)
-    x = given.x
-    if given.dt is None and trained.reads_dt:
+    inputs = task.read_given(file)
+    x = inputs.x
+    if inputs.dt is None and trained.reads_dt:
         raise DataError(
             f"{file}: steps must have times, since the model reads those between them and was "
             "trained on uneven ones, got none. Give a table with the time of each step."
         )
     check_inputs(x.to(model.head.weight.dtype) if x.is_floating_point() else x, file)
     if named:
-        ids = given.ids or ("",) * len(x)
-        given = given._replace(ids=tuple(f"{file}: {name}" if name else str(file) for name in ids))
-    y = answers_to(trained, given, file)
+        ids = inputs.ids or ("",) * len(x)
+        inputs = inputs._replace(
+            ids=tuple(f"{file}: {name}" if name else str(file) for name in ids)
+        )
+    y = answers_to(trained, inputs, file)
     if task.kind == "regression":
-        return list(_estimates(task, y, given))
-    return list(_predictions(task, y, given))
+        return list(_estimates(task, y, inputs))
+    return list(_predictions(task, y, inputs))
 
 
 def answers_to(
-    trained: Trained, given: Given, where: Path | str, batch_size: int | None = None
+    trained: Trained, inputs: Given, where: Path | str, batch_size: int | None = None
 ) -> Tensor:
-    """What the model answers to sequences as it reads them, some at a time.
+    """Answer sequences as the model reads them, some at a time.
 
     Raises:
         NonFiniteError: an answer is not finite; named by ``where``.
     """
-    x, lengths, dt, *_ = given
+    x, lengths, dt, *_ = inputs
     rows = torch.arange(len(x)).split(batch_size or trained.config.train.batch_size)
 
     def answer(i: Tensor) -> Tensor:
-        some, times = (None if part is None else part[i] for part in (lengths, dt))
-        return outputs(trained.model, x[i], some, dt=times)
+        row_lengths, times = (None if part is None else part[i] for part in (lengths, dt))
+        return outputs(trained.model, x[i], row_lengths, dt=times)
 
     y = torch.cat([answer(i) for i in rows])
     _check_answers(y, lengths, where)
@@ -116,7 +118,7 @@ def answers_to(
 
 
 def check_inputs(x: Tensor, file: Path | str) -> None:
-    """What a file holds is finite as a task reads it; brought to the scale of training as well."""
+    """Raise unless the sequences of a file are finite, as they are scaled for training."""
     if not all_finite([x]):
         place = (~x.isfinite()).nonzero()[0].tolist()
         raise DataError(
@@ -144,29 +146,29 @@ def _check_answers(y: Tensor, lengths: Tensor | None, file: Path | str) -> None:
     )
 
 
-def _predictions(task: Task, y: Tensor, given: Given) -> Iterator[Prediction]:
+def _predictions(task: Task, y: Tensor, inputs: Given) -> Iterator[Prediction]:
     names = task.class_names or tuple(map(str, range(task.d_output)))
     probabilities, labels = y.softmax(-1).max(-1)
-    for index, step, place in _places(labels, given.lengths):
+    for index, step, place in _places(labels, inputs.lengths):
         yield Prediction(
             index=index,
-            id=given.ids[index] if given.ids else None,
+            id=inputs.ids[index] if inputs.ids else None,
             step=step,
             label=names[int(labels[place])],
             probability=probabilities[place].item(),
         )
 
 
-def _estimates(task: Task, y: Tensor, given: Given) -> Iterator[Estimate]:
+def _estimates(task: Task, y: Tensor, inputs: Given) -> Iterator[Estimate]:
     numbers = task.numbers(y)  # (batch, numbers) or (batch, steps, numbers)
     n = numbers.shape[-1]
     names = task.number_names or (("y",) if n == 1 else tuple(f"y{i + 1}" for i in range(n)))
-    for index, step, place in _places(numbers[..., 0], given.lengths):
+    for index, step, place in _places(numbers[..., 0], inputs.lengths):
         yield Estimate(
             index=index,
-            id=given.ids[index] if given.ids else None,
+            id=inputs.ids[index] if inputs.ids else None,
             step=step,
-            time=given.times[step] if given.times and step is not None else None,
+            time=inputs.times[step] if inputs.times and step is not None else None,
             values=dict(zip(names, numbers[place].tolist(), strict=True)),
         )
 

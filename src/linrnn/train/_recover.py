@@ -35,7 +35,7 @@ BEGINNING = Restart(0, None, None, {})
 
 
 def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) -> Restart:
-    """What ``folder.last`` is of, whole and with the weights that belong to it.
+    """Find where ``folder.last`` goes on, whole and with the weights that belong to it.
 
     A run that was killed before its first checkpoint begins again: nothing is lost by that.
 
@@ -52,23 +52,23 @@ def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) 
     if not any(map(os.path.lexists, (*checkpoints, folder.model))):
         return BEGINNING
     try:
-        found = _restart_of(folder, folder.last)
+        restart = _restart_of(folder, folder.last)
     except RunFolderError as error:
-        found = _earlier(folder, error, reporter, fallback)
-    if found.best is not None:
-        _complete_best(folder, found)
-        _check_best(folder, found.best, reporter, fallback)
-    return found
+        restart = _earlier(folder, error, reporter, fallback)
+    if restart.best is not None:
+        _complete_best(folder, restart)
+        _check_best(folder, restart.best, reporter, fallback)
+    return restart
 
 
 def _earlier(
     folder: RunFolder, error: RunFolderError, reporter: Reporter, fallback: bool
 ) -> Restart:
     """Put the newest checkpoint that can be read in the place of one that cannot."""
-    found = _readable(folder, [folder.previous, folder.epoch, folder.best])
-    if found is None:
+    readable = _readable(folder, [folder.previous, folder.epoch, folder.best])
+    if readable is None:
         raise error
-    path, restart = found
+    path, restart = readable
     if not fallback:
         raise RunFolderError(f"{error} {_offer(folder, path, restart)}") from error
     _put_aside(folder, folder.last)
@@ -81,15 +81,15 @@ def _earlier(
 
 def _readable(folder: RunFolder, paths: list[Path]) -> tuple[Path, Restart] | None:
     """The checkpoint of the latest step, of those that can be read."""
-    found: tuple[Path, Restart] | None = None
+    latest: tuple[Path, Restart] | None = None
     for path in paths:
         try:
             restart = _restart_of(folder, path)
         except RunFolderError:
             continue
-        if found is None or restart.step > found[1].step:
-            found = path, restart
-    return found
+        if latest is None or restart.step > latest[1].step:
+            latest = path, restart
+    return latest
 
 
 def _restart_of(folder: RunFolder, path: Path) -> Restart:
@@ -106,15 +106,15 @@ def _offer(folder: RunFolder, path: Path, restart: Restart) -> str:
     )
 
 
-def _complete_best(folder: RunFolder, found: Restart) -> None:
+def _complete_best(folder: RunFolder, restart: Restart) -> None:
     """Write the best weights if a killed run had still to do that after the newest checkpoint.
 
     Their own checkpoint comes last, so where that is of the right step nothing is left to do.
     """
-    if found.best != found.step:
+    if restart.best != restart.step:
         return
     best = _readable(folder, [folder.best])
-    if best is None or best[1].step != found.step:
+    if best is None or best[1].step != restart.step:
         _write_weights(folder, folder.last)
         link(folder.last, folder.best, inside=folder.path)
 
@@ -125,11 +125,11 @@ def _check_best(folder: RunFolder, step: int, reporter: Reporter, fallback: bool
         load_tensors(folder.model, inside=folder.path)
         return
     except RunFolderError as error:
-        found = _readable(folder, [folder.best])
-        if found is None or found[1].step != step:
+        readable = _readable(folder, [folder.best])
+        if readable is None or readable[1].step != step:
             raise
         if not fallback:
-            raise RunFolderError(f"{error} {_offer(folder, *found)}") from error
+            raise RunFolderError(f"{error} {_offer(folder, *readable)}") from error
     _put_aside(folder, folder.model)
     _write_weights(folder, folder.best)
     reporter.noticed(f"{folder.model} could not be used; it was made again from {folder.best.name}")
@@ -138,8 +138,8 @@ def _check_best(folder: RunFolder, step: int, reporter: Reporter, fallback: bool
 def _write_weights(folder: RunFolder, checkpoint: Path) -> None:
     """The model's file anew, from a checkpoint."""
     _, _, weights = progress(checkpoint, inside=folder.path)
-    plain = {name.removeprefix(_MODEL): value for name, value in weights.items()}
-    save_tensors(plain, folder.model, inside=folder.path)
+    named = {name.removeprefix(_MODEL): value for name, value in weights.items()}
+    save_tensors(named, folder.model, inside=folder.path)
 
 
 def _put_aside(folder: RunFolder, path: Path) -> None:

@@ -103,8 +103,12 @@ def progress(path: Path, *, inside: Path) -> tuple[Progress, str | None, dict[st
     """
     tree = load_tree(path, inside=inside)
     with reading(path, RunFolderError, "hold step and best of a run", _FIX):
-        found = _Tree(**record("checkpoint", _Tree, tree, more=True))
-        return Progress(**record("run", Progress, found.run)), found.metrics, found.state_dict
+        checkpoint = _Tree(**record("checkpoint", _Tree, tree, more=True))
+        return (
+            Progress(**record("run", Progress, checkpoint.run)),
+            checkpoint.metrics,
+            checkpoint.state_dict,
+        )
 
 
 class Expected(NamedTuple):
@@ -137,15 +141,15 @@ def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, 
     """
     tree = load_tree(path, inside=inside)
     with reading(path, RunFolderError, "be a checkpoint of this run", _FIX):
-        found = _Tree(**record("checkpoint", _Tree, tree, more=True))
-        run = Progress(**record("run", Progress, found.run))
+        checkpoint = _Tree(**record("checkpoint", _Tree, tree, more=True))
+        run = Progress(**record("run", Progress, checkpoint.run))
         if run.step > expected.steps:
             raise ValueError(f"step {run.step} of {expected.steps}")
-        _check_like("state_dict", found.state_dict, expected.weights)
+        _check_like("state_dict", checkpoint.state_dict, expected.weights)
         if run.carried is not None:
             check_flat(path, run.carried, expected.state)
         expected.learner.load_state_dict(run.learner)
-        (means_of,), (schedule,) = found.optimizer_states, found.lr_schedulers
+        (means_of,), (schedule,) = checkpoint.optimizer_states, checkpoint.lr_schedulers
         at = _Schedule(**record("lr_schedulers", _Schedule, schedule, more=True))
         fresh = expected.optimizer.state_dict()["param_groups"]
         if len(at._last_lr) != len(fresh):
@@ -154,10 +158,10 @@ def restore_point(path: Path, expected: Expected, *, inside: Path) -> dict[str, 
         groups = [group | {"lr": lr, "initial_lr": group["lr"]} for group, lr in pairs]
         means = moments(means_of["state"], expected.optimizer)
         return {
-            "epoch": found.epoch,
-            "global_step": found.global_step,
+            "epoch": checkpoint.epoch,
+            "global_step": checkpoint.global_step,
             "pytorch-lightning_version": _lightning_version(),
-            "state_dict": found.state_dict,
+            "state_dict": checkpoint.state_dict,
             "callbacks": {},
             "run": vars(run),
             "optimizer_states": [{"state": means, "param_groups": groups}],
@@ -187,13 +191,13 @@ def moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str,
     return state
 
 
-def _check_like(what: str, found: Mapping[str, Any], like: Mapping[str, Tensor]) -> None:
+def _check_like(what: str, tensors: Mapping[str, Any], like: Mapping[str, Tensor]) -> None:
     """Raise unless all tensors are there, of the shapes and dtypes of others."""
-    if found.keys() != like.keys():
-        name = min(map(str, found.keys() ^ like.keys()))
+    if tensors.keys() != like.keys():
+        name = min(map(str, tensors.keys() ^ like.keys()))
         raise ValueError(f"{what} with other names, such as {name!r:.60}")
     for name, x in like.items():
-        y = found[name]
+        y = tensors[name]
         if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
             kind = f"{tuple(y.shape)} of {y.dtype}" if isinstance(y, Tensor) else f"{y!r:.40}"
             raise ValueError(f"{kind} as {name} of {what}, not {tuple(x.shape)} of {x.dtype}")

@@ -64,7 +64,7 @@ class RunModule(TrainingModule):
         return self.total_steps
 
     def expected(self) -> Expected:
-        """What a checkpoint of this run must agree with."""
+        """Collect what a checkpoint of this run must agree with."""
         return Expected(
             self.state_dict(),
             make_optimizer(self.run.model, self.run.config.optim),
@@ -98,9 +98,9 @@ class RunModule(TrainingModule):
 
     def share(self, batch: Batch) -> Batch:
         """The rows that this process reads, all of them where it is alone."""
-        found = share_of(batch, self.group)
-        self.weight, self._own_rows = found.weight, found.rows
-        return found.batch
+        share = share_of(batch, self.group)
+        self.weight, self._own_rows = share.weight, share.rows
+        return share.batch
 
     @property
     def rows_stay(self) -> bool:
@@ -205,8 +205,8 @@ class RunModule(TrainingModule):
         self.train_mean = Mean(run["train_mean"])
         self.go_on(run)
         if self.carried is not None:
-            own = map_state(lambda h: own_rows(h, self.group), self.carried)
-            self.carried = own if len(leaves(own)[0]) else None
+            carried = map_state(lambda h: own_rows(h, self.group), self.carried)
+            self.carried = carried if len(leaves(carried)[0]) else None
 
     def _carried_by_all(self) -> dict[str, Tensor] | None:
         if self.group.size == 1 or not self.carry_state:

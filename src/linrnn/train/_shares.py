@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
 
 def share_of(batch: Batch, group: Group) -> Share:
-    """What a process reads of a batch.
+    """Take the part of a batch that a process reads.
 
     Args:
         batch: the whole, at least a row.
@@ -36,21 +36,21 @@ def share_of(batch: Batch, group: Group) -> Share:
     rows = len(batch.x)
     if group.size == 1:
         return Share(batch, rows, 1.0)
-    asked = asked_of(batch.target)
-    own = asked[group.rank :: group.size]
-    if float(own.sum()) > 0:
-        weight = group.size * float(own.sum()) / float(asked.sum())
-        return Share(_rows(batch, slice(group.rank, None, group.size)), len(own), weight)
+    counts = asked_of(batch.target)
+    own_counts = counts[group.rank :: group.size]
+    if float(own_counts.sum()) > 0:
+        weight = group.size * float(own_counts.sum()) / float(counts.sum())
+        return Share(_rows(batch, slice(group.rank, None, group.size)), len(own_counts), weight)
     # the loss of nothing is NaN, whatever it is multiplied by
-    other = int(asked.argmax())
-    weight = 0.0 if float(asked.sum()) > 0 else 1.0
-    return Share(_rows(batch, slice(other, other + 1)), 0, weight)
+    row = int(counts.argmax())
+    weight = 0.0 if float(counts.sum()) > 0 else 1.0
+    return Share(_rows(batch, slice(row, row + 1)), 0, weight)
 
 
 def asked_of(target: Tensor) -> Tensor:
     """How much is asked about each row (batch,): classes that count, or numbers that are known."""
-    known = ~target.isnan() if target.is_floating_point() else target != IGNORE
-    return known.reshape(len(target), -1).sum(1)
+    is_target = ~target.isnan() if target.is_floating_point() else target != IGNORE
+    return is_target.reshape(len(target), -1).sum(1)  # (batch,)
 
 
 def own_rows(h: Tensor, group: Group) -> Tensor:

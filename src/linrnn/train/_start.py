@@ -38,8 +38,8 @@ class Start:
         self.random = torch.random.get_rng_state()
         self.skips = module.guard.on_nan == "skip"
         # the running statistics of a norm have moved before a bad loss is seen
-        kept = module.model.named_buffers() if self.skips else ()
-        self.buffers = {name: buffer.clone() for name, buffer in kept}
+        named_buffers = module.model.named_buffers() if self.skips else ()
+        self.buffers = {name: buffer.clone() for name, buffer in named_buffers}
         self.weights: list[Tensor] | None = None
         self.optimizer: dict[str, Any] = {}
 

@@ -37,16 +37,16 @@ class Group:
         return total.tolist()
 
     def decided(self, wish: bool) -> bool:
-        """What the first process wishes."""
+        """Return the wish of the first process."""
         return self.sums(float(wish and self.first))[0] > 0
 
-    def gathered(self, found: T) -> list[T]:
-        """What each process has, in their order: plain values, and tensors on the CPU."""
+    def gathered(self, value: T) -> list[T]:
+        """Gather the value of each process, in their order: with tensors on the CPU."""
         if self.size == 1:
-            return [found]
-        every: list[T | None] = [None] * self.size
-        dist.all_gather_object(every, found)
-        return every  # type: ignore[return-value]
+            return [value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
 
     def rows(self, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows of a state in the order of the batch, of which each process has its share.
@@ -84,7 +84,7 @@ ALONE = Group()
 
 def _in_turn(parts: list[Tensor]) -> Tensor:
     """Rows dealt out as cards are, in one pile again."""
-    whole = parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:])
+    rows = parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:])
     for place, part in enumerate(parts):
-        whole[place :: len(parts)] = part
-    return whole
+        rows[place :: len(parts)] = part
+    return rows

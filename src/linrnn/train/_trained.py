@@ -93,13 +93,13 @@ class TrainedModel:
             ArgumentError, ShapeError, DataError: input that does not fit, or is not finite.
             NonFiniteError: an answer is not finite.
         """
-        y, given = self._answers("predict", x, dt, batch_size)
-        found = _named(self.task, y)
+        y, inputs = self._answers("predict", x, dt, batch_size)
+        answers = _named(self.task, y)
         if _is_table(x):
-            return self._table(x, found, given)
-        if given.lengths is not None and y.ndim == 3:
-            return [row[:n] for row, n in zip(found, given.lengths.tolist(), strict=True)]
-        return found
+            return self._table(x, answers, inputs)
+        if inputs.lengths is not None and y.ndim == 3:
+            return [row[:n] for row, n in zip(answers, inputs.lengths.tolist(), strict=True)]
+        return answers
 
     @torch.no_grad()
     def predict_proba(self, x: Any, *, dt: Any = None, batch_size: int | None = None) -> np.ndarray:
@@ -135,18 +135,18 @@ class TrainedModel:
     def _answers(self, call: str, x: Any, dt: Any, batch_size: int | None) -> tuple[Tensor, Given]:
         if batch_size is not None:
             check_positive_int(call, batch_size=batch_size)
-        given = self._read(call, x)
-        read, weight = given.x, self.model.head.weight
-        if dt is None and given.dt is None and self._trained.reads_dt:
+        inputs = self._read(call, x)
+        read, weight = inputs.x, self.model.head.weight
+        if dt is None and inputs.dt is None and self._trained.reads_dt:
             raise no_times(call, _DT)
         if dt is not None:
             times = _tensor(call, dt).float()
             times = times[None] if times.ndim == 1 else times
             axes = {"sequences": len(read), "time": read.shape[1]}
             check_shape(call, "dt", times.shape, axes)
-            given = given._replace(dt=times)
+            inputs = inputs._replace(dt=times)
         check_inputs(read.to(weight.dtype) if read.is_floating_point() else read, call)
-        return answers_to(self._trained, given, call, batch_size), given
+        return answers_to(self._trained, inputs, call, batch_size), inputs
 
     def _read(self, call: str, x: Any) -> Given:
         """Sequences as the model reads them, with their lengths where these differ."""
@@ -168,9 +168,9 @@ class TrainedModel:
             return Given(nn.utils.rnn.pad_sequence(parts, batch_first=True), lengths)
         return Given(self._arranged(call, x))
 
-    def _arranged(self, call: str, given: Any, *, one: bool = False) -> Tensor:
+    def _arranged(self, call: str, raw: Any, *, one: bool = False) -> Tensor:
         """(batch, time, channels) or (batch, time), as a data set has them."""
-        x, task = _tensor(call, given), self.task
+        x, task = _tensor(call, raw), self.task
         if task.encoder == "tokens":
             x = x[None] if one else x
             check_shape(call, "x", x.shape, {"sequences": None, "time": None})
@@ -199,11 +199,11 @@ class TrainedModel:
 
     def _of_table(self, call: str, table: Any) -> np.ndarray:
         """The numbers of a pandas table with a sequence a row."""
-        task, given = self.task, table
+        task, features = self.task, table
         if isinstance(task, Table):
-            given = task.without_label(table)
-        values = _numbers(call, given)
-        if isinstance(task, Table) and given.shape == table.shape:
+            features = task.without_label(table)
+        values = _numbers(call, features)
+        if isinstance(task, Table) and features.shape == table.shape:
             task.check_width(call, values.shape[1])
         channels = 1 if task.encoder == "tokens" else task.channels
         if values.shape[1] % channels:
@@ -213,25 +213,25 @@ class TrainedModel:
             )
         if task.encoder == "tokens":
             return values
-        return values.reshape(len(values), -1, channels)
+        return values.reshape(len(values), -1, channels)  # (rows, time, channels)
 
-    def _table(self, table: Any, found: np.ndarray, given: Given) -> Any:
+    def _table(self, table: Any, answers: np.ndarray, inputs: Given) -> Any:
         import pandas
 
         names, index = self.task.number_names, table.index
         if isinstance(self.task, ForecastTask):
-            steps: Any = pandas.RangeIndex(1, found.shape[1] + 1, name="step")
-            if given.times:
-                steps = pandas.Index(self.task.as_stamps(given.times), name=self.task.time)
-            return pandas.DataFrame(found[0], columns=list(names), index=steps)
-        if given.ids and isinstance(self.task, Table):
-            index = pandas.Index(given.ids, name=self.task.options.id)
-        if self.task.kind == "regression" and found.ndim == 2:
-            columns = list(names) or [f"y{i + 1}" for i in range(found.shape[1])]
-            return pandas.DataFrame(found, columns=columns, index=index)
-        if found.ndim == 1:
-            return pandas.Series(found, index=index, name="class")
-        return found
+            steps: Any = pandas.RangeIndex(1, answers.shape[1] + 1, name="step")
+            if inputs.times:
+                steps = pandas.Index(self.task.as_stamps(inputs.times), name=self.task.time)
+            return pandas.DataFrame(answers[0], columns=list(names), index=steps)
+        if inputs.ids and isinstance(self.task, Table):
+            index = pandas.Index(inputs.ids, name=self.task.options.id)
+        if self.task.kind == "regression" and answers.ndim == 2:
+            columns = list(names) or [f"y{i + 1}" for i in range(answers.shape[1])]
+            return pandas.DataFrame(answers, columns=columns, index=index)
+        if answers.ndim == 1:
+            return pandas.Series(answers, index=index, name="class")
+        return answers
 
 
 _DT = "Pass dt=, the time since the step before, in the usual one of the training data."
@@ -278,8 +278,8 @@ class TrainedStream:
         _check_classes("predict_proba", self._task)
         return self._feed(x, dt).double().softmax(-1).cpu().numpy()
 
-    def _feed(self, given: Any, dt: Any) -> Tensor:
-        x, task = _tensor("stream", given), self._task
+    def _feed(self, raw: Any, dt: Any) -> Tensor:
+        x, task = _tensor("stream", raw), self._task
         if dt is None and self._trained.reads_dt:
             raise no_times("stream", _DT)
         if task.encoder != "tokens":
@@ -367,18 +367,18 @@ def _numbers(call: str, table: Any) -> np.ndarray:
             f"{call}: columns of the table must be numbers, got {bad[0]} of "
             f"{table.dtypes.get(bad[0], 'another kind')}. Drop it."
         )
-    found: np.ndarray = table.to_numpy()
-    return found
+    numbers: np.ndarray = table.to_numpy()
+    return numbers
 
 
 def _tensor(call: str, x: Any) -> Tensor:
     try:
         # pandas gives out what must not be written to
-        found = x if isinstance(x, Tensor) else torch.as_tensor(np.require(x, requirements="W"))
+        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.require(x, requirements="W"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentTypeError(
             f"{call}: x must be numbers, got a {type(x).__name__} ({error})."
         ) from error
-    if found.is_complex():
-        raise ArgumentTypeError(f"{call}: x must be real numbers, got {found.dtype}.")
-    return found.detach().cpu()
+    if tensor.is_complex():
+        raise ArgumentTypeError(f"{call}: x must be real numbers, got {tensor.dtype}.")
+    return tensor.detach().cpu()

@@ -68,11 +68,11 @@ def save_tensors(
 ) -> None:
     """Write named tensors, with a SHA-256 over all tensors and metadata in the file's metadata."""
     # tensors that share memory are stored apart; each is contiguous
-    plain = {
+    copies = {
         name: x.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, x in tensors.items()
     }
-    write_tensors(path, plain, metadata or {}, keep=keep, inside=inside)
+    write_tensors(path, copies, metadata or {}, keep=keep, inside=inside)
 
 
 def load_tensors(

@@ -210,14 +210,16 @@ def _check_model(model: ModelConfig) -> None:
         check_positive_int("Config", **{"model.d_ffn": model.d_ffn})
     shape = shape_of(model)
     shape.check("Config")
-    most = MAX_LAYERS // shape.ways()
-    _check_range("model.n_layers", model.n_layers, model.n_layers <= most, f"at most {most:,}")
+    max_layers = MAX_LAYERS // shape.ways()
+    _check_range(
+        "model.n_layers", model.n_layers, model.n_layers <= max_layers, f"at most {max_layers:,}"
+    )
     _check_range("model.conv_width", model.conv_width, model.conv_width >= 0, "at least 0")
     eps = model.norm_eps
     _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
     positive = {"encoder_scale": model.encoder_scale, "logit_soft_cap": model.logit_soft_cap}
-    given = {f"model.{name}": value for name, value in positive.items() if value is not None}
-    check_positive("Config", **given)
+    checked = {f"model.{name}": value for name, value in positive.items() if value is not None}
+    check_positive("Config", **checked)
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")
 
 
@@ -246,8 +248,10 @@ def _check_train(train: TrainConfig) -> None:
     check_devices(train.devices, train.batch_size)
     if train.threads is not None and train.threads != "auto":
         check_positive_int("Config", **{"train.threads": train.threads})
-        most = max(256, _THREADS * (os.cpu_count() or 1))
-        _check_range("train.threads", train.threads, train.threads <= most, f"at most {most}")
+        max_threads = max(256, _THREADS * (os.cpu_count() or 1))
+        _check_range(
+            "train.threads", train.threads, train.threads <= max_threads, f"at most {max_threads}"
+        )
     minutes = train.checkpoint_minutes
     _check_range("train.checkpoint_minutes", minutes, minutes > 0, "above 0")
 

@@ -159,7 +159,7 @@ def size_of(dataset: Dataset[Any], where: str) -> int:
 def train_loader(
     dataset: Dataset[Any], batch_size: int, seed: int, step: int, *, contiguous: bool = False
 ) -> DataLoader[Any]:
-    """What is left at ``step`` of the epoch it lies in."""
+    """Batches that are left at ``step`` of the epoch it lies in."""
     size = size_of(dataset, "training data")
     epoch, start = divmod(step, steps_per_epoch(size, batch_size))
     if contiguous:

@@ -52,7 +52,7 @@ class OrderFit:
 
     @property
     def floor(self) -> float:
-        """What `largest` is at least, whatever the method."""
+        """A lower bound of `largest`, whatever the method."""
         return max(layer.floor for layer in self.layers)
 
 
@@ -104,9 +104,9 @@ def distill_run(
         check_positive_int("distill", examples=examples)
     trained = open_run(run)
     length = trained.task.sequence_length if length is None else length
-    found = distill_orders(trained.model, orders, length=length)
-    config, last = _config(trained, found[-1]), found[-1].model
-    before, fits = measure_orders(trained, found, examples)
+    distilled = distill_orders(trained.model, orders, length=length)
+    config, last = _config(trained, distilled[-1]), distilled[-1].model
+    original, fits = measure_orders(trained, distilled, examples)
 
     def fill(folder: RunFolder) -> None:
         save_tensors(last.state_dict(), folder.model, inside=folder.path)
@@ -114,63 +114,63 @@ def distill_run(
 
     folder = RunFolder.create(out, config, trained.task.kept(), fill)
     replaced = {layer.name for layer in fits[-1].layers}
-    kept = [(type(m).__name__, f"blocks.{i}.mixer") for i, m in enumerate(trained.model.mixers)]
+    mixers = [(type(m).__name__, f"blocks.{i}.mixer") for i, m in enumerate(trained.model.mixers)]
     return DistilledRun(
-        before=before,
+        before=original,
         orders=fits,
         length=length,
-        kept=tuple(f"{kind} in {name}" for kind, name in kept if name not in replaced),
+        kept=tuple(f"{kind} in {name}" for kind, name in mixers if name not in replaced),
         mixer=config.mixer,
         folder=folder.path,
     )
 
 
-def _config(run: Trained, found: Distilled[SequenceModel]) -> Config:
+def _config(run: Trained, distilled: Distilled[SequenceModel]) -> Config:
     """The configuration of the distilled model."""
     config, parts = run.config, pattern(run.config.mixer)
     every = options_of(config.mixer, config.mixer_options)
-    new = {layer.name for layer in found.layers}
+    new = {layer.name for layer in distilled.layers}
     mixers: list[Any] = []
     options: dict[str, Any] = {}
     for i, part in enumerate(parts):
         if f"blocks.{i}.mixer" in new:
-            mixers.append(found.model.mixers[i])
+            mixers.append(distilled.model.mixers[i])
         else:
             mixers.append(part)
             options[label(part)] = every[label(part)]
-    mixer, given = stored(tuple(mixers), options, config.model.d_model)
-    return replace(config, mixer=mixer, mixer_options=given)
+    mixer, new_options = stored(tuple(mixers), options, config.model.d_model)
+    return replace(config, mixer=mixer, mixer_options=new_options)
 
 
 @torch.no_grad()
 def measure_orders(
-    run: Trained, found: Sequence[Distilled[SequenceModel]], examples: int | None = None
+    run: Trained, distilled: Sequence[Distilled[SequenceModel]], examples: int | None = None
 ) -> tuple[Score, tuple[OrderFit, ...]]:
     """A run on its validation data, and beside it what it was distilled to.
 
     Args:
         run: the run.
-        found: its model distilled, at each order.
+        distilled: its model distilled, at each order.
         examples: see `distill_run`.
     """
     task, data = run.task, run.task.datasets().validation
     count = size_of(data, "validation data")
     rows = run.config.train.batch_size
     check_memory(run.model, task, min(rows, examples or count, count))
-    models = [run.model, *(one.model for one in found)]
+    models = [run.model, *(one.model for one in distilled)]
     carry = run.config.train.carry_state and examples is None
     loader = eval_loader(data, rows, examples, contiguous=carry)
     batches = (_untimed(run, batch) for batch in map(unpack, loader))
     tallies = [Tally(task) for _ in models]
-    errors, size = [0.0] * len(found), 0.0
-    for both in _together(models, batches, carry):
-        for tally, (y, target) in zip(tallies, both, strict=True):
+    errors, size = [0.0] * len(distilled), 0.0
+    for pairs in _together(models, batches, carry):
+        for tally, (y, target) in zip(tallies, pairs, strict=True):
             tally.add(y, target)
-        whole = _asked(*both[0]).double()
-        size += whole.square().sum().item()
-        for i, (y, target) in enumerate(both[1:]):
-            errors[i] += (_asked(y, target).double() - whole).square().sum().item()
-    before, *scores = (tally.score() for tally in tallies)
+        reference = _at_targets(*pairs[0]).double()
+        size += reference.square().sum().item()
+        for i, (y, target) in enumerate(pairs[1:]):
+            errors[i] += (_at_targets(y, target).double() - reference).square().sum().item()
+    original, *scores = (tally.score() for tally in tallies)
     fits = [
         OrderFit(
             order=one.order,
@@ -179,18 +179,18 @@ def measure_orders(
             score=score,
             n_state=sizes(one.model)[1],
         )
-        for one, error, score in zip(found, errors, scores, strict=True)
+        for one, error, score in zip(distilled, errors, scores, strict=True)
     ]
-    return before, tuple(fits)
+    return original, tuple(fits)
 
 
 def _together(
     models: Sequence[SequenceModel], batches: Iterator[Any], carry: bool
 ) -> Iterator[tuple[tuple[Tensor, Tensor], ...]]:
-    """What every model answers to every batch, and what was asked, batch after batch."""
+    """Pairs (y, target) of every model, batch after batch."""
 
-    def one(model: SequenceModel, its: Iterator[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-        return carried_answers(model, its) if carry else (answers(model, b, None) for b in its)
+    def one(model: SequenceModel, copy: Iterator[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        return carried_answers(model, copy) if carry else (answers(model, b, None) for b in copy)
 
     copies = itertools.tee(batches, len(models))
     return zip(*map(one, models, copies), strict=True)
@@ -206,11 +206,11 @@ def _untimed(run: Trained, batch: Any) -> Any:
     return batch
 
 
-def _asked(y: Tensor, target: Tensor) -> Tensor:
+def _at_targets(y: Tensor, target: Tensor) -> Tensor:
     """The outputs that are asked for."""
     if target.is_floating_point() or target.shape != y.shape[:-1]:
         return y
-    return y[target != IGNORE]
+    return y[target != IGNORE]  # (targets, classes)
 
 
 def _table(fits: Sequence[OrderFit]) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEAD = ("panel", "series", "x", "y", "error", "value")
-_GIVEN = "_child"  # begins the label that matplotlib gives to what has none
+_UNNAMED = "_child"  # begins the label that matplotlib gives to what has none
 
 Point = tuple[str, Any, Any, Any, Any]
 """Series, x, y, error and value; None where there is none."""
@@ -66,20 +66,22 @@ def _points(axes: "Axes") -> Iterator[Point]:
         if id(line) not in parts and not _is_frame(axes, line):
             name = _name(names.get(id(line), str(line.get_label())), f"line {index + 1}")
             yield from _line(axes, line, name, errors.get(id(line), []))
-    for index, many in enumerate(axes.collections):
-        if id(many) not in parts:
-            yield from _collection(many, _name(str(many.get_label()), f"points {index + 1}"))
+    for index, collection in enumerate(axes.collections):
+        if id(collection) not in parts:
+            yield from _collection(
+                collection, _name(str(collection.get_label()), f"points {index + 1}")
+            )
     for image in axes.images:
         yield from _image(image)
 
 
 def _is_frame(axes: "Axes", line: Any) -> bool:
     """Whether a line is like an axis: without a name, and without data."""
-    return line.get_transform() != axes.transData and str(line.get_label()).startswith(_GIVEN)
+    return line.get_transform() != axes.transData and str(line.get_label()).startswith(_UNNAMED)
 
 
 def _name(label: str, else_: str) -> str:
-    return else_ if label.startswith(_GIVEN) else label.removeprefix("_")
+    return else_ if label.startswith(_UNNAMED) else label.removeprefix("_")
 
 
 def _half(bars: Any) -> list[float]:
@@ -94,8 +96,8 @@ def _line(axes: "Axes", line: Any, name: str, errors: list[float]) -> Iterator[P
     elif line.get_transform() == axes.get_xaxis_transform(which="grid"):
         yield name, float(x[0]), None, None, None
     else:
-        beside = errors or [math.nan] * len(x)
-        for a, b, error in zip(x, y, beside, strict=True):
+        bars = errors or [math.nan] * len(x)
+        for a, b, error in zip(x, y, bars, strict=True):
             yield name, float(a), float(b), error or None, None
 
 
@@ -108,10 +110,10 @@ def _bars(container: Any) -> Iterator[Point]:
         yield name, patch.get_x() + patch.get_width() / 2, patch.get_height(), error or None, None
 
 
-def _collection(many: Any, name: str) -> Iterator[Point]:
+def _collection(collection: Any, name: str) -> Iterator[Point]:
     """Points of a scatter, or the outline of an area."""
-    offsets = np.ma.getdata(many.get_offsets())
-    areas = [path.vertices for path in many.get_paths()]
+    offsets = np.ma.getdata(collection.get_offsets())
+    areas = [path.vertices for path in collection.get_paths()]
     for points in [offsets] if len(offsets) and np.any(offsets) else areas:
         yield from ((name, float(x), float(y), None, None) for x, y in points)
 
@@ -119,7 +121,7 @@ def _collection(many: Any, name: str) -> Iterator[Point]:
 def _image(image: Any) -> Iterator[Point]:
     cells = np.asarray(image.get_array())
     name = str(image.get_label())
-    if cells.ndim != 2 or name.startswith(_GIVEN) or not name:
+    if cells.ndim != 2 or name.startswith(_UNNAMED) or not name:
         return
     for row, column in np.ndindex(cells.shape):
         yield name, float(column), float(row), None, float(cells[row, column])

@@ -22,7 +22,7 @@ from linrnn.train.data import check_memory, eval_loader, size_of, unpack
 from linrnn.train.figures import metric_against_length, save
 
 _READ = 2**16  # steps a model reads at once, over all rows of a batch
-_DRAWN = 2**21  # steps of the sequences in memory, which are smaller than what is computed of them
+_HELD_STEPS = 2**21  # of sequences in memory, which are smaller than what is computed of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +118,10 @@ def score(
     )
     tally = Tally(task)
     batches = map(unpack, eval_loader(data, rows, examples, contiguous=carry))
-    whole = (
+    pairs = (
         carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
     )
-    for y, target in whole:
+    for y, target in pairs:
         tally.add(y, target)
     return tally.score()
 
@@ -157,7 +157,7 @@ def evaluate_lengths(
     lengths: Sequence[int],
     *,
     examples: int | None = None,
-    say: Callable[[LengthScore], Any] = lambda found: None,
+    say: Callable[[LengthScore], Any] = lambda result: None,
 ) -> list[LengthScore]:
     """Test a run's best weights on sequences of other lengths.
 
@@ -185,15 +185,15 @@ def evaluate_lengths(
         raise ArgumentError("evaluate_lengths: there must be at least one length, got none.")
     trained = open_run(run)
     runs = {length: _at_length(trained, length) for length in sorted(set(lengths))}
-    found = []
-    for length, other in runs.items():
-        result, task = _score_at(other, examples), other.task
-        found.append(
+    scores = []
+    for length, longer in runs.items():
+        result, task = _score_at(longer, examples), longer.task
+        scores.append(
             LengthScore(length=length, steps=task.sequence_length, chance=task.chance, score=result)
         )
-        _write(trained, found)
-        say(found[-1])
-    return found
+        _write(trained, scores)
+        say(scores[-1])
+    return scores
 
 
 def _check_examples(examples: int | None) -> None:
@@ -204,25 +204,26 @@ def _check_examples(examples: int | None) -> None:
 def _at_length(run: Trained, length: int) -> Trained:
     """The same model with a task of another length."""
     check_positive_int("evaluate", length=length)
-    task, other = run.task, run.task.at_length(length)
-    if (other.d_input, other.d_output) != (task.d_input, task.d_output):
+    task, changed = run.task, run.task.at_length(length)
+    if (changed.d_input, changed.d_output) != (task.d_input, task.d_output):
         raise ArgumentError(
             f"evaluate: at length {length} the task must have {task.d_input} inputs and "
-            f"{task.d_output} outputs as the model has, got {other.d_input} and {other.d_output}."
+            f"{task.d_output} outputs as the model has, got {changed.d_input} and "
+            f"{changed.d_output}."
         )
-    return replace(run, task=other)
+    return replace(run, task=changed)
 
 
 def _score_at(run: Trained, examples: int | None) -> Score:
     """Score with batches, and if possible chunks, of bounded size."""
     steps = run.task.sequence_length
     chunk = CHUNK if steps > CHUNK and why_not_streamed(run.model) is None else None
-    rows = min(run.config.train.batch_size, _READ // (chunk or steps), _DRAWN // steps)
+    rows = min(run.config.train.batch_size, _READ // (chunk or steps), _HELD_STEPS // steps)
     test = run.task.datasets().test
     return score(run, test, rows=max(1, rows), examples=examples, chunk=chunk)
 
 
-def _write(run: Trained, found: list[LengthScore]) -> None:
+def _write(run: Trained, scores: list[LengthScore]) -> None:
     """Write ``lengths.csv`` and the plot."""
     folder = run.folder
     text = io.StringIO()
@@ -230,7 +231,7 @@ def _write(run: Trained, found: list[LengthScore]) -> None:
     writer.writerow(
         ("length", "steps", "metric", "value", "standard_error", "chance", "loss", "examples")
     )
-    for f in found:
+    for f in scores:
         s = f.score
         numbers = (s.metric, s.standard_error, f.chance, s.loss)
         writer.writerow(
@@ -238,9 +239,9 @@ def _write(run: Trained, found: list[LengthScore]) -> None:
         )
     write_atomically(folder.lengths, text.getvalue().encode(), inside=folder.path)
     figure = metric_against_length(
-        {run.label: [(f.steps, f.score.metric, f.score.standard_error) for f in found]},
+        {run.label: [(f.steps, f.score.metric, f.score.standard_error) for f in scores]},
         metric=run.task.metric,
-        chance={f.steps: f.chance for f in found},
+        chance={f.steps: f.chance for f in scores},
         trained=run.task.sequence_length,
         title=f"{run.config.task}, one trained model: mean ± s.e. over test sequences",
     )

@@ -76,7 +76,7 @@ def save(figure: "Figure", path: Path) -> list[Path]:
 
 
 def over_seeds(counts: Iterable[int]) -> str:
-    """What a figure of means says of them: how many seeds there are, and that one is no mean.
+    """Word how many seeds the means of a figure are over, and that one is no mean.
 
     Args:
         counts: of seeds, of each row that is drawn.
@@ -93,7 +93,7 @@ def over_seeds(counts: Iterable[int]) -> str:
 
 
 def metric_scale(metric: str) -> tuple[float, str]:
-    """What a task's metric is multiplied with to be shown, and its unit in parentheses.
+    """The factor by which a task's metric is shown, and its unit in parentheses.
 
     Example:
         >>> metric_scale("accuracy"), metric_scale("mse")
@@ -317,11 +317,11 @@ def legend_below(figure: "Figure", *axes: "Axes") -> None:
 
     The series come first, then the lines that they are compared with.
     """
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    order = sorted(found, key=lambda label: _is_reference(found[label]))
+            handles.setdefault(label, handle)
+    order = sorted(handles, key=lambda label: _is_reference(handles[label]))
     if not order:
         return
     longest = max(map(len, order)) + 8  # with the line before it
@@ -330,7 +330,7 @@ def legend_below(figure: "Figure", *axes: "Axes") -> None:
     rows = math.ceil(len(order) / columns)
     figure.set_figheight(figure.get_figheight() + _ENTRY_HEIGHT * rows)
     figure.legend(
-        [found[label] for label in order], order, loc="outside lower center", ncols=columns
+        [handles[label] for label in order], order, loc="outside lower center", ncols=columns
     )
 
 
@@ -403,5 +403,5 @@ def log_axis(axes: "Axes", ticks: Sequence[float], words: Sequence[str]) -> None
 
 def _thinned(series: Mapping[str, Sequence[Point]]) -> list[float]:
     """The x at which there are points, every second or third where there are many."""
-    found = sorted({x for points in series.values() for x, _, _ in points})
-    return found[:: -(-len(found) // _MOST_TICKS)]
+    ticks = sorted({x for points in series.values() for x, _, _ in points})
+    return ticks[:: -(-len(ticks) // _MOST_TICKS)]

@@ -53,9 +53,9 @@ def locked_folder(path: Path) -> Iterator[None]:
         InUseError: another process trains into it.
         RunFolderError: the folder cannot be written to.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         try:
-            held.enter_context(exclusive(path / _LOCK))
+            locks.enter_context(exclusive(path / _LOCK))
         except BlockingIOError as error:
             raise InUseError(
                 f"{path}: a run folder must be trained by one process at a time, got a second "
@@ -122,7 +122,7 @@ class RunFolder:
         cls,
         out: Path | None,
         config: Config,
-        kept: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
         fill: Callable[["RunFolder"], Any] | None = None,
     ) -> "RunFolder":
         """Make the folder and write the configuration into it, last of all.
@@ -132,21 +132,21 @@ class RunFolder:
         Args:
             out: where; None takes the next free ``runs/<task>-<mixer>-<n>``.
             config: of the run, complete.
-            kept: names and texts of further files that a model is of no use without.
+            files: names and texts of further files that a model is of no use without.
             fill: writes the weights of a run that is not to be trained, and its `distillation`.
 
         Raises:
             RunFolderError: ``out`` exists and is not an empty folder, or cannot be made.
             StorageError: a file cannot be written.
         """
-        kept = kept or {}
-        folder = cls(_next_free(config) if out is None else _claim(out, _begun(kept, fill)))
+        files = files or {}
+        folder = cls(_next_free(config) if out is None else _claim(out, _begun(files, fill)))
         values = to_json(config)
         head: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
-        if kept:
-            head["files"] = {name: _hash(text.encode()) for name, text in kept.items()}
+        if files:
+            head["files"] = {name: _hash(text.encode()) for name, text in files.items()}
         with folder.locked():
-            for name, text in kept.items():
+            for name, text in files.items():
                 remove_leftovers(folder.path / name)
                 write_atomically(folder.path / name, text.encode(), inside=folder.path)
             if fill is not None:
@@ -159,12 +159,12 @@ class RunFolder:
     def remove_leftovers(self) -> None:
         """Remove what a killed process left half-written; for whoever holds the lock."""
         records = (self.config, self.environment, self.metrics, self.model, self.result)
-        found = (*records, self.distillation)
+        results = (*records, self.distillation)
         checkpoints = (self.last, self.previous, self.epoch, self.best)
         trained = (self.curves, self.eigenvalues, self.memory)
         plots = (*trained, self.samples, self.confusion, self.forecasts)
-        drawn = (p.with_name(f"{p.name}.{end}") for p in plots for end in PLOT_ENDINGS)
-        for path in (*found, *checkpoints, *drawn):
+        plot_files = (p.with_name(f"{p.name}.{end}") for p in plots for end in PLOT_ENDINGS)
+        for path in (*results, *checkpoints, *plot_files):
             remove_leftovers(path, inside=self.path)
 
     def load_config(self, *, trust: bool = False) -> Config:
@@ -194,14 +194,14 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path}: a run folder must hold config.json, got none. {fix}"
             )
-        found = self._read_record()
-        values = found.get("config")
-        if not isinstance(values, dict) or found.get("sha256") != _seal(values):
+        contents = self._read_record()
+        values = contents.get("config")
+        if not isinstance(values, dict) or contents.get("sha256") != _seal(values):
             raise RunFolderError(
                 f"{self.config}: the configuration must be as it was written, got other content. "
                 "Undo the change, or start a new run with other options."
             )
-        with self.suits(f"Install the version that wrote it: {show(found.get('linrnn'), 40)}."):
+        with self.suits(f"Install the version that wrote it: {show(contents.get('linrnn'), 40)}."):
             config = from_json(values)
             if not trust:
                 check_stored(f"{self.config}", config.mixer)
@@ -220,21 +220,21 @@ class RunFolder:
 
     def _read_record(self) -> dict[str, Any]:
         """config.json, of a format that is known."""
-        found = _read_json(self.config)
-        version = found.get("format")
+        contents = _read_json(self.config)
+        version = contents.get("format")
         if type(version) is not int or version < 1:
             raise RunFolderError(
                 f"{self.config}: the format must be a number of at least 1, got {show(version)}. "
                 "Restore the file from a copy."
             )
         if version > FORMAT:
-            newer = show(found.get("linrnn", "a newer version"), 40).strip("'")
+            newer = show(contents.get("linrnn", "a newer version"), 40).strip("'")
             raise RunFolderError(
                 f"{self.config}: the format must be at most {FORMAT} for linrnn {__version__}, "
                 f"got {show(version)}. Install the version that wrote it: "
                 f"pip install 'linrnn>={newer}'"
             )
-        return found
+        return contents
 
     def check_kept(self) -> None:
         """Raise unless the files that came with the configuration are as they were written.
@@ -251,16 +251,16 @@ class RunFolder:
         for name, expected in files.items():
             path = self.path / Path(name).name  # never a file outside the folder
             try:
-                found = _hash(read_bytes(path, inside=self.path, limit=_MAX_KEPT))
+                actual = _hash(read_bytes(path, inside=self.path, limit=_MAX_KEPT))
             except OSError as error:
                 why = getattr(error, "strerror", None) or error
                 raise RunFolderError(
                     f"{path}: the file must be readable, got: {why}. Restore it from a copy."
                 ) from error
-            if found != expected:
+            if actual != expected:
                 raise RunFolderError(
                     f"{path}: the file must be as it was written, got damaged content "
-                    f"(SHA-256 {found:.12} instead of {expected:.12}). Restore it from a copy."
+                    f"(SHA-256 {actual:.12} instead of {expected:.12}). Restore it from a copy."
                 )
 
     def kept(self) -> dict[str, str]:
@@ -328,7 +328,7 @@ class RunFolder:
         packages = ("torch", "numpy", "lightning", "safetensors")
         versions = {"linrnn": __version__, "python": platform.python_version()}
         versions |= {name: importlib.metadata.version(name) for name in packages}
-        found = {
+        environment = {
             "versions": versions,
             "platform": platform.platform(),
             "cores": os.cpu_count(),
@@ -339,7 +339,7 @@ class RunFolder:
             "scan backends": backend_report(),
             "start_step": plan.start_step,
         }
-        _write_json(self.environment, found)
+        _write_json(self.environment, environment)
 
     def write_result(self, result: Result) -> None:
         """Record the end of the run."""
@@ -348,7 +348,7 @@ class RunFolder:
         _write_json(self.result, values | {"sha256": _seal(values)})
 
     def read_result(self) -> Result | None:
-        """What `write_result` recorded, or None if the run is not finished."""
+        """Read what `write_result` recorded, or None if the run is not finished."""
         if not os.path.lexists(self.result):
             return None
         values = _read_json(self.result)
@@ -420,17 +420,17 @@ def _claim(out: Path, names: Collection[str]) -> Path:
     return out
 
 
-def _begun(kept: Mapping[str, str], fill: object) -> set[str]:
+def _begun(files: Mapping[str, str], fill: object) -> set[str]:
     """Names of files that a folder may have before it has its configuration."""
-    return {*kept, *(() if fill is None else _FILLED)}
+    return {*files, *(() if fill is None else _FILLED)}
 
 
 def _only_begun(out: Path, names: Collection[str] | None) -> bool:
     """Whether all in a folder is from a run that was killed before it had its configuration."""
-    found = {path.name for path in out.iterdir()}
+    present = {path.name for path in out.iterdir()}
     if names is None:
-        return _LOCK in found and "config.json" not in found
-    return _LOCK in found and all(n in names or n.startswith(".") for n in found)
+        return _LOCK in present and "config.json" not in present
+    return _LOCK in present and all(n in names or n.startswith(".") for n in present)
 
 
 def _seal(values: Any) -> str:

@@ -98,9 +98,9 @@ class Learning:
         """After which lines there are checkpoints, in order."""
         with folder_at(self.folder.stream, self.folder.path) as folder:
             names = folder.names()
-        found = [name.removeprefix("line-").removesuffix(".safetensors") for name in names]
-        known = (int(n) for n in found if n.isascii() and n.isdigit())
-        return [n for n in known if _NAME.format(n) in names]
+        suffixes = [name.removeprefix("line-").removesuffix(".safetensors") for name in names]
+        numbers = (int(n) for n in suffixes if n.isascii() and n.isdigit())
+        return [n for n in numbers if _NAME.format(n) in names]
 
     def save(self, position: Position) -> None:
         """Write a checkpoint, then the weights for whoever reads the folder as a run.
@@ -108,8 +108,8 @@ class Learning:
         Raises:
             StorageError: a file cannot be written; the checkpoints before are as they were.
         """
-        whole = {**asdict(position), **self.session.state_dict()}
-        save_tree(whole, self._at(position.lines), inside=self.folder.path)
+        tree = {**asdict(position), **self.session.state_dict()}
+        save_tree(tree, self._at(position.lines), inside=self.folder.path)
         self._write_weights()
         self.position = position
         for lines in self.points()[1 : -self.keep]:
@@ -122,20 +122,20 @@ class Learning:
             ArgumentError: there is none after so many lines.
             RunFolderError: it is damaged, or of another model or learner.
         """
-        found = self.points()
-        if not found:
+        points = self.points()
+        if not points:
             raise RunFolderError(
                 f"{self.folder.stream}: the folder must hold a checkpoint, got none. Choose "
                 "another --out."
             )
-        if lines is not None and lines not in found:
+        if lines is not None and lines not in points:
             raise ArgumentError(
                 f"stream: --back-to must be a line after which there is a checkpoint, "
-                f"{', '.join(map(str, found))}, got {lines}."
+                f"{', '.join(map(str, points))}, got {lines}."
             )
-        lines = found[-1] if lines is None else lines
+        lines = points[-1] if lines is None else lines
         self._restore(self._at(lines))
-        self._forget(found[found.index(lines) + 1 :])
+        self._forget(points[points.index(lines) + 1 :])
         self._write_weights()
 
     def _forget(self, later: Sequence[int]) -> None:
@@ -202,8 +202,8 @@ def learning(
     model, task, config = load_model(source.path)
     if os.path.lexists(source.stream) and out is None:
         out = source.path
-    whole = source.path.resolve()
-    folder = RunFolder(out or whole.with_name(f"{whole.name}-learned"))
+    source_path = source.path.resolve()
+    folder = RunFolder(out or source_path.with_name(f"{source_path.name}-learned"))
     config = replace(
         config, learner=learner, learner_options=dict(learner_options), optim=steady(optim)
     )
@@ -211,13 +211,13 @@ def learning(
     if begun:
         _check_same(folder, config)
         model, task, config = load_model(folder.path)
-    found = Learning(folder, config, task, model, every=every, keep=keep)
+    stream = Learning(folder, config, task, model, every=every, keep=keep)
     if not begun:
-        first = {**asdict(Position()), **found.session.state_dict()}
+        first = {**asdict(Position()), **stream.session.state_dict()}
 
         def fill(new: RunFolder) -> None:
             save_tensors(model.state_dict(), new.model, inside=new.path)
-            save_tree(first, found._at(0), inside=new.path)
+            save_tree(first, stream._at(0), inside=new.path)
 
         RunFolder.create(folder.path, config, source.kept(), fill)
     with folder.locked():
@@ -226,8 +226,8 @@ def learning(
                 if name.startswith(".line-"):  # left half-written by a process that was killed
                     below.remove(name)
         remove_leftovers(folder.model, inside=folder.path)
-        found.go_on(back_to)
-        yield found
+        stream.go_on(back_to)
+        yield stream
 
 
 def steady(optim: OptimConfig) -> OptimConfig:
@@ -242,11 +242,12 @@ def _check_same(folder: RunFolder, config: Config) -> None:
             f"{folder.path}: the folder must be new, or of a stream that is learned from, got a "
             "run, whose weights stay as they are. Choose another --out."
         )
-    found = folder.load_config()
-    for one in fields(Config):
-        ours, theirs = getattr(config, one.name), getattr(found, one.name)
+    begun_with = folder.load_config()
+    for field in fields(Config):
+        ours, theirs = getattr(config, field.name), getattr(begun_with, field.name)
         if ours != theirs:
             raise RunFolderError(
                 f"{folder.path}: the stream must be one with this run and these options, got "
-                f"another {one.name}. Give the options that it began with, or choose another --out."
+                f"another {field.name}. Give the options that it began with, or choose another "
+                "--out."
             )

@@ -20,13 +20,13 @@ _MAX_BYTES = 64 << 20  # of a row for each epoch
 _ROWS = (f"hold the numbers {', '.join(COLUMNS)} in each row", "Remove the rows that were changed.")
 
 
-def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Reporter) -> str:
+def restore_metrics(folder: RunFolder, step: int, saved: str | None, reporter: Reporter) -> str:
     """Bring ``metrics.csv`` to what it was at a step.
 
     Args:
         folder: of the run.
         step: optimiser steps done; rows of later ones are dropped.
-        kept: the file as the checkpoint of that step has it, under its checksum; None where the
+        saved: the file as the checkpoint of that step has it, under its checksum; None where the
             checkpoint is of the first days and has none.
         reporter: told if the file has not the rows of the checkpoint.
 
@@ -36,15 +36,15 @@ def restore_metrics(folder: RunFolder, step: int, kept: str | None, reporter: Re
     Raises:
         RunFolderError: the file is needed, and missing or changed.
     """
-    if kept is None or not step:
+    if saved is None or not step:
         text = _text([r for r in read_metrics(folder) if r.step <= step] if step else [])
     else:
-        text = kept
+        text = saved
         try:
-            found = _text([r for r in read_metrics(folder) if r.step <= step])
+            current = _text([r for r in read_metrics(folder) if r.step <= step])
         except RunFolderError:
-            found = ""
-        if found != text:
+            current = ""
+        if current != text:
             reporter.noticed(
                 f"{folder.metrics} had not the rows it was written with; they are those of the "
                 "checkpoint again"

@@ -132,7 +132,7 @@ def restore(model: SequenceModel, weights: Mapping[str, Tensor], path: Path) -> 
 
 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path | str | None) -> None:
-    """What all weights pass that are read: of a run, of a checkpoint, after a roll-back.
+    """Check weights that were read: of a run, of a checkpoint, after a roll-back.
 
     Args:
         model: they are to be put into.

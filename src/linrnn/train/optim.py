@@ -69,7 +69,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def lr_factor(step: int, total: int, config: OptimConfig) -> float:
-    """What every learning rate is multiplied by at a step: linear warm-up, then the schedule.
+    """The factor of every learning rate at a step: linear warm-up, then the schedule.
 
     Args:
         step: optimiser steps done, from 0.

@@ -93,23 +93,23 @@ def measure_positions(
     rows = batch_size if carry else max(1, _LOGITS // task.sequence_length // task.d_output)
     data = task.datasets().test
     state: State | None = None
-    found = []
+    losses = []
     for batch in map(unpack, eval_loader(data, min(rows, batch_size), contiguous=carry)):
         nats, state = _nats(model, batch, state if carry else None)
-        found.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))
-    every = torch.cat(found).double().cpu()  # (windows, bins)
-    if not all_finite([every]):
-        window, place = (~every.isfinite()).nonzero()[0].tolist()
+        losses.append(torch.stack([nats[:, a - 1 : b].mean(1) for a, b in bins], 1))  # (rows, bins)
+    by_window = torch.cat(losses).double().cpu()  # (windows, bins)
+    if not all_finite([by_window]):
+        window, place = (~by_window.isfinite()).nonzero()[0].tolist()
         raise NonFiniteError(
             f"{type(task).__name__}: the loss of every token must be finite, got "
-            f"{every[window, place].item()} in window {window + 1} from position {bins[place][0]} "
-            "on. Its length is beyond what the model can follow."
+            f"{by_window[window, place].item()} in window {window + 1} from position "
+            f"{bins[place][0]} on. Its length is beyond what the model can follow."
         )
-    n = len(every)
-    errors = every.std(0) / math.sqrt(n) if n > 1 else torch.full_like(every[0], math.nan)
+    n = len(by_window)
+    errors = by_window.std(0) / math.sqrt(n) if n > 1 else torch.full_like(by_window[0], math.nan)
     return [
         PositionLoss(first=a, last=b, loss=m, standard_error=e, windows=n)
-        for (a, b), m, e in zip(bins, every.mean(0).tolist(), errors.tolist(), strict=True)
+        for (a, b), m, e in zip(bins, by_window.mean(0).tolist(), errors.tolist(), strict=True)
     ]
 
 
@@ -134,9 +134,9 @@ def write_positions(run: Path | str, found: Sequence[PositionLoss]) -> None:
     save(figure, folder.positions_plot)
 
 
-def points(found: Sequence[PositionLoss]) -> list[tuple[float, float, float]]:
-    """What a figure shows: middle position as logarithms go, loss and standard error."""
-    return [(math.sqrt(p.first * p.last), p.loss, p.standard_error) for p in found]
+def points(losses: Sequence[PositionLoss]) -> list[tuple[float, float, float]]:
+    """Points of a figure: middle position as logarithms go, loss and standard error."""
+    return [(math.sqrt(p.first * p.last), p.loss, p.standard_error) for p in losses]
 
 
 def _nats(model: SequenceModel, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
@@ -151,7 +151,7 @@ def _nats(model: SequenceModel, batch: Batch, state: State | None) -> tuple[Tens
         nats = F.cross_entropy(
             y.flatten(0, 1).float(), target[:, steps].flatten(), reduction="none"
         )
-        parts.append(nats.view(len(x), -1))
+        parts.append(nats.view(len(x), -1))  # (windows, steps)
     return torch.cat(parts, 1), state
 
 

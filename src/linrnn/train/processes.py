@@ -32,7 +32,7 @@ READY = "ready"
 """What a process prints when it has read the run."""
 
 _SECONDS = 10.0  # for a process to end by itself once there is nothing left to do
-_LINES = 50  # of what it last said
+_LINES = 50  # of what it said last
 
 
 class Job(NamedTuple):
@@ -46,12 +46,12 @@ class Job(NamedTuple):
     """A file by which the processes find one another."""
 
 
-class Other(NamedTuple):
+class Peer(NamedTuple):
     """A process that was started."""
 
     rank: int
     process: "subprocess.Popen[str]"
-    said: deque[str]
+    last_lines: deque[str]
     """Its last lines."""
     listener: threading.Thread
 
@@ -75,20 +75,20 @@ def processes(run: Run) -> Iterator[Group]:
         )
     with TemporaryDirectory() as place:
         job = Job(str(run.folder.path.absolute()), asdict(run.config.train), 0, f"{place}/store")
-        others: list[Other] = []
+        peers: list[Peer] = []
         try:
             for rank in range(1, size):
-                others.append(_start(job._replace(rank=rank), run.config))
-            _wait_until_ready(others)
+                peers.append(_start(job._replace(rank=rank), run.config))
+            _wait_until_ready(peers)
             with joined(job) as group:
                 yield group
-            _wait_for_end(others)
+            _wait_for_end(peers)
         except RuntimeError as error:
             if not isinstance(error, LinrnnError):  # it may be that nobody answers any more
-                _raise_first_fault(others, error)
+                _raise_first_fault(peers, error)
             raise
         finally:
-            _end(others)
+            _end(peers)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def reason(code: int, errors: list[str]) -> str:
     return errors[-1] if errors else f"exit code {code}"
 
 
-def _start(job: Job, config: Config) -> Other:
+def _start(job: Job, config: Config) -> Peer:
     process = subprocess.Popen(
         [sys.executable, "-m", "linrnn.train._worker"],
         stdin=subprocess.PIPE,
@@ -133,62 +133,62 @@ def _start(job: Job, config: Config) -> Other:
         env=environment_for(config),
         start_new_session=True,  # Ctrl-C on the terminal comes to this process alone
     )
-    said: deque[str] = deque(maxlen=_LINES)
+    last_lines: deque[str] = deque(maxlen=_LINES)
     assert process.stdin is not None
     assert process.stderr is not None
-    listener = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+    listener = threading.Thread(target=last_lines.extend, args=(process.stderr,), daemon=True)
     listener.start()
     with suppress(BrokenPipeError):  # it has ended, and will be asked why
         process.stdin.write(json.dumps(job._asdict()) + "\n")
         process.stdin.flush()  # and left open: its end is that of this process
-    return Other(job.rank, process, said, listener)
+    return Peer(job.rank, process, last_lines, listener)
 
 
-def _wait_until_ready(others: list[Other]) -> None:
-    for other in others:
-        assert other.process.stdout is not None
-        for line in other.process.stdout:
+def _wait_until_ready(peers: list[Peer]) -> None:
+    for peer in peers:
+        assert peer.process.stdout is not None
+        for line in peer.process.stdout:
             if line.strip() == READY:
                 break
         else:
-            raise _fault(other, len(others) + 1)
+            raise _fault(peer, len(peers) + 1)
 
 
-def _wait_for_end(others: list[Other]) -> None:
-    for other in others:
+def _wait_for_end(peers: list[Peer]) -> None:
+    for peer in peers:
         try:
-            code = other.process.wait(_SECONDS)
+            code = peer.process.wait(_SECONDS)
         except subprocess.TimeoutExpired:
             continue  # it has nothing left to do, and is ended
         if code:
-            raise _fault(other, len(others) + 1)
+            raise _fault(peer, len(peers) + 1)
 
 
-def _raise_first_fault(others: list[Other], error: BaseException) -> None:
+def _raise_first_fault(peers: list[Peer], error: BaseException) -> None:
     """Raise what the first process said that ended, if any has, or does so within some seconds."""
     for seconds in (_SECONDS / 10, _SECONDS):
-        for other in others:
+        for peer in peers:
             try:
-                if other.process.wait(seconds / max(len(others), 1)):
-                    raise _fault(other, len(others) + 1) from error
+                if peer.process.wait(seconds / max(len(peers), 1)):
+                    raise _fault(peer, len(peers) + 1) from error
             except subprocess.TimeoutExpired:
                 continue
 
 
-def _fault(other: Other, size: int) -> ProcessError:
-    code = other.process.wait()
-    other.listener.join(_SECONDS)
-    why = reason(code, [line.strip() for line in other.said if line.strip()])
-    return ProcessError(f"training: process {other.rank + 1} of {size} must go on, got: {why}")
+def _fault(peer: Peer, size: int) -> ProcessError:
+    code = peer.process.wait()
+    peer.listener.join(_SECONDS)
+    why = reason(code, [line.strip() for line in peer.last_lines if line.strip()])
+    return ProcessError(f"training: process {peer.rank + 1} of {size} must go on, got: {why}")
 
 
-def _end(others: list[Other]) -> None:
+def _end(peers: list[Peer]) -> None:
     """No process outlives this one, nor what is inside of `processes`."""
-    for other in others:
-        other.process.kill()
-    for other in others:
-        other.process.wait()
-        other.listener.join(_SECONDS)
-        for pipe in (other.process.stdin, other.process.stdout, other.process.stderr):
+    for peer in peers:
+        peer.process.kill()
+    for peer in peers:
+        peer.process.wait()
+        peer.listener.join(_SECONDS)
+        for pipe in (peer.process.stdin, peer.process.stdout, peer.process.stderr):
             assert pipe is not None
             pipe.close()

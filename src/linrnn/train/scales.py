@@ -24,7 +24,7 @@ class Scale(NamedTuple):
 
 
 def input_scale(task: Task) -> Scale | None:
-    """What makes of steps in the units of the data what a model reads.
+    """The map from steps in the units of the data to what a model reads.
 
     None where it reads tokens, or copies of a step beside marks of what is missing.
 
@@ -39,7 +39,7 @@ def input_scale(task: Task) -> Scale | None:
 
 
 def output_scale(task: Task, model: SequenceModel) -> Scale | None:
-    """What makes of a model's answers numbers in the units of the data; None of classes."""
+    """The map from a model's answers to numbers in the units of the data; None of classes."""
     if task.kind != "regression":
         return None
     steps = () if pools(model) else (1,)
@@ -52,7 +52,7 @@ def output_scale(task: Task, model: SequenceModel) -> Scale | None:
 def described(
     name: str, task: Task, model: SequenceModel, *, times: bool = False
 ) -> dict[str, Any]:
-    """What a program has to know that runs a model without this package, as JSON has it."""
+    """Describe, for JSON, what a program that runs a model without this package has to know."""
     read, answer = None, output_scale(task, model)
     with suppress(ArgumentError):  # then no such map makes of a step what is read
         read = input_scale(task)

@@ -26,7 +26,7 @@ def generator(seed: int, purpose: str, index: int) -> torch.Generator:
 @contextmanager
 def process_settings(threads: int | None) -> Iterator[None]:
     """Deterministic algorithms and so many threads inside; outside everything is as before."""
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     strict = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     random = torch.random.get_rng_state()
@@ -38,4 +38,4 @@ def process_settings(threads: int | None) -> Iterator[None]:
     finally:
         torch.random.set_rng_state(random)
         torch.use_deterministic_algorithms(strict, warn_only=warn_only)
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_threads)

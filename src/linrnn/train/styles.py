@@ -122,13 +122,13 @@ def dense_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _free(system: int | None, taken: set[int]) -> int:
+def _free(system: int | None, used: set[int]) -> int:
     """A place whose look is not in the figure yet, of the best colour; any where none is left."""
-    colours = {place % len(COLOURS) for place in taken}
-    wanted = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
-    left = [place for place in range(_PERIOD) if place not in taken] or [0]
-    seen = set(map(_seen, taken))
-    return min(left, key=lambda p: (p % len(COLOURS) not in wanted, _seen(p) in seen))
+    colours = {place % len(COLOURS) for place in used}
+    preferred = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
+    left = [place for place in range(_PERIOD) if place not in used] or [0]
+    looks = set(map(_seen, used))
+    return min(left, key=lambda p: (p % len(COLOURS) not in preferred, _seen(p) in looks))
 
 
 def _seen(place: int) -> tuple[int, str, bool]:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """For which each number of threads is tried, or three steps if they take longer together."""
 
-_SET = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _MARGIN = 1.05  # all threads, PyTorch's own choice, are given up for no less
 
 
-_MOST = 1024  # threads: more than any machine has, and PyTorch counts in 32 bits
+_MAX_THREADS = 1024  # threads: more than any machine has, and PyTorch counts in 32 bits
 
 
 class Chosen(NamedTuple):
@@ -45,7 +45,7 @@ def check_threads(where: str, threads: object) -> None:
             f"{where}: threads must be a positive integer or 'auto', got {show(threads)}."
         )
     check_positive_int(where, threads=threads)
-    check_at_most(where, _MOST, threads=cast(int, threads))
+    check_at_most(where, _MAX_THREADS, threads=cast(int, threads))
 
 
 def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> Chosen:
@@ -58,10 +58,10 @@ def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> C
         step: what is to be fast, often; may be called any number of times.
         seconds: for which each number is tried.
     """
-    own = torch.get_num_threads()
-    if reason := _said(own):
-        return Chosen(own, reason)
-    best = {1: float("inf"), own: float("inf")}
+    initial = torch.get_num_threads()
+    if reason := _said(initial):
+        return Chosen(initial, reason)
+    best = {1: float("inf"), initial: float("inf")}
     try:
         for threads in best:  # caches, allocations, and threads that have not started yet
             torch.set_num_threads(threads)
@@ -78,10 +78,10 @@ def choose_threads(step: Callable[[], object], *, seconds: float = SECONDS) -> C
             if spent > 20 * seconds:
                 break
     finally:
-        torch.set_num_threads(own)
-    threads = 1 if best[1] * _MARGIN < best[own] else own
-    found = " and ".join(f"{1 / took:.3g} with {n}" for n, took in best.items())
-    return Chosen(threads, f"{found} in steps/s")
+        torch.set_num_threads(initial)
+    threads = 1 if best[1] * _MARGIN < best[initial] else initial
+    rates = " and ".join(f"{1 / took:.3g} with {n}" for n, took in best.items())
+    return Chosen(threads, f"{rates} in steps/s")
 
 
 def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
@@ -89,13 +89,13 @@ def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
 
     The generator of random numbers is where it was afterwards.
     """
-    own = torch.get_num_threads()
-    if reason := _said(own):
-        return Chosen(own, reason)
+    initial = torch.get_num_threads()
+    if reason := _said(initial):
+        return Chosen(initial, reason)
     try:
         copied = copy.deepcopy(module).train()
     except (TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
-        return Chosen(own, f"the model cannot be copied to try: {error}")
+        return Chosen(initial, f"the model cannot be copied to try: {error}")
     weight = next(copied.model.parameters(), batch.x)
     if batch.x.is_floating_point() and weight.is_floating_point():
         batch = batch._replace(x=batch.x.to(weight.dtype))
@@ -108,20 +108,20 @@ def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
         return choose_threads(step)
 
 
-def _said(own: int) -> str | None:
+def _said(initial: int) -> str | None:
     """Why there is nothing to choose, or None."""
-    for name in _SET:
+    for name in _VARIABLES:
         if os.environ.get(name):
             return f"{name} is set"
-    if own == 1:
+    if initial == 1:
         return "there is one"
-    if own not in _of_the_machine():
+    if initial not in _of_the_machine():
         return "torch.set_num_threads was called"
     return None
 
 
 def _of_the_machine() -> set[int]:
-    """What PyTorch may have taken of itself: processors, or cores of two processors each."""
+    """Counts that PyTorch may have taken of itself: processors, or cores of two processors each."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    found = {allowed, os.cpu_count() or 1}
-    return found | {max(1, n // 2) for n in found}
+    counts = {allowed, os.cpu_count() or 1}
+    return counts | {max(1, n // 2) for n in counts}

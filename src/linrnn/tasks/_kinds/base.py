@@ -16,7 +16,7 @@ IGNORE = -100
 """Target of a step that is not asked about."""
 
 
-MOST, MOST_EXAMPLES = 1 << 24, 1 << 40
+MAX_OPTION, MAX_EXAMPLES = 1 << 24, 1 << 40
 """Largest numbers that options of tasks may have: steps, tokens and the like, and examples."""
 
 
@@ -296,7 +296,7 @@ class Task(ABC):
         return read_table(path, width).reshape(-1, self.sequence_length, self.d_input)
 
     def read_given(self, path: Path) -> Given:
-        """What `read` gives, with lengths and times of the sequences where they have some.
+        """Read as `read` does, with lengths and times of the sequences where they have some.
 
         Raises:
             DataError: as `read`.
@@ -309,10 +309,10 @@ def _check_sizes(where: str, options: Any) -> None:
     for field in fields(options):
         value = getattr(options, field.name)
         if isinstance(value, (int, float)) and not field.name.endswith("seed"):
-            most = MOST_EXAMPLES if field.name.endswith("_size") else MOST
-            if not abs(value) <= most:
+            limit = MAX_EXAMPLES if field.name.endswith("_size") else MAX_OPTION
+            if not abs(value) <= limit:
                 raise ArgumentError(
-                    f"{where}: {field.name} must be at most {most:,}, got {show(value)}."
+                    f"{where}: {field.name} must be at most {limit:,}, got {show(value)}."
                 )
 
 

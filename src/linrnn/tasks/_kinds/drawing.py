@@ -78,8 +78,8 @@ def distinct(uniform: Uniform, k: int, n: int) -> np.ndarray:
     chosen = np.full(u.shape, -1)
     for i, top in enumerate(range(n - k, n)):
         new = integers(u[:, i], 0, top + 1)
-        taken = (chosen == new[:, None]).any(1)
-        chosen[:, i] = np.where(taken, top, new)
+        is_chosen = (chosen == new[:, None]).any(1)
+        chosen[:, i] = np.where(is_chosen, top, new)
     return np.take_along_axis(chosen, uniform(k).argsort(1, kind="stable"), 1)
 
 
@@ -115,8 +115,8 @@ def spell_recall(x: Tensor, target: Tensor, marker: int) -> str:
 
 def to_tensors(*arrays: np.ndarray) -> tuple[Tensor, ...]:
     """Arrays as tensors, real numbers as float32."""
-    found = (torch.from_numpy(a) for a in arrays)
-    return tuple(a.float() if a.is_floating_point() else a for a in found)
+    tensors = (torch.from_numpy(a) for a in arrays)
+    return tuple(a.float() if a.is_floating_point() else a for a in tensors)
 
 
 def spell(ids: Sequence[int], symbols: Callable[[int], str] = str) -> str:

@@ -54,18 +54,18 @@ def roots(key: int, indices: Sequence[int], grammar: Grammar) -> np.ndarray:
         ArgumentError: trees of such a length are too rare.
     """
     of_index = mix(mix(np.array([key], np.uint64)) + np.asarray(indices).astype(np.uint64))
-    found = np.zeros(len(of_index), np.uint64)
+    root = np.zeros(len(of_index), np.uint64)
     missing = np.arange(len(of_index))
     for start in range(0, _GIVE_UP, _ROUND):
         attempt = np.arange(start, start + _ROUND, dtype=np.uint64)
         tried = mix(of_index[missing, None] + attempt)
         lengths = _lengths(tried.ravel(), grammar).reshape(tried.shape)
-        kept = (lengths > grammar.min_length) & (lengths < grammar.max_length)
-        hit = kept.any(1)
-        found[missing[hit]] = tried[hit, kept[hit].argmax(1)]
+        fits = (lengths > grammar.min_length) & (lengths < grammar.max_length)
+        hit = fits.any(1)
+        root[missing[hit]] = tried[hit, fits[hit].argmax(1)]
         missing = missing[~hit]
         if not len(missing):
-            return found
+            return root
     raise ArgumentError(
         f"ListOps: expressions of more than {grammar.min_length} and fewer than "
         f"{grammar.max_length} symbols must not be rare, got none in {_GIVE_UP} attempts. "
@@ -156,13 +156,13 @@ def _sizes(levels: list[_Level]) -> list[np.ndarray]:
 
 
 def _values(levels: list[_Level]) -> np.ndarray:
-    """What each root's expression comes to."""
+    """Evaluate each root's expression: (roots,) digits."""
     value = np.zeros(0, np.int64)
     for level in reversed(levels):
-        here = level.digit()
+        digits = level.digit()
         if len(level.arity):
-            here[level.operator] = _apply(level.kind(), level.arity, value)
-        value = here
+            digits[level.operator] = _apply(level.kind(), level.arity, value)
+        value = digits
     return value
 
 
@@ -189,5 +189,5 @@ def _starts(arity: np.ndarray) -> np.ndarray:
 
 def _below(key: np.ndarray, n: int) -> np.ndarray:
     """The low 32 bits of a key as an integer of 0..n-1."""
-    drawn = ((key & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32)
-    return drawn.astype(np.int64)
+    scaled = ((key & np.uint64(0xFFFFFFFF)) * np.uint64(n)) >> np.uint64(32)
+    return scaled.astype(np.int64)

@@ -60,12 +60,12 @@ class Generated(BatchDataset):
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """Examples by their numbers: see `BatchDataset.batch`."""
-        asked = 0
+        n_calls = 0
 
         def uniform(n: int) -> np.ndarray:
-            nonlocal asked
-            asked += 1
-            return uniforms(self.key, np.asarray(indices), asked, n)
+            nonlocal n_calls
+            n_calls += 1
+            return uniforms(self.key, np.asarray(indices), n_calls, n)
 
         return self.draw(uniform)
 

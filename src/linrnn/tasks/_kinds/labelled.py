@@ -168,7 +168,7 @@ class Inputs:
         x = self.scaled(x).float()
         dt = self._times(series, steps)
         if self.times == "column" and dt is not None:
-            x = torch.cat([x, dt[..., None]], -1)
+            x = torch.cat([x, dt[..., None]], -1)  # (batch, time, channels + 1)
         padding = torch.arange(steps) >= lengths[:, None]
         x = x.masked_fill(padding[..., None], 0)
         return Given(
@@ -207,9 +207,9 @@ class Inputs:
 
     def _check_even(self, series: Series) -> None:
         unit = self.known.unit
-        found = np.append(_gaps(series), unit)
-        if not even(found):
-            wrong = found[np.abs(found - unit).argmax()]
+        gaps = np.append(_gaps(series), unit)
+        if not even(gaps):
+            wrong = gaps[np.abs(gaps - unit).argmax()]
             raise DataError(
                 f"table: steps must be {unit:g} apart, in the unit of their stamps, as in "
                 f"training, got {wrong:g}. Train with --task.times column where they may not be."
@@ -217,7 +217,7 @@ class Inputs:
 
 
 def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Known:
-    """What a model needs to know of labelled sequences.
+    """Measure what a model needs to know of labelled sequences.
 
     Args:
         path: of their file, for messages.
@@ -242,14 +242,14 @@ def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Know
     gaps = [_gaps(part) for part in parts]
     lengths = {len(x) for part in parts for x in part.x}
     named = in_order({label for part in parts for label in part.y}) if classes else []
-    asked = (0.0, 1.0)
+    scale = (0.0, 1.0)
     if classes:
         chance = test.y.count(max(named, key=train.y.count)) / len(test.y)
     else:
         truth, numbers = (answers(path, part.y) for part in (test, train))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not kept
-            asked = (float(numbers.mean()), float(numbers.std()) or 1.0)
-            chance = float(np.mean(((truth - asked[0]) / asked[1]) ** 2))
+            scale = (float(numbers.mean()), float(numbers.std()) or 1.0)
+            chance = float(np.mean(((truth - scale[0]) / scale[1]) ** 2))
     return Known(
         columns=train.columns,
         label=train.label,
@@ -259,7 +259,7 @@ def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Know
         chance=chance,
         mean=tuple(mean.tolist()),
         std=tuple(std.tolist()),
-        asked=asked,
+        asked=scale,
         stamps=train.stamps or "none",
         unit=float(np.median(gaps[0])) if len(gaps[0]) else 1.0,
         even=even(np.concatenate(gaps)),
@@ -269,14 +269,14 @@ def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Know
 
 def parts_checksum(parts: Parts) -> str:
     """Of sequences, what is asked about them, and their times."""
-    found: list[np.ndarray | str] = []
+    contents: list[np.ndarray | str] = []
     for part in parts:
-        found += [*part.columns, *part.y, *part.x, *(part.gaps or ())]
-    return checksum(found)
+        contents += [*part.columns, *part.y, *part.x, *(part.gaps or ())]
+    return checksum(contents)
 
 
 def answers(path: str, labels: Sequence[str]) -> np.ndarray:
-    """What is asked in regression.
+    """Parse the numbers that are asked in regression.
 
     Raises:
         DataError: no finite number.
@@ -316,24 +316,24 @@ def load_parts(reading: Reading, data: str, test_data: str, *, classes: bool) ->
     """
     path = Path(data).expanduser()
     parts = reading.parts(path)
-    beside = path.with_name(_TRAIN.sub(r"_TEST.\1", path.name))
+    test_path = path.with_name(_TRAIN.sub(r"_TEST.\1", path.name))
     if test_data:
-        beside = Path(test_data).expanduser()
-    elif beside != path and os.path.lexists(beside):
-        chosen("table", beside, path.parent)
+        test_path = Path(test_data).expanduser()
+    elif test_path != path and os.path.lexists(test_path):
+        chosen("table", test_path, path.parent)
     train = parts["train"]
-    if beside != path and (test_data or beside.is_file()):
-        parts["test"] = reading.test(beside, train)
+    if test_path != path and (test_data or test_path.is_file()):
+        parts["test"] = reading.test(test_path, train)
     test = parts.get("test")
     if test is not None and test.x[0].shape[1] != train.x[0].shape[1]:
         raise DataError(
-            f"{beside}: sequences must have {train.x[0].shape[1]} channels as in {path}, got "
+            f"{test_path}: sequences must have {train.x[0].shape[1]} channels as in {path}, got "
             f"{test.x[0].shape[1]}."
         )
     new = set(test.y) - set(train.y) if test is not None else set()
     if new and classes:
         raise DataError(
-            f"{beside}: classes must be among those of the training data, got {min(new)!r}."
+            f"{test_path}: classes must be among those of the training data, got {min(new)!r}."
         )
     return _split(data, train, test)
 
@@ -346,8 +346,12 @@ def _split(where: str, train: Series, test: Series | None) -> Parts:
     order = order[np.argsort(np.array(train.y)[order], kind="stable")]
     slot = np.arange(len(order)) % 10
     if test is None:
-        held = _take(train, order[np.isin(slot, (0, 5))])
-        return _take(train, order[~np.isin(slot, (0, 1, 5))]), _take(train, order[slot == 1]), held
+        tested = _take(train, order[np.isin(slot, (0, 5))])
+        return (
+            _take(train, order[~np.isin(slot, (0, 1, 5))]),
+            _take(train, order[slot == 1]),
+            tested,
+        )
     return _take(train, order[slot != 1]), _take(train, order[slot == 1]), test
 
 

@@ -91,7 +91,7 @@ class LabelledFiles(Task, Generic[Content]):
 
     @abstractmethod
     def content(self, path: Path, inside: Path | None) -> Content:
-        """What a file holds.
+        """Read what a file holds.
 
         Raises:
             DataError: nothing that can be read without a doubt.
@@ -99,7 +99,7 @@ class LabelledFiles(Task, Generic[Content]):
 
     @abstractmethod
     def measure(self, paths: Sequence[Path], contents: Sequence[Content]) -> dict[str, int]:
-        """What is the same for all files.
+        """Measure what is the same for all files.
 
         Raises:
             DataError: it is not.
@@ -125,16 +125,16 @@ class LabelledFiles(Task, Generic[Content]):
             raise DataError(
                 f"{self._name}: the data must be a folder, got none. Say --data FOLDER."
             )
-        given = self._listing(options.data)
+        listing = self._listing(options.data)
         tested = self._listing(options.test) if options.test else None
-        new = set(tested.labels) - set(given.labels) if tested else set()
+        new = set(tested.labels) - set(listing.labels) if tested else set()
         if new:
             raise DataError(
                 f"{options.test}: classes must be among those of the training files, got "
                 f"{min(new)!r:.60}."
             )
-        places = split(given.labels, options.data_seed, test=tested is None)
-        parts = [take(given, rows) for rows in places]
+        places = split(listing.labels, options.data_seed, test=tested is None)
+        parts = [take(listing, rows) for rows in places]
         if tested is not None:
             parts[2] = tested
         return tuple(
@@ -164,9 +164,9 @@ class LabelledFiles(Task, Generic[Content]):
     def _sha256(self) -> str:
         digest = hashlib.sha256()
         for place in filter(None, (self.options.data, self.options.test)):
-            found = self._listing(place)
-            for path, label in zip(found.paths, found.labels, strict=True):
-                name = os.path.relpath(path, found.root)
+            listing = self._listing(place)
+            for path, label in zip(listing.paths, listing.labels, strict=True):
+                name = os.path.relpath(path, listing.root)
                 digest.update(f"{name}\0{path.stat().st_size}\0{label}\n".encode())
         return digest.hexdigest()
 
@@ -188,7 +188,7 @@ class LabelledFiles(Task, Generic[Content]):
         )
 
     def kept(self) -> Mapping[str, str]:
-        """What a model has to know of the files."""
+        """The facts about the files that a model needs, as a file of a run folder."""
         assert self.known is not None
         return {KEPT: kept_text(self.known)}
 
@@ -204,8 +204,8 @@ class LabelledFiles(Task, Generic[Content]):
             if not paths:
                 raise DataError(f"{path}: the folder must hold a file to answer for, got none.")
             contents = [self.content(chosen(self._name, p, path), path) for p in paths]
-            found = self.given(paths, contents)
-            return found._replace(ids=tuple(str(p.relative_to(path)) for p in paths))
+            inputs = self.given(paths, contents)
+            return inputs._replace(ids=tuple(str(p.relative_to(path)) for p in paths))
         if path.suffix.lower() not in self.suffixes:
             return Given(self.read(path))
         if not path.is_file():

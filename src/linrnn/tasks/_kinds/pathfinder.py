@@ -98,8 +98,8 @@ class PathfinderTask(Task):
 
     def scenes(self, split: str, indices: Sequence[int]) -> Scenes:
         """Images of a split by their numbers, drawn anew, and the paths that are in them."""
-        own = mix(np.array([self.options.data_seed * len(SPLITS) + SPLITS[split]], np.uint64))
-        keys = mix(own + np.asarray(indices).astype(np.uint64))
+        split_key = mix(np.array([self.options.data_seed * len(SPLITS) + SPLITS[split]], np.uint64))
+        keys = mix(split_key + np.asarray(indices).astype(np.uint64))
         return scenes(RULES[self.options.size], self._style(), keys)
 
     def sequences(self, pixels: Tensor) -> Tensor:
@@ -147,8 +147,8 @@ class PathfinderTask(Task):
 
     def _drawn(self, split: str, size: int) -> KeptImages:
         def make(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            made = self.scenes(split, indices.tolist())
-            return made.pixels.reshape(len(indices), -1), made.label
+            batch = self.scenes(split, indices.tolist())
+            return batch.pixels.reshape(len(indices), -1), batch.label
 
         rules = (RULES[self.options.size], self._style(), self.options.data_seed, size, _VERSION)
         digest = sha256(repr(rules).encode()).hexdigest()[:12]
@@ -191,12 +191,12 @@ def read_image(path: Path, size: int) -> np.ndarray:
         MissingExtraError: Pillow is not installed.
     """
     with opened(path, path.parent, ["PNG"]) as image:
-        found = image.size
-        if found == (size, size):  # before there is memory for its pixels
+        actual = image.size
+        if actual == (size, size):  # before there is memory for its pixels
             return np.array(image.convert("L"))
     raise DataError(
         f"{path}: the image must have {size}x{size} pixels, got "
-        f"{found[1]}x{found[0]}. Choose another --task.size."
+        f"{actual[1]}x{actual[0]}. Choose another --task.size."
     )
 
 
@@ -209,14 +209,14 @@ def released(place: Path, size: int) -> tuple[list[Path], Tensor]:
         DataError: no such files, or of another content.
     """
     folders = (place, place / f"pathfinder{size}", place / "lra_release" / f"pathfinder{size}")
-    found = [f / _LEVEL for f in folders if (f / _LEVEL / "metadata").is_dir()]
-    if not found:
+    levels = [f / _LEVEL for f in folders if (f / _LEVEL / "metadata").is_dir()]
+    if not levels:
         raise DataError(
             f"pathfinder: the folder {place} must hold pathfinder{size}/{_LEVEL} with imgs and "
             f"metadata, got none. Get lra_release.gz from {_RELEASE} and unpack it there, or leave "
             "--data out and images are drawn."
         )
-    level = found[0]
+    level = levels[0]
     regular = _Regular(level)
     files = sorted((level / "metadata").glob("*.npy"), key=lambda f: (len(f.stem), f.stem))
     paths, labels = [], []
@@ -254,13 +254,13 @@ class _Regular:
             DataError: something else than a file has the name, or a link leads to it.
         """
         try:
-            found = path.lstat()
+            status = path.lstat()
         except (OSError, ValueError):
             return False
-        if path.parent not in self.folders or not stat.S_ISREG(found.st_mode):
+        if path.parent not in self.folders or not stat.S_ISREG(status.st_mode):
             chosen("pathfinder", path, self.level)
             self.folders.add(path.parent)
-        return found.st_size > 0
+        return status.st_size > 0
 
 
 def _rows(path: Path) -> list[list[str]]:

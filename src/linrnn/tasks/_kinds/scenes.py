@@ -67,7 +67,7 @@ def _strokes(table: Tables, style: Style, keys: np.ndarray) -> tuple[np.ndarray,
     """Tips of the long snakes, and brightness of all strokes: (images, size, size)."""
     rules = table.rules
     long, windows, keys = _first_success(table, keys)
-    found = [(long, rules.contrast * rules.path_contrast)]
+    layers = [(long, rules.contrast * rules.path_contrast)]
     counts = [(rules.short_snakes, rules.short_segments)]
     if style.single_strokes:
         full = int(_CROWD / (7.5 + 13 * table.margin + 4 * table.margin**2))
@@ -75,37 +75,44 @@ def _strokes(table: Tables, style: Style, keys: np.ndarray) -> tuple[np.ndarray,
         counts.append((full - used, 1))
     for count, segments in counts:
         grown = short_snakes(table, keys, windows, count, segments)
-        found.append((grown, rules.contrast))
-    canvas = np.zeros(windows.taken.shape, np.float32)
-    for snakes, contrast in found:
+        layers.append((grown, rules.contrast))
+    canvas = np.zeros(windows.occupied.shape, np.float32)
+    for snakes, contrast in layers:
         _paint(canvas, table, snakes, contrast)
     inner = slice(table.frame, -table.frame)
-    tips = table.point(long.tips).reshape(len(keys), 2, rules.segments, 2)
+    tips = table.point(long.tips).reshape(len(keys), 2, rules.segments, 2)  # (images, 2, n, 2)
     return tips, canvas.reshape(-1, table.side, table.side)[:, inner, inner]
 
 
 def _first_success(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows, np.ndarray]:
     """The first attempt at the long snakes of each image that succeeds, and its key."""
     pending, tried = np.arange(len(keys)), 0
-    found: list[tuple[np.ndarray, Snakes, Windows, np.ndarray]] = []
+    hits: list[tuple[np.ndarray, Snakes, Windows, np.ndarray]] = []
     while len(pending):
-        many = min(max(_CELLS // (len(pending) * table.side**2), 1), _ATTEMPTS)
-        attempts = keys[pending, None] + np.arange(tried + 1, tried + many + 1, dtype=np.uint64)
-        own = mix(attempts.ravel())
-        snakes, windows = long_snakes(table, own)
-        which, first = np.unique(snakes.image[::2] // many, return_index=True)
-        both = (2 * first[:, None] + [0, 1]).ravel()
-        number = snakes.image[2 * first]
-        found.append(
-            (pending[which], Snakes(*(a[both] for a in snakes)), windows.at(first), own[number])
+        n_attempts = min(max(_CELLS // (len(pending) * table.side**2), 1), _ATTEMPTS)
+        attempts = keys[pending, None] + np.arange(
+            tried + 1, tried + n_attempts + 1, dtype=np.uint64
         )
-        pending, tried = np.delete(pending, which), tried + many
-    order = np.concatenate([part[0] for part in found]).argsort()
+        own_keys = mix(attempts.ravel())
+        snakes, windows = long_snakes(table, own_keys)
+        which, first = np.unique(snakes.image[::2] // n_attempts, return_index=True)
+        rows = (2 * first[:, None] + [0, 1]).ravel()
+        number = snakes.image[2 * first]
+        hits.append(
+            (
+                pending[which],
+                Snakes(*(a[rows] for a in snakes)),
+                windows.at(first),
+                own_keys[number],
+            )
+        )
+        pending, tried = np.delete(pending, which), tried + n_attempts
+    order = np.concatenate([part[0] for part in hits]).argsort()
     pairs = (2 * order[:, None] + [0, 1]).ravel()
-    snakes = Snakes(*(np.concatenate(a)[pairs] for a in zip(*(f[1] for f in found), strict=True)))
-    windows = Windows(*(np.concatenate(a)[order] for a in zip(*(f[2] for f in found), strict=True)))
+    snakes = Snakes(*(np.concatenate(a)[pairs] for a in zip(*(s[1] for s in hits), strict=True)))
+    windows = Windows(*(np.concatenate(a)[order] for a in zip(*(s[2] for s in hits), strict=True)))
     image = np.arange(len(keys)).repeat(2)
-    return snakes._replace(image=image), windows, np.concatenate([f[3] for f in found])[order]
+    return snakes._replace(image=image), windows, np.concatenate([s[3] for s in hits])[order]
 
 
 def _paint(canvas: np.ndarray, table: Tables, snakes: Snakes, contrast: float) -> None:

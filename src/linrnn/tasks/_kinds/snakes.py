@@ -19,7 +19,7 @@ _TRIES = 3  # at a segment
 _SNAKE_TRIES = 5  # at a short snake
 _PLACES = 64  # looked at for a short snake's beginning
 _FULL = 459  # 1.8 of 255: more than a place can take
-_TAKEN = 76  # 0.3 of 255: a place where nothing can begin
+_OCCUPIED = 76  # 0.3 of 255: a place where nothing can begin
 _DEGREES = 360
 _RIPPLE = 8  # of 255: what the filter leaves beside a stroke, which takes no room
 _LONG, _SHORT = 2, 10_000  # where the random numbers of segments begin
@@ -61,15 +61,15 @@ class Snakes(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What is taken of each image, 0..255: (images, window)."""
+    """The pixels that are occupied of each image, 0..255: (images, window)."""
 
-    taken: np.ndarray
-    wide: np.ndarray
+    occupied: np.ndarray
+    widened: np.ndarray
     """The same widened by the margin."""
 
     def at(self, rows: np.ndarray) -> "Windows":
         """A copy of some images."""
-        return Windows(self.taken[rows], self.wide[rows])
+        return Windows(self.occupied[rows], self.widened[rows])
 
 
 class Marks(NamedTuple):
@@ -80,14 +80,16 @@ class Marks(NamedTuple):
     value: np.ndarray
 
     @classmethod
-    def of(cls, pictures: Sequence[np.ndarray], least: int, unit: np.ndarray) -> "Marks":
-        """The pixels of at least ``least``, numbered in a window."""
-        found = [np.argwhere(one >= least) if least else np.argwhere(one) for one in pictures]
-        most = max(map(len, found))
-        found = [one[np.arange(most) % len(one)] for one in found]
-        value = [picture[tuple(at.T)] for picture, at in zip(pictures, found, strict=True)]
+    def of(cls, pictures: Sequence[np.ndarray], threshold: int, unit: np.ndarray) -> "Marks":
+        """The pixels of at least ``threshold``, numbered in a window."""
+        positions = [
+            np.argwhere(one >= threshold) if threshold else np.argwhere(one) for one in pictures
+        ]
+        count = max(map(len, positions))
+        positions = [one[np.arange(count) % len(one)] for one in positions]
+        value = [picture[tuple(at.T)] for picture, at in zip(pictures, positions, strict=True)]
         half = len(pictures[0]) // 2
-        return cls(np.stack([(at - half) @ unit for at in found]), np.stack(value))
+        return cls(np.stack([(at - half) @ unit for at in positions]), np.stack(value))
 
 
 class Tables:
@@ -117,7 +119,7 @@ class Tables:
         rooms = [np.where(room > _RIPPLE, room, 0) for _, room in pictures]
         self.bright = Marks.of([bright.astype(np.float32) for bright, _ in pictures], 0, self.unit)
         self.room = Marks.of(rooms, 1, self.unit)
-        self.wide = Marks.of([widen(room, margin) for room in rooms], 1, self.unit)
+        self.widened = Marks.of([widen(room, margin) for room in rooms], 1, self.unit)
         self.solid = Marks.of(rooms[_DEGREES:], _FULL - 255, self.unit)
         self.circle = circle @ self.unit
         self.base = _base(rooms[:_DEGREES])
@@ -144,10 +146,10 @@ class Tables:
         free = self.frame + self.rules.padding
         inner = np.full((self.rules.size,) * 2, 255, np.uint8)
         inner[(slice(self.rules.padding, -self.rules.padding),) * 2] = 0
-        taken = np.pad(inner, self.frame)
-        wide = np.full_like(taken, 255)  # nothing ends outside
-        wide[(slice(free, -free),) * 2] = widen(taken, self.margin)[(slice(free, -free),) * 2]
-        return Windows(*(a.ravel()[None].repeat(images, 0) for a in (taken, wide)))
+        occupied = np.pad(inner, self.frame)
+        widened = np.full_like(occupied, 255)  # nothing ends outside
+        widened[(slice(free, -free),) * 2] = widen(occupied, self.margin)[(slice(free, -free),) * 2]
+        return Windows(*(a.ravel()[None].repeat(images, 0) for a in (occupied, widened)))
 
 
 @lru_cache(maxsize=8)
@@ -169,9 +171,9 @@ def _base(rooms: Sequence[np.ndarray]) -> np.ndarray:
     As published, they are those a first segment takes all of, a step down and to the right.
     """
     half = len(rooms[0]) // 2
-    found = [np.argwhere(room == 255) - half + 1 for room in rooms]
-    most = max(map(len, found))
-    return np.stack([one[np.arange(most) % len(one)] for one in found])
+    offsets = [np.argwhere(room == 255) - half + 1 for room in rooms]
+    count = max(map(len, offsets))
+    return np.stack([one[np.arange(count) % len(one)] for one in offsets])
 
 
 def _turns(angle: np.ndarray, around: np.ndarray, continuity: float) -> np.ndarray:
@@ -216,21 +218,21 @@ def _extend(
     Returns:
         The new end, and on which rows there is one.
     """
-    at = image * windows.taken.shape[1]  # numbers of pixels in all windows
+    at = image * windows.occupied.shape[1]  # numbers of pixels in all windows
     joint = snake.joint + table.skip[snake.direction]
     ends = joint[:, None] + table.circle  # (rows, circle)
-    weight = 255.0 - windows.wide.reshape(-1).take(at[:, None] + ends)
-    weight = (weight * table.weight[snake.direction]).cumsum(1)
+    weight = 255.0 - windows.widened.reshape(-1).take(at[:, None] + ends)
+    weight = (weight * table.weight[snake.direction]).cumsum(1)  # (rows, circle)
     alive = weight[:, -1] >= 255 * _NO_WEIGHT
     choice = np.zeros(len(joint), np.int64)
     left = alive.nonzero()[0]
     for attempt in u.T:
-        drawn = weight[left] <= (attempt[left] * weight[left, -1])[:, None]
-        choice[left] = drawn.sum(1).clip(max=len(table.circle) - 1)
+        passed = weight[left] <= (attempt[left] * weight[left, -1])[:, None]
+        choice[left] = passed.sum(1).clip(max=len(table.circle) - 1)
         tip = (at + joint)[left] + table.circle[choice[left]]
-        pixels = tip[:, None] + table.solid.pixel[choice[left]]
+        pixels = tip[:, None] + table.solid.pixel[choice[left]]  # (left, n)
         room = _FULL - 1 - table.solid.value[choice[left]].astype(np.int16)
-        left = left[(windows.taken.reshape(-1).take(pixels) > room).any(1)]
+        left = left[(windows.occupied.reshape(-1).take(pixels) > room).any(1)]
     alive[left] = False
     _settle(table, windows, image[alive], snake.at(alive))
     return _State(joint, joint + table.circle[choice], _DEGREES + choice), alive
@@ -238,8 +240,8 @@ def _extend(
 
 def _settle(table: Tables, windows: Windows, image: np.ndarray, snake: _State) -> None:
     """Take the room of the last segment of the snake on each row."""
-    at = (image * windows.taken.shape[1] + snake.tip)[:, None]
-    for window, room in zip(windows, (table.room, table.wide), strict=True):
+    at = (image * windows.occupied.shape[1] + snake.tip)[:, None]
+    for window, room in zip(windows, (table.room, table.widened), strict=True):
         flat, pixels = window.reshape(-1), at + room.pixel[snake.direction]
         flat[pixels] = np.maximum(flat.take(pixels), room.value[snake.direction])
 
@@ -249,8 +251,8 @@ def _first(table: Tables, tip: np.ndarray, degree: np.ndarray) -> tuple[_State, 
     rules = table.rules
     head = tip + table.step(rules.length)[degree]
     joint = head + table.step(-rules.length - table.margin)[degree]
-    both = np.stack([head, joint])
-    inside: np.ndarray = np.all((both >= 0) & (both < rules.size), axis=(0, 2))
+    points = np.stack([head, joint])  # (2, rows, 2)
+    inside: np.ndarray = np.all((points >= 0) & (points < rules.size), axis=(0, 2))
     return _State(table.pixel(joint), table.pixel(tip), degree), inside
 
 
@@ -260,19 +262,19 @@ def _two_seeds(table: Tables, keys: np.ndarray) -> tuple[list[_State], np.ndarra
     degree = (u[:, 0] * _DEGREES).astype(np.int64)
     edge = 2 * rules.seed_distance
     low = edge - table.base.min(1)[degree]
-    many = rules.size - edge - table.base.max(1)[degree] - low
-    tip = low + (u[:, 1:] * many).astype(np.int64)
+    n_positions = rules.size - edge - table.base.max(1)[degree] - low
+    tip = low + (u[:, 1:] * n_positions).astype(np.int64)
     first, alive = _first(table, tip, degree)
-    alive &= (many > 0).all(1)
-    second, found = first, np.zeros(len(keys), bool)
+    alive &= (n_positions > 0).all(1)
+    second, placed = first, np.zeros(len(keys), bool)
     for u in draw(keys, 1, 2 * _TRIES).reshape(-1, _TRIES, 2).swapaxes(0, 1):
-        degree, away = (u.T * _DEGREES).astype(np.int64)
-        step = np.stack([np.sin(away * pi / 180), np.cos(away * pi / 180)], 1)
-        other = np.rint(tip + rules.seed_distance * step).astype(np.int64)
-        new, inside = _first(table, other, degree)
-        second = _State(*(np.where(found, a, b) for a, b in zip(second, new, strict=True)))
-        found |= inside
-    return [first, second], alive & found
+        degree, bearing = (u.T * _DEGREES).astype(np.int64)  # (rows,) each
+        step = np.stack([np.sin(bearing * pi / 180), np.cos(bearing * pi / 180)], 1)  # (rows, 2)
+        second_tip = np.rint(tip + rules.seed_distance * step).astype(np.int64)
+        new, inside = _first(table, second_tip, degree)
+        second = _State(*(np.where(placed, a, b) for a, b in zip(second, new, strict=True)))
+        placed |= inside
+    return [first, second], alive & placed
 
 
 def long_snakes(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows]:
@@ -296,7 +298,7 @@ def long_snakes(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows]:
             tips[image, i, segment] = ends[i].tip
             direction[image, i, segment] = ends[i].direction
     _settle(table, windows, image, ends[1])  # as published, of the second alone
-    rows = (tips[image], direction[image])
+    rows = (tips[image], direction[image])  # (images, 2, segments) each
     snakes = Snakes(image.repeat(2), *(a.reshape(-1, a.shape[2]) for a in rows))
     return snakes, windows.at(image)
 
@@ -305,18 +307,18 @@ def short_snakes(
     table: Tables, keys: np.ndarray, windows: Windows, count: int, segments: int
 ) -> Snakes:
     """Up to ``count`` snakes in each image, where there is room, which is taken then."""
-    found = []
+    snakes = []
     for i in range(count):
         left = np.arange(len(keys))
         for attempt in range(_SNAKE_TRIES if segments > 1 else _TRIES):
             # other random numbers for each snake, each attempt and each number of segments
             place = (i * _SNAKE_TRIES + attempt) * (segments + 1) + segments * _SHORT
             grown = _short(table, keys[left], windows, left, segments, place)
-            found.append(grown)
+            snakes.append(grown)
             left = np.setdiff1d(left, grown.image)
             if not len(left):
                 break
-    return Snakes(*map(np.concatenate, zip(*found, strict=True)))
+    return Snakes(*map(np.concatenate, zip(*snakes, strict=True)))
 
 
 def _short(
@@ -325,17 +327,17 @@ def _short(
     """One attempt at a snake in some images."""
     end, alive = _seed(table, keys, windows, image, place)
     row, end = alive.nonzero()[0], end.at(alive)
-    own = windows.at(image[row])  # what fails takes no room
-    here = np.arange(len(row))
+    scratch = windows.at(image[row])  # what fails takes no room
+    window_row = np.arange(len(row))
     tips, direction = [end.tip], [end.direction]
     for segment in range(1, segments):
         u = draw(keys[row], place + segment, _TRIES)
-        end, alive = _extend(table, own, here, end, u)
-        row, here, end = row[alive], here[alive], end.at(alive)
+        end, alive = _extend(table, scratch, window_row, end, u)
+        row, window_row, end = row[alive], window_row[alive], end.at(alive)
         tips = [*(a[alive] for a in tips), end.tip]
         direction = [*(a[alive] for a in direction), end.direction]
-    _settle(table, own, here, end)
-    windows.taken[image[row]], windows.wide[image[row]] = own.at(here)
+    _settle(table, scratch, window_row, end)
+    windows.occupied[image[row]], windows.widened[image[row]] = scratch.at(window_row)
     return Snakes(image[row], np.stack(tips, 1), np.stack(direction, 1))
 
 
@@ -347,8 +349,8 @@ def _seed(
     degree = (u[:, 0] * _DEGREES).astype(np.int64)
     points = (u[:, 1:] * table.rules.size).astype(np.int64).reshape(-1, _PLACES, 2)
     base = table.base[degree] @ table.unit  # (rows, n)
-    at = image * windows.taken.shape[1]
+    at = image * windows.occupied.shape[1]
     pixels = (at[:, None] + table.pixel(points))[:, :, None] + base[:, None]
-    free = (windows.taken.reshape(-1).take(pixels) <= _TAKEN).all(2)
+    free = (windows.occupied.reshape(-1).take(pixels) <= _OCCUPIED).all(2)  # (rows, places)
     seed, inside = _first(table, points[np.arange(len(points)), free.argmax(1)], degree)
     return seed, inside & free.any(1)

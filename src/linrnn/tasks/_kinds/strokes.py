@@ -65,8 +65,8 @@ def widen(image: np.ndarray, radius: int) -> np.ndarray:
         for dy, dx in offsets(radius)
     )
     result = image
-    for other in moved:
-        result = np.maximum(result, other)
+    for shifted in moved:
+        result = np.maximum(result, shifted)
     return result
 
 

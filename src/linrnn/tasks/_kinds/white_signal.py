@@ -11,7 +11,7 @@ from linrnn.tasks._kinds.drawing import GeneratedOptions, Regression, check_opti
 from linrnn.tasks._kinds.generated import Generated, Uniform
 
 RMS = 0.5
-_DRAWN = 1 << 20  # steps at most that chance is measured on
+_CHANCE_STEPS = 1 << 20  # steps at most that chance is measured on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +46,17 @@ class SignalTask(Regression, Task):
         super().__init__(options)
         where = type(self).__name__
         check_options(where, self.options, "length", *sizes)
-        least, got = 1 / self.options.length, self.options.frequency
-        if not least <= got <= 0.5:
+        lowest, got = 1 / self.options.length, self.options.frequency
+        if not lowest <= got <= 0.5:
             raise ArgumentError(
-                f"{where}: frequency must lie between 1/length = {least:.6g} and 0.5 cycles per "
+                f"{where}: frequency must lie between 1/length = {lowest:.6g} and 0.5 cycles per "
                 f"step, got {got}."
             )
         self.sequence_length = self.options.length
 
     def _measure_chance(self, draw: Any) -> float:
-        drawn = max(1, min(256, _DRAWN // self.options.length))
-        target = Generated(drawn, "train", draw, self.options.data_seed)[range(drawn)][1]
+        count = max(1, min(256, _CHANCE_STEPS // self.options.length))
+        target = Generated(count, "train", draw, self.options.data_seed)[range(count)][1]
         mean: float = target.square().mean().item()
         return mean
 
@@ -89,5 +89,5 @@ def white_signal(uniform: Uniform, length: int, frequency: float) -> np.ndarray:
     spectrum[:, -1] = spectrum[:, -1].real
     spectrum *= np.sqrt(2 * half / (1 - above.sum() / half))
     signal = np.fft.irfft(spectrum, axis=1)[:, :length]
-    found: np.ndarray = signal - signal[:, :1]
-    return found
+    from_zero: np.ndarray = signal - signal[:, :1]
+    return from_zero

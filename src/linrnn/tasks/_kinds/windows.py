@@ -81,7 +81,7 @@ class Windows(BatchDataset):
 
     Args:
         read: (time, d_input), what a model reads.
-        asked: (time, columns); NaN is not known.
+        target: (time, columns); NaN is not known.
         times: (time,), the `dt` of each step, or None.
         first: step at which the first forecast begins.
         end: step before which the last forecast ends.
@@ -92,30 +92,30 @@ class Windows(BatchDataset):
     def __init__(
         self,
         read: Tensor,
-        asked: Tensor,
+        target: Tensor,
         times: Tensor | None,
         first: int,
         end: int,
         length: int,
         horizon: int,
     ) -> None:
-        self.read, self.asked, self.times = read, asked, times
+        self.read, self.targets, self.times = read, target, times
         self.length, self.horizon = length, horizon
         self.starts = torch.arange(first, max(first, end - horizon + 1))
-        if asked.isnan().any():
-            known = torch.cat([torch.zeros(1), (~asked.isnan()).any(1).cumsum(0)])
-            self.starts = self.starts[known[self.starts + horizon] > known[self.starts]]
+        if target.isnan().any():
+            counts = torch.cat([torch.zeros(1), (~target.isnan()).any(1).cumsum(0)])
+            self.starts = self.starts[counts[self.starts + horizon] > counts[self.starts]]
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """(windows, length, d_input), flat (windows, horizon * columns), dt where there is one."""
-        starts = self.starts[torch.as_tensor(indices)][:, None]
-        before = starts - self.length + torch.arange(self.length)
-        after = starts + torch.arange(self.horizon)
-        timed = () if self.times is None else (self.times[before],)
-        return self.read[before], self.asked[after].flatten(1), *timed
+        starts = self.starts[torch.as_tensor(indices)][:, None]  # (windows, 1)
+        input_rows = starts - self.length + torch.arange(self.length)  # (windows, length)
+        target_rows = starts + torch.arange(self.horizon)  # (windows, horizon)
+        timed = () if self.times is None else (self.times[input_rows],)
+        return self.read[input_rows], self.targets[target_rows].flatten(1), *timed
 
 
 class ForecastTask(Regression, Task):
@@ -125,7 +125,7 @@ class ForecastTask(Regression, Task):
 
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
-        self._kept = known
+        self._stored = known
 
     @abstractmethod
     def history(self, download: bool = True) -> History:
@@ -133,8 +133,8 @@ class ForecastTask(Regression, Task):
 
     @cached_property
     def known(self) -> Known:
-        """What answers need of the series: as the run folder keeps it, else of the series."""
-        return self._kept or _find_out(self.history())
+        """The facts that answers need: as the run folder keeps them, else of the series."""
+        return self._stored or _find_out(self.history())
 
     @property
     def time_unit(self) -> float | None:  # type: ignore[override]
@@ -142,7 +142,7 @@ class ForecastTask(Regression, Task):
         return None if self.known.even else self.known.unit
 
     def kept(self) -> Mapping[str, str]:
-        """What a model has to know of the series."""
+        """The facts about the series that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 
     @classmethod
@@ -152,7 +152,7 @@ class ForecastTask(Regression, Task):
 
     def at_length(self, length: int) -> "ForecastTask":
         """The same series in other windows."""
-        return type(self)(replace(self.options, length=length), self._kept)
+        return type(self)(replace(self.options, length=length), self._stored)
 
     def normalised(self, download: bool = True) -> tuple[Tensor, History]:
         """The series with mean 0 and variance 1 over its training part.
@@ -161,9 +161,9 @@ class ForecastTask(Regression, Task):
             DataError: it cannot be used, or is another than the one a run began with.
         """
         history = self.history(download)
-        if self._kept is not None:
+        if self._stored is not None:
             where = getattr(self.options, "data", "") or type(self).__name__
-            check_same(where, self._kept.sha256, _checksum(history))
+            check_same(where, self._stored.sha256, _checksum(history))
         elif "known" not in vars(self):
             self.known = _find_out(history)  # rather than read the file once more
         known = self.known
@@ -192,15 +192,15 @@ class ForecastTask(Regression, Task):
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """The mean squared error of what is known."""
-        known = ~target.isnan()
-        errors = (y - target.nan_to_num()).square() * known
-        return errors.sum() / known.sum().clamp_min(1)
+        present = ~target.isnan()
+        errors = (y - target.nan_to_num()).square() * present
+        return errors.sum() / present.sum().clamp_min(1)
 
     def scores(self, y: Tensor, target: Tensor) -> Tensor:
         """The mean squared error of each example, of what is known."""
-        known = ~target.isnan()
-        errors = ((y - target.nan_to_num()).square() * known).flatten(1)
-        return errors.sum(1) / known.flatten(1).sum(1).clamp_min(1)
+        present = ~target.isnan()
+        errors = ((y - target.nan_to_num()).square() * present).flatten(1)
+        return errors.sum(1) / present.flatten(1).sum(1).clamp_min(1)
 
     @property
     def number_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -251,12 +251,13 @@ class ForecastTask(Regression, Task):
 
     def _given(self, frame: Frame) -> Given:
         known, length = self.known, self.options.length
-        wanted = [*known.names, *([self.time] if self.time else [])]
-        gone = [name for name in wanted if name not in frame.names]
-        if gone or len(frame) < length:
+        required = [*known.names, *([self.time] if self.time else [])]
+        absent = [name for name in required if name not in frame.names]
+        if absent or len(frame) < length:
             raise DataError(
-                f"{frame.where}: the series must have {length} steps of {', '.join(wanted)}, got "
-                f"{len(frame)} of {', '.join(frame.names)}{f', without {gone[0]}' if gone else ''}."
+                f"{frame.where}: the series must have {length} steps of {', '.join(required)}, got "
+                f"{len(frame)} of {', '.join(frame.names)}"
+                f"{f', without {absent[0]}' if absent else ''}."
             )
         values = frame.values(known.names, missing=self._missing != "error")
         x = self.arranged(torch.from_numpy(values)[None]).float()
@@ -301,11 +302,11 @@ class ForecastTask(Regression, Task):
         """The end of what is read and the beginning of what followed; nothing is downloaded."""
         series, history = self.normalised(download=False)
         first = history.ends[1]
-        before, after = (
+        inputs, targets = (
             " ".join(f"{v:.2f}" for v in series[rows, -1].tolist())
             for rows in (slice(first - 8, first), slice(first, first + 8))
         )
-        return f"input, of {history.names[-1]} ... {before}\ntarget {after} ..."
+        return f"input, of {history.names[-1]} ... {inputs}\ntarget {targets} ..."
 
 
 def read_history(path: Path, columns: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
@@ -352,7 +353,7 @@ def chosen_columns(frame: Frame, columns: Sequence[str], but: str = "") -> list[
 
 
 def _find_out(history: History) -> Known:
-    """What answers need to know of a series.
+    """Measure what answers need to know of a series.
 
     Raises:
         DataError: a column without a value in the training part.

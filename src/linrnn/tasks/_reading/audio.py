@@ -64,8 +64,8 @@ class AudioTask(Task):
                 self.lists(name, content)
         parts: dict[str, list[tuple[np.ndarray, int]]] = {"train": [], "validation": [], "test": []}
         for name in sorted(clips):
-            if found := self.place(name):
-                parts[found[0]].append((clips[name], self.class_names.index(found[1])))
+            if placed := self.place(name):
+                parts[placed[0]].append((clips[name], self.class_names.index(placed[1])))
         for split, part in parts.items():
             if not part:
                 raise DataError(f"{path}: there must be clips for {split}, got none.")
@@ -98,7 +98,7 @@ class AudioTask(Task):
         return x, ceil(len(clip) / self.d_input)
 
 
-MOST_RATE = 1_000_000
+MAX_RATE = 1_000_000
 """Samples a second; the filter that resamples is as long as a rate may be."""
 
 
@@ -129,14 +129,14 @@ def read_wav(where: str, content: bytes, rate: int) -> np.ndarray:
     Raises:
         DataError: damaged, or of another kind.
     """
-    found = _read(where, content)
-    if found[:3] != (1, 16, rate):
+    recording = _read(where, content)
+    if recording[:3] != (1, 16, rate):
         raise DataError(
             f"{where} must have 1 channel of 16 bits and {rate} samples a second, got "
-            f"{found.channels}, {found.bits} and {found.rate}. Convert it."
+            f"{recording.channels}, {recording.bits} and {recording.rate}. Convert it."
         )
-    _check_whole(where, found)
-    return found.content.view("<i2")
+    _check_whole(where, recording)
+    return recording.content.view("<i2")
 
 
 def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
@@ -146,24 +146,26 @@ def decode_wav(where: str, content: bytes) -> tuple[np.ndarray, int]:
         DataError: damaged, or of other samples than integers of 8, 16, 24 or 32 bits, or of a rate
             that no sound has.
     """
-    found = _read(where, content)
-    _check_whole(where, found)
-    if not 1 <= found.rate <= MOST_RATE:
+    recording = _read(where, content)
+    _check_whole(where, recording)
+    if not 1 <= recording.rate <= MAX_RATE:
         raise DataError(
-            f"{where} must have 1 to {MOST_RATE:,} samples a second, got {found.rate:,}. "
+            f"{where} must have 1 to {MAX_RATE:,} samples a second, got {recording.rate:,}. "
             "Convert it."
         )
-    width = found.bits // 8
-    if found.bits == 8:  # the one kind without a sign
-        whole = found.content.astype(np.int32) - 128
+    width = recording.bits // 8
+    if recording.bits == 8:  # the one kind without a sign
+        integers = recording.content.astype(np.int32) - 128
     elif width in (2, 3, 4):
-        padded = np.zeros((found.content.size // width, 4), np.uint8)
-        padded[:, 4 - width :] = found.content.reshape(-1, width)
-        whole = padded.view("<i4")[:, 0] >> (32 - found.bits)
+        padded = np.zeros((recording.content.size // width, 4), np.uint8)
+        padded[:, 4 - width :] = recording.content.reshape(-1, width)  # (samples, bytes)
+        integers = padded.view("<i4")[:, 0] >> (32 - recording.bits)
     else:
-        raise DataError(f"{where} must have 8, 16, 24 or 32 bits, got {found.bits}. Convert it.")
-    samples = whole.astype(np.float32) / np.float32(2 ** (found.bits - 1))
-    return samples.reshape(-1, found.channels), found.rate
+        raise DataError(
+            f"{where} must have 8, 16, 24 or 32 bits, got {recording.bits}. Convert it."
+        )
+    samples = integers.astype(np.float32) / np.float32(2 ** (recording.bits - 1))
+    return samples.reshape(-1, recording.channels), recording.rate
 
 
 def resampled(clip: Clip, rate: int) -> Clip:
@@ -179,8 +181,8 @@ def resampled(clip: Clip, rate: int) -> Clip:
     except ImportError as error:
         raise MissingExtraError("resampling", "scipy", "train") from error
     common = gcd(clip.rate, rate)
-    found = resample_poly(clip.samples, rate // common, clip.rate // common)
-    return Clip(found.astype(np.float32), rate)
+    samples = resample_poly(clip.samples, rate // common, clip.rate // common)
+    return Clip(samples.astype(np.float32), rate)
 
 
 def _read(where: str, content: bytes) -> _Wave:
@@ -194,8 +196,9 @@ def _read(where: str, content: bytes) -> _Wave:
     return _Wave(channels, bits, rate, samples, announced)
 
 
-def _check_whole(where: str, found: _Wave) -> None:
-    if found.content.size != found.announced or not found.content.size:
+def _check_whole(where: str, recording: _Wave) -> None:
+    if recording.content.size != recording.announced or not recording.content.size:
         raise DataError(
-            f"{where} must be a complete .wav, got {found.content.size} bytes of {found.announced}."
+            f"{where} must be a complete .wav, got {recording.content.size} bytes of "
+            f"{recording.announced}."
         )

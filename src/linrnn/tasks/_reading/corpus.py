@@ -77,21 +77,21 @@ def read_corpus(
     key = [_FORMAT, contents, tokenizer.to_json(), documents]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     base = folder_of("tokens") / name
-    made = _open(base, tokenizer, contents)
-    if made is None:
+    corpus = _open(base, tokenizer, contents)
+    if corpus is None:
         try:
             with _alone(base):
-                made = _open(base, tokenizer, contents, waited=True)
-                if made is None:
+                corpus = _open(base, tokenizer, contents, waited=True)
+                if corpus is None:
                     _make(base, paths, tokenizer, documents)
         except OSError as error:
             raise DataError(
                 f"{base.parent}: the folder must be one tokens can be written to, got: {error}. "
                 "Set LINRNN_DATA to another folder."
             ) from error
-        made = made or _open(base, tokenizer, contents)
-        assert made is not None
-    return made
+        corpus = corpus or _open(base, tokenizer, contents)
+        assert corpus is not None
+    return corpus
 
 
 @contextmanager
@@ -108,10 +108,10 @@ def hash_files(paths: Sequence[Path]) -> str:
     """SHA-256 of the contents of all files, and of where one ends and the next begins."""
     digest = hashlib.sha256()
     for path in paths:
-        own = hashlib.sha256()
+        file_digest = hashlib.sha256()
         for chunk in _chunks(path):
-            own.update(chunk)
-        digest.update(own.digest())
+            file_digest.update(chunk)
+        digest.update(file_digest.digest())
     return digest.hexdigest()
 
 
@@ -123,19 +123,19 @@ def pieces(path: Path, documents: Documents = "files") -> Iterator[Piece]:
     Raises:
         DataError: the file is missing or damaged.
     """
-    rest, offset, begins = b"", 0, documents != "one"
+    buffer, offset, begins = b"", 0, documents != "one"
     for chunk in chain(_chunks(path), [b""]):  # the empty one says that nothing follows
-        rest, done = rest + chunk, 0
-        for end in _ends(rest, final=not chunk) if documents == "blank-lines" else ():
-            yield Piece(rest[done:end], offset + done, begins)
+        buffer, done = buffer + chunk, 0
+        for end in _ends(buffer, final=not chunk) if documents == "blank-lines" else ():
+            yield Piece(buffer[done:end], offset + done, begins)
             begins, done = True, end
-        left = len(rest) - done
+        left = len(buffer) - done
         if left and (not chunk or left >= _CHUNK):
-            end = _cut(rest) if chunk else len(rest)
+            end = _cut(buffer) if chunk else len(buffer)
             if end > done:
-                yield Piece(rest[done:end], offset + done, begins)
+                yield Piece(buffer[done:end], offset + done, begins)
                 begins, done = False, end
-        rest, offset = rest[done:], offset + done
+        buffer, offset = buffer[done:], offset + done
 
 
 def _ends(text: bytes, final: bool) -> Iterator[int]:
@@ -165,15 +165,15 @@ def _chunks(path: Path) -> Iterator[bytes]:
     """
     if not path.is_file():
         raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
-    found = False
+    has_text = False
     try:
         with open_packed(path) as file:
             while chunk := file.read(_CHUNK):
-                found = True
+                has_text = True
                 yield chunk
     except READ_ERRORS as error:
         raise DataError(f"{path}: the file must be readable, got: {error}. Get it anew.") from error
-    if not found:
+    if not has_text:
         raise DataError(f"{path}: the file must hold text, got an empty file.")
 
 
@@ -201,7 +201,7 @@ def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Do
 
 
 def _open(base: Path, tokenizer: Tokenizer, sha256: str, *, waited: bool = False) -> Corpus | None:
-    """What was made before, or None if that is missing, or is not what its header says.
+    """Open the tokens made before; None if they are missing, or not what their header says.
 
     ``waited``: it was looked at before, and what is wrong was said then.
     """
@@ -213,10 +213,10 @@ def _open(base: Path, tokenizer: Tokenizer, sha256: str, *, waited: bool = False
             starts = np.fromfile(file, "<i8")
     except (OSError, ValueError):
         return None
-    found = {"dtype": tokenizer.dtype.name, "tokens": len(tokens), "documents": len(starts)}
+    measured = {"dtype": tokenizer.dtype.name, "tokens": len(tokens), "documents": len(starts)}
     digest = hashlib.sha256(tokens.data)
     digest.update(starts.data)
-    if header == found | {"sha256": digest.hexdigest()}:
+    if header == measured | {"sha256": digest.hexdigest()}:
         return Corpus(tokens, starts, sha256)
     if not waited:
         logging.getLogger(__name__).warning("%s is damaged; its tokens are made again", base)

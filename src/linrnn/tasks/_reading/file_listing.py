@@ -33,15 +33,15 @@ def list_files(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
             or a class with a single file.
     """
     if place.is_dir():
-        found = _of_folder(task, place, suffixes)
+        listing = _of_folder(task, place, suffixes)
     elif place.suffix.lower() in TABLES:
-        found = _of_table(task, place, suffixes)
+        listing = _of_table(task, place, suffixes)
     else:
         raise DataError(
             f"{place}: the data must be a folder with a folder for each class, or a table of files "
             f"({', '.join(TABLES)}), got {what_is(place)}."
         )
-    counts = {label: found.labels.count(label) for label in in_order(set(found.labels))}
+    counts = {label: listing.labels.count(label) for label in in_order(set(listing.labels))}
     if len(counts) < 2:
         raise DataError(f"{place}: there must be at least 2 classes, got {', '.join(counts)}.")
     for label, count in counts.items():
@@ -50,7 +50,7 @@ def list_files(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
                 f"{place}: a class must have at least 2 files, for training and for testing, got "
                 f"{count} in {label!r:.60}. Give more, or leave the class out."
             )
-    return found
+    return listing
 
 
 def _of_folder(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
@@ -78,17 +78,17 @@ def _of_table(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
     frame.check_has(["file", "label"])
     root, names = place.parent, frame.cells("file")
     labels = [label.strip() for label in frame.cells("label")]
-    seen: set[Path] = set()
+    listed: set[Path] = set()
     paths = []
     for row, (name, label) in enumerate(zip(names, labels, strict=True)):
         path = root / name.strip()
-        if not label or not name.strip() or path in seen:
+        if not label or not name.strip() or path in listed:
             raise DataError(
                 f"{place}: a row must name a file of its own and its label, got {name!r:.60} and "
                 f"{label!r:.60} in {frame.place(row)}."
             )
         check_ending(task, path, suffixes)
-        seen.add(path)
+        listed.add(path)
         paths.append(chosen(task, path, root))
     return Listing(root, paths, labels)
 
@@ -99,10 +99,10 @@ def _visible(folder: Path) -> list[Path]:
 
 def files_below(folder: Path) -> list[Path]:
     """All files of a folder and of those in it, in the order of their names."""
-    found = []
+    paths = []
     for path in _visible(folder):
-        found += files_below(path) if path.is_dir() and not path.is_symlink() else [path]
-    return found
+        paths += files_below(path) if path.is_dir() and not path.is_symlink() else [path]
+    return paths
 
 
 def check_ending(task: str, path: Path, suffixes: tuple[str, ...]) -> bool:
@@ -137,13 +137,13 @@ def split(labels: Sequence[str], seed: int, *, test: bool) -> tuple[list[int], .
     parts: tuple[list[int], ...] = ([], [], [])
     random = np.random.RandomState(seed)  # whose stream is frozen by NumPy's promise
     for label in sorted(set(labels)):
-        rows = [i for i, found in enumerate(labels) if found == label]
+        rows = [i for i, row_label in enumerate(labels) if row_label == label]
         order = [rows[i] for i in random.permutation(len(rows))]
         tested = max(1, round(len(rows) / 5)) if test else 0
-        held = max(1, round(len(rows) / 10)) if len(rows) - tested > 1 else 0
-        cut = (order[tested + held :], order[tested : tested + held], order[:tested])
-        for part, some in zip(parts, cut, strict=True):
-            part.extend(some)
+        validated = max(1, round(len(rows) / 10)) if len(rows) - tested > 1 else 0
+        cut = (order[tested + validated :], order[tested : tested + validated], order[:tested])
+        for part, chosen_rows in zip(parts, cut, strict=True):
+            part.extend(chosen_rows)
     if not parts[1]:
         raise DataError(
             "split: a class must have at least 3 files, so that one is for validation, got at most "

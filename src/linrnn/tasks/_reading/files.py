@@ -148,9 +148,9 @@ def _download(url: str, part: Path) -> None:
     """Bring ``part`` to the full size, going on as long as something comes."""
     stalled = 0
     while True:
-        before = part.stat().st_size if part.is_file() else 0
+        old_size = part.stat().st_size if part.is_file() else 0
         try:
-            if _transfer(url, part, before):
+            if _transfer(url, part, old_size):
                 return
             reason: object = "the connection was closed too early"
         except urllib.error.HTTPError as error:
@@ -159,9 +159,9 @@ def _download(url: str, part: Path) -> None:
             reason = getattr(error, "reason", None) or error
         except TimeoutError:
             reason = f"no byte for {_TIMEOUT:g} s"
-        after = part.stat().st_size if part.is_file() else 0
-        stalled = 0 if after > before else stalled + 1
-        if not after or stalled >= _ATTEMPTS:
+        new_size = part.stat().st_size if part.is_file() else 0
+        stalled = 0 if new_size > old_size else stalled + 1
+        if not new_size or stalled >= _ATTEMPTS:
             raise _no_download(url, reason)
 
 
@@ -192,8 +192,8 @@ def _transfer(url: str, part: Path, have: int) -> bool:
 def _check_url(url: str) -> None:
     """Raise unless nobody on the way can read or change what comes from there."""
     parts = urllib.parse.urlsplit(url)
-    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if parts.scheme != "https" and not (parts.scheme == "http" and here):
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
         raise DataError(f"fetch: url must begin with https://, got {url}.")
 
 
@@ -216,7 +216,7 @@ def _first_byte(response: Any) -> int | None:
 def _write(response: Any, part: Path, append: bool) -> bool:
     """Store what comes; whether it is as much as was announced."""
     announced = response.headers.get("Content-Length")
-    came = 0
+    n_bytes = 0
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
     with folder_at(part.parent) as folder:
         handle = folder.open(part.name, flags)
@@ -224,20 +224,20 @@ def _write(response: Any, part: Path, append: bool) -> bool:
         try:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
-                came += len(chunk)
+                n_bytes += len(chunk)
         except http.client.IncompleteRead as error:
             file.write(error.partial)
             return False
-    return announced is None or came == int(announced)
+    return announced is None or n_bytes == int(announced)
 
 
 def _has(path: Path, checksum: str) -> bool:
     kind, _, digest = checksum.partition(":")
-    found = hashlib.new(kind, usedforsecurity=False)
+    actual = hashlib.new(kind, usedforsecurity=False)
     with open_file(path, inside=path.parent) as file:
         while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest() == digest.lower()
+            actual.update(chunk)
+    return actual.hexdigest() == digest.lower()
 
 
 @contextmanager
@@ -274,7 +274,7 @@ class _Unpacked(io.RawIOBase):
     """What comes out of a packed file, until that is far more than the file is."""
 
     def __init__(self, file: io.BufferedIOBase, packed: BinaryIO, free: int | None) -> None:
-        self.file, self.packed, self.free, self.came = file, packed, free, 0
+        self.file, self.packed, self.free, self.n_bytes = file, packed, free, 0
         self.size = os.fstat(packed.fileno()).st_size
 
     def readable(self) -> bool:
@@ -282,9 +282,9 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = self.file.readinto(buffer)
-        self.came += count
+        self.n_bytes += count
         try:
-            check_ratio(self.came, self.size, self.free)
+            check_ratio(self.n_bytes, self.size, self.free)
         except ValueError as error:
             raise OSError(f"at least {error}") from None
         return count
@@ -314,22 +314,22 @@ def read_packed(path: Path, what: str) -> bytes:
 
 def _limited(path: Path, file: io.BufferedIOBase) -> Iterator[bytes]:
     """The pieces of a file that is to be in memory whole."""
-    came = 0
+    n_bytes = 0
     while chunk := file.read(_CHUNK):
-        came += len(chunk)
-        if came > MAX_WHOLE:
+        n_bytes += len(chunk)
+        if n_bytes > MAX_WHOLE:
             raise DoorError(path, f"more than {MAX_WHOLE:,} bytes")
         yield chunk
 
 
-def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
+def read_tar(path: Path, select: Callable[[str], bool], what: str) -> Iterator[tuple[str, bytes]]:
     """Names and contents of some files of an archive, in its order; nothing is written to disk.
 
     The archive is read to its end, so one that was cut anywhere is refused.
 
     Args:
         path: a .tar, or one packed as .gz or .xz.
-        wanted: whether a name is.
+        select: whether a name is among them.
         what: the archive should be, for the message.
 
     Raises:
@@ -342,7 +342,7 @@ def read_tar(path: Path, wanted: Callable[[str], bool], what: str) -> Iterator[t
                     if count > _MEMBERS:
                         raise tarfile.TarError(f"more than {_MEMBERS:,} files")
                     archive.members = []  # type: ignore[attr-defined]  # all read, kept
-                    if member.isfile() and wanted(member.name):
+                    if member.isfile() and select(member.name):
                         if member.issparse():  # of any size, most of it nowhere in the file
                             raise tarfile.TarError(f"a file with holes, {member.name}")
                         content = archive.extractfile(member)

@@ -180,20 +180,20 @@ class PandasFrame(Frame):
         if not len(table):
             raise DataError(f"{where}: the table must hold a row, got none.")
         self._check_names()
-        self._known: dict[str, list[str]] = {}
+        self._cells: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._table)
 
     def cells(self, name: str) -> list[str]:
         """A column as text; what is null is empty."""
-        if name not in self._known:
+        if name not in self._cells:
             column = self._table.iloc[:, self.names.index(name)]
             empty = column.isna().tolist()
-            self._known[name] = [
+            self._cells[name] = [
                 "" if none else _text(cell) for cell, none in zip(column, empty, strict=True)
             ]
-        return self._known[name]
+        return self._cells[name]
 
     def place(self, row: int) -> str:
         """Its number."""
@@ -202,8 +202,8 @@ class PandasFrame(Frame):
     def _numbers(self, name: str) -> np.ndarray:
         column = self._table.iloc[:, self.names.index(name)]
         if getattr(column.dtype, "kind", "O") in "iuf" and not isinstance(column.dtype, str):
-            found: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
-            return found
+            numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
+            return numbers
         return super()._numbers(name)
 
 

@@ -31,12 +31,12 @@ def without_names(
     """
     if not rows:
         return [], rows
-    (place, first), rest = rows[0], rows[1:]
+    (place, first), later_rows = rows[0], rows[1:]
     filled = [cell for cell in first if cell.strip()]
     if filled and all(map(is_name, filled)):
-        check_names(path, first, rest)
-        return first, rest
-    if rest and _counts_columns(first, rest, labelled, label_first):
+        check_names(path, first, later_rows)
+        return first, later_rows
+    if later_rows and _counts_columns(first, later_rows, labelled, label_first):
         shown = ",".join(first)
         raise DataError(
             f"{path}: the first row must be data or names, got {shown!r:.60} in {place}, which "
@@ -61,22 +61,22 @@ def check_names(path: Path, names: Sequence[str], rows: Rows) -> None:
                 )
 
 
-def _counts_columns(first: list[str], rest: Rows, labelled: bool, label_first: bool) -> bool:
+def _counts_columns(first: list[str], later_rows: Rows, labelled: bool, label_first: bool) -> bool:
     """Whether a row is 0, 1, 2, ... or 1, 2, 3, ..., perhaps with a name at either end.
 
     One is data if its label is that of other rows too, or if no two rows share a label, as in a
     file of a few rows.
     """
     cells = [cell.strip() for cell in first]
-    if any(len(row) != len(cells) for _, row in rest):
+    if any(len(row) != len(cells) for _, row in later_rows):
         return False
     at = 0 if label_first else -1
-    label, others = cells[at], [row[at].strip() for _, row in rest]
-    if (labelled or is_name(label)) and label in others:
+    label, labels = cells[at], [row[at].strip() for _, row in later_rows]
+    if (labelled or is_name(label)) and label in labels:
         return False
-    if is_name(label) and len(set(others)) == len(others) and any(map(is_name, others)):
+    if is_name(label) and len(set(labels)) == len(labels) and any(map(is_name, labels)):
         return False
-    core = cells[int(is_name(cells[0]) or _above_count(cells[0], rest)) :]
+    core = cells[int(is_name(cells[0]) or _above_count(cells[0], later_rows)) :]
     core = core[: len(core) - int(bool(core) and is_name(core[-1]))]
     for start, fewest in enumerate(_FEWEST):
         enough = len(core) >= (1 if len(core) < len(cells) else fewest + int(not labelled))
@@ -85,6 +85,6 @@ def _counts_columns(first: list[str], rest: Rows, labelled: bool, label_first: b
     return False
 
 
-def _above_count(cell: str, rest: Rows) -> bool:
+def _above_count(cell: str, later_rows: Rows) -> bool:
     """Whether the first cell of a row may stand above a count of rows: nowhere is that missing."""
-    return is_unnamed(cell) and all(row[0].strip() for _, row in rest)
+    return is_unnamed(cell) and all(row[0].strip() for _, row in later_rows)

@@ -17,7 +17,7 @@ SUFFIXES = (
 )
 Mode = Literal["grey", "rgb"]
 
-MOST = 1 << 26
+MAX_PIXELS = 1 << 26
 """Pixels of an image before it is resized."""
 
 _KINDS = ("1", "L", "P", "RGB", "YCbCr")  # of 8 bits or fewer, and opaque
@@ -69,14 +69,15 @@ def read_pixels_of(
     from PIL import Image, ImageOps
 
     with opened(path, inside, FORMATS) as image:
-        wide, high = image.size
+        width, height = image.size
         transparent = "transparency" in image.info
         frames = getattr(image, "n_frames", 1)
-        if image.mode not in _KINDS or transparent or frames > 1 or wide * high > MOST:
+        if image.mode not in _KINDS or transparent or frames > 1 or width * height > MAX_PIXELS:
             what = f"mode {image.mode}" + (" with transparency" if transparent else "")
             raise DataError(
-                f"{path}: an image must be one picture of at most {MOST:,} pixels, opaque, with at "
-                f"most 8 bits a colour, got {frames} of {wide * high:,} pixels, {what}. Convert it."
+                f"{path}: an image must be one picture of at most {MAX_PIXELS:,} pixels, opaque, "
+                f"with at most 8 bits a colour, got {frames} of {width * height:,} pixels, {what}. "
+                "Convert it."
             )
         upright = ImageOps.exif_transpose(image).convert("L" if mode == "grey" else "RGB")
         if size is not None and upright.size != size[::-1]:

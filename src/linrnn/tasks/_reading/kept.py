@@ -58,17 +58,17 @@ class KeptImages(BatchDataset):
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """Sequences and classes."""
-        wanted = np.asarray(indices)
-        found = np.array(self.rows[wanted])
-        whole = (found[:, -1] > 0) & (found[:, -1 - _SUM : -1] == _checksums(found)).all(1)
-        if not whole.all():
-            missing = np.unique(wanted[~whole])
-            self.rows[missing] = self._made(missing)
-            found = np.array(self.rows[wanted])
-        images = torch.from_numpy(found)
+        rows = np.asarray(indices)
+        records = np.array(self.rows[rows])
+        intact = (records[:, -1] > 0) & (records[:, -1 - _SUM : -1] == _checksums(records)).all(1)
+        if not intact.all():
+            missing = np.unique(rows[~intact])
+            self.rows[missing] = self._make(missing)
+            records = np.array(self.rows[rows])
+        images = torch.from_numpy(records)
         return self.sequences(images[:, : -1 - _SUM]), images[:, -1].long() - 1
 
-    def _made(self, numbers: np.ndarray) -> np.ndarray:
+    def _make(self, numbers: np.ndarray) -> np.ndarray:
         """The rows of some images."""
         rows = np.zeros((len(numbers), self.rows.shape[1]), np.uint8)
         pixels, label = self.make(numbers)

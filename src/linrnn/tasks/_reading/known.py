@@ -18,24 +18,24 @@ from linrnn.errors import DataError
 T = TypeVar("T")
 
 
-def kept_text(known: Any) -> str:
-    """A dataclass as the text of a file in a run folder.
+def kept_text(facts: Any) -> str:
+    """Write a dataclass as the text of a file in a run folder.
 
     Raises:
         DataError: a number in it is not finite.
     """
-    for name, value in vars(known).items():
+    for name, value in vars(facts).items():
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
             raise DataError(
                 f"what is known of the data must be finite, got another {name}. Give the data in "
                 "a unit that makes its numbers smaller."
             )
-    return json.dumps(vars(known), indent=2) + "\n"
+    return json.dumps(vars(facts), indent=2) + "\n"
 
 
 def read_kept(folder: Path, name: str, cls: type[T], what: str) -> T:
-    """What `kept_text` wrote.
+    """Read what `kept_text` wrote.
 
     Args:
         folder: of the run.
@@ -70,12 +70,12 @@ def checksum(parts: Iterable[np.ndarray | str]) -> str:
     return digest.hexdigest()
 
 
-def check_same(where: str, kept: str, found: str) -> None:
+def check_same(where: str, first_sha256: str, sha256: str) -> None:
     """Raise `DataError` unless a checksum of data is that of those a run began with."""
-    if kept != found:
+    if first_sha256 != sha256:
         raise DataError(
             f"{where}: the data must be those the run began with, got others (SHA-256 "
-            f"{found:.12} instead of {kept:.12}). Restore the file, or start anew."
+            f"{sha256:.12} instead of {first_sha256:.12}). Restore the file, or start anew."
         )
 
 

@@ -28,12 +28,12 @@ class LongLayout:
 
     def check_like_training(self, frame: Frame, columns: Sequence[str]) -> None:
         """Raise `DataError` unless a table has the columns of the training; it may have others."""
-        wanted = [name for name in (self.id, self.time, *columns, self.target) if name]
-        gone = [name for name in wanted if name not in frame.names]
-        if gone:
+        required = [name for name in (self.id, self.time, *columns, self.target) if name]
+        absent = [name for name in required if name not in frame.names]
+        if absent:
             raise DataError(
-                f"{frame.where}: the table must have the columns {', '.join(wanted)}, as in "
-                f"training, got {', '.join(frame.names)}, without {gone[0]}."
+                f"{frame.where}: the table must have the columns {', '.join(required)}, as in "
+                f"training, got {', '.join(frame.names)}, without {absent[0]}."
             )
 
 
@@ -68,19 +68,19 @@ def read_long(frame: Frame, layout: LongLayout, stamps: Kind | None = None) -> S
     groups = np.split(by_member, np.cumsum(np.bincount(member))[:-1])
     groups = [groups[place] for place in np.argsort(first)]
     values = bounded(frame.values(names, missing=layout.missing))
-    found = Series(
+    series = Series(
         [values[rows] for rows in groups],
         [_target(frame, layout, rows) for rows in groups],
         ids=[ids[rows[0]] for rows in groups],
         columns=tuple(names),
     )
     if not layout.time:
-        return found
+        return series
     times = read_stamps(frame, layout.time, stamps)
     for rows in groups:
         check_rising(frame, layout.time, times.at[rows], rows)
     gaps = [np.diff(times.at[rows]) for rows in groups]
-    return found._replace(gaps=gaps, stamps=times.kind)
+    return series._replace(gaps=gaps, stamps=times.kind)
 
 
 def _check_numbers(frame: Frame, layout: LongLayout, names: Sequence[str]) -> None:

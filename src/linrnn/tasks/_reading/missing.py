@@ -26,6 +26,6 @@ def masked(x: Tensor, how: Missing) -> Tensor:
     """
     if how == "error":
         return x
-    gone = x.isnan()
-    values = x.masked_fill(gone, 0)
-    return values if how == "ffill" else torch.cat([values, gone.to(x.dtype)], -1)
+    missing = x.isnan()
+    values = x.masked_fill(missing, 0)
+    return values if how == "ffill" else torch.cat([values, missing.to(x.dtype)], -1)

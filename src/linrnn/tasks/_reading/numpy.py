@@ -43,7 +43,7 @@ class ObjectsError(ValueError):
 
 
 def open_numpy(path: Path) -> Any:
-    """What `numpy.load` returns, after its headers were found to be true.
+    """Open a file as `numpy.load` does, after its headers were found to be true.
 
     Args:
         path: a .npy or an .npz.
@@ -64,15 +64,15 @@ def open_numpy(path: Path) -> Any:
         else:
             _check_header(file, size)
         file.seek(0)
-        found = np.load(file, allow_pickle=False)
+        loaded = np.load(file, allow_pickle=False)
         if packed:
-            found.fid = file  # it is closed with the archive
+            loaded.fid = file  # it is closed with the archive
     except BaseException:
         file.close()
         raise
     if not packed:
         file.close()
-    return found
+    return loaded
 
 
 def _check_archive(file: BinaryIO, size: int) -> None:

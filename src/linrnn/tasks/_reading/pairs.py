@@ -89,14 +89,14 @@ def decode(ids: Tensor) -> str:
 
 def _line_ends(text: mmap.mmap) -> np.ndarray:
     """Where each line ends, of more than are allowed some; the last one may lack a line feed."""
-    found, count = [], 0
+    line_feeds, count = [], 0
     for start in range(0, len(text), _CHUNK):
         chunk = np.frombuffer(text[start : start + _CHUNK], np.uint8)
-        found.append(np.flatnonzero(chunk == ord("\n")) + start)
-        count += len(found[-1])
+        line_feeds.append(np.flatnonzero(chunk == ord("\n")) + start)
+        count += len(line_feeds[-1])
         if count > _LINES:
             break
-    ends = np.concatenate(found)
+    ends = np.concatenate(line_feeds)
     if text[-1:] != b"\n":
         ends = np.append(ends, len(text))
     return ends

@@ -11,7 +11,7 @@ SEPARATORS = (",", ";", "\t")
 
 _LONGEST = 131_072
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:e[+-]?\d+)?", re.IGNORECASE)
-_EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # a decimal comma, or one between thousands
+_AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # a decimal comma, or one between thousands
 
 
 def filled_lines(path: Path, content: bytes) -> list[tuple[int, str]]:
@@ -83,33 +83,36 @@ def split_row(path: Path, number: int, line: str, separator: str = ",") -> list[
 
 
 def _separator(path: Path, lines: Sequence[tuple[int, str]]) -> str:
-    """What both lines have: if several, what leaves no other in its cells, then makes as many."""
+    """Choose a separator both lines have: one that leaves no other in its cells comes first.
+
+    Then one by which both have as many cells, then the one that makes most of them.
+    """
     everywhere = [s for s in SEPARATORS if all(s in line for _, line in lines)]
-    some = [s for s in SEPARATORS if any(s in line for _, line in lines)]
+    anywhere = [s for s in SEPARATORS if any(s in line for _, line in lines)]
 
     def fit(separator: str) -> tuple[bool, bool, int]:
         rows = [split_row(path, n, line, separator) for n, line in lines]
         clean = not any(_holds_another(row, separator) for row in rows)
         return clean, len({len(row) for row in rows}) == 1, len(rows[0])
 
-    return max(everywhere or some, key=fit) if some else ","
+    return max(everywhere or anywhere, key=fit) if anywhere else ","
 
 
 def _holds_another(row: Sequence[str], separator: str) -> bool:
-    others = [s for s in SEPARATORS if s != separator]
-    return any(s in cell for cell in row for s in others if not _COMMA.fullmatch(cell.strip()))
+    candidates = [s for s in SEPARATORS if s != separator]
+    return any(s in cell for cell in row for s in candidates if not _COMMA.fullmatch(cell.strip()))
 
 
 def _check_decimals(path: Path, places: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
     """Raise `DataError` if numbers have commas, and no number tells what they are."""
-    found = [
+    comma_cells = [
         (cell, place)
         for place, row in zip(places, rows, strict=True)
         for cell in row
         if _COMMA.fullmatch(cell)
     ]
-    if found and all(_EITHER.fullmatch(cell) for cell, _ in found):
-        cell, place = found[0]
+    if comma_cells and all(_AMBIGUOUS.fullmatch(cell) for cell, _ in comma_cells):
+        cell, place = comma_cells[0]
         raise DataError(
             f"{path}: a number must be readable in one way, got {cell!r} in line {place}, which is "
             f"{cell.replace(',', '.')} or {cell.replace(',', '')}, and no other tells. Write "

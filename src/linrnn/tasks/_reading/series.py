@@ -114,14 +114,14 @@ def _read_npy(path: Path) -> np.ndarray:
     if not path.is_file():
         raise DataError(f"{path}: the data file must exist, got {what_is(path)}. Check the path.")
     try:
-        found = open_numpy(path)
+        loaded = open_numpy(path)
     except DAMAGED as error:
         fix = f" {_as_plain(error.name)}" if isinstance(error, ObjectsError) else ""
         raise DataError(f"{path}: the file must be a complete .npy, got: {error}.{fix}") from error
-    if not isinstance(found, np.ndarray):
-        found.close()
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
         raise DataError(f"{path}: the file must be a .npy, got an archive of several arrays.")
-    return found
+    return loaded
 
 
 def check_series(path: Path | str, series: Series, missing: bool) -> None:
@@ -241,8 +241,8 @@ def _of_rows(
     """
     x, y = [], []
     place_of = _place_of_label(layout, names)
-    for place, given in rows:
-        cells = [cell.strip() for cell in given]
+    for place, raw in rows:
+        cells = [cell.strip() for cell in raw]
         label, values = "", cells
         # a row without its label is as wide as those of the training were without theirs
         cut = layout.labelled or len(cells) != layout.width
@@ -265,7 +265,7 @@ def _of_rows(
         except DataError:
             _check_no_text_column(path, rows, place_of, names)
             raise
-        x.append(numbers.reshape(-1, layout.channels))
+        x.append(numbers.reshape(-1, layout.channels))  # (time, channels)
         y.append(label)
     if not layout.labelled and place_of is None:
         check_width(str(path), layout.width, [row.size for row in x])
@@ -306,12 +306,12 @@ def _place_of_label(layout: Layout, names: Sequence[str]) -> int | None:
     """In which cell of a row there is what is asked, from the end where that is its last."""
     if layout.labelled:
         return 0 if layout.label_first else -1
-    found = [name.strip() for name in names]
-    if not layout.label or layout.label not in found:
+    columns = [name.strip() for name in names]
+    if not layout.label or layout.label not in columns:
         return None
     # rows may end early, so the last column is that of the last cell
-    place = found.index(layout.label)
-    return -1 if place == len(found) - 1 else place
+    place = columns.index(layout.label)
+    return -1 if place == len(columns) - 1 else place
 
 
 def _check_no_label(path: Path, place: str, values: Sequence[str], layout: Layout) -> None:
@@ -325,15 +325,15 @@ def _check_no_label(path: Path, place: str, values: Sequence[str], layout: Layou
         )
 
 
-def check_width(where: str, width: int, found: Sequence[int]) -> None:
+def check_width(where: str, width: int, widths: Sequence[int]) -> None:
     """Raise `DataError` for rows that all have one number more than all of the training.
 
     Args:
         where: for the message.
         width: numbers of each row of the training; 0: they differ.
-        found: numbers of each row to be answered for.
+        widths: numbers of each row to be answered for.
     """
-    if width and set(found) == {width + 1}:
+    if width and set(widths) == {width + 1}:
         raise DataError(
             f"{where}: a row to be answered for must hold {width} numbers, as all in training, got "
             f"{width + 1} in each. Cut off what is asked, or a count of the rows; if they are one "
@@ -362,8 +362,8 @@ def _parse_arff(path: Path, layout: Layout) -> Series:
 
 
 def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
-    rest = list(cells)
-    return (rest.pop(place), rest) if place < len(rest) else ("", rest)
+    values = list(cells)
+    return (values.pop(place), values) if place < len(values) else ("", values)
 
 
 def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndarray:
@@ -410,19 +410,19 @@ def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
     if not labelled:
         return {"train": _unlabelled(path, arrays)}
     if {"x_train", "y_train"} <= set(arrays):
-        found = {"train": "_train"} | ({"test": "_test"} if "x_test" in arrays else {})
+        endings = {"train": "_train"} | ({"test": "_test"} if "x_test" in arrays else {})
     elif {"x", "y"} <= set(arrays):
-        found = {"train": ""}
+        endings = {"train": ""}
     else:
         raise DataError(
             f"{path}: the archive must hold x and y, or x_train, y_train, x_test and y_test, got "
             f"{', '.join(arrays) or 'nothing'}."
         )
-    return {part: _of_arrays(path, arrays, end) for part, end in found.items()}
+    return {part: _of_arrays(path, arrays, end) for part, end in endings.items()}
 
 
 def _as_plain(name: str) -> str:
-    """What to do about an array of objects: pandas gives out words, and mixtures, as such."""
+    """Advise on an array of objects: pandas gives out words, and mixtures, as such."""
     if name.startswith("y"):
         return f"Save what is asked as text: {name}.astype(str)."
     return f"Save {name or 'it'} as numbers, astype(float), or words as text, astype(str)."
@@ -460,6 +460,6 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray], end: str) -> Series:
             f"{path}: lengths{end} must be {len(x)} integers of 1 to {x.shape[1]}, got "
             f"{lengths.dtype} {lengths.shape}."
         )
-    x = bounded(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))
+    x = bounded(x).reshape(*x.shape[:2], *(x.shape[2:] or (1,)))  # (sequences, time, channels)
     rows = [row[:length] for row, length in zip(x, lengths, strict=True)]
     return Series(rows, [str(value) for value in y.tolist()])

@@ -93,13 +93,13 @@ def parse_stamps(
         wrong = int(np.argmin(np.isfinite(numbers)))
     if kind != "numbers":
         dates = [date_of(cell) for cell in cells]
-        known = [date for date in dates if date is not None]
-        zoned = bool(known) and known[0].tzinfo is not None
+        parsed = [date for date in dates if date is not None]
+        zoned = bool(parsed) and parsed[0].tzinfo is not None
         fits = [date is not None and (date.tzinfo is not None) is zoned for date in dates]
         if all(fits):
             epoch = _EPOCH.replace(tzinfo=timezone.utc) if zoned else _EPOCH
-            at = np.array([(date - epoch).total_seconds() for date in known])
-            return Stamps(at, _writer(cells, known[-1]), "dates")
+            at = np.array([(date - epoch).total_seconds() for date in parsed])
+            return Stamps(at, _writer(cells, parsed[-1]), "dates")
         wrong = fits.index(False)
     raise DataError(
         f"{where}: time stamps must be {must}, got {cells[wrong]!r:.60} in {place(wrong)}."
@@ -138,9 +138,9 @@ def check_rising(frame: Frame, name: str, at: np.ndarray, rows: np.ndarray) -> N
     if len(wrong):
         row = int(rows[wrong[0] + 1])
         cell = frame.cells(name)[row]
-        before = frame.cells(name)[int(rows[wrong[0]])]
+        previous = frame.cells(name)[int(rows[wrong[0]])]
         raise DataError(
-            f"{frame.where}: time stamps must rise, got {cell!r:.60} after {before!r:.60} in "
+            f"{frame.where}: time stamps must rise, got {cell!r:.60} after {previous!r:.60} in "
             f"{frame.place(row)}, column {name}. Sort the rows, and take out what is there twice."
         )
 
@@ -178,14 +178,14 @@ def date_of(cell: str) -> datetime | None:
         else:
             day = date(number["year"], number["month"], number["day"])
         of_day = time() if midnight else time(*clock)
-        found = datetime.combine(day, of_day, _zone(part.get("zone"), number))
-        return found + timedelta(days=1) if midnight else found
+        moment = datetime.combine(day, of_day, _zone(part.get("zone"), number))
+        return moment + timedelta(days=1) if midnight else moment
     except (ValueError, OverflowError):  # no such day, hour or zone
         return None
 
 
 def _zone(text: str | None, number: Mapping[str, int]) -> timezone | None:
-    """What a zone is ahead of UTC; None where none was written."""
+    """Parse how far a zone is ahead of UTC; None where none was written."""
     if text is None:
         return None
     minutes, seconds = number.get("zone_minute", 0), number.get("zone_second", 0)

@@ -87,17 +87,17 @@ def check_finite(rows: Tensor, where: str) -> None:
 
 def _read_numpy(path: Path) -> np.ndarray:
     try:
-        found = open_numpy(path)
-        if isinstance(found, np.ndarray):
-            table = found
+        loaded = open_numpy(path)
+        if isinstance(loaded, np.ndarray):
+            table = loaded
         else:
-            with found:
-                if len(found.files) != 1:
+            with loaded:
+                if len(loaded.files) != 1:
                     raise DataError(
-                        f"{path}: the archive must hold one array, got {found.files}. "
+                        f"{path}: the archive must hold one array, got {loaded.files}. "
                         "Save the rows alone: numpy.savez(path, rows)."
                     )
-                table = found[found.files[0]]
+                table = loaded[loaded.files[0]]
     except DAMAGED as error:
         raise DataError(
             f"{path}: the file must be a complete NumPy array of numbers, got: {error}. "

@@ -58,35 +58,35 @@ def merge(
     """
     every = [part for sequence in sequences for part in sequence]
     cells = [(part.line, cell) for part in every for cell in part.stamps]
-    found = parse_stamps(
+    stamps = parse_stamps(
         [cell for _, cell in cells], str(path), lambda place: f"line {cells[place][0]}"
     )
-    at = iter(np.split(found.at, np.cumsum([len(part.stamps) for part in every])[:-1]))
+    at = iter(np.split(stamps.at, np.cumsum([len(part.stamps) for part in every])[:-1]))
     x, gaps = [], []
     for sequence in sequences:
         times = [next(at) for _ in sequence]
-        for part, own in zip(sequence, times, strict=True):
-            _check_rising(path, part, own)
-        whole = np.unique(np.concatenate(times))
-        steps = np.full((len(whole), len(sequence)), np.nan)
-        for channel, (part, own) in enumerate(zip(sequence, times, strict=True)):
-            if len(own) < len(whole) and not missing:
+        for part, own_stamps in zip(sequence, times, strict=True):
+            _check_rising(path, part, own_stamps)
+        merged = np.unique(np.concatenate(times))
+        steps = np.full((len(merged), len(sequence)), np.nan)
+        for channel, (part, own_stamps) in enumerate(zip(sequence, times, strict=True)):
+            if len(own_stamps) < len(merged) and not missing:
                 raise DataError(
                     f"{path}: the dimensions of a sequence must have the same time stamps, got "
-                    f"{len(own)} of {len(whole)} in dimension {channel + 1} in line {part.line}. "
-                    "Say what stands for the others: --task.missing mask or ffill."
+                    f"{len(own_stamps)} of {len(merged)} in dimension {channel + 1} in line "
+                    f"{part.line}. Say what stands for the others: --task.missing mask or ffill."
                 )
-            steps[np.searchsorted(whole, own), channel] = part.values
+            steps[np.searchsorted(merged, own_stamps), channel] = part.values
         x.append(steps)
-        gaps.append(np.diff(whole))
-    return x, gaps, found.kind
+        gaps.append(np.diff(merged))
+    return x, gaps, stamps.kind
 
 
 def _check_rising(path: Path, part: Stamped, at: np.ndarray) -> None:
     wrong = np.flatnonzero(~(np.diff(at) > 0))
     if len(wrong):
-        before, cell = part.stamps[wrong[0] : wrong[0] + 2]
+        previous, cell = part.stamps[wrong[0] : wrong[0] + 2]
         raise DataError(
-            f"{path}: time stamps must rise, got {cell!r:.60} after {before!r:.60} in line "
+            f"{path}: time stamps must rise, got {cell!r:.60} after {previous!r:.60} in line "
             f"{part.line}."
         )
