@@ -97,7 +97,7 @@ def in_block(block):
 
 @pytest.mark.parametrize(
     ("mixer", "block", "word"),
-    mixer_pairs.cases(names(), list(itertools.product(BLOCKS, DTYPES))),
+    mixer_pairs.cases(names(), list(itertools.product(BLOCKS, DTYPES)), least=1),
 )
 def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
     dtype, batch = DTYPES[word]
