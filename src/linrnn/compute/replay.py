@@ -74,20 +74,21 @@ class Replay:
 
     def run(
         self,
-        tensors: Sequence[Tensor],
+        tensors: Sequence[Tensor | None],
         results: Sequence[Tensor],
         marks: Mapping[int, Tensor] | None = None,
     ) -> bool:
         """Compute; False, and nothing is done, where a tensor lies where it cannot be read.
 
         Args:
-            tensors: of the call.
+            tensors: of the call; None where it has none, which the record does not read.
             results: memory for them.
             marks: more tensors, by the word that their address belongs to.
         """
         record, wrong = self._record[:], 0
         for word, tensor, offset, beside in self.reads:
-            record[word] = address = tensors[tensor].data_ptr() + offset
+            x: Any = tensors[tensor]
+            record[word] = address = x.data_ptr() + offset
             wrong |= address & beside
         if marks:
             for word, x in marks.items():
