@@ -96,7 +96,7 @@ def _neg(t: Writer, x: Value) -> Value:
 
 
 @named("positive", "contiguous", "clone", "type_as")
-def _same(t: Writer, x: Value, *others: Any) -> Value:
+def _same(t: Writer, x: Value, *ignored: Any) -> Value:
     return x
 
 
@@ -373,8 +373,8 @@ def _full_like(t: Writer, x: Value, fill_value: float) -> Value:
 
 @named("linear")
 def _linear(t: Writer, input: Any, weight: Any, bias: Any = None) -> Value:
-    found = product(t, "linear", weight, input, False)
-    return found if bias is None else found + bias
+    result = product(t, "linear", weight, input, False)
+    return result if bias is None else result + bias
 
 
 @named("matmul")

@@ -256,8 +256,8 @@ ELEMENTWISE: dict[str, Elementwise] = {
 }
 #: Products of a matrix and a vector, in either direction.
 CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
-    "linear": lambda w, x, turned: x @ (w if turned else w.mT),
-    "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
+    "linear": lambda w, x, transposed: x @ (w if transposed else w.mT),
+    "block_linear": lambda w, x, transposed: block_product(w.mT if transposed else w, x),
 }
 #: What repeats channels n times, sums n of them up, or moves them n places; ``_each``: neighbours.
 SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
