@@ -140,7 +140,7 @@ class Cell:
         return f"Cell({self.name}, {', '.join(declared)})"
 
     def starts(self) -> tuple[float, ...]:
-        """What each state of the program is before a sequence."""
+        """The value of each state of the program before a sequence."""
         zero = [
             (self.start[x], 0.0) if x in self.is_complex else (self.start[x],) for x in self.states
         ]
@@ -164,7 +164,7 @@ class Cell:
         ]
 
     def outputs(self, parts: Sequence[Tensor]) -> Any:
-        """What the step returns as output, from the outputs of the program."""
+        """Rebuild the step's output from the outputs of the program."""
         remaining = iter(parts)
         outputs = tuple(
             torch.complex(next(remaining), next(remaining)) if is_complex else next(remaining)

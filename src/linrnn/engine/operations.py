@@ -112,7 +112,7 @@ def _where_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | N
 
 
 def _unary(slope: Callable[[Writes, int, int], int]) -> Cotangents:
-    """Of ``slope(graph, argument, result)``."""
+    """Make the rule of a function with ``slope(graph, argument, result)``."""
     return lambda g, args, y, dy: [g("mul", dy, slope(g, args[0], y))]
 
 
@@ -181,12 +181,12 @@ def _pow_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | Non
 
 
 def _row(meaning: Callable[..., Tensor], cotangents: Cotangents, name: str) -> Elementwise:
-    """Of a function of one argument that a Triton kernel calls by name."""
+    """Describe a function of one argument that a Triton kernel calls by name."""
     return Elementwise(meaning, cotangents, f"{name}({{}})", _FUNCTION)
 
 
 def _truth(function: Callable[..., Tensor], sign: str, symmetric: bool = False) -> Elementwise:
-    """Of a comparison."""
+    """Describe a comparison."""
     text = f"({{}} {sign} {{}}).to(DTYPE)"
     return Elementwise(_compare(function), _nothing, text, symmetric=symmetric, jumps=True)
 

@@ -58,7 +58,7 @@ _WRITTEN = {
 
 
 def refusal(name: str) -> str:
-    """What to write instead of a function that a step must not use."""
+    """Say what to write instead of a function that a step must not use."""
     base_name = name.strip("_")
     if base_name.endswith(("shift", "gcd", "lcm")) or base_name in ("lshift", "rshift"):
         return "Bits of numbers have no derivative: compute it before or after."

@@ -86,7 +86,7 @@ class _Selection:
         self._emit(Operation(level, x, op, (), args, factor, to_sum=parameter))
 
     def _partners(self) -> dict[int, tuple[str, tuple[int, int], int]]:
-        """What is computed with another node: the operation, both nodes, and the argument.
+        """Pair nodes that one operation computes: the operation, both nodes, and the argument.
 
         Sigmoids of x and of -x; cosine and sine.
         """

@@ -152,7 +152,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
 
 
 def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -> object:
-    """What a step returns; an error in it that is none of ours is one of ours, with its line."""
+    """Run a step; an error in it becomes one of ours, with its line."""
     try:
         return step(*values)
     except (LinrnnError, NameError, ImportError, AssertionError):

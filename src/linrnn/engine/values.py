@@ -62,7 +62,7 @@ class Writer(ABC):
 
 
 def call(writer: Writer, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Value":
-    """What the PyTorch function of that name does to values."""
+    """Apply the PyTorch function of that name to values."""
     name = _NAMES.get(name, name.removeprefix("special_"))
     writer.check_call(name, kwargs)
     if name not in FUNCTIONS:

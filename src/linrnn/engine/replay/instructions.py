@@ -38,7 +38,7 @@ def real(x: Number) -> Real:
 
 
 def target(x: Number) -> View:
-    """Where real numbers are written to."""
+    """Return where real numbers are written to."""
     view = real(x)
     assert isinstance(view, View)
     return view

@@ -289,7 +289,7 @@ def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:
 
 
 def _outline(y: Tensor) -> Tensor:
-    """What a result is made like: one number, seen everywhere."""
+    """Return a template of a result: one number, seen everywhere."""
     if y.dtype not in STORED:
         raise RefusedError(f"it returns numbers of {y.dtype}")
     return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
@@ -392,7 +392,7 @@ Kinds = dict[tuple[Any, ...], Kind]
 
 
 def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
-    """What is known of calls like one; None where it must be run as it is."""
+    """Look up the record of calls like one; None where it must be run as it is."""
     kind = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
         if kind is None and len(kinds) >= KEPT:

@@ -118,7 +118,7 @@ class Tape:
             self.dtypes[slot] = dtype
 
     def computed_in(self, dtype: torch.dtype) -> torch.dtype:
-        """What numbers of a dtype are in scratch memory; whole ones are exact to 2 ** 53."""
+        """Return the dtype in scratch memory; whole numbers are exact to 2 ** 53."""
         return torch.float64 if dtype in _DOUBLE else self.wide
 
     def slot(self, x: Tensor) -> Slot | None:
@@ -146,12 +146,12 @@ class Tape:
         return View(self.room(prod(shape), dtype), 0, tuple(shape), _dense(shape))
 
     def _computed(self, operands: Sequence[Real]) -> torch.dtype:
-        """What an instruction computes in: double where anything of it is, or a whole number."""
+        """Return the dtype to compute in: double where an operand is double or integer."""
         dtypes = [self.dtypes[x.slot] for x in operands if isinstance(x, View)]
         return torch.float64 if any(x in _DOUBLE for x in dtypes) else self.wide
 
     def result(self, x: Tensor) -> Number:
-        """Where a new tensor of the recording is written to."""
+        """Return where a new tensor of the recording is written to."""
         if x.is_neg() or x.is_conj():
             raise RefusedError("it changes a part of a conjugate")
         if self.slot(x) is None:
@@ -170,7 +170,7 @@ class Tape:
         return self.room(_numbers(x), x.dtype)
 
     def written(self, x: Tensor) -> Slot:
-        """Where a tensor lies that is changed in place."""
+        """Return where a tensor lies that is changed in place."""
         slot = self.slot(x)
         if slot is not None and slot.kind == "constant":
             numbers = x.untyped_storage().nbytes() // x.element_size()
@@ -366,9 +366,9 @@ class Tape:
         self.instructions = live[::-1]
 
     def fixed(self, max_watched: int) -> tuple[list[Instruction], list[Instruction], list[Slot]]:
-        """What is computed from weights alone, the rest, and the memory between the two.
+        """Split off what is computed from weights alone, and the memory between it and the rest.
 
-        All is the rest unless that saves more than it takes to see that no weight has changed.
+        Nothing is split off unless that saves more than it takes to see that no weight has changed.
 
         Args:
             max_watched: most numbers of a weight that is compared before each call.
@@ -397,7 +397,7 @@ class Tape:
     def places(
         self, instructions: Sequence[Instruction], align: int, lasting: Sequence[Slot] = ()
     ) -> tuple[dict[Slot, int], int]:
-        """Where each scratch slot lies, and how many bytes there are: memory is used again.
+        """Place each scratch slot, and count the bytes: memory is used again.
 
         Args:
             instructions: that use them.
