@@ -112,7 +112,7 @@ class GTF(Learner):
                 z, u = torch.where(begins, start, z), torch.where(begins, x_t, u)
             y, z = run.step(u, z)
             answers.append(y)
-        y = torch.stack(answers, 1)
+        y = torch.stack(answers, 1)  # (batch, time, d_output)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
         return Step(loss.detach(), y.detach(), {**previous_state, "layers": [z.detach()]})
@@ -181,14 +181,14 @@ class _Run:
         copies = z.detach().repeat_interleave(N, 0).requires_grad_()
         with torch.enable_grad():
             _, next_states = self.step(self.read_out(copies), copies)
-            diagonal = next_states.view(rows, N, N).diagonal(dim1=1, dim2=2)
+            diagonal = next_states.view(rows, N, N).diagonal(dim1=1, dim2=2)  # (rows, N)
             (J,) = torch.autograd.grad(diagonal.sum(), copies)
         return J.view(rows, N, N)
 
 
 def optimal(run: _Run, x: Tensor, points: int) -> Tensor:
     """alpha*, of Jacobians at the states of some of the observations x (batch, time, d_input)."""
-    observed = x.flatten(0, 1)
+    observed = x.flatten(0, 1)  # (batch * time, d_input)
     observed = observed[observed.isfinite().all(1)]
     if not len(observed):
         return x.new_ones(())

@@ -135,7 +135,7 @@ class Ridge(Learner):
 
     def _with(self, z: Tensor, target: Tensor) -> Moments:
         """The sums with those of more rows."""
-        z = torch.cat([z, z.new_ones(len(z), 1)], 1)
+        z = torch.cat([z, z.new_ones(len(z), 1)], 1)  # (rows, features + 1)
         added = Moments.empty(1, z.shape[1], 0, target.shape[1])
         added.add(z[None], target[None], None)
         if self.moments is None:

@@ -139,6 +139,7 @@ class _Owing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
+        # (copies, batch)
         credit = torch.einsum("bs,cbs->cb", g.to(ctx.direction.dtype), ctx.direction)
         credit = credit / len(credit)
         grads = [torch.tensordot(credit.to(b.dtype), b, 2) for b in ctx.traces.values()]

@@ -83,7 +83,7 @@ def advanced(
     direct, across = vmap(pull)(each)
     updated = {n: m.detach().view(*h.shape, *named[n].shape) for n, m in direct.items()}
     if parts and influence:
-        step = torch.cat(across, 2).detach().view(*h.shape, *h.shape)
+        step = torch.cat(across, 2).detach().view(*h.shape, *h.shape)  # (batch, size, batch, size)
         for n, m in influence.items():
             updated[n] = updated[n] + torch.tensordot(step.to(m.dtype), m, 2)
     return {n: m for n, m in updated.items() if bool((m != 0).any())}

@@ -114,7 +114,7 @@ def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tenso
         parts = real_parts(probe(x[:, _LEAD:], state)[1])
     if not previous_tensors or not sum(h.shape[1] for h in parts):
         raise NotDiagonalError("one without a state of fixed size")
-    flat_state = torch.cat(parts, 1)
+    flat_state = torch.cat(parts, 1)  # (batch, size)
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
     moved: dict[str, list[Tensor]] = {n: [] for n in named}
     mixing = []
@@ -125,7 +125,7 @@ def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tenso
             moved[n].append(g != 0)
         across = [h for g in grads[len(named) :] for h in real_parts(g)]
         mixing.append((torch.cat(across, 1) != 0).any(0))
-    patterns = {n: torch.stack(rows) for n, rows in moved.items()}
+    patterns = {n: torch.stack(rows) for n, rows in moved.items()}  # (size, *shape)
     direct = {n: _grouped(m) for n, m in patterns.items() if bool(m.any())}
     return direct, torch.stack(mixing), _units(tensors(state), together=together)
 
@@ -185,7 +185,7 @@ class _Owing(torch.autograd.Function):
 
 def _contracted(g: Tensor, reached: Reached, trace: Tensor) -> Tensor:
     credit = g.to(trace.dtype)[:, reached.units.to(g.device)]  # (batch, slots, groups)
-    flat = trace.reshape(*trace.shape[:2], credit.shape[2], -1)
+    flat = trace.reshape(*trace.shape[:2], credit.shape[2], -1)  # (slots, batch, groups, rest)
     return torch.einsum("bki,kbij->ij", credit, flat).reshape(trace.shape[2:])
 
 
@@ -275,7 +275,7 @@ def _moved(sparsity: Reach, reached: Reached, direct: Tensor) -> Tensor:
         direct: (batch, colours, *shape), derivatives of the step by it.
     """
     units, groups = reached.units.to(direct.device), reached.units.shape[1]
-    flat = direct.reshape(*direct.shape[:2], groups, -1)
+    flat = direct.reshape(*direct.shape[:2], groups, -1)  # (batch, colours, groups, rest)
     place = torch.arange(groups, device=direct.device)
     new = flat[:, sparsity.colour.to(direct.device)[units], place]  # (batch, slots, groups, rest)
     new = (new * reached.direct.to(flat)[..., None]).transpose(0, 1)
@@ -285,7 +285,7 @@ def _moved(sparsity: Reach, reached: Reached, direct: Tensor) -> Tensor:
 def _carried(sparsity: Reach, reached: Reached, across: Tensor, trace: Tensor) -> Tensor:
     """Carry a trace through a step to the numbers that are reached, in the trace's shape."""
     units = reached.units.to(trace.device)
-    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)
+    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)  # (slots, batch, groups, rest)
     return _through(sparsity, reached, units, across.to(old.dtype), old).reshape(trace.shape)
 
 
@@ -295,14 +295,13 @@ def _through(
     """Compute ``J E`` at the numbers that are reached."""
     colour, mixing = sparsity.mixing_colour.to(units.device), sparsity.mixing.to(across)
     if bool((units == units[:, :1]).all()):  # every group reaches the same
-        shared_units = units[:, 0]
-        J = (
-            across[:, colour[shared_units]][:, :, shared_units]
-            * mixing[shared_units][:, shared_units]
-        )
+        shared = units[:, 0]
+        # (batch, target, source)
+        J = across[:, colour[shared]][:, :, shared] * mixing[shared][:, shared]
         return torch.einsum("bpq,qbij->pbij", J, old) * reached.kept.to(old)[:, None, :, None]
     target_units = units[:, None, :].expand(-1, len(units), -1)  # (target, source, groups)
     source_units = target_units.transpose(0, 1)
+    # (batch, target, source, groups)
     J = across[:, colour[target_units], source_units] * mixing[target_units, source_units]
     J = J * reached.kept.to(J)[:, None]
     return torch.einsum("bpqi,qbij->pbij", J, old)

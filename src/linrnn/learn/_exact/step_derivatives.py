@@ -217,7 +217,7 @@ def _numbers(
     """A trace of numbers after the step, and what it adds to their gradient."""
     if name not in layout.in_order:
         keep, credit = (z[..., layout.index[name]] for z in (keep, credit))
-    flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)
+    flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)  # (parts, batch, channels, rest)
     direct = wide(slope).transpose(0, 1).reshape(flat.shape)
     # as `credited` has it, but for a product of many small matrices, of which a record is slow
     total = (credit[..., None] * flat).sum((0, 1)).view(trace.shape[2:])

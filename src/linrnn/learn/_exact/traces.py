@@ -180,6 +180,7 @@ class Gate:
             return []
         pairs = zip(state, gradients, strict=True)
         parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
+        # (parts, batch, channels)
         credit = torch.stack([parts[i] for i in self.layout.owners.parts])
         return [self._contracted(n, credit) for n in self.traces]
 
@@ -276,7 +277,7 @@ def _carried(direct: Tensor, across: Tensor, trace: Tensor | None, index: Tensor
 
 def _flat(trace: Tensor, index: Tensor) -> Tensor:
     """As of a linear map, with an output for each channel that the index names."""
-    return trace.reshape(*trace.shape[:2], len(index), -1)
+    return trace.reshape(*trace.shape[:2], len(index), -1)  # (parts, batch, outputs, rest)
 
 
 def advanced(layer: Mixer, layout: Known, traces: Traces, heard: Heard) -> Traces:
@@ -407,11 +408,12 @@ def _split_rows(slope: Tensor, credit: list[Tensor], turns: Turns, layout: Known
             slope, credit, elements, retain_graph=True, materialize_grads=True
         )
         parts = real_parts(list(pulled))
+        # (batch, channels, parts)
         blocks.append(torch.stack([parts[i] for i in layout.owners.parts], 2))
     flat = torch.cat(blocks, 1)  # (batch, passes and channels, parts)
     if turns.gather_index is not None:  # behind all is 0 for what moves nothing
         flat = pad(flat, (0, 0, 0, 1))[:, turns.gather_index]
-    by_row: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)
+    by_row: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)  # (batch, parts, *shape)
     return by_row
 
 
