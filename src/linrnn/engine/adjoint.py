@@ -47,18 +47,18 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     n_outputs = len(program.outputs)
     shift = n_inputs + n_states + n_outputs
 
-    def given(node: Node) -> int | None:
+    def state_as_input(node: Node) -> int | None:
         if node.op != "state":
             return None
         return graph.leaf("input", n_inputs + int(node.attribute or 0))
 
-    here = _copy(graph, program, given, {x: shift + i for i, x in enumerate(saved)})
+    node_map = _copy(graph, program, state_as_input, {x: shift + i for i, x in enumerate(saved)})
     grads: dict[int, int] = {}
     for i, node in enumerate(program.next_states):
         _add(graph, grads, node, graph.leaf("state", i))
     for i, node in enumerate(program.outputs):
         _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
-    products = backward(graph, program, here, grads)
+    products = backward(graph, program, node_map, grads)
     leaves = {kind: program.leaves(kind) for kind in LEAVES}
     zero = graph.constant(0.0)
 
@@ -83,61 +83,63 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
 def _copy(
     graph: Graph,
     program: Program,
-    given: Callable[[Node], int | None],
+    substitute: Callable[[Node], int | None],
     saved: dict[int, int],
 ) -> list[int]:
     places = iter(range(len(program.nodes)))
 
-    def known(node: Node) -> int | None:
+    def replacement(node: Node) -> int | None:
         i = next(places)
-        return graph.leaf("input", saved[i]) if i in saved else given(node)
+        return graph.leaf("input", saved[i]) if i in saved else substitute(node)
 
-    return graph.copy(program, known)
+    return graph.copy(program, replacement)
 
 
 def backward(
     graph: Graph,
     program: Program,
-    here: Sequence[int],
-    found: dict[int, int],
+    node_map: Sequence[int],
+    grads: dict[int, int],
     through_matrices: bool = True,
 ) -> list[tuple[int, int, int]]:
-    """Carry the cotangents in ``found`` back to the leaves; returns what matrices get.
+    """Carry the cotangents in ``grads`` back to the leaves; returns those of matrices as products.
 
     Args:
         graph: to write into.
         program: what is differentiated.
-        here: for each of its nodes the one in the graph.
-        found: nodes of the program and their cotangents, and more when this returns.
+        node_map: for each of its nodes the one in the graph.
+        grads: nodes of the program and their cotangents, and more when this returns.
         through_matrices: False ends at products with matrices, and where channels are repeated or
             summed up.
     """
-    wanted = depends(program.nodes, {i for i, n in enumerate(program.nodes) if n.op in LEAVES})
+    differentiable = depends(
+        program.nodes, {i for i, n in enumerate(program.nodes) if n.op in LEAVES}
+    )
     products = []
     for i in reversed(range(len(program.nodes))):
         node = program.nodes[i]
-        if i not in found or not node.args:
+        if i not in grads or not node.args:
             continue
         if node.op in MIXING and not through_matrices:
             continue
-        args, grad = [here[x] for x in node.args], found[i]
+        args, grad = [node_map[x] for x in node.args], grads[i]
         if node.op in CONTRACTIONS:
             matrix, vector = node.args
-            index, turned = int(program.nodes[matrix].attribute or 0), bool(node.attribute)
-            sides = (args[1], grad) if turned else (grad, args[1])
+            index, transposed = int(program.nodes[matrix].attribute or 0), bool(node.attribute)
+            sides = (args[1], grad) if transposed else (grad, args[1])
             products.append((index, *sides))
-            if vector in wanted:
-                _add(graph, found, vector, graph.contract(node.op, args[0], grad, not turned))
+            if vector in differentiable:
+                _add(graph, grads, vector, graph.contract(node.op, args[0], grad, not transposed))
             continue
         if node.op in SPREADS:
-            _add(graph, found, node.args[0], graph.spread_back(node, grad))
+            _add(graph, grads, node.args[0], graph.spread_back(node, grad))
             continue
-        cotangents = ELEMENTWISE[node.op].cotangents(graph, args, here[i], grad)
+        cotangents = ELEMENTWISE[node.op].cotangents(graph, args, node_map[i], grad)
         for x, cotangent in zip(node.args, cotangents, strict=True):
-            if cotangent is not None and x in wanted:
-                _add(graph, found, x, cotangent)
+            if cotangent is not None and x in differentiable:
+                _add(graph, grads, x, cotangent)
     return products
 
 
-def _add(graph: Graph, found: dict[int, int], node: int, cotangent: int) -> None:
-    found[node] = graph("add", found[node], cotangent) if node in found else cotangent
+def _add(graph: Graph, grads: dict[int, int], node: int, cotangent: int) -> None:
+    grads[node] = graph("add", grads[node], cotangent) if node in grads else cotangent

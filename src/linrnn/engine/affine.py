@@ -37,12 +37,12 @@ class Affine(NamedTuple):
 def state_groups(program: Program) -> list[tuple[int, ...]]:
     """The states of a program, the two parts of complex ones together."""
     names, i = program.states, 0
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     while i < len(names):
         pair = names[i].endswith(".real") and names[i + 1 : i + 2] == (names[i][:-5] + ".imag",)
-        found.append((i, i + 1) if pair else (i,))
-        i += len(found[-1])
-    return found
+        groups.append((i, i + 1) if pair else (i,))
+        i += len(groups[-1])
+    return groups
 
 
 @functools.lru_cache(maxsize=256)
@@ -74,17 +74,17 @@ def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str
     """Why a group cannot be solved now."""
     nodes, places, name = program.nodes, program.leaves("state"), _name(program, group)
     needed = reach(nodes, [program.next_states[i] for i in group])
-    others = [i for i, x in places.items() if x in needed and i not in (*group, *solved)]
-    if others:
-        return f"{name} depends on {program.states[others[0]]}, which depends on {name} or more"
+    unsolved = [i for i, x in places.items() if x in needed and i not in (*group, *solved)]
+    if unsolved:
+        return f"{name} depends on {program.states[unsolved[0]]}, which depends on {name} or more"
     moving = depends(nodes, {places[i] for i in group if i in places})
     between = [nodes[i] for i in sorted(needed & moving) if nodes[i].args]
     reasons = [text for text in (_bend(program, n, name, moving) for n in between) if text]
     hard = any(_decides(node, moving) or node.op in MIXING for node in between)
-    found = _curved(program, group)
-    if not (hard or found):
+    curvature = _curved(program, group)
+    if not (hard or curvature):
         return None
-    return reasons[0] if reasons else found
+    return reasons[0] if reasons else curvature
 
 
 def _decides(node: Node, moving: set[int]) -> bool:
@@ -111,12 +111,12 @@ def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | No
 def _curved(program: Program, group: tuple[int, ...]) -> str | None:
     """Whether the slope of a group depends on itself, or is none of a complex number."""
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
+    node_map = graph.copy(program, lambda node: None)
     leaves = {i: graph.leaf("state", i) for i in group}
-    found = [slopes(graph, program, here)[i] for i in group]
+    rows = [slopes(graph, program, node_map)[i] for i in group]
     moving = depends(graph.nodes, set(leaves.values()))
     name = _name(program, group)
-    if any(slope in moving for row in found for i, slope in row.items() if i in group):
+    if any(slope in moving for row in rows for i, slope in row.items() if i in group):
         return f"a product of {name} makes its step no affine function"
     if len(group) == 2 and not multiplies(program, (group[0], group[1])):
         return f"the step of {name} is no complex multiplication"
@@ -127,16 +127,16 @@ def _curved(program: Program, group: tuple[int, ...]) -> str | None:
 def multiplies(program: Program, pair: tuple[int, int]) -> bool:
     """Whether the slope of a complex state, given by its two parts, is a complex number."""
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
-    rows, zero = slopes(graph, program, here), graph.constant(0.0)
+    node_map = graph.copy(program, lambda node: None)
+    rows, zero = slopes(graph, program, node_map), graph.constant(0.0)
     (a, b), (c, d) = ([rows[i].get(j, zero) for j in pair] for i in pair)
     return a == d and graph("neg", b) == c
 
 
 def _coefficients(program: Program, group: tuple[int, ...]) -> Program:
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
-    rows = slopes(graph, program, here)
+    node_map = graph.copy(program, lambda node: None)
+    rows = slopes(graph, program, node_map)
     zero = graph.constant(0.0)
     decay = [rows[i].get(group[0], zero) for i in group]
     still = graph.copy(

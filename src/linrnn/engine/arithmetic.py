@@ -96,7 +96,7 @@ def _neg(t: Writer, x: Value) -> Value:
 
 
 @named("positive", "contiguous", "clone", "type_as")
-def _same(t: Writer, x: Value, *others: Any) -> Value:
+def _same(t: Writer, x: Value, *ignored: Any) -> Value:
     return x
 
 
@@ -112,7 +112,7 @@ def _square(t: Writer, x: Value) -> Value:
 
 @named("abs", "absolute")
 def _abs(t: Writer, x: Value) -> Value:
-    """Of 0 the gradient is 0, for complex numbers too."""
+    """Absolute value; its gradient at 0 is 0, for complex numbers too."""
     if x.im is None:
         return t.real("abs", x)
     size = _square(t, x.real) + _square(t, x.imag)
@@ -260,7 +260,7 @@ def _xor(t: Writer, input: Any, other: Any) -> Value:
 
 
 def _bitwise(name: str, logical: Function) -> Function:
-    """Of truth values: of other numbers PyTorch has it not."""
+    """Make an operation on truth values; PyTorch has it not of other numbers."""
 
     def function(t: Writer, *args: Any) -> Value:
         for x in map(t.value, args):
@@ -373,8 +373,8 @@ def _full_like(t: Writer, x: Value, fill_value: float) -> Value:
 
 @named("linear")
 def _linear(t: Writer, input: Any, weight: Any, bias: Any = None) -> Value:
-    found = product(t, "linear", weight, input, False)
-    return found if bias is None else found + bias
+    result = product(t, "linear", weight, input, False)
+    return result if bias is None else result + bias
 
 
 @named("matmul")

@@ -86,8 +86,8 @@ def assemble(
     Args:
         program: what to run.
         numbers: of the machine's operations.
-        starts: what each state is before a sequence where nothing is given, and after a reset; of
-            an adjoint those of the step.
+        starts: what each state is before a sequence without an initial state, and after a reset;
+            of an adjoint those of the step.
         previous: of an adjoint the inputs that are the states before the step, in order.
         passing: inputs that may be there for some steps at a time only.
     """
@@ -118,13 +118,13 @@ class _Assembler:
 
     def assembled(self) -> Assembled:
         self._leaves()
-        wanted = self._results()
-        operations = select(self.program, self.levels, wanted)
+        result_nodes = self._results()
+        operations = select(self.program, self.levels, result_nodes)
         codes, counts = _Placement(self, operations).codes()
         body = b"".join(
             (
                 *(_SLOT.pack(*slot) for slot in self.slots),
-                *(_MATRIX.pack(*key, *wide) for key, wide in self.matrices.items()),
+                *(_MATRIX.pack(*key, *pair) for key, pair in self.matrices.items()),
                 *(_CODE.pack(*code) for code in codes),
             )
         )
@@ -144,23 +144,23 @@ class _Assembler:
         return Assembled(header + body, operands, products, written, self._widths(), sizes)
 
     def _widths(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
-        found: dict[int, list[tuple[Operand, int]]] = {}
+        by_class: dict[int, list[tuple[Operand, int]]] = {}
         for slot in self.slots:
             sized = slot.kind not in (Kind.STEP, Kind.CHUNK, Kind.CONSTANT)
-            some = found.setdefault(slot.width, [])
+            members = by_class.setdefault(slot.width, [])
             # of states before a step those before the first: the others may be kept in part only
             place = slot.operand + (slot.kind == Kind.PREVIOUS)
-            some += [(self.operands[place], -1)] if sized else []
-        for (operand, turned), pair in self.matrices.items():
-            for width, axis in zip(pair, (-1, -2) if turned else (-2, -1), strict=True):
-                found[width].append((self.operands[operand], axis))
-        return tuple(tuple(found.get(i, ())) for i in range(max(found) + 1))
+            members += [(self.operands[place], -1)] if sized else []
+        for (operand, transposed), pair in self.matrices.items():
+            for width, axis in zip(pair, (-1, -2) if transposed else (-2, -1), strict=True):
+                by_class[width].append((self.operands[operand], axis))
+        return tuple(tuple(by_class.get(i, ())) for i in range(max(by_class) + 1))
 
     def operand(self, kind: str, index: int) -> int:
-        found = Operand(kind, index)
-        if found not in self.operands:
-            self.operands.append(found)
-        return self.operands.index(found)
+        operand = Operand(kind, index)
+        if operand not in self.operands:
+            self.operands.append(operand)
+        return self.operands.index(operand)
 
     def slot(self, kind: Kind, operand: int = 0, value: float = 0.0, width: int = 0) -> int:
         self.slots.append(_Slot(kind, operand, value, width))
@@ -173,21 +173,21 @@ class _Assembler:
             self.constants[key] = self.slot(Kind.CONSTANT, 0, value)
         return self.constants[key]
 
-    def matrix(self, node: int, turned: int, result: int, vector: int) -> int:
+    def matrix(self, node: int, transposed: int, result: int, vector: int) -> int:
         """The number of a matrix, or of its transpose, between two slots."""
         index = int(self.program.nodes[node].attribute or 0)
-        key = (self.operand("matrix", index), turned)
+        key = (self.operand("matrix", index), transposed)
         self.matrices.setdefault(key, (self.slots[result].width, self.slots[vector].width))
         return list(self.matrices).index(key)
 
     def _leaves(self) -> None:
         """Slots of the leaves, where the program reads them; every state has one."""
         program, width = self.program, self.classes
-        for i, after in enumerate(program.next_states):
+        for i, next_state in enumerate(program.next_states):
             first = len(self.operands)
             self.operands += [Operand("initial", i), Operand("final", i)]
             start = 0.0 if self.previous else self.starts[i]
-            node = program.leaves("state").get(i, after)
+            node = program.leaves("state").get(i, next_state)
             slot = self.slot(Kind.STATE, first, start, width[node])
             self.states.append(slot)
             if i in program.leaves("state"):
@@ -226,11 +226,11 @@ class _Assembler:
             self.home[node] = slot
 
     def _factor(self, node: int) -> None:
-        found = self.program.nodes[node]
+        entry = self.program.nodes[node]
         if node in self.factors:
             return
-        index = int(found.attribute or 0)
-        if found.op == "input" and index not in self.passing:
+        index = int(entry.attribute or 0)
+        if entry.op == "input" and index not in self.passing:
             self.factors[node] = Operand("input", index)
             return
         if node in self.program.outputs:
@@ -253,7 +253,7 @@ class _Step(NamedTuple):
     matrix: tuple[int, int] | None = None
 
     @property
-    def apart(self) -> bool:
+    def distinct_result(self) -> bool:
         """Whether the result must not lie where an argument does: not number by number."""
         return self.op in ("product", "roll")
 
@@ -278,29 +278,29 @@ class _Placement:
     def _ordered(self, operations: Sequence[Operation]) -> list[_Step]:
         """All there is to do, by levels; copies of states before they change."""
         steps = [self._step(x) for x in operations]
-        before, after = self._next_states()
-        steps = self._kept_for_later(steps, before)
+        opening, closing = self._next_states()
+        steps = self._kept_for_later(steps, opening)
         for node, slot in self.a.copies:
             if self.program.nodes[node].op == "state":
-                before.append(_Step(2, "move", (~slot,), (node,)))
+                opening.append(_Step(2, "move", (~slot,), (node,)))
             else:
                 steps.append(_Step(3, "move", (~slot,), (node,)))
-        by_level: list[list[_Step]] = [[], [], before, []]
+        by_level: list[list[_Step]] = [[], [], opening, []]
         for step in steps:
             by_level[step.level].append(step)
-        by_level[2] += after
-        return [step for some in by_level for step in some]
+        by_level[2] += closing
+        return [step for level_steps in by_level for step in level_steps]
 
-    def _kept_for_later(self, steps: list[_Step], before: list[_Step]) -> list[_Step]:
+    def _kept_for_later(self, steps: list[_Step], opening: list[_Step]) -> list[_Step]:
         """A state that is read after a chunk of steps is copied in each, before it changes."""
         nodes, count = self.program.leaves("state").values(), len(self.program.next_states)
         first = len(self.program.nodes) + count
-        kept = {node: first + i for i, node in enumerate(nodes)}
-        self.like.update({copy: node for node, copy in kept.items()})
-        read = {node for x in steps if x.level == 3 for node in x.args if node in kept}
-        before += [_Step(2, "move", (kept[node],), (node,)) for node in sorted(read)]
+        copies = {node: first + i for i, node in enumerate(nodes)}
+        self.like.update({copy: node for node, copy in copies.items()})
+        read = {node for x in steps if x.level == 3 for node in x.args if node in copies}
+        opening += [_Step(2, "move", (copies[node],), (node,)) for node in sorted(read)]
         return [
-            x._replace(args=tuple(kept.get(node, node) for node in x.args)) if x.level == 3 else x
+            x._replace(args=tuple(copies.get(node, node) for node in x.args)) if x.level == 3 else x
             for x in steps
         ]
 
@@ -312,54 +312,54 @@ class _Placement:
         return _Step(x.level, x.op, (slot,), (*x.args, slot))
 
     def _next_states(self) -> tuple[list[_Step], list[_Step]]:
-        """Copies at the beginning and at the end of a step, that make the next states."""
-        before, after = [], []
-        own = {node: i for i, node in self.program.leaves("state").items()}
+        """Copies that open and that close a step, and so make the next states."""
+        opening, closing = [], []
+        state_index = {node: i for i, node in self.program.leaves("state").items()}
         for i, node in enumerate(self.program.next_states):
-            if own.get(node) == i:
+            if state_index.get(node) == i:
                 continue
             source = node
-            if node in own:  # it changes as well
+            if node in state_index:  # it changes as well
                 source = len(self.program.nodes) + i
                 self.like[source] = node
-                before.append(_Step(2, "move", (source,), (node,)))
-            after.append(_Step(2, "move", (~self.a.states[i],), (source,)))
-        return before, after
+                opening.append(_Step(2, "move", (source,), (node,)))
+            closing.append(_Step(2, "move", (~self.a.states[i],), (source,)))
+        return opening, closing
 
     def _next_in_place(self) -> None:
         """Compute a next state where the state is, if nothing reads that any more."""
         leaves = self.program.leaves("state")
         for i, node in enumerate(self.program.next_states):
-            made = [p for p, x in enumerate(self.steps) if node in x.results and x.level == 2]
+            producers = [p for p, x in enumerate(self.steps) if node in x.results and x.level == 2]
             slot = self.a.states[i]
             copies = [x for x in self.steps if x.op == "move" and x.results == (~slot,)]
-            if not made or not copies or node in self.a.home:
+            if not producers or not copies or node in self.a.home:
                 continue
             readers = [
                 p for p, x in enumerate(self.steps) if leaves.get(i, slot) in x.args and i in leaves
             ]
             last = max(readers, default=-1)
-            apart = self.steps[made[0]].apart
+            distinct = self.steps[producers[0]].distinct_result
             late = any(x.level == 3 and node in x.args for x in self.steps)
-            if late or last > made[0] or (apart and last == made[0]):
+            if late or last > producers[0] or (distinct and last == producers[0]):
                 continue
             self.a.home[node] = slot
             self.steps.remove(copies[0])
 
     def codes(self) -> tuple[list[tuple[float, ...]], list[int]]:
         """The codes, and how many each level has."""
-        found, counts = [], [0, 0, 0, 0]
+        codes, counts = [], [0, 0, 0, 0]
         for place, step in enumerate(self.steps):
-            found.append(self._code(place, step))
+            codes.append(self._code(place, step))
             counts[step.level] += 1
-        return found, counts
+        return codes, counts
 
     def _code(self, place: int, step: _Step) -> tuple[float, ...]:
         args = [self._slot(x) for x in step.args]
-        if not step.apart:  # a result may take the place of an argument
+        if not step.distinct_result:  # a result may take the place of an argument
             self._release(place, step)
         results = [self._result(x, step.level) for x in step.results]
-        if step.apart:
+        if step.distinct_result:
             self._release(place, step)
         for x, slot in zip(step.results, results, strict=True):
             if x in self.register and x not in self.last:

@@ -136,11 +136,11 @@ class Cell:
 
     def __repr__(self) -> str:
         kinds = {"state": self.states, "constant": self.constants, "matrix": self.matrices}
-        said = [f"{kind}={' '.join(some)!r}" for kind, some in kinds.items() if some]
-        return f"Cell({self.name}, {', '.join(said)})"
+        declared = [f"{kind}={' '.join(names)!r}" for kind, names in kinds.items() if names]
+        return f"Cell({self.name}, {', '.join(declared)})"
 
     def starts(self) -> tuple[float, ...]:
-        """What each state of the program is before a sequence."""
+        """The value of each state of the program before a sequence."""
         zero = [
             (self.start[x], 0.0) if x in self.is_complex else (self.start[x],) for x in self.states
         ]
@@ -148,27 +148,29 @@ class Cell:
 
     def parts(self, kind: int, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Arguments of a kind as the leaves of the program: real and imaginary parts."""
-        found: list[Tensor] = []
+        leaves: list[Tensor] = []
         for name, x in zip(self._names[kind], tensors, strict=True):
-            found += _pair(x) if name in self.is_complex else [x]
-        return found
+            leaves += _pair(x) if name in self.is_complex else [x]
+        return leaves
 
     def joined(self, kind: int, parts: Sequence[Tensor]) -> list[Tensor]:
         """The arguments of a kind, from the leaves of the program."""
-        some = iter(parts)
+        remaining = iter(parts)
         return [
-            torch.complex(next(some), next(some)) if name in self.is_complex else next(some)
+            torch.complex(next(remaining), next(remaining))
+            if name in self.is_complex
+            else next(remaining)
             for name in self._names[kind]
         ]
 
     def outputs(self, parts: Sequence[Tensor]) -> Any:
-        """What the step returns as output, from the outputs of the program."""
-        some = iter(parts)
-        found = tuple(
-            torch.complex(next(some), next(some)) if is_complex else next(some)
+        """Rebuild the step's output from the outputs of the program."""
+        remaining = iter(parts)
+        outputs = tuple(
+            torch.complex(next(remaining), next(remaining)) if is_complex else next(remaining)
             for is_complex in self._traced.complex_outputs
         )
-        return found[0] if self._traced.single else found
+        return outputs[0] if self._traced.single else outputs
 
     def by_parts(
         self,
@@ -182,19 +184,19 @@ class Cell:
 
         With a ``layout`` all steps, by `parallel`.
         """
-        given: dict[str, Tensor] = {}
-        for kind, some in enumerate((states, inputs, constants, matrices)):
-            given.update(zip(self._names[kind], self.joined(kind, some), strict=True))
+        by_name: dict[str, Tensor] = {}
+        for kind, parts in enumerate((states, inputs, constants, matrices)):
+            by_name.update(zip(self._names[kind], self.joined(kind, parts), strict=True))
         function = self.parallel if layout else self.function
         assert function is not None
-        outputs, after = function(*(given[x] for x in self.arguments), **layout)
-        outputs, after = (x if isinstance(x, tuple) else (x,) for x in (outputs, after))
+        outputs, next_states = function(*(by_name[x] for x in self.arguments), **layout)
+        outputs, next_states = (x if isinstance(x, tuple) else (x,) for x in (outputs, next_states))
         like = states[0]
         split: list[Tensor] = []
         for y, is_complex in zip(outputs, self._traced.complex_outputs, strict=True):
             split += _split(y, is_complex, like)
         carried: list[Tensor] = []
-        for name, h in zip(self.states, after, strict=True):
+        for name, h in zip(self.states, next_states, strict=True):
             carried += _split(h, name in self.is_complex, like)
         return split, carried
 
@@ -223,10 +225,10 @@ class Cell:
             ArgumentError: a matrix mixes the channels, or the cell is complex.
         """
         self._check_diagonal("jacobian", ("state",), self.program.next_states)
-        given = dict(zip(self.arguments, arguments, strict=True))
-        leaves = [[given[x] for x in some] for some in self._names[:4]]
+        by_name = dict(zip(self.arguments, arguments, strict=True))
+        leaves = [[by_name[x] for x in names] for names in self._names[:4]]
         parts = evaluate(jacobian(self.program), *leaves).outputs
-        shape = torch.broadcast_shapes(*(x.shape for x in given.values()))
+        shape = torch.broadcast_shapes(*(x.shape for x in by_name.values()))
         m = len(self.states)
         return torch.stack([x.expand(shape) for x in parts], -1).reshape(*shape, m, m)
 
@@ -284,9 +286,9 @@ class Cell:
         return self._with_start
 
     def _check_diagonal(self, what: str, kinds: Sequence[str], results: Sequence[int]) -> None:
-        found = mixing(self.program, kinds, results)
-        if found is not None or self.is_complex:
-            got = found or "complex arguments"
+        coupling = mixing(self.program, kinds, results)
+        if coupling is not None or self.is_complex:
+            got = coupling or "complex arguments"
             raise ArgumentError(
                 f"cell {self.name}: {what} must be of real channels apart, got {got}. "
                 "Use torch.func.jacrev on the cell."
@@ -294,35 +296,35 @@ class Cell:
 
 
 def _with_start(cell: Cell) -> Cell:
-    given = {f"{h}_0": h for h in cell.states}
-    rest = [x for x in cell.arguments if x not in cell.states]
-    names = (*cell.states, "fresh", *rest, *given)
+    state_of = {f"{h}_0": h for h in cell.states}
+    non_states = [x for x in cell.arguments if x not in cell.states]
+    names = (*cell.states, "fresh", *non_states, *state_of)
     if len({*names}) < len(names):
         raise ArgumentError(
-            f"cell {cell.name}: with_start must find {', '.join(('fresh', *given))} free, got "
+            f"cell {cell.name}: with_start must find {', '.join(('fresh', *state_of))} free, got "
             f"a cell of {', '.join(cell.arguments)}. Give its arguments other names."
         )
 
     def step(*arguments: Any) -> Any:
         values = dict(zip(names, arguments, strict=True))
         fresh = values["fresh"] != 0
-        for start, h in given.items():
+        for start, h in state_of.items():
             # a product, of which the compiler knows that it is affine in complex numbers too
             values[h] = torch.where(fresh, 0.0, 1.0) * values[h] + torch.where(
                 fresh, values[start], 0.0
             )
-        y, after = cell.function(*(values[x] for x in cell.arguments))
-        after = after if isinstance(after, tuple) else (after,)
-        return y, (*after, 0.0 * values["fresh"])  # of known width, unlike the number 0
+        y, next_states = cell.function(*(values[x] for x in cell.arguments))
+        next_states = next_states if isinstance(next_states, tuple) else (next_states,)
+        return y, (*next_states, 0.0 * values["fresh"])  # of known width, unlike the number 0
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     step.__signature__ = inspect.Signature([inspect.Parameter(x, kind) for x in names])  # type: ignore[attr-defined]
     return Cell(
         step,
         state=(*cell.states, "fresh"),
-        constant=(*cell.constants, *given),
+        constant=(*cell.constants, *state_of),
         matrix=cell.matrices,
-        complex=[x for x in names if x in cell.is_complex or given.get(x) in cell.is_complex],
+        complex=[x for x in names if x in cell.is_complex or state_of.get(x) in cell.is_complex],
         start=cell.start | {"fresh": 1.0},
         name=f"{cell.name}_with_start",
     )
@@ -353,9 +355,9 @@ def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:
 
 def _evaluated(program: Program, counts: tuple[int, ...], *arguments: Tensor) -> Any:
     """A step from its program, on arguments kind by kind."""
-    some = iter(arguments)
-    found = evaluate(program, *([next(some) for _ in range(n)] for n in counts))
-    return tuple(found.outputs), tuple(found.next_states)
+    remaining = iter(arguments)
+    values = evaluate(program, *([next(remaining) for _ in range(n)] for n in counts))
+    return tuple(values.outputs), tuple(values.next_states)
 
 
 def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:
@@ -391,9 +393,9 @@ def _arguments(where: str, step: Callable[..., Any]) -> tuple[str, ...]:
 def _starts(
     where: str, states: tuple[str, ...], start: float | Mapping[str, float]
 ) -> dict[str, float]:
-    given = dict(start) if isinstance(start, Mapping) else dict.fromkeys(states, start)
-    for name, value in given.items():
+    starts = dict(start) if isinstance(start, Mapping) else dict.fromkeys(states, start)
+    for name, value in starts.items():
         check_in(where, "state", name, states)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ArgumentError(f"{where}: start must be a number for each state, got {value!r}.")
-    return {name: float(given.get(name, 0.0)) for name in states}
+    return {name: float(starts.get(name, 0.0)) for name in states}

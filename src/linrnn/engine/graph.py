@@ -110,9 +110,9 @@ class Graph:
         """A number."""
         return self._node(Node("constant", (), float(value)))
 
-    def contract(self, op: str, matrix: int, vector: int, turned: bool = False) -> int:
+    def contract(self, op: str, matrix: int, vector: int, transposed: bool = False) -> int:
         """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
-        return self._node(Node(op, (matrix, vector), int(turned)))
+        return self._node(Node(op, (matrix, vector), int(transposed)))
 
     def spread(self, op: str, x: int, n: int) -> int:
         """One of `SPREADS`, of a node."""
@@ -147,23 +147,23 @@ class Graph:
         """The number a node is, None unless it is constant."""
         return self._numbers[node]
 
-    def copy(self, program: "Program", given: Callable[[Node], int | None]) -> list[int]:
-        """Write all nodes of a program; ``given`` says which stand in the place of some.
+    def copy(self, program: "Program", substitute: Callable[[Node], int | None]) -> list[int]:
+        """Write all nodes of a program, or the nodes that ``substitute`` puts in their place.
 
         Returns:
-            For each node of the program the node here.
+            For each node of the program its node in this graph.
         """
-        here: list[int] = []
+        node_map: list[int] = []
         for node in program.nodes:
-            known = given(node)
-            if known is None and node.op == "constant":
-                known = self.constant(float(node.attribute or 0.0))
-            if known is None and node.op in LEAVES:
-                known = self.leaf(node.op, int(node.attribute or 0))
-            if known is None:
-                known = self.again(node, [here[x] for x in node.args])
-            here.append(known)
-        return here
+            copied = substitute(node)
+            if copied is None and node.op == "constant":
+                copied = self.constant(float(node.attribute or 0.0))
+            if copied is None and node.op in LEAVES:
+                copied = self.leaf(node.op, int(node.attribute or 0))
+            if copied is None:
+                copied = self.again(node, [node_map[x] for x in node.args])
+            node_map.append(copied)
+        return node_map
 
     def again(self, node: Node, args: Sequence[int]) -> int:
         """The operation of a node on other arguments."""
@@ -273,8 +273,8 @@ class Program(NamedTuple):
         parts = [" ".join((kind, *self.names(kind))) for kind in LEAVES]
         parts.append(";".join(map(_written, self.nodes)))
         results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
-        for some in (*results, self.sums, self.products):
-            parts.append(",".join(" ".join(map(str, x)) for x in some))
+        for rows in (*results, self.sums, self.products):
+            parts.append(",".join(" ".join(map(str, x)) for x in rows))
         return "|".join([*parts, "mixed"] if self.mixed else parts)
 
 
@@ -299,8 +299,8 @@ def finish(
         outputs, next_states, sums, products: as of a `Program`, nodes of the graph.
     """
     results = [*outputs, *next_states, *(x for _, x in sums)]
-    wanted = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
-    places = {old: new for new, old in enumerate(sorted(wanted))}
+    needed = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
+    places = {old: new for new, old in enumerate(sorted(needed))}
     nodes = tuple(
         [
             Node(node.op, tuple([places[x] for x in node.args]), node.attribute)
@@ -347,10 +347,10 @@ def _rows(text: str) -> list[list[int]]:
 
 
 def _read(text: str) -> Node:
-    op, *rest = text.split()
+    op, *fields = text.split()
     if op == "constant":
-        return Node(op, (), float(rest[0]))
-    numbers = [int(x) for x in rest]
+        return Node(op, (), float(fields[0]))
+    numbers = [int(x) for x in fields]
     if op in LEAVES or op in MIXING:
         return Node(op, tuple(numbers[1:]), numbers[0])
     return Node(op, tuple(numbers))
@@ -358,21 +358,21 @@ def _read(text: str) -> Node:
 
 def reach(nodes: Sequence[Node], results: Sequence[int]) -> set[int]:
     """The results and all nodes they depend on."""
-    found, waiting = set(results), list(results)
+    reached, waiting = set(results), list(results)
     while waiting:
-        new = set(nodes[waiting.pop()].args) - found
-        found |= new
+        new = set(nodes[waiting.pop()].args) - reached
+        reached |= new
         waiting += new
-    return found
+    return reached
 
 
 def depends(nodes: Sequence[Node], sources: set[int]) -> set[int]:
     """The sources and all nodes that depend on one."""
-    found = set(sources)
+    dependent = set(sources)
     for i, node in enumerate(nodes):
-        if not found.isdisjoint(node.args):
-            found.add(i)
-    return found
+        if not dependent.isdisjoint(node.args):
+            dependent.add(i)
+    return dependent
 
 
 def levels(program: Program) -> tuple[int, ...]:
@@ -426,8 +426,8 @@ def computed(
     matrices: Sequence[Tensor],
 ) -> list[Tensor]:
     """The value of every node of a program; arguments as of `evaluate`."""
-    given = dict(zip(LEAVES, (states, inputs, parameters, matrices), strict=True))
-    like = next(x for some in given.values() for x in some)
+    leaves = dict(zip(LEAVES, (states, inputs, parameters, matrices), strict=True))
+    like = next(x for tensors in leaves.values() for x in tensors)
     values: list[Any] = []
     for node in program.nodes:
         args = [values[x] for x in node.args]
@@ -435,7 +435,7 @@ def computed(
             # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
             values.append(like.new_full((), cast(float, node.attribute)))
         elif node.op in LEAVES:
-            values.append(given[node.op][int(node.attribute or 0)])
+            values.append(leaves[node.op][int(node.attribute or 0)])
         elif node.op in CONTRACTIONS:
             matrix, vector = args
             values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))

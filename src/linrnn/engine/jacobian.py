@@ -7,7 +7,7 @@ from linrnn.engine.adjoint import backward
 from linrnn.engine.graph import CONTRACTIONS, SPREADS, Graph, Program, depends, finish, reach
 
 
-def slopes(graph: Graph, program: Program, here: list[int]) -> list[dict[int, int]]:
+def slopes(graph: Graph, program: Program, node_map: list[int]) -> list[dict[int, int]]:
     """For each next state its derivative with respect to each state it depends on.
 
     Channel by channel: what comes through a product with a matrix, a spread or a fold is left out.
@@ -15,15 +15,15 @@ def slopes(graph: Graph, program: Program, here: list[int]) -> list[dict[int, in
     Args:
         graph: into which the program was copied.
         program: the step.
-        here: for each of its nodes the one in the graph.
+        node_map: for each of its nodes the one in the graph.
     """
     places = program.leaves("state")
-    found = []
+    rows = []
     for node in program.next_states:
         grads = {node: graph.constant(1.0)}
-        backward(graph, program, here, grads, through_matrices=False)
-        found.append({i: grads[x] for i, x in places.items() if x in grads})
-    return found
+        backward(graph, program, node_map, grads, through_matrices=False)
+        rows.append({i: grads[x] for i, x in places.items() if x in grads})
+    return rows
 
 
 @functools.lru_cache(maxsize=256)
@@ -34,12 +34,12 @@ def jacobian(program: Program) -> Program:
     from other channels is left out (`mixing` says whether there is any).
     """
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
+    node_map = graph.copy(program, lambda node: None)
     zero, states = graph.constant(0.0), range(len(program.states))
-    rows = slopes(graph, program, here)
+    rows = slopes(graph, program, node_map)
     names = (program.states, program.inputs, program.parameters, program.matrices)
     outputs = [rows[i].get(j, zero) for i in states for j in states]
-    return finish(graph, names, outputs, [here[x] for x in program.next_states])
+    return finish(graph, names, outputs, [node_map[x] for x in program.next_states])
 
 
 @functools.lru_cache(maxsize=256)
@@ -51,17 +51,17 @@ def coupled(program: Program, together: tuple[tuple[int, ...], ...]) -> tuple[tu
         together: states that belong together whatever they depend on.
     """
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
-    rows, zero = slopes(graph, program, here), graph.constant(0.0)
+    node_map = graph.copy(program, lambda node: None)
+    rows, zero = slopes(graph, program, node_map), graph.constant(0.0)
     needs = [{i} | {j for j, x in row.items() if x != zero} for i, row in enumerate(rows)]
     for group in together:
         for i in group:
             needs[i].update(group)
     for k in range(len(needs)):
-        for some in needs:
-            some |= needs[k] if k in some else set()
-    found = {tuple(j for j in sorted(some) if i in needs[j]) for i, some in enumerate(needs)}
-    return tuple(sorted(found, key=lambda group: (len(needs[group[0]]), group)))
+        for needed in needs:
+            needed |= needs[k] if k in needed else set()
+    groups = {tuple(j for j in sorted(needed) if i in needs[j]) for i, needed in enumerate(needs)}
+    return tuple(sorted(groups, key=lambda group: (len(needs[group[0]]), group)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -72,31 +72,35 @@ def traces(program: Program) -> Program:
     derivatives of each with respect to each parameter. Exact where no matrix mixes channels.
     """
     graph = Graph()
-    here = graph.copy(program, lambda node: None)
+    node_map = graph.copy(program, lambda node: None)
     m, p = len(program.states), len(program.parameters)
-    before = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
+    previous_traces = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
     places, direct = program.leaves("state"), program.leaves("parameter")
 
     def total(node: int, parameter: int) -> int:
         """The derivative of a node through the step and through all steps before."""
         grads = {node: graph.constant(1.0)}
-        backward(graph, program, here, grads, through_matrices=False)
-        found = grads.get(direct.get(parameter, -1), graph.constant(0.0))
+        backward(graph, program, node_map, grads, through_matrices=False)
+        derivative = grads.get(direct.get(parameter, -1), graph.constant(0.0))
         for i, x in places.items():
             if x in grads:
-                found = graph("add", found, graph("mul", grads[x], before[i][parameter]))
-        return found
+                derivative = graph(
+                    "add", derivative, graph("mul", grads[x], previous_traces[i][parameter])
+                )
+        return derivative
 
-    carried = [total(x, j) for x in program.next_states for j in range(p)]
-    seen = [total(x, j) for x in program.outputs for j in range(p)]
+    state_traces = [total(x, j) for x in program.next_states for j in range(p)]
+    output_traces = [total(x, j) for x in program.outputs for j in range(p)]
     states = [f"d_{h}_d_{w}" for h in program.states for w in program.parameters]
     names = ([*program.states, *states], program.inputs, program.parameters, program.matrices)
-    outputs = [*(here[x] for x in program.outputs), *seen]
-    return finish(graph, names, outputs, [*(here[x] for x in program.next_states), *carried])
+    outputs = [*(node_map[x] for x in program.outputs), *output_traces]
+    return finish(
+        graph, names, outputs, [*(node_map[x] for x in program.next_states), *state_traces]
+    )
 
 
 def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:
-    """What mixes channels between leaves of some kinds and the results; None without it."""
+    """Name what mixes channels between leaves of some kinds and the results; None without it."""
     moving = depends(program.nodes, {x for kind in kinds for x in program.leaves(kind).values()})
     for i in sorted(moving & reach(program.nodes, results)):
         node = program.nodes[i]

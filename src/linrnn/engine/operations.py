@@ -113,7 +113,7 @@ def _where_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | N
 
 
 def _unary(slope: Callable[[Writes, int, int], int]) -> Cotangents:
-    """Of ``slope(graph, argument, result)``."""
+    """Make the rule of a function with ``slope(graph, argument, result)``."""
     return lambda g, args, y, dy: [g("mul", dy, slope(g, args[0], y))]
 
 
@@ -182,12 +182,12 @@ def _pow_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | Non
 
 
 def _row(meaning: Callable[..., Tensor], cotangents: Cotangents, name: str) -> Elementwise:
-    """Of a function of one argument that a Triton kernel calls by name."""
+    """Describe a function of one argument that a Triton kernel calls by name."""
     return Elementwise(meaning, cotangents, f"{name}({{}})", _FUNCTION)
 
 
 def _truth(function: Callable[..., Tensor], sign: str, symmetric: bool = False) -> Elementwise:
-    """Of a comparison."""
+    """Describe a comparison."""
     text = f"({{}} {sign} {{}}).to(DTYPE)"
     return Elementwise(_compare(function), _nothing, text, symmetric=symmetric, jumps=True)
 
@@ -257,8 +257,8 @@ ELEMENTWISE: dict[str, Elementwise] = {
 }
 #: Products of a matrix and a vector, in either direction.
 CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
-    "linear": lambda w, x, turned: x @ (w if turned else w.mT),
-    "block_linear": lambda w, x, turned: block_product(w.mT if turned else w, x),
+    "linear": lambda w, x, transposed: x @ (w if transposed else w.mT),
+    "block_linear": lambda w, x, transposed: block_product(w.mT if transposed else w, x),
 }
 #: What repeats channels n times, sums n of them up, or moves them n places; ``_each``: neighbours.
 SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {

@@ -58,23 +58,23 @@ _WRITTEN = {
 
 
 def refusal(name: str) -> str:
-    """What to write instead of a function that a step must not use."""
-    plain = name.strip("_")
-    if plain.endswith(("shift", "gcd", "lcm")) or plain in ("lshift", "rshift"):
+    """Say what to write instead of a function that a step must not use."""
+    base_name = name.strip("_")
+    if base_name.endswith(("shift", "gcd", "lcm")) or base_name in ("lshift", "rshift"):
         return "Bits of numbers have no derivative: compute it before or after."
-    if plain in _WRITTEN and not _in_place(name):
-        return f"Write {_WRITTEN[plain]}."
-    if plain in _REDUCTIONS.split():
+    if base_name in _WRITTEN and not _in_place(name):
+        return f"Write {_WRITTEN[base_name]}."
+    if base_name in _REDUCTIONS.split():
         return "A sum of channels is linrnn.cells.fold; anything else belongs before or after."
-    if plain in ("repeat", "repeat_interleave", "tile"):
+    if base_name in ("repeat", "repeat_interleave", "tile"):
         return "Channels are repeated by linrnn.cells.spread."
-    if plain in _VIEWS.split():
+    if base_name in _VIEWS.split():
         return "Every value is one number a channel: give parts as arguments of their own."
-    if plain in _CASTS.split():
+    if base_name in _CASTS.split():
         return "Leave it away: a scan computes in at least float32 and stores in its inputs' dtype."
     if name in ("detach", "requires_grad_"):
         return "Detach the argument before the scan; inside, gradients are those of the equation."
-    if "dropout" in plain or plain.startswith(_DRAWS):
+    if "dropout" in base_name or base_name.startswith(_DRAWS):
         return "Draw the random numbers before the scan and make them an input."
     if _in_place(name):
         return f"Nothing is changed in place: write x = x.{name.rstrip('_')}(...)."

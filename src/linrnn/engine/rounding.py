@@ -42,14 +42,14 @@ def _remainder(t: Writer, input: Any, other: Any) -> Value:
     if not isinstance(input, Value):  # PyTorch has no derivative of it
         raise t.refuse("the remainder of a number", "Write torch.remainder(x * 0 + number, x).")
     a, b = t.value(input), t.value(other)
-    rest = t.real("fmod", a, b)
-    return t.real("where", _wrong_side(t, rest, b), rest + b, rest)
+    remainder = t.real("fmod", a, b)
+    return t.real("where", _wrong_side(t, remainder, b), remainder + b, remainder)
 
 
-def _wrong_side(t: Writer, rest: Value, divisor: Value) -> Value:
+def _wrong_side(t: Writer, remainder: Value, divisor: Value) -> Value:
     """Whether what a division left has another sign than the divisor."""
-    other = t.real("ne", t.real("lt", divisor, 0.0), t.real("lt", rest, 0.0))
-    return t.real("mul", other, t.real("ne", rest, 0.0))
+    differs = t.real("ne", t.real("lt", divisor, 0.0), t.real("lt", remainder, 0.0))
+    return t.real("mul", differs, t.real("ne", remainder, 0.0))
 
 
 def rounded_quotient(t: Writer, input: Any, other: Any, rounding_mode: str) -> Value:
@@ -59,13 +59,13 @@ def rounded_quotient(t: Writer, input: Any, other: Any, rounding_mode: str) -> V
         return _trunc(t, t.real("div", a, b))
     if rounding_mode != "floor":
         raise t.refuse(f"rounding_mode={rounding_mode!r}", "It is 'floor' or 'trunc'.")
-    rest = t.real("fmod", a, b)
-    whole = t.real("div", t.real("sub", a, rest), b)  # an integer but for its rounding
-    whole = t.real("where", _wrong_side(t, rest, b), whole - 1.0, whole)
-    low = t.real("floor", whole)
-    nearest = t.real("where", t.real("lt", 0.5, whole - low), low + 1.0, low)
-    plain = t.real("div", a, b)
-    zero = t.real("where", t.real("lt", plain, 0.0), -0.0, 0.0)
-    nearest = t.real("where", t.real("eq", whole, 0.0), zero, nearest)
-    infinite = t.real("floor", plain)  # where the divisor is 0; it has no gradient
+    remainder = t.real("fmod", a, b)
+    quotient = t.real("div", t.real("sub", a, remainder), b)  # an integer but for its rounding
+    quotient = t.real("where", _wrong_side(t, remainder, b), quotient - 1.0, quotient)
+    low = t.real("floor", quotient)
+    nearest = t.real("where", t.real("lt", 0.5, quotient - low), low + 1.0, low)
+    ratio = t.real("div", a, b)
+    zero = t.real("where", t.real("lt", ratio, 0.0), -0.0, 0.0)
+    nearest = t.real("where", t.real("eq", quotient, 0.0), zero, nearest)
+    infinite = t.real("floor", ratio)  # where the divisor is 0; it has no gradient
     return t.real("where", t.real("eq", b, 0.0), infinite, nearest)

@@ -22,23 +22,23 @@ class Operation(NamedTuple):
 
 
 def select(
-    program: Program, levels: Sequence[int], wanted: Sequence[int], *, pairs: bool = True
+    program: Program, levels: Sequence[int], required: Sequence[int], *, pairs: bool = True
 ) -> list[Operation]:
-    """Operations that compute all nodes that are wanted and the sums, in a possible order.
+    """Operations that compute all required nodes and the sums, in a possible order.
 
     Args:
         program: what to compute.
         levels: of its nodes.
-        wanted: nodes that must be computed as such.
+        required: nodes that must be computed as such.
         pairs: whether an operation may have two results.
     """
-    found = _Selection(program, levels, wanted, pairs).operations
-    return sorted(found, key=lambda x: (x.level, x.position, x.to_sum is not None))
+    operations = _Selection(program, levels, required, pairs).operations
+    return sorted(operations, key=lambda x: (x.level, x.position, x.to_sum is not None))
 
 
 class _Selection:
     def __init__(
-        self, program: Program, levels: Sequence[int], wanted: Sequence[int], pairs: bool
+        self, program: Program, levels: Sequence[int], required: Sequence[int], pairs: bool
     ) -> None:
         self.nodes = program.nodes
         states = set(program.leaves("state").values())
@@ -53,9 +53,9 @@ class _Selection:
         for node in self.nodes:
             for x in node.args:
                 self.uses[x] += 1
-        for x in (*wanted, *(x for _, x in program.sums)):
+        for x in (*required, *(x for _, x in program.sums)):
             self.uses[x] += 1
-        self.needed = set(wanted)
+        self.needed = set(required)
         self.done: set[int] = set()
         self.partners = self._partners() if pairs else {}
         self.operations: list[Operation] = []
@@ -86,22 +86,24 @@ class _Selection:
         self._emit(Operation(level, x, op, (), args, factor, to_sum=parameter))
 
     def _partners(self) -> dict[int, tuple[str, tuple[int, int], int]]:
-        """What is computed with another node: the operation, both nodes, and the argument.
+        """Pair nodes that one operation computes: the operation, both nodes, and the argument.
 
         Sigmoids of x and of -x; cosine and sine.
         """
-        found: dict[tuple[object, ...], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for i, node in enumerate(self.nodes):
             if node.op in ("sin", "cos"):
-                found.setdefault(("sin", *node.args), []).append(i)
+                groups.setdefault(("sin", *node.args), []).append(i)
             elif node.op == "sigmoid":
                 inner = self.nodes[node.args[0]]
-                plain = inner.op not in ("neg", "sub")
-                found.setdefault(node.args if plain else tuple(sorted(inner.args)), []).append(i)
+                unnegated = inner.op not in ("neg", "sub")
+                groups.setdefault(node.args if unnegated else tuple(sorted(inner.args)), []).append(
+                    i
+                )
         pairs = {}
-        for some in found.values():
-            if len(some) == 2:
-                pairs.update(dict.fromkeys(some, self._pair(*some)))
+        for group in groups.values():
+            if len(group) == 2:
+                pairs.update(dict.fromkeys(group, self._pair(*group)))
         return pairs
 
     def _pair(self, first: int, second: int) -> tuple[str, tuple[int, int], int]:
@@ -149,9 +151,9 @@ class _Selection:
         return Operation(self.levels[i], i, "product", (i,), (node.args[1], *added), matrix=pair)
 
     def _added_product(self, i: int) -> Operation | None:
-        for x, other in (self.nodes[i].args, self.nodes[i].args[::-1]):
-            if self._inner(x, i, *CONTRACTIONS) and self._number(other) is None:
-                return self._product(i, x, (other,))
+        for x, addend in (self.nodes[i].args, self.nodes[i].args[::-1]):
+            if self._inner(x, i, *CONTRACTIONS) and self._number(addend) is None:
+                return self._product(i, x, (addend,))
         return None
 
     def _add(self, i: int, a: int, b: int) -> tuple[str, tuple[int, ...], float]:
@@ -174,8 +176,8 @@ class _Selection:
         value = self._number(q)
         if value is not None:
             return "mul_v_add", (p, y), value
-        for share, rest in ((p, q), (q, p)):
-            difference = self._inner(rest, i, "sub")
+        for share, factor in ((p, q), (q, p)):
+            difference = self._inner(factor, i, "sub")
             if difference and difference.args[1] == y:  # y + share * (x - y)
                 return "lerp", (y, difference.args[0], share), 0.0
         return "mul_add", (p, q, y), 0.0

@@ -46,6 +46,6 @@ def written(name: str) -> str | None:
     if name in OURS:
         return f"linrnn.cells.{name}"
     places = {"torch": torch, "torch.nn.functional": F, "torch.special": torch.special}
-    found = (f"{path}.{name}" for path, module in places.items() if hasattr(module, name))
+    paths = (f"{path}.{name}" for path, module in places.items() if hasattr(module, name))
     method = hasattr(Tensor, name) and not name.startswith("_")
-    return next(found, f"torch.Tensor.{name}" if method else None)
+    return next(paths, f"torch.Tensor.{name}" if method else None)

@@ -114,7 +114,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
         ArgumentError: the step does what no graph can hold; names the line.
     """
     tracer = Tracer(where)
-    given: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for kind, leaf in enumerate(("state", "input", "parameter", "matrix")):
         index = 0
         for name in names[kind]:
@@ -122,10 +122,10 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
             if name in names.is_complex:
                 parts.append(tracer.graph.leaf(leaf, index + 1))
             re, im = parts[0], parts[1] if len(parts) > 1 else None
-            given[name] = (Matrix if leaf == "matrix" else Value)(tracer, re, im)
+            values[name] = (Matrix if leaf == "matrix" else Value)(tracer, re, im)
             index += len(parts)
     with torch.enable_grad():
-        results = _read(tracer, step, [given[name] for name in order])
+        results = _read(tracer, step, [values[name] for name in order])
     outputs, states, single = _results(tracer, results, len(names.states))
     for name, value in zip(names.states, states, strict=True):
         if value.im is not None and name not in names.is_complex:
@@ -133,24 +133,26 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
                 f"{where}: the state {name} must stay real, got a complex one. "
                 f"Declare it: complex={name!r}."
             )
-    nodes: Parts = [
+    state_parts: Parts = [
         value.pair() if name in names.is_complex else (value.re,)
         for name, value in zip(names.states, states, strict=True)
     ]
     complex_outputs = tuple(y.im is not None for y in outputs)
-    given_out: Parts = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
+    output_parts: Parts = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
     if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
-        given_out, nodes = _as_wide(tracer.graph, given_out, outputs, nodes, states)
+        output_parts, state_parts = _as_wide(
+            tracer.graph, output_parts, outputs, state_parts, states
+        )
     kinds = [names.parts(kind) for kind in range(4)]
     flat_outputs, flat_states = (
-        [x for parts in some for x in parts] for some in (given_out, nodes)
+        [x for parts in group for x in parts] for group in (output_parts, state_parts)
     )
     program = finish(tracer.graph, kinds, flat_outputs, flat_states)
     return Traced(program, complex_outputs, single)
 
 
 def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -> object:
-    """What a step returns; an error in it that is none of ours is one of ours, with its line."""
+    """Run a step; an error in it becomes one of ours, with its line."""
     try:
         return step(*values)
     except (LinrnnError, NameError, ImportError, AssertionError):
@@ -192,8 +194,8 @@ def _as_wide(
 
 
 def _one_width(graph: Graph, parts: tuple[int, ...], value: Value, leaf: int) -> tuple[int, ...]:
-    wide = next((x for x in parts if graph.value(x) is None), value.like)
-    like = leaf if wide is None else wide
+    vector = next((x for x in parts if graph.value(x) is None), value.like)
+    like = leaf if vector is None else vector
     return tuple(x if graph.value(x) is None else numbers_like(graph, x, like) for x in parts)
 
 

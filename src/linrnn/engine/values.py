@@ -48,8 +48,8 @@ class Writer(ABC):
 
     def value(self, x: object) -> "Value":
         """An argument as a value."""
-        plain = isinstance(x, Value) and not isinstance(x, Matrix)
-        return x if plain else self.operand(x)  # type: ignore[return-value]
+        is_value = isinstance(x, Value) and not isinstance(x, Matrix)
+        return x if is_value else self.operand(x)  # type: ignore[return-value]
 
     def real(self, op: str, *args: "Value | float") -> "Value":
         """An elementwise operation on values that must be real."""
@@ -62,7 +62,7 @@ class Writer(ABC):
 
 
 def call(writer: Writer, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Value":
-    """What the PyTorch function of that name does to values."""
+    """Apply the PyTorch function of that name to values."""
     name = _NAMES.get(name, name.removeprefix("special_"))
     writer.check_call(name, kwargs)
     if name not in FUNCTIONS:
@@ -84,8 +84,8 @@ _NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide
 
 
 def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
-    def method(self: "Value", *others: Any) -> "Value":
-        args = (*others, self) if swapped else (self, *others)
+    def method(self: "Value", *operands: Any) -> "Value":
+        args = (*operands, self) if swapped else (self, *operands)
         return call(self.writer, name, args, {})
 
     return method
@@ -120,14 +120,14 @@ class Value:
     def __torch_function__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> "Value":
-        found = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
-        assert found is not None
+        receiver = next((x for x in _flat([*args, *(kwargs or {}).values()])), None)
+        assert receiver is not None
         name = func.__name__
         if func is Tensor.where:  # the method's condition is its second argument
             args = (args[1], args[0], *args[2:])
         if name == "__get__":  # a property of tensors
-            return getattr(found, func.__self__.__name__)  # type: ignore[no-any-return]
-        return call(found.writer, name, args, kwargs or {})
+            return getattr(receiver, func.__self__.__name__)  # type: ignore[no-any-return]
+        return call(receiver.writer, name, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -189,19 +189,19 @@ class Value:
 class Matrix(Value):
     """A matrix, as a step sees it; it has a transpose and products."""
 
-    __slots__ = ("turned",)
+    __slots__ = ("transposed",)
 
     def __init__(
-        self, writer: Writer, re: int, im: int | None = None, turned: bool = False
+        self, writer: Writer, re: int, im: int | None = None, transposed: bool = False
     ) -> None:
         super().__init__(writer, re, im)
-        self.turned = turned
+        self.transposed = transposed
 
     def transpose(self, *axes: int) -> "Matrix":
         """The matrix with its last two axes exchanged."""
         if axes and {x % 2 for x in axes} != {0, 1}:
             raise self.writer.refuse("a transpose of other axes", "Use matrix.mT.")
-        return Matrix(self.writer, self.re, self.im, not self.turned)
+        return Matrix(self.writer, self.re, self.im, not self.transposed)
 
     t = adjoint = transpose
 
@@ -214,13 +214,13 @@ class Matrix(Value):
 
 
 def _flat(args: Sequence[Any]) -> list[Value]:
-    found = []
+    values = []
     for x in args:
-        found += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Value) else []
-    return found
+        values += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Value) else []
+    return values
 
 
-def product(writer: Writer, op: str, matrix: Any, x: Any, turned: bool) -> Value:
+def product(writer: Writer, op: str, matrix: Any, x: Any, transposed: bool) -> Value:
     """A matrix times a vector, each real or complex."""
     if not isinstance(matrix, Matrix) or not isinstance(x, Value) or isinstance(x, Matrix):
         raise writer.refuse(
@@ -229,17 +229,17 @@ def product(writer: Writer, op: str, matrix: Any, x: Any, turned: bool) -> Value
         )
     graph: Graph = writer.graph
     parts = [x.re] if x.im is None else [x.re, x.im]
-    wide = next((v for v in parts if graph.value(v) is None), x.like)
+    vector = next((v for v in parts if graph.value(v) is None), x.like)
 
     def times(w: int, v: int) -> int:
         if graph.value(v) is not None:
-            if wide is None:
+            if vector is None:
                 raise writer.refuse(
                     "a product of a matrix and a number",
                     "Say how many channels it has: torch.full_like(h, number).",
                 )
-            v = numbers_like(graph, v, wide)
-        return graph.contract(op, w, v, turned != matrix.turned)
+            v = numbers_like(graph, v, vector)
+        return graph.contract(op, w, v, transposed != matrix.transposed)
 
     if matrix.im is None:
         return Value(

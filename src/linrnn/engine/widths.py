@@ -23,15 +23,15 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
     Raises:
         ShapeError: two that meet have different widths, or a matrix does not fit.
     """
-    found = _Classes(where, program, shapes)
-    found.join_all()
+    width_classes = _Classes(where, program, shapes)
+    width_classes.join_all()
     for i, node in enumerate(program.nodes):
         if node.op in CONTRACTIONS:
-            found.fit(i)
+            width_classes.fit(i)
         elif node.op in ("state", "input", "parameter"):
-            found.leaf(i)
-    found.spread_all()
-    return [found.width(i) for i in range(len(program.nodes))]
+            width_classes.leaf(i)
+    width_classes.spread_all()
+    return [width_classes.width(i) for i in range(len(program.nodes))]
 
 
 def classes(program: Program) -> list[int]:
@@ -41,9 +41,11 @@ def classes(program: Program) -> list[int]:
     """
     if not program.mixes():
         return [0] * len(program.nodes)
-    found, numbers = _Classes("", program, {}), dict[int, int]()
-    found.join_all()
-    return [numbers.setdefault(found.find(i), len(numbers)) for i in range(len(program.nodes))]
+    width_classes, numbers = _Classes("", program, {}), dict[int, int]()
+    width_classes.join_all()
+    return [
+        numbers.setdefault(width_classes.find(i), len(numbers)) for i in range(len(program.nodes))
+    ]
 
 
 class Ratio(NamedTuple):
@@ -56,12 +58,12 @@ class Ratio(NamedTuple):
 
 def ratios(program: Program) -> list[Ratio]:
     """The nodes of which one is the spread or the fold of the other."""
-    found = []
+    pairs = []
     for i, node in enumerate(program.nodes):
         if node.op in SPREADS and node.op != "roll":
             pair = (i, node.args[0]) if node.op.startswith("spread") else (node.args[0], i)
-            found.append(Ratio(*pair, int(node.attribute or 0)))
-    return found
+            pairs.append(Ratio(*pair, int(node.attribute or 0)))
+    return pairs
 
 
 class _Classes:
@@ -106,13 +108,13 @@ class _Classes:
     def set(self, i: int, width: int, why: str) -> None:
         """Note down a width; 1 fits any."""
         root = self.find(i)
-        before, reason = self.known.get(root, (width, why))
-        if 1 not in (before, width) and before != width:
+        known_width, reason = self.known.get(root, (width, why))
+        if 1 not in (known_width, width) and known_width != width:
             raise ShapeError(
-                f"{self.where}: {why} must have as many channels as {reason}, {before}, "
+                f"{self.where}: {why} must have as many channels as {reason}, {known_width}, "
                 f"got {width}. They meet in one operation of the step."
             )
-        self.known[root] = (width, why) if before == 1 else (before, reason)
+        self.known[root] = (width, why) if known_width == 1 else (known_width, reason)
 
     def leaf(self, i: int) -> None:
         kind, index = self.program.nodes[i].op, int(self.program.nodes[i].attribute or 0)
@@ -122,17 +124,17 @@ class _Classes:
 
     def spread_all(self) -> None:
         """Spreads and folds: as far as one of the two is known so is the other, else it is 1."""
-        some = ratios(self.program)
-        self.spread_known(some)
-        for _, narrow, _ in some:
+        pairs = ratios(self.program)
+        self.spread_known(pairs)
+        for _, narrow, _ in pairs:
             if self.find(narrow) not in self.known:  # a state of which nothing is said
                 self.known[self.find(narrow)] = (1, "a value whose width nothing says")
-                self.spread_known(some)
+                self.spread_known(pairs)
 
-    def spread_known(self, some: Sequence[Ratio]) -> None:
+    def spread_known(self, pairs: Sequence[Ratio]) -> None:
         """The widths that follow from those of others."""
-        for _ in some:
-            for wide, narrow, n in some:
+        for _ in pairs:
+            for wide, narrow, n in pairs:
                 if self.width(wide) > 1:
                     self._divide(wide, narrow, n)
                 elif self.find(narrow) in self.known:

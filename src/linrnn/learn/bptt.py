@@ -81,28 +81,28 @@ class BPTT(Learner):
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """One pass forward, one backward."""
         if self.recompute is None:
-            y, after = read(model, batch, carried)
+            y, next_state = read(model, batch, carried)
         else:
             time = batch.x.shape[1]
             steps = self.recompute or max(1, isqrt(time))
             segments = Segments(model, batch, carried, steps, self.reverse)
-            y, after = segments.answers(), cast(State, segments.after)
+            y, next_state = segments.answers(), cast(State, segments.after)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
-        return Step(loss.detach(), y.detach(), detach(after))
+        return Step(loss.detach(), y.detach(), detach(next_state))
 
 
 def _check_reversible(model: nn.Module) -> None:
-    found = layers(model)
-    for name, layer in found:
+    mixers = layers(model)
+    for name, layer in mixers:
         if getattr(layer, "form", layer.forms[0]) not in layer.sequence_parallel:
             raise ArgumentError(
                 "BPTT: for reverse every layer must mix along time by linear_scan alone, got "
                 f"{name} ({type(layer).__name__}). Use recompute without reverse, or lru, s5 or "
                 "slru."
             )
-    whole = cast(Any, model).init_state(1)
-    if len(leaves(whole)) != sum(len(leaves(layer.init_state(1))) for _, layer in found):
+    state = cast(Any, model).init_state(1)
+    if len(leaves(state)) != sum(len(leaves(layer.init_state(1))) for _, layer in mixers):
         raise ArgumentError(
             "BPTT: for reverse the state must be that of the recurrent layers, got one with other "
             "parts. Use pool='none', and no convolution in blocks."

@@ -102,9 +102,9 @@ class FPTT(Windowed):
             with torch.no_grad() if silent else nullcontext():
                 y, state = self.read_window(model, batch, window, state)
             answers = answers or Answers(batch, per_step=y.ndim > 2)
-            own, target = answers.add(window, y)
+            outputs, target = answers.add(window, y)
             weight = answers.weight(window)
-            loss = loop.loss(own, target) if weight else None
+            loss = loop.loss(outputs, target) if weight else None
             if loss is not None:
                 losses.append(loss.detach() * weight)
             if not answers.per_step:
@@ -118,11 +118,11 @@ class FPTT(Windowed):
         return Step(torch.stack(losses).sum(), answers.whole(), cast(State, state))
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
         """Answer, and the state after the part, without a history."""
-        y, after = read(model, batch, before, slice(window.start, window.stop))
-        return y, detach(after)
+        y, next_state = read(model, batch, previous_state, slice(window.start, window.stop))
+        return y, detach(next_state)
 
     def _terminal(self, answers: Answers, y: Tensor, window: Window, loop: Loop) -> Tensor | None:
         """The loss of a part where there is one answer to a sequence."""
@@ -134,10 +134,10 @@ class FPTT(Windowed):
         if bool(ends.any()):
             terms.append(loop.loss(*_of(ends, y, target)) * (int(ends.sum()) / len(y)))
         if bool(going.any()):
-            some, asked = _of(going, y, target)
-            early = share * loop.loss(some, asked)
+            outputs, labels = _of(going, y, target)
+            early = share * loop.loss(outputs, labels)
             if not target.is_floating_point() and target.ndim == 1:
-                early = early + (1 - share) * self._soft_loss(some, asked)
+                early = early + (1 - share) * self._soft_loss(outputs, labels)
             terms.append(early * (int(going.sum()) / len(y)))
         return torch.stack(terms).sum() if terms else None
 
@@ -149,17 +149,17 @@ class FPTT(Windowed):
         return torch.nn.functional.cross_entropy(logits, soft)
 
     def _remember(self, y: Tensor, target: Tensor) -> None:
-        """Move the mean answer to each class that came towards what was given."""
+        """Move the mean answer to each class that came towards this batch's answers."""
         if target.is_floating_point() or target.ndim != 1:
             return
-        given = torch.softmax(y.float(), 1)
+        probabilities = torch.softmax(y.float(), 1)
         classes = y.shape[1]
         mean = self.answers
         if mean is None:
             mean = torch.full((classes, classes), 1 / classes, device=y.device)
-        came = torch.nn.functional.one_hot(target, classes).to(given)
+        came = torch.nn.functional.one_hot(target, classes).to(probabilities)
         count = came.sum(0)[:, None]
-        new = (came.T @ given) / count.clamp(min=1)
+        new = (came.T @ probabilities) / count.clamp(min=1)
         self.answers = torch.where(count > 0, self.decay * mean + (1 - self.decay) * new, mean)
 
     def _penalty(self, model: nn.Module) -> Tensor:
@@ -176,25 +176,25 @@ class FPTT(Windowed):
         mean, slope = {}, {}
         with torch.no_grad():
             for name, p in _learned(model):
-                before = self.mean.get(name)
-                if before is None:
+                previous = self.mean.get(name)
+                if previous is None:
                     mean[name], slope[name] = p.detach().clone(), torch.zeros_like(p)
                     continue
-                if before.shape != p.shape:
+                if previous.shape != p.shape:
                     raise ArgumentError(
                         "FPTT: the running means must be of the model, got one of "
-                        f"{name} and shape {tuple(before.shape)}. Is it the state of another run?"
+                        f"{name} and shape {tuple(previous.shape)}. Is it the state of another run?"
                     )
-                slope[name] = self.slope[name] - self.alpha * (p - before)
-                follows = (1 - self.beta) * before + self.beta * p
+                slope[name] = self.slope[name] - self.alpha * (p - previous)
+                follows = (1 - self.beta) * previous + self.beta * p
                 mean[name] = follows - self.beta / self.alpha * slope[name]
         self.mean, self.slope = mean, slope
 
     def state_dict(self) -> dict[str, Tensor]:
         """Mean and slope of each parameter, and the mean answers."""
-        found = {f"mean/{n}": v for n, v in self.mean.items()}
-        found |= {f"slope/{n}": v for n, v in self.slope.items()}
-        return found if self.answers is None else found | {_SOFT: self.answers}
+        tensors = {f"mean/{n}": v for n, v in self.mean.items()}
+        tensors |= {f"slope/{n}": v for n, v in self.slope.items()}
+        return tensors if self.answers is None else tensors | {_SOFT: self.answers}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state_dict` gave."""

@@ -99,9 +99,9 @@ class GTF(Learner):
         _check_next(batch)
         run = _Run(model)
         alpha = self._alpha(run, batch.x)
-        before: Any = model.init_state(len(batch.x)) if carried is None else carried
+        previous_state: Any = model.init_state(len(batch.x)) if carried is None else carried
         start: Any = model.mixers[0].init_state(len(batch.x), device=batch.x.device)
-        z, fresh, answers = before["layers"][0], carried is None, []
+        z, fresh, answers = previous_state["layers"][0], carried is None, []
         for t, x_t in enumerate(batch.x.unbind(1)):
             u = x_t
             if t or not fresh:
@@ -112,20 +112,20 @@ class GTF(Learner):
                 z, u = torch.where(begins, start, z), torch.where(begins, x_t, u)
             y, z = run.step(u, z)
             answers.append(y)
-        y = torch.stack(answers, 1)
+        y = torch.stack(answers, 1)  # (batch, time, d_output)
         loss = loop.loss(y, batch.target)
         loop.backward(loss)
-        return Step(loss.detach(), y.detach(), {**before, "layers": [z.detach()]})
+        return Step(loss.detach(), y.detach(), {**previous_state, "layers": [z.detach()]})
 
     def _alpha(self, run: "_Run", x: Tensor) -> Tensor | float:
-        """Of this batch; that of the annealed schedule is remembered."""
+        """Compute alpha for this batch; the annealed schedule remembers its own."""
         if self.schedule == "fixed":
             return self.alpha
         best = optimal(run, x, self.points)
         if self.schedule == "optimal":
             return best
-        before = self.alpha if self.now is None else self.now.to(best)
-        self.now = self.decay * before + (1 - self.decay) * best
+        previous_alpha = self.alpha if self.now is None else self.now.to(best)
+        self.now = self.decay * previous_alpha + (1 - self.decay) * best
         return self.now
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -154,10 +154,10 @@ class _Run:
         self.encoder: Callable[[Tensor], Tensor] = model.encoder
         self.out_proj: Callable[[Tensor], Tensor] = self.mixer.out_proj
         with torch.no_grad(), torch.autocast(model.head.weight.device.type, enabled=False):
-            here = model.head.weight.new_zeros(1 + self.mixer.d_state, self.mixer.d_state)
-            here[1:].fill_diagonal_(1.0)
-            there = self.read_out(here).double()
-        self.back = torch.linalg.pinv((there[1:] - there[0]).T)
+            probe_states = model.head.weight.new_zeros(1 + self.mixer.d_state, self.mixer.d_state)
+            probe_states[1:].fill_diagonal_(1.0)
+            observations = self.read_out(probe_states).double()
+        self.back = torch.linalg.pinv((observations[1:] - observations[0]).T)
 
     def read_out(self, z: Tensor) -> Tensor:
         """Observations (rows, d_output) of states (rows, d_state)."""
@@ -166,36 +166,36 @@ class _Run:
 
     def missing(self, error: Tensor) -> Tensor:
         """The smallest change of a state that changes what is observed by so much."""
-        found: Tensor = error.to(self.head.weight.dtype) @ self.back.T.to(self.head.weight.dtype)
-        return found
+        change: Tensor = error.to(self.head.weight.dtype) @ self.back.T.to(self.head.weight.dtype)
+        return change
 
     def step(self, u: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """``(y, z)`` after input u."""
-        out, after = self.mixer.step(self.encoder(u), z)
+        out, next_state = self.mixer.step(self.encoder(u), z)
         y: Tensor = self.head(out)
-        return y, after  # type: ignore[return-value]
+        return y, next_state  # type: ignore[return-value]
 
     def jacobians(self, z: Tensor) -> Tensor:
-        """Of ``z -> F(z, G z + c)`` at rows z: (rows, d_state, d_state)."""
+        """Differentiate ``z -> F(z, G z + c)`` at rows z: (rows, d_state, d_state)."""
         rows, N = z.shape
         copies = z.detach().repeat_interleave(N, 0).requires_grad_()
         with torch.enable_grad():
-            _, after = self.step(self.read_out(copies), copies)
-            own = after.view(rows, N, N).diagonal(dim1=1, dim2=2)
-            (J,) = torch.autograd.grad(own.sum(), copies)
+            _, next_states = self.step(self.read_out(copies), copies)
+            diagonal = next_states.view(rows, N, N).diagonal(dim1=1, dim2=2)  # (rows, N)
+            (J,) = torch.autograd.grad(diagonal.sum(), copies)
         return J.view(rows, N, N)
 
 
 def optimal(run: _Run, x: Tensor, points: int) -> Tensor:
     """alpha*, of Jacobians at the states of some of the observations x (batch, time, d_input)."""
-    seen = x.flatten(0, 1)
-    seen = seen[seen.isfinite().all(1)]
-    if not len(seen):
+    observed = x.flatten(0, 1)  # (batch * time, d_input)
+    observed = observed[observed.isfinite().all(1)]
+    if not len(observed):
         return x.new_ones(())
-    seen = seen[:: max(1, len(seen) // points)][:points]
+    observed = observed[:: max(1, len(observed) // points)][:points]
     with torch.no_grad():
-        nothing = seen.new_zeros(len(seen), run.mixer.d_state)
-        states = run.missing(seen - run.read_out(nothing))
+        zero_states = observed.new_zeros(len(observed), run.mixer.d_state)
+        states = run.missing(observed - run.read_out(zero_states))
     sizes: Tensor = torch.linalg.svdvals(run.jacobians(states).double())[:, 0]
     return (1 - 1 / sizes.max().clamp_min(1.0)).to(x.dtype)
 
@@ -206,7 +206,7 @@ class _Fault(NamedTuple):
 
 
 def _misfit(model: nn.Module) -> str | None:
-    """What of a model is other than `GTF` needs, or None."""
+    """Name what of a model is other than `GTF` needs, or None."""
     if not isinstance(model, SequenceModel):
         return f"a {type(model).__name__}"
     mixers = [part for part in model.modules() if isinstance(part, Mixer)]
@@ -237,8 +237,8 @@ def _check_next(batch: Batch) -> None:
         raise ArgumentError(
             "GTF: rows must be of equal length and steps even, got lengths or times. Use bptt."
         )
-    kept = target[:, :-1] if target.shape == batch.x.shape else None
-    if kept is None or not bool(((kept == x) | ~x.isfinite() | ~kept.isfinite()).all()):
+    labels = target[:, :-1] if target.shape == batch.x.shape else None
+    if labels is None or not bool(((labels == x) | ~x.isfinite() | ~labels.isfinite()).all()):
         raise ArgumentError(
             "GTF: the target of a step must be the input of the next, got other numbers. Ask for "
             "one step ahead, as --task.ahead 1 of mackey_glass."

@@ -95,10 +95,10 @@ class LRA(Windowed):
     def check(self, model: nn.Module) -> None:
         """Raise unless each layer has a target at each step."""
         super().check(model)
-        others = [(n, layer) for n, layer in layers(model) if not isinstance(layer, PTNCN)]
+        not_ptncn = [(n, layer) for n, layer in layers(model) if not isinstance(layer, PTNCN)]
         for part in model.modules():
-            if others and isinstance(part, Pool) and part.kind != "none":
-                name, layer = others[0]
+            if not_ptncn and isinstance(part, Pool) and part.kind != "none":
+                name, layer = not_ptncn[0]
                 raise ArgumentError(
                     f"LRA: pool must be 'none' where a layer is no p_tncn, for the target of its "
                     f"output comes from the answer to that step, got {part.kind!r} with {name} "
@@ -116,39 +116,39 @@ class LRA(Windowed):
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
         """Raise where feedback is to layers that the model has not."""
-        known = {name for name, layer in layers(model) if not isinstance(layer, PTNCN)}
+        layer_names = {name for name, layer in layers(model) if not isinstance(layer, PTNCN)}
         for name in self.fed_back.weights:
-            if name not in known:
+            if name not in layer_names:
                 raise ArgumentError(
                     f"LRA: feedback must be to layers of the model, got {name!r}. Is it the state "
                     "of another run?"
                 )
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
         """Answer, past layers through which no gradient goes, and let these learn."""
         steps = slice(window.start, window.stop)
         if self.update == "window":
             self.fed_back.settle()
-        with _apart(model) as heard:
-            y, after = read(model, batch, before, steps)
+        with _cut_layers(model) as heard:
+            y, next_state = read(model, batch, previous_state, steps)
         valid = _valid(batch)
         share = valid if self.update == "batch" else valid[:, steps]
         with torch.enable_grad(), without_autocast(batch.x.device):
-            terms = [t for one in heard for t in self._own(one, valid[:, steps])]
+            terms = [t for one in heard for t in self._own_terms(one, valid[:, steps])]
             if any(t.requires_grad for t in terms):
                 self._backward(torch.stack(terms).sum() / share.sum().clamp(min=1))
-        return self._taught(y, heard, valid[:, steps]), detach(after)
+        return self._taught(y, heard, valid[:, steps]), detach(next_state)
 
-    def _own(self, one: "_Heard", valid: Tensor) -> list[Tensor]:
-        """What a layer learns of itself: terms of which its weights have the gradients."""
+    def _own_terms(self, one: "_Heard", valid: Tensor) -> list[Tensor]:
+        """Return the loss terms of one layer, whose gradients its weights learn from."""
         if not isinstance(one.layer, PTNCN):
             return []
         reset = one.more.get("reset")
-        found = deltas(one.layer, one.x, one.state, reset, valid, self.feedback)
+        updates = deltas(one.layer, one.x, one.state, reset, valid, self.feedback)
         weights = dict(one.layer.named_parameters())
-        return [(weights[n] * d).sum() for n, d in found.items()]
+        return [(weights[n] * d).sum() for n, d in updates.items()]
 
     def _taught(self, y: Tensor, heard: Sequence["_Heard"], valid: Tensor) -> Tensor:
         """The answers, whose error reaches the outputs of layers that have no other target."""
@@ -191,19 +191,19 @@ def _valid(batch: Batch) -> Tensor:
 
 
 @contextmanager
-def _apart(model: nn.Module) -> Iterator[list[_Heard]]:
-    """Inside, no gradient goes through a layer; what each was given is noted down."""
+def _cut_layers(model: nn.Module) -> Iterator[list[_Heard]]:
+    """Inside, no gradient goes through a layer; the input of each is noted down."""
     heard: list[_Heard] = []
 
     def cut(name: str) -> Any:
-        def listen(layer: Mixer, args: Any, kwargs: dict[str, Any], given: Any) -> Any:
+        def listen(layer: Mixer, args: Any, kwargs: dict[str, Any], result: Any) -> Any:
             x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
             if state is None:
                 state = layer.init_state(len(x), device=x.device)
             more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
             heard.append(_Heard(name, layer, x.detach(), detach(state), more))
-            y, after = given
-            return y.detach(), detach(after)
+            y, next_state = result
+            return y.detach(), detach(next_state)
 
         return listen
 
@@ -226,7 +226,7 @@ def deltas(
     valid: Tensor,
     feedback: float,
 ) -> dict[str, Tensor]:
-    """What each weight of a layer learns, by its name: the sum over rows and valid steps.
+    """Compute the update of each weight, by its name: the sum over rows and valid steps.
 
     Args:
         layer: whose.
@@ -246,28 +246,28 @@ def deltas(
     f1, f2 = torch.tanh(z1), torch.tanh(z2)
     e1, e_x = F.linear(f2, p["W2"]) - f1, OUT[layer.output](F.linear(f1, p["W1"])) - x
     moved1, moved2 = f1 - states["y1"][:, 1:], f2 - states["y2"][:, 1:]
-    found = {
+    updates = {
         **{"M1": _outer(moved1, u, valid), "V1": _outer(moved1, y1, valid)},
         **{"U1": _outer(moved1, y2, valid), "M2": _outer(moved2, y1, valid)},
         **{"V2": _outer(moved2, y2, valid), "W1": _outer(e_x, f1, valid)},
         **{"W2": _outer(e1, f2, valid)},
     }
-    found |= {"E1": feedback * found["W1"].mT, "E2": feedback * found["W2"].mT}
-    return {n: d.to(layer.dtype) for n, d in found.items()}
+    updates |= {"E1": feedback * updates["W1"].mT, "E2": feedback * updates["W2"].mT}
+    return {n: d.to(layer.dtype) for n, d in updates.items()}
 
 
 def _outer(at: Tensor, of: Tensor, valid: Tensor) -> Tensor:
-    kept = [torch.where(valid[..., None], h, 0) for h in (at, of)]  # padding may be NaN
-    return torch.einsum("bti,btj->ij", *kept)
+    masked = [torch.where(valid[..., None], h, 0) for h in (at, of)]  # padding may be NaN
+    return torch.einsum("bti,btj->ij", *masked)
 
 
 def _states(
     layer: PTNCN, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
 ) -> dict[str, Tensor]:
     """Before the first step and after each, (batch, 1 + time, d_model) by name."""
-    found, now = [state], state
+    history, now = [state], state
     for t in range(x.shape[1]):
-        here = None if reset is None else reset[:, t : t + 1]
-        _, now = layer(x[:, t : t + 1], now, reset=here)
-        found.append(now)
-    return {name: torch.stack([s[name] for s in found], 1) for name in ("y1", "y2", "u")}
+        step_reset = None if reset is None else reset[:, t : t + 1]
+        _, now = layer(x[:, t : t + 1], now, reset=step_reset)
+        history.append(now)
+    return {name: torch.stack([s[name] for s in history], 1) for name in ("y1", "y2", "u")}

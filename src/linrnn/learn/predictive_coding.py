@@ -114,27 +114,29 @@ class PredictiveCoding(Learner):
         pieces: list[_Piece] = []
         for start in range(0, max(time, 1), self.window):
             window = Window(start, start, min(start + self.window, time), 0)
-            before: list[Tensor] = []
+            previous_tensors: list[Tensor] = []
             if pieces:
-                before = [h.requires_grad_() for h in real_parts(cast(State, state))]
-                state = with_real_parts(cast(State, state), before)
-            y, after = read(model, batch, state, slice(start, window.stop))
+                previous_tensors = [h.requires_grad_() for h in real_parts(cast(State, state))]
+                state = with_real_parts(cast(State, state), previous_tensors)
+            y, next_state = read(model, batch, state, slice(start, window.stop))
             answers = answers or Answers(batch, per_step=y.ndim > 2)
-            own, target = answers.add(window, y)
+            outputs, target = answers.add(window, y)
             weight = answers.weight(window)
-            loss = loop.loss(own, target) * weight if weight else None
-            pieces.append(_Piece(before, loss, real_parts(after)))
-            state = detach(after)
+            loss = loop.loss(outputs, target) * weight if weight else None
+            pieces.append(_Piece(previous_tensors, loss, real_parts(next_state)))
+            state = detach(next_state)
         assert answers is not None
         losses = [piece.loss.detach() for piece in pieces if piece.loss is not None]
         return pieces, Step(torch.stack(losses).sum(), answers.whole(), cast(State, state))
 
-    def _settled(self, total: Tensor, before: list[Tensor]) -> list[Tensor]:
+    def _settled(self, total: Tensor, previous_tensors: list[Tensor]) -> list[Tensor]:
         """The errors of a state, after so many steps towards what explains the piece behind it."""
-        if not before or not total.requires_grad:
-            return [torch.zeros_like(h) for h in before]
-        passed = torch.autograd.grad(total, before, retain_graph=True, materialize_grads=True)
-        errors = [torch.zeros_like(h) for h in before]
+        if not previous_tensors or not total.requires_grad:
+            return [torch.zeros_like(h) for h in previous_tensors]
+        passed = torch.autograd.grad(
+            total, previous_tensors, retain_graph=True, materialize_grads=True
+        )
+        errors = [torch.zeros_like(h) for h in previous_tensors]
         for _ in range(self.iterations):
             errors = [e - self.rate * (e + g) for e, g in zip(errors, passed, strict=True)]
         return errors
@@ -144,9 +146,9 @@ class PredictiveCoding(Learner):
         for _ in range(self.iterations if values else 0):
             flat = [h for parts in values for h in parts]
             energy = free_energy(pieces, values)
-            found = iter(torch.autograd.grad(rows * energy, flat, materialize_grads=True))
+            grads = iter(torch.autograd.grad(rows * energy, flat, materialize_grads=True))
             values = [
-                [(h - self.rate * next(found)).detach().requires_grad_() for h in parts]
+                [(h - self.rate * next(grads)).detach().requires_grad_() for h in parts]
                 for parts in values
             ]
         loop.backward(free_energy(pieces, values))

@@ -118,11 +118,11 @@ class RBP(Learner):
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Read forward, hold the last input, and learn where the state has come to."""
-        reading, held = apart(batch)
+        reading, held_input = apart(batch)
         with without_autocast(batch.x.device):
-            state = settle(model, reading, held, carried, self.hold, self.settled)
+            state = settle(model, reading, held_input, carried, self.hold, self.settled)
             h = flat(state).requires_grad_()
-            y, after = read(model, held, with_flat(state, h))
+            y, next_state = read(model, held_input, with_flat(state, h))
             if y.ndim > 2:
                 raise ArgumentError(
                     "RBP: a model must answer once a sequence, got an answer to each step."
@@ -130,23 +130,23 @@ class RBP(Learner):
             loss = loop.loss(y, batch.target)
             total = loss
             if loss.isfinite() and h.shape[1]:
-                total = loss + self._owed(loss, flat(after), h)
+                total = loss + self._owed(loss, flat(next_state), h)
             loop.backward(total)
-        return Step(loss.detach(), y.detach(), detach(after))
+        return Step(loss.detach(), y.detach(), detach(next_state))
 
-    def _owed(self, loss: Tensor, after: Tensor, h: Tensor) -> Tensor:
+    def _owed(self, loss: Tensor, next_state: Tensor, h: Tensor) -> Tensor:
         """A scalar of no value, whose gradient is what earlier steps add to it, and the penalty."""
         (b,) = torch.autograd.grad(loss, h, retain_graph=True, materialize_grads=True)
-        z, left = solve(self.solver, after, h, b, self.terms)
+        z, left = solve(self.solver, next_state, h, b, self.terms)
         if not left <= 1:
             raise NonFiniteError(
                 f"RBP: the solver {self.solver} must come closer to the gradient, got {left:.3g} "
                 f"times the distance that it began with after {self.terms} terms, for the step "
                 "multiplies some changes by more than 1. Use --learner.solver cg, or a penalty."
             )
-        passed = (z * after).sum()
+        passed = (z * next_state).sum()
         total = passed - passed.detach()
         if self.lipschitz:
-            penalty = lipschitz_penalty(after, h, self.bound, self.columns)
+            penalty = lipschitz_penalty(next_state, h, self.bound, self.columns)
             total = total + self.lipschitz * penalty
         return total

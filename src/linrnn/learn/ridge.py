@@ -88,13 +88,13 @@ class Ridge(Learner):
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
         """Read a batch, and add to the sums; `after_update` solves."""
         _check_alone()
-        with torch.no_grad(), _as_in_evaluation(model), _seen_by(model.head) as seen:
-            y, after = read(model, batch, carried)
+        with torch.no_grad(), _as_in_evaluation(model), _seen_by(model.head) as head_inputs:
+            y, next_state = read(model, batch, carried)
         loss = loop.loss(y, batch.target)
-        asked = self._asked(batch, y, anew=carried is None)
-        z, target = seen[0][asked], numbers_asked(y, batch.target)[asked]
+        fitted = self._asked(batch, y, anew=carried is None)
+        z, target = head_inputs[0][fitted], numbers_asked(y, batch.target)[fitted]
         self.moments = self._with(z.double().cpu(), target.double().cpu())
-        return Step(loss.detach(), y, detach(after))
+        return Step(loss.detach(), y, detach(next_state))
 
     def after_update(self, model: nn.Module) -> None:
         """Give the head the solution."""
@@ -121,31 +121,31 @@ class Ridge(Learner):
         begun = torch.full_like(steps, 0 if anew else -self.washout)
         if batch.reset is not None:
             begun = torch.where(batch.reset, steps, begun).cummax(1).values
-        asked = steps - begun >= self.washout
-        if anew and not asked.any():
+        fitted = steps - begun >= self.washout
+        if anew and not fitted.any():
             raise ArgumentError(
                 f"Ridge: washout must be below the {y.shape[1]} steps of a sequence, got "
                 f"{self.washout}. Lower --learner.washout."
             )
         if batch.lengths is not None:
-            asked = asked & (steps < batch.lengths[:, None])
+            fitted = fitted & (steps < batch.lengths[:, None])
         if not batch.target.is_floating_point():
-            asked = asked & (batch.target != IGNORE)
-        return asked
+            fitted = fitted & (batch.target != IGNORE)
+        return fitted
 
     def _with(self, z: Tensor, target: Tensor) -> Moments:
         """The sums with those of more rows."""
-        z = torch.cat([z, z.new_ones(len(z), 1)], 1)
-        found = Moments.empty(1, z.shape[1], 0, target.shape[1])
-        found.add(z[None], target[None], None)
+        z = torch.cat([z, z.new_ones(len(z), 1)], 1)  # (rows, features + 1)
+        added = Moments.empty(1, z.shape[1], 0, target.shape[1])
+        added.add(z[None], target[None], None)
         if self.moments is None:
-            return found
-        if self.moments.xy.shape != found.xy.shape:
+            return added
+        if self.moments.xy.shape != added.xy.shape:
             raise ArgumentError(
-                f"Ridge: the sums must be of {tuple(found.xy.shape[1:])} features and answers, got "
+                f"Ridge: the sums must be of {tuple(added.xy.shape[1:])} features and answers, got "
                 f"{tuple(self.moments.xy.shape[1:])}. Are they those of another run?"
             )
-        return self.moments + found
+        return self.moments + added
 
     def state_dict(self) -> dict[str, Tensor]:
         """The sums over all batches: rows, and products of features (with a 1) and targets."""
@@ -158,20 +158,20 @@ class Ridge(Learner):
             return
         shapes = {name: tuple(x.shape) for name, x in state.items()}
         one, features, answers = (*shapes.get("xy", ()), 0, 0, 0)[:3]
-        wanted = {
+        expected = {
             "rows": (),
             "xx": (1, features, features),
             "xy": (1, features, answers),
             "yy": (1, answers),
         }
-        if shapes != wanted or one != 1:
+        if shapes != expected or one != 1:
             raise ArgumentError(
                 "Ridge: the learner's state must be sums of products, got "
                 f"{shapes}. Is it that of another learner?"
             )
         empty = Moments.empty(1, features, 0, answers)
-        kept = {name: state[name].double().cpu() for name in _KEPT}
-        self.moments = Moments(**kept, zz=empty.zz, zx=empty.zx, zy=empty.zy)
+        sums = {name: state[name].double().cpu() for name in _KEPT}
+        self.moments = Moments(**sums, zz=empty.zz, zx=empty.zx, zy=empty.zy)
 
 
 def solution(moments: Moments, penalty: float, *, bias: bool) -> tuple[Tensor, Tensor]:
@@ -227,10 +227,10 @@ def _as_in_evaluation(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _seen_by(head: Any) -> Iterator[list[Tensor]]:
-    """What the head is given inside."""
-    seen: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    """Inside, collect the inputs of the head."""
+    inputs: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
     try:
-        yield seen
+        yield inputs
     finally:
         hook.remove()

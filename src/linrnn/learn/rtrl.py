@@ -67,18 +67,18 @@ class RTRL(Windowed):
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
         """Forget the rows that end, and those that are not in this batch."""
-        known = dict(model.named_parameters())
-        kept = {} if anew else self.influence
-        for name, m in kept.items():
-            if name not in known or m.shape[2:] != known[name].shape or len(m) < rows:
+        parameters = dict(model.named_parameters())
+        influence = {} if anew else self.influence
+        for name, m in influence.items():
+            if name not in parameters or m.shape[2:] != parameters[name].shape or len(m) < rows:
                 raise ArgumentError(
                     f"RTRL: the derivatives must be of the model and of {rows} rows at least, got "
                     f"those of {name} and shape {tuple(m.shape)}. Is it the state of another run?"
                 )
-        self.influence = {name: m[:rows] for name, m in kept.items()}
+        self.influence = {name: m[:rows] for name, m in influence.items()}
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
         """Answer with a state that goes with its derivatives, and compute those after it."""
         steps = slice(window.start, window.stop)
@@ -87,11 +87,11 @@ class RTRL(Windowed):
             return read(called, batch, state, steps)[1]
 
         with torch.random.fork_rng(devices=[]), without_autocast(batch.x.device):
-            new = advanced(model, self.influence, before, run)
+            new = advanced(model, self.influence, previous_state, run)
         named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        y, after = read(model, batch, owing(before, named, self.influence), steps)
+        y, next_state = read(model, batch, owing(previous_state, named, self.influence), steps)
         self.influence = new
-        return y, detach(after)
+        return y, detach(next_state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The derivatives of every row and number of the state, by the name of the parameter."""

@@ -81,30 +81,30 @@ class SnAp(Traced):
         self.n, self.last_step, self.parts = n, last_step, parts
 
     def find(self, name: str, layer: Mixer) -> Reach:
-        """What each parameter of a layer reaches."""
+        """Find what each parameter of a layer reaches."""
         try:
             return reach(layer, self.n, together=self.parts == "together")
-        except NotDiagonalError as found:
+        except NotDiagonalError as error:
             raise ArgumentError(
                 f"SnAp: every layer must have a state of fixed size, got {name} "
-                f"({type(layer).__name__}), {found}. Use tbptt."
+                f"({type(layer).__name__}), {error}. Use tbptt."
             ) from None
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
         """Answer with a state that goes with its traces, and let the traces go on."""
         if self.last_step == "whole":
-            return super().read_window(model, batch, window, before)
+            return super().read_window(model, batch, window, previous_state)
         # composed of PyTorch's operators, a step shows autograd the state that its answer reads
         with use_backend("reference"):
-            return super().read_window(model, batch, window, before)
+            return super().read_window(model, batch, window, previous_state)
 
-    def owing(self, layer: Mixer, found: Reach, traces: Traces, state: State) -> Entry:
+    def owing(self, layer: Mixer, sparsity: Reach, traces: Traces, state: State) -> Entry:
         """A state that depends on the parameters as far as they reach."""
         last = LastStep() if self.last_step == "masked" else None
-        return Entry(owing(layer, found, traces, state, last), last=last)
+        return Entry(owing(layer, sparsity, traces, state, last), last=last)
 
-    def advance(self, layer: Mixer, found: Reach, traces: Traces, heard: Heard) -> Traces:
+    def advance(self, layer: Mixer, sparsity: Reach, traces: Traces, heard: Heard) -> Traces:
         """The traces after a step."""
-        return advanced(layer, found, traces, heard)
+        return advanced(layer, sparsity, traces, heard)

@@ -74,13 +74,13 @@ class Stagewise(Traced):
 
     def layers(self, model: nn.Module) -> list[tuple[str, Mixer]]:
         """The stage of each layer that learns."""
-        found: list[tuple[str, Mixer]] = []
+        stages: list[tuple[str, Mixer]] = []
         for name, layer in networks(model):
             s = self._stage(layer)
             stage = layer.stages[s]
             assert isinstance(stage, Mixer)
-            found.append((f"{name}.stages.{s}", stage))
-        return found
+            stages.append((f"{name}.stages.{s}", stage))
+        return stages
 
     def _stage(self, layer: Network) -> int:
         return min(self.batches // self.every, layer.n_stages - 1)
@@ -153,11 +153,11 @@ def seen_by_stages(model: nn.Module, batch: Batch) -> set[str]:
     for handle in handles:
         handle.remove()
     named = dict(probe.named_parameters())
-    found: set[str] = set()
+    names: set[str] = set()
     for x in inputs:
         if x.requires_grad:
             grads = torch.autograd.grad(
                 x.sum(), list(named.values()), retain_graph=True, allow_unused=True
             )
-            found |= {n for n, g in zip(named, grads, strict=True) if g is not None}
-    return {n for n in found if not any(n.startswith(f"{s}.stages.") for s in stages)}
+            names |= {n for n, g in zip(named, grads, strict=True) if g is not None}
+    return {n for n in names if not any(n.startswith(f"{s}.stages.") for s in stages)}

@@ -76,7 +76,7 @@ class TBPTT(Windowed):
             yield Window(max(0, start - self.overlap), start, stop, following)
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State | None]:
         """Answer, and the state with which the next window begins to read."""
         lead, start, stop, following = window
@@ -84,10 +84,10 @@ class TBPTT(Windowed):
         states: list[State] = []
         answers, at = [], lead
         for end in ends:
-            y, state = read(model, batch, states[-1] if states else before, slice(at, end))
+            y, state = read(model, batch, states[-1] if states else previous_state, slice(at, end))
             answers.append(y)
             states.append(state)
             at = end
         y = torch.cat(answers, 1)[:, start - lead :] if y.ndim > 2 else y
         # the next may begin to read where this one did
-        return y, before if following == lead < stop else detach(states[0])
+        return y, previous_state if following == lead < stop else detach(states[0])

@@ -79,24 +79,26 @@ class UORO(Traced):
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:
         """Forget the rows that end, and those that are not in this batch."""
         super().begin(model, rows, anew=anew)
-        kept = self.directions if self.traces else {}
+        directions = self.directions if self.traces else {}
         for name, traces in self.traces.items():
-            if name not in kept or any(len(b) != len(kept[name]) for b in traces.values()):
+            if name not in directions or any(
+                len(b) != len(directions[name]) for b in traces.values()
+            ):
                 raise ArgumentError(
                     f"UORO: each layer must have as many directions as products, got {name} "
                     "without. Is it the state of another run?"
                 )
-        self.directions = {name: a[:, :rows] for name, a in kept.items()}
+        self.directions = {name: a[:, :rows] for name, a in directions.items()}
 
     def owing(self, layer: Mixer, name: str, traces: Traces, state: State) -> Entry:
         """A state of a layer that depends on the layer's parameters as its product says."""
         parameters = dict(layer.named_parameters())
-        kept = {n: b for n, b in traces.items() if parameters[n].requires_grad}
-        if not kept:
+        learned = {n: b for n, b in traces.items() if parameters[n].requires_grad}
+        if not learned:
             return Entry(state)
         parts = real_parts(state)
         h: Tensor = _Owing.apply(
-            self.directions[name], kept, torch.cat(parts, 1), *(parameters[n] for n in kept)
+            self.directions[name], learned, torch.cat(parts, 1), *(parameters[n] for n in learned)
         )
         return Entry(with_real_parts(state, h.split([part.shape[1] for part in parts], 1)))
 
@@ -106,12 +108,12 @@ class UORO(Traced):
         size = sum(h.shape[1] for h in real_parts(state))
         shape, like = (self.copies, len(heard.x), size), real_parts(state)[0]
         signs = torch.randint(2, shape, device=like.device, dtype=like.dtype) * 2 - 1
-        before = self.directions.get(name)
-        a = torch.zeros_like(signs) if before is None else before
-        ahead, own = _moved(layer, state, heard, a, signs)
+        previous = self.directions.get(name)
+        a = torch.zeros_like(signs) if previous is None else previous
+        ahead, direct = _moved(layer, state, heard, a, signs)
         if goes_on is not None:
             ahead = ahead * goes_on[:, None]
-        direction, new = _mixed(ahead, traces, signs, own)
+        direction, new = _mixed(ahead, traces, signs, direct)
         self.directions = {**self.directions, name: direction}
         return new
 
@@ -137,16 +139,17 @@ class _Owing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
+        # (copies, batch)
         credit = torch.einsum("bs,cbs->cb", g.to(ctx.direction.dtype), ctx.direction)
         credit = credit / len(credit)
-        found = [torch.tensordot(credit.to(b.dtype), b, 2) for b in ctx.traces.values()]
-        return (None, None, None, *found)
+        grads = [torch.tensordot(credit.to(b.dtype), b, 2) for b in ctx.traces.values()]
+        return (None, None, None, *grads)
 
 
 def _moved(
     layer: Mixer, state: State, heard: Heard, a: Tensor, signs: Tensor
 ) -> tuple[Tensor, Traces]:
-    """Of one step: ``J A`` (copies, batch, size), and of each parameter ``nu^T dh/dtheta``."""
+    """For one step ``J A`` (copies, batch, size), and of each parameter ``nu^T dh/dtheta``."""
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
     times = {n: v for n, v in heard.more.items() if n == "dt"}
     sizes = [h.shape[1] for h in real_parts(state)]
@@ -154,52 +157,54 @@ def _moved(
     def of_row(x: Tensor, state: State, a: Tensor, signs: Tensor, more: Any) -> Any:
         start = torch.cat(real_parts(alone(state)), 1)[0]
 
-        def after(some: Mapping[str, Tensor], h: Tensor) -> Tensor:
-            before = with_real_parts(alone(state), h[None].split(sizes, 1))
+        def next_state(learned: Mapping[str, Tensor], h: Tensor) -> Tensor:
+            previous_state = with_real_parts(alone(state), h[None].split(sizes, 1))
             named = {n: v[None] for n, v in more.items()}
-            _, last = functional_call(layer, dict(some), (x[None], before), named)
+            _, last = functional_call(layer, dict(learned), (x[None], previous_state), named)
             return torch.cat(real_parts(last), 1)[0]
 
         def ahead(direction: Tensor) -> Tensor:
-            found: Tensor = jvp(lambda h: after(parameters, h), (start,), (direction,))[1]
-            return found
+            product: Tensor = jvp(lambda h: next_state(parameters, h), (start,), (direction,))[1]
+            return product
 
-        _, pull = vjp(lambda some: after(some, start), parameters)  # type: ignore[misc]
+        _, pull = vjp(lambda learned: next_state(learned, start), parameters)  # type: ignore[misc]
         return vmap(ahead)(a), vmap(pull)(signs)[0]
 
     with torch.enable_grad():
         rows = vmap(of_row, in_dims=(0, 0, 1, 1, 0), randomness="different")
-        ahead, own = rows(heard.x, state, a, signs, times)
+        ahead, direct = rows(heard.x, state, a, signs, times)
     # rows in front, where alone vmap can put those of a parameter that moves no state
-    return ahead.detach().transpose(0, 1), {n: m.detach().transpose(0, 1) for n, m in own.items()}
+    return ahead.detach().transpose(0, 1), {
+        n: m.detach().transpose(0, 1) for n, m in direct.items()
+    }
 
 
-def _mixed(ahead: Tensor, traces: Traces, signs: Tensor, own: Traces) -> tuple[Tensor, Traces]:
+def _mixed(ahead: Tensor, traces: Traces, signs: Tensor, direct: Traces) -> tuple[Tensor, Traces]:
     """The sum of two products as one, whose mean over the signs is the sum.
 
     Each is balanced between its factors, so that what they have with one another, which is 0 in
     the mean, is as small as can be.
     """
     old = _ratio(_norm(traces), ahead.norm(dim=2)) if traces else torch.zeros_like(ahead[..., 0])
-    new = _ratio(_norm(own), signs.norm(dim=2))
+    new = _ratio(_norm(direct), signs.norm(dim=2))
     direction = old[..., None] * ahead + new[..., None] * signs
-    kept = {n: _times(_inverse(new), m) for n, m in own.items()}
+    mixed = {n: _times(_inverse(new), m) for n, m in direct.items()}
     for n, b in traces.items():
-        kept[n] = kept[n] + _times(_inverse(old), b)
-    return direction, kept
+        mixed[n] = mixed[n] + _times(_inverse(old), b)
+    return direction, mixed
 
 
 def _norm(traces: Traces) -> Tensor:
     """(copies, batch)."""
     norms = torch.stack([torch.linalg.vector_norm(b.flatten(2), dim=2) for b in traces.values()])
-    whole: Tensor = torch.linalg.vector_norm(norms, dim=0)
-    return whole
+    norm: Tensor = torch.linalg.vector_norm(norms, dim=0)
+    return norm
 
 
 def _ratio(of: Tensor, by: Tensor) -> Tensor:
     """The root of a quotient, 0 where one of the two is 0, and their product is none."""
-    there = (of != 0) & (by != 0)
-    return torch.where(there, of / torch.where(there, by, 1), 0).sqrt()
+    defined = (of != 0) & (by != 0)
+    return torch.where(defined, of / torch.where(defined, by, 1), 0).sqrt()
 
 
 def _inverse(ratio: Tensor) -> Tensor:

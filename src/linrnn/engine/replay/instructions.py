@@ -38,10 +38,10 @@ def real(x: Number) -> Real:
 
 
 def target(x: Number) -> View:
-    """Where real numbers are written to."""
-    found = real(x)
-    assert isinstance(found, View)
-    return found
+    """Return where real numbers are written to."""
+    view = real(x)
+    assert isinstance(view, View)
+    return view
 
 
 def _function(name: str) -> Rule:
@@ -56,8 +56,8 @@ RULES["log_sigmoid_forward"] = _function("logsigmoid")
 
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
-def _move(tape: Tape, to: Number, x: Any, *rest: Any, **options: Any) -> None:
-    source = tape.number(rest[0] if rest and isinstance(rest[0], Tensor) else x)
+def _move(tape: Tape, to: Number, x: Any, *operands: Any, **options: Any) -> None:
+    source = tape.number(operands[0] if operands and isinstance(operands[0], Tensor) else x)
     zero: Real = 0.0
     for place, part in zip(to, (source.re, zero if source.im is None else source.im), strict=True):
         if place is not None:
@@ -65,12 +65,12 @@ def _move(tape: Tape, to: Number, x: Any, *rest: Any, **options: Any) -> None:
             tape.put("move", place, part)
 
 
-def _each(op: str, tape: Tape, to: Number, *given: Number) -> None:
+def _each(op: str, tape: Tape, to: Number, *operands: Number) -> None:
     """An operation that is done to each part."""
     for i, place in enumerate(to):
         if place is not None:
             assert isinstance(place, View)
-            tape.put(op, place, *(0.0 if x[i] is None else x[i] for x in given))  # type: ignore[arg-type]
+            tape.put(op, place, *(0.0 if x[i] is None else x[i] for x in operands))  # type: ignore[arg-type]
 
 
 @rule("abs")
@@ -81,11 +81,11 @@ def _abs(tape: Tape, to: Number, x: Any) -> None:
         return
     sizes = [tape.new("abs", part) for part in (a.re, a.im)]
     # of squares of numbers up to 1, which do not overflow
-    most = tape.new("maximum", *sizes)
-    some = tape.new("div", tape.new("minimum", *sizes), most)
-    some = tape.new("where", tape.new("eq", most, 0.0), 0.0, some)
-    root = tape.new("sqrt", tape.new("add", tape.new("square", some), 1.0))
-    tape.put("mul", target(to), most, root)
+    larger = tape.new("maximum", *sizes)
+    ratio = tape.new("div", tape.new("minimum", *sizes), larger)
+    ratio = tape.new("where", tape.new("eq", larger, 0.0), 0.0, ratio)
+    root = tape.new("sqrt", tape.new("add", tape.new("square", ratio), 1.0))
+    tape.put("mul", target(to), larger, root)
 
 
 @rule("floor_divide")
@@ -111,11 +111,11 @@ def _glu(tape: Tape, to: Number, x: Tensor, dim: int = -1) -> None:
 
 @rule("clamp", "clamp_min")
 def _clamp(tape: Tape, to: Number, x: Any, min: Any = None, max: Any = None) -> None:
-    found = real(tape.number(x))
+    clamped = real(tape.number(x))
     for op, bound in (("maximum", min), ("minimum", max)):
         if bound is not None:
-            found = tape.new(op, found, real(tape.number(bound)))
-    tape.put("move", target(to), found)
+            clamped = tape.new(op, clamped, real(tape.number(bound)))
+    tape.put("move", target(to), clamped)
 
 
 @rule("clamp_max")
@@ -126,9 +126,9 @@ def _clamp_max(tape: Tape, to: Number, x: Any, max: Any) -> None:
 @rule("cat", "stack")
 def _cat(tape: Tape, to: Number, tensors: Sequence[Tensor], dim: int = 0) -> None:
     at = 0
-    some = [x for x in tensors if x.shape != (0,)]
+    nonempty = [x for x in tensors if x.shape != (0,)]
     axes = len(target(Number(to.re)).shape)
-    for x in some:
+    for x in nonempty:
         n = x.shape[dim]
         _each("move", tape, _narrowed(to, dim % axes, at, n), tape.number(x))
         at += n
@@ -165,7 +165,7 @@ def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
     x = x[(None,) * (len(repeats) - x.ndim)]
     sizes = x.shape
 
-    def apart(part: Real | None) -> Real | None:
+    def split_axes(part: Real | None) -> Real | None:
         """Each axis as two: which copy, and where in it."""
         if not isinstance(part, View):
             return part
@@ -175,7 +175,7 @@ def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
 
     for axis in range(len(sizes)):
         x = x.unsqueeze(2 * axis)
-    re, im = map(apart, to)
+    re, im = map(split_axes, to)
     assert re is not None
     _each("move", tape, Number(re, im), tape.number(x))
 
@@ -184,12 +184,12 @@ def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
 def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float = 0) -> None:
     if min(pad) < 0:
         raise RefusedError("by less than nothing")
-    here = target(to)
-    tape.put("move", here, float(value))
-    inner = Number(here)
-    for i, before in enumerate(pad[::2]):
+    output = target(to)
+    tape.put("move", output, float(value))
+    inner = Number(output)
+    for i, left in enumerate(pad[::2]):
         axis = x.ndim - 1 - i
-        inner = _narrowed(inner, axis, before, x.shape[axis])
+        inner = _narrowed(inner, axis, left, x.shape[axis])
     tape.put("move", target(inner), real(tape.number(x)))
 
 
@@ -199,30 +199,30 @@ def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) 
     at = indices[axes[0]]
     if len(axes) != 1 or at is None or at.dtype is not torch.int64:
         raise RefusedError("by several tensors, or by truth values")
-    (axis,), given, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
+    (axis,), source, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
     rank = at.ndim
 
-    def spread(sizes: Sequence[int], here: int) -> tuple[int, ...]:
-        return (*sizes[:axis], *[here] * rank, *sizes[axis + 1 :])
+    def spread(sizes: Sequence[int], filler: int) -> tuple[int, ...]:
+        return (*sizes[:axis], *[filler] * rank, *sizes[axis + 1 :])
 
-    shape, strides = spread(given.shape, 1), spread(given.strides, 0)
-    for _ in given.shape[axis + 1 :]:
+    shape, strides = spread(source.shape, 1), spread(source.strides, 0)
+    for _ in source.shape[axis + 1 :]:
         place = tape.view(place).wider()
-    _take(tape, to, given._replace(shape=shape, strides=strides), place, x, axis)
+    _take(tape, to, source._replace(shape=shape, strides=strides), place, x, axis)
 
 
 @rule("gather")
 def _gather(tape: Tape, to: Number, x: Tensor, dim: int, index: Tensor, **_: Any) -> None:
-    axis, given = dim % x.ndim, tape.view(real(tape.number(x)))
-    strides = (*given.strides[:axis], 0, *given.strides[axis + 1 :])
-    given = given._replace(shape=tuple(index.shape), strides=strides)
-    _take(tape, to, given, real(tape.number(index)), x, axis)
+    axis, source = dim % x.ndim, tape.view(real(tape.number(x)))
+    strides = (*source.strides[:axis], 0, *source.strides[axis + 1 :])
+    source = source._replace(shape=tuple(index.shape), strides=strides)
+    _take(tape, to, source, real(tape.number(index)), x, axis)
 
 
-def _take(tape: Tape, to: Number, given: View, place: Real, x: Tensor, axis: int) -> None:
-    """``given`` is x but for its axis, which ``place`` goes along."""
-    apart = tape.view(real(tape.number(x))).strides[axis]
-    tape.put("take", target(to), given, place, float(x.shape[axis]), value=apart)
+def _take(tape: Tape, to: Number, source: View, place: Real, x: Tensor, axis: int) -> None:
+    """Take from ``source``, which is x but for its axis, along which ``place`` goes."""
+    stride = tape.view(real(tape.number(x))).strides[axis]
+    tape.put("take", target(to), source, place, float(x.shape[axis]), value=stride)
 
 
 #: Operators whose result has no number of their arguments.

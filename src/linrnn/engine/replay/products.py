@@ -28,13 +28,13 @@ def _product(tape: Tape, to: Number, x: Any, y: Any, c: Real | None = None) -> N
 
 
 def _real_matrices(
-    tape: Tape, here: View, x: tuple[Real, Tensor], y: tuple[Real, Tensor], c: Real | None
+    tape: Tape, output: View, x: tuple[Real, Tensor], y: tuple[Real, Tensor], c: Real | None
 ) -> None:
-    a, b = (tape.view(part, whole.shape) for part, whole in (x, y))
-    if len(here.shape) == 2:
-        here, a, b = here.wider(0), a.wider(0), b.wider(0)
+    a, b = (tape.view(part, tensor.shape) for part, tensor in (x, y))
+    if len(output.shape) == 2:
+        output, a, b = output.wider(0), a.wider(0), b.wider(0)
         c = c.wider(0) if isinstance(c, View) else c
-    tape.product(here, a, b.moved((0, 2, 1)), c)
+    tape.product(output, a, b.moved((0, 2, 1)), c)
 
 
 @rule("addmm", "baddbmm")
@@ -51,5 +51,5 @@ def _addmm(
 
 @rule("mv")
 def _mv(tape: Tape, to: Number, x: Any, y: Any) -> None:
-    a, b, here = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
-    tape.product(here.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)
+    a, b, output = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
+    tape.product(output.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)

@@ -36,7 +36,7 @@ _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
 #: Of these modules nothing is read but weights.
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
-_NOTHING = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
+_ABSENT_OPERAND = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -52,7 +52,7 @@ EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
 )
 
 
-def ready(x: Any, most: int = _MOST_ROWS) -> bool:
+def ready(x: Any, max_rows: int = _MOST_ROWS) -> bool:
     """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
     return (
         not torch.is_grad_enabled()
@@ -61,7 +61,7 @@ def ready(x: Any, most: int = _MOST_ROWS) -> bool:
         and x.dtype in WIDE
         and x.is_cpu
         and x.ndim == 2
-        and 0 < x.shape[0] <= most
+        and 0 < x.shape[0] <= max_rows
         and not transformed()
         and not torch.is_autocast_enabled("cpu")
         and native.load()[0] is not None
@@ -74,23 +74,23 @@ class Program:
     Args:
         recorder: that saw it run.
         module: whose weights it read.
-        given: tensors, the first of which is never a result.
+        arguments: tensors, the first of which is never a result.
         results: what was made of them.
-        most: numbers of a weight of which something may be kept.
+        max_watched: most numbers of a weight of which something may be kept.
     """
 
     def __init__(
         self,
         recorder: Recorder,
         module: nn.Module,
-        given: Sequence[Tensor],
+        arguments: Sequence[Tensor],
         results: Sequence[Tensor],
-        most: int = _WATCHED,
+        max_watched: int = _WATCHED,
     ) -> None:
         tape = recorder.tape
         self._wide = tape.wide
-        self._given = [(x.shape, x.dtype) for x in given]
-        self._passed = [_passed(tape, y, given) for y in results]
+        self._argument_types = [(x.shape, x.dtype) for x in arguments]
+        self._passed = [_passed(tape, y, arguments) for y in results]
         truths, passed = recorder.assumed, zip(results, self._passed, strict=True)
         computed = [y for y, n in passed if not n]
         self._results = [_outline(y) for y in computed]
@@ -103,17 +103,17 @@ class Program:
         self._holders, self._weight_names = ([place[i] for place in self._weights] for i in (0, 1))
         self._derivation = recorder.derivation()
         self._pointers = self._addresses()
-        self._assemble(tape, len(given), most)
+        self._assemble(tape, len(arguments), max_watched)
         self._watch(module)
 
-    def _assemble(self, tape: Tape, given: int, most: int) -> None:
-        early, late, between = tape.fixed(most)
+    def _assemble(self, tape: Tape, n_arguments: int, max_watched: int) -> None:
+        early, late, between = tape.fixed(max_watched)
         early, late = fused(tape, early, between), fused(tape, late, ())
         self.count = len(late)
         ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
         lasting = dict(zip(between, ends, strict=False))
         # the bases: scratch, what is computed early, given, results, then what stays
-        first = {"given": 2, "result": 2 + given}
+        first = {"given": 2, "result": 2 + n_arguments}
         first["weight"] = first["result"] + len(self._results)
         first["constant"] = first["weight"] + len(self._weights)
         first["derived"] = first["constant"] + len(tape.constants)
@@ -153,18 +153,18 @@ class Program:
 
     def _derived_from(self) -> set[int]:
         """The weights that PyTorch computes something from; no large ones are looked at."""
-        found = set()
+        indices = set()
         for owner, name in self._derivation.places:
             same = [i for i, (o, n) in enumerate(self._weights) if o is owner and n == name]
             if not same or owner[name].numel() > _WATCHED:
                 raise RefusedError("it computes by PyTorch from a weight of too many numbers")
-            found.add(same[0])
-        return found
+            indices.add(same[0])
+        return indices
 
     def _prepare(self) -> "_Prepared":
-        """What is computed from weights alone, as they are now."""
+        """Compute what follows from weights alone, as they are now."""
         weights = [self._weights[i][0][self._weights[i][1]].detach() for i in self._watched]
-        kept = [x.clone() for x in weights]  # of the same strides: all are dense
+        snapshots = [x.clone() for x in weights]  # of the same strides: all are dense
         derived = self._derivation()
         fixed = [x.untyped_storage().data_ptr() for x in derived]
         table = self._bases + array("q", fixed)
@@ -175,12 +175,12 @@ class Program:
         program = (_address(self._early), self._early_count, _address(table))
         _KERNEL(self._wide, *program, 0, 0, 0)
         triples = array("q")
-        for x, y in zip(weights, kept, strict=True):
+        for x, y in zip(weights, snapshots, strict=True):
             triples.extend((x.data_ptr(), y.data_ptr(), x.numel() * x.element_size()))
-        return _Prepared(lasting, derived, bases, kept, triples)
+        return _Prepared(lasting, derived, bases, snapshots, triples)
 
     def _watch(self, module: nn.Module) -> None:
-        """What else than weights the recording may have depended on."""
+        """Remember what else than weights the recording may have depended on."""
         parts = list(module.modules())
         self._hooks: list[Mapping[int, Any]] = []
         children, values = list[tuple[Any, str, Any]](), list[Any]()
@@ -189,10 +189,10 @@ class Program:
             self._hooks += [part._forward_hooks, part._forward_pre_hooks]
             children += [(part._modules, name, m) for name, m in part._modules.items()]
             names = [] if type(part) in _WITHOUT_FACTS else list(vars(part))
-            known = [k for k in names if not k.startswith("_") and _plain(vars(part)[k])]
-            if known:
-                self._getters.append((operator.itemgetter(*known), vars(part)))
-                values.append(operator.itemgetter(*known)(vars(part)))
+            attributes = [k for k in names if not k.startswith("_") and _plain(vars(part)[k])]
+            if attributes:
+                self._getters.append((operator.itemgetter(*attributes), vars(part)))
+                values.append(operator.itemgetter(*attributes)(vars(part)))
         self._values, self._everything = values, [vars(part) for part in parts]
         self._lengths = list(map(len, self._everything))
         columns: Any = zip(*children, strict=True) if children else ((), (), ())
@@ -210,7 +210,7 @@ class Program:
                 self._addresses() == self._pointers
                 and list(map(id, map(dict.get, self._owners, self._names))) == self._ids
                 and list(map(len, self._everything)) == self._lengths
-                and [get(known) for get, known in self._getters] == self._values
+                and [get(attributes) for get, attributes in self._getters] == self._values
             )
         except (KeyError, TypeError):  # an attribute or a weight has gone
             return False
@@ -219,25 +219,25 @@ class Program:
         """Whether nobody wants to see, or to change, what the modules compute."""
         return not (any(self._hooks) or any(EVERY_MODULES_HOOKS))
 
-    def __call__(self, given: Sequence[Any]) -> list[Tensor] | None:
+    def __call__(self, arguments: Sequence[Any]) -> list[Tensor] | None:
         """The results, None where a tensor is not like the recorded one.
 
         Nor where what was assumed of them is not so.
         """
-        for x, (shape, dtype) in zip(given, self._given, strict=True):
+        for x, (shape, dtype) in zip(arguments, self._argument_types, strict=True):
             if type(x) is not Tensor or x.dtype is not dtype or x.shape != shape or not x.is_cpu:
                 return None
-        given = list(map(dense, given))
+        arguments = list(map(dense, arguments))
         prepared = self._prepared
         while True:
             if prepared is None:
                 prepared = self._prepared = self._prepare()
             results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
-            if self._run(prepared, (*given, *results)):
+            if self._run(prepared, (*arguments, *results)):
                 if not all([bool(y.all()) for y in results[self._answers :]]):
                     return None
-                made = iter(results)
-                return [given[n] if n else next(made) for n in self._passed]
+                computed = iter(results)
+                return [arguments[n] if n else next(computed) for n in self._passed]
             prepared = None
 
     def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
@@ -279,17 +279,17 @@ def _plain(x: object) -> bool:
     return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
 
 
-def _passed(tape: Tape, y: Tensor, given: Sequence[Tensor]) -> int:
-    """Which of what is given, from the second on, a result is; 0: it is made."""
+def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:
+    """The index of the argument, from the second on, that a result is; 0: it is computed."""
     slot = tape.slot(y)
     if slot is None or slot.kind != "given" or slot.number == 0:
         return 0
-    whole = y.shape == given[slot.number].shape and y.is_contiguous()
-    return slot.number if whole and y.dtype is given[slot.number].dtype else 0
+    same_layout = y.shape == arguments[slot.number].shape and y.is_contiguous()
+    return slot.number if same_layout and y.dtype is arguments[slot.number].dtype else 0
 
 
 def _outline(y: Tensor) -> Tensor:
-    """What a result is made like: one number, seen everywhere."""
+    """Return a template of a result: one number, seen everywhere."""
     if y.dtype not in STORED:
         raise RefusedError(f"it returns numbers of {y.dtype}")
     return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
@@ -297,12 +297,12 @@ def _outline(y: Tensor) -> Tensor:
 
 def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
     sizes, strides = collapsed(step)
-    known = operations()
-    if step.op not in known:
+    opcodes = operations()
+    if step.op not in opcodes:
         raise RefusedError(f"the kernels are of another version, without {step.op!r}")
     parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
-    head = _HEAD.pack(known[step.op], DTYPES[step.dtype], step.value, *sizes)
-    return head + b"".join(parts) + _NOTHING * (4 - len(parts))
+    head = _HEAD.pack(opcodes[step.op], DTYPES[step.dtype], step.value, *sizes)
+    return head + b"".join(parts) + _ABSENT_OPERAND * (4 - len(parts))
 
 
 @functools.cache
@@ -338,39 +338,39 @@ class Kind:
         self,
         module: nn.Module,
         function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
-        given: Sequence[Tensor],
-        wide: torch.dtype,
-        most: int = _WATCHED,
+        arguments: Sequence[Tensor],
+        compute_dtype: torch.dtype,
+        max_watched: int = _WATCHED,
         constants: Sequence[Tensor] = (),
     ) -> None:
         """Run a function as it is, and write it down, unless another thread has just done so.
 
         Args:
             module: whose weights it reads.
-            function: of copies of ``given``: what it makes, and why that is not to be recorded.
-            given: as of `Program`.
-            wide: what is computed in.
-            most: as of `Program`.
+            function: of copies of ``arguments``: its results, and why not to record them.
+            arguments: as of `Program`.
+            compute_dtype: what is computed in.
+            max_watched: as of `Program`.
             constants: that the function reads, beside.
         """
         with drawing():  # what is drawn here is drawn again by the call that is answered
             if self.program is None:
-                self._record(module, function, given, wide, most, constants)
+                self._record(module, function, arguments, compute_dtype, max_watched, constants)
 
     @torch.no_grad()
     def _record(
         self,
         module: nn.Module,
         function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
-        given: Sequence[Tensor],
-        wide: torch.dtype,
-        most: int,
+        arguments: Sequence[Tensor],
+        compute_dtype: torch.dtype,
+        max_watched: int,
         constants: Sequence[Tensor],
     ) -> None:
-        tape = Tape(wide)
+        tape = Tape(compute_dtype)
         for x in constants:
             tape.hold(x)
-        copies = [x.clone(memory_format=torch.contiguous_format) for x in given]
+        copies = [x.clone(memory_format=torch.contiguous_format) for x in arguments]
         recorder = Recorder(tape, module)
         for i, x in enumerate(copies):
             if i and x.dtype not in STORED:
@@ -381,7 +381,7 @@ class Kind:
         reason = reason or recorder.reason
         if reason is None:
             try:
-                self.program = Program(recorder, module, given, results, most)
+                self.program = Program(recorder, module, arguments, results, max_watched)
             except RefusedError as error:
                 reason = f"{error}"
         self.reason = reason or ""
@@ -392,7 +392,7 @@ Kinds = dict[tuple[Any, ...], Kind]
 
 
 def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
-    """What is known of calls like one; None where it must be run as it is."""
+    """Look up the record of calls like one; None where it must be run as it is."""
     kind = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
         if kind is None and len(kinds) >= KEPT:

@@ -78,8 +78,8 @@ class Recorder(TorchDispatchMode):
         self._alive: list[Call] = []  # so that no identity comes again
         for part in module.modules():
             for owner in (part._parameters, part._buffers, vars(part)):
-                found = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
-                self._owners = found | self._owners
+                owners = {id(x): (owner, k) for k, x in owner.items() if isinstance(x, Tensor)}
+                self._owners = owners | self._owners
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -100,25 +100,25 @@ class Recorder(TorchDispatchMode):
                 return function.decompose(*args, **kwargs)
         if self.reason is None:
             self._meet((*args, *kwargs.values()))
-        found = function(*args, **kwargs)
+        output = function(*args, **kwargs)
         if self.reason is None:
-            call = self._call(function, args, kwargs, found)
+            call = self._call(function, args, kwargs, output)
             try:
-                self._write(function, name, args, kwargs, found)
+                self._write(function, name, args, kwargs, output)
             except RefusedError as error:
                 if call is None or not self._derive(call):
                     self.reason = f"{name}: {error}"
-        return found
+        return output
 
-    def _call(self, function: Any, args: Any, kwargs: Any, found: Any) -> Call | None:
+    def _call(self, function: Any, args: Any, kwargs: Any, output: Any) -> Call | None:
         """The call, if it is given nothing but weights and what follows from them."""
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        results = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        results = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
         if function._schema.is_mutable:
-            for x in given:
+            for x in tensors:
                 self._early.pop(id(x), None)
             return None
-        early = all(id(x) in self._early or id(x) in self._owners for x in given)
+        early = all(id(x) in self._early or id(x) in self._owners for x in tensors)
         if not early or torch.Tag.nondeterministic_seeded in function.tags:
             return None
         call = Call(function, args, kwargs, results)
@@ -135,30 +135,30 @@ class Recorder(TorchDispatchMode):
         return True
 
     def derivation(self) -> "Derivation":
-        """How all of `derived` is computed again."""
+        """Say how all of `derived` is computed again."""
         needed: dict[int, Call] = {}
         weights: dict[int, tuple[Mapping[str, Any], str]] = {}
-        asked = list(self.derived)
-        while asked:
-            x = asked.pop()
+        pending = list(self.derived)
+        while pending:
+            x = pending.pop()
             call = self._early.get(id(x))
             if call is None:
                 weights[id(x)] = self._owners[id(x)]
             elif id(call) not in needed:
                 needed[id(call)] = call
                 leaves = tree_leaves((call.args, call.kwargs))
-                asked += [y for y in leaves if isinstance(y, Tensor)]
+                pending += [y for y in leaves if isinstance(y, Tensor)]
         calls = [call for call in self._alive if id(call) in needed]
         return Derivation(calls, weights, self.derived)
 
     def assume(self, x: Tensor) -> bool:
         """Record for steps where all of ``x`` is true; False if it is not at this one."""
         with _disable_current_modes():
-            found = bool(x.all())
+            holds = bool(x.all())
         self.assumed.append(x)
-        if not found:
+        if not holds:
             self.reason = self.reason or NOT_NOW
-        return found
+        return holds
 
     def _meet(self, args: Any) -> None:
         """Weights that are read for the first time."""
@@ -170,9 +170,9 @@ class Recorder(TorchDispatchMode):
                     self.reason = "a weight is of another dtype or device, or not in plain memory"
                 self.tape.know(x, slot, _stored(x))
 
-    def _write(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
+    def _write(self, function: Any, name: str, args: Any, kwargs: Any, output: Any) -> None:
         tape = self.tape
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        results = list(output) if isinstance(output, (tuple, list)) else [output]
         if torch.Tag.nondeterministic_seeded in function.tags and name not in RULES:
             raise RefusedError("it draws random numbers")
         if torch.Tag.data_dependent_output in function.tags or not isinstance(results[0], Tensor):
@@ -230,9 +230,9 @@ class Derivation:
         with torch.no_grad():
             for call in self._calls:
                 args, kwargs = tree_map(current, (call.args, call.kwargs))
-                found = tree_leaves(call.function(*args, **kwargs))
-                found = [x for x in found if isinstance(x, Tensor)]
-                now |= {id(x): y for x, y in zip(call.results, found, strict=True)}
+                outputs = tree_leaves(call.function(*args, **kwargs))
+                outputs = [x for x in outputs if isinstance(x, Tensor)]
+                now |= {id(x): y for x, y in zip(call.results, outputs, strict=True)}
         results = [now[id(x)] for x in self._results]
         for x, y in zip(self._results, results, strict=True):
             assert (x.stride(), x.storage_offset()) == (y.stride(), y.storage_offset())
@@ -243,11 +243,11 @@ def _stored(x: Tensor) -> torch.dtype:
     return x.dtype.to_real() if x.is_complex() else x.dtype
 
 
-def _narrows(args: Sequence[Any], found: Tensor) -> bool:
+def _narrows(args: Sequence[Any], result: Tensor) -> bool:
     """Whether a copy rounds to whole numbers or truth values."""
     kinds = [x.dtype for x in args if isinstance(x, Tensor)]
-    whole = not (found.dtype.is_floating_point or found.dtype.is_complex)
-    return whole and any(kind is not found.dtype and kind is not torch.bool for kind in kinds)
+    integral = not (result.dtype.is_floating_point or result.dtype.is_complex)
+    return integral and any(kind is not result.dtype and kind is not torch.bool for kind in kinds)
 
 
 _COPIES = ("_to_copy", "clone", "copy")
@@ -256,5 +256,5 @@ _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory
 
 def _readable(x: Tensor) -> bool:
     """Whether the kernel can read a weight where it is."""
-    plain = type(x) in (Tensor, nn.Parameter, nn.Buffer) and x.is_cpu and x.is_contiguous()
-    return plain and x.dtype in STORED and aligned(x)
+    addressable = type(x) in (Tensor, nn.Parameter, nn.Buffer) and x.is_cpu and x.is_contiguous()
+    return addressable and x.dtype in STORED and aligned(x)

@@ -15,8 +15,8 @@ __all__ = ["RULES"]
 
 @rule("fill")
 def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
-    given = tape.number(value)
-    for place, part in zip(to, (given.re, 0.0 if given.im is None else given.im), strict=True):
+    filler = tape.number(value)
+    for place, part in zip(to, (filler.re, 0.0 if filler.im is None else filler.im), strict=True):
         if isinstance(place, View):
             tape.put("move", place, part)
 
@@ -106,5 +106,5 @@ def _within(tape: Tape, to: Number, g: Tensor, axis: int, first: int, by: int) -
         strides = (*place.strides[:axis], by * place.strides[axis], *place.strides[axis + 1 :])
         offset = place.offset + first * place.strides[axis]
         inner = place._replace(offset=offset, shape=tuple(g.shape), strides=strides)
-        given: Real = 0.0 if part is None else part
-        tape.put("move", inner, given)
+        source: Real = 0.0 if part is None else part
+        tape.put("move", inner, source)

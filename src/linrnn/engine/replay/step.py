@@ -84,12 +84,12 @@ def recorded_step(
     if kind is None or (kind.program is None and not _record(kind, module, step, x, state)):
         return None
     assert kind.program is not None
-    before, after = kind.form
-    given: list[Any] = [x]
-    if not before.leaves(state, given):
+    state_tree, next_tree = kind.form
+    arguments: list[Any] = [x]
+    if not state_tree.leaves(state, arguments):
         return None
-    results = kind.program(given)
-    return None if results is None else (results[0], after.joined(iter(results[1:])))
+    results = kind.program(arguments)
+    return None if results is None else (results[0], next_tree.joined(iter(results[1:])))
 
 
 def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
@@ -98,21 +98,21 @@ def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
 
 def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) -> bool:
     """Write a step down; False where that cannot be done."""
-    tree, given = tree_of(state), [x]
-    tree.leaves(state, given)
-    if not all(type(h) is Tensor and h.is_cpu for h in given):
+    tree, arguments = tree_of(state), [x]
+    tree.leaves(state, arguments)
+    if not all(type(h) is Tensor and h.is_cpu for h in arguments):
         return False
 
     def run(copies: list[Tensor]) -> tuple[list[Tensor], str | None]:
         y, new = step(copies[0], tree.joined(iter(copies[1:])))
-        kind.form, after = (tree, tree_of(new)), [y]
-        kind.form[1].leaves(new, after)
-        known: list[Any] = []
-        tree.leaves(new, known)
-        same = [h.shape for h in given[1:]] == [getattr(h, "shape", None) for h in known]
-        return after, None if same else "its state is of another size after each step"
+        kind.form, results = (tree, tree_of(new)), [y]
+        kind.form[1].leaves(new, results)
+        next_leaves: list[Any] = []
+        tree.leaves(new, next_leaves)
+        same = [h.shape for h in arguments[1:]] == [getattr(h, "shape", None) for h in next_leaves]
+        return results, None if same else "its state is of another size after each step"
 
-    kind.record(module, run, given, WIDE[x.dtype])
+    kind.record(module, run, arguments, WIDE[x.dtype])
     return kind.program is not None
 
 

@@ -17,8 +17,8 @@ __all__ = ["RULES"]
 def _last(x: View, dims: Sequence[int]) -> tuple[View, list[int]]:
     """The axes to be reduced behind the others, and which those are."""
     gone = sorted({d % len(x.shape) for d in dims} if dims else range(len(x.shape)))
-    rest = [i for i in range(len(x.shape)) if i not in gone]
-    return x.moved([*rest, *gone]), gone
+    remaining = [i for i in range(len(x.shape)) if i not in gone]
+    return x.moved([*remaining, *gone]), gone
 
 
 def _reduced(tape: Tape, op: str, x: Real, dims: Sequence[int], shape: Sequence[int]) -> View:
@@ -40,8 +40,8 @@ def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options:
         if place is None or part is None:
             continue
         assert isinstance(place, View)
-        found = _reduced(tape, "total", part, _dims(dim), x.shape)
-        tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
+        total = _reduced(tape, "total", part, _dims(dim), x.shape)
+        tape.put("move", place, total._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 @rule("mean")
@@ -53,19 +53,19 @@ def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options
 
 @rule("amax")
 def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
-    found = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)
+    largest = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)
     place = target(to)
-    tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
+    tape.put("move", place, largest._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 @rule("_softmax")
 def _softmax(tape: Tape, to: Number, x: Tensor, dim: int, half: bool = False) -> None:
     axis = dim % x.ndim
-    given = tape.view(real(tape.number(x)), x.shape)
-    most = _reduced(tape, "largest", given, [axis], x.shape).wider(axis)
-    weights = tape.new("exp", tape.new("sub", given, most))
-    whole = _reduced(tape, "total", weights, [axis], x.shape).wider(axis)
-    tape.put("div", target(to), weights, whole)
+    logits = tape.view(real(tape.number(x)), x.shape)
+    largest = _reduced(tape, "largest", logits, [axis], x.shape).wider(axis)
+    weights = tape.new("exp", tape.new("sub", logits, largest))
+    total = _reduced(tape, "total", weights, [axis], x.shape).wider(axis)
+    tape.put("div", target(to), weights, total)
 
 
 @rule("_safe_softmax")
@@ -92,21 +92,21 @@ def _attention(
     odds = tape.fresh((*queries.shape[:2], k.shape[-2]), queries)
     tape.product(odds, queries, keys, None)
     tape.put("mul", odds, odds, q.shape[-1] ** -0.5 if scale is None else scale)
-    apart = odds._replace(shape=(*q.shape[:3], k.shape[-2]))
-    apart = apart._replace(strides=_strides(apart.shape))
+    odds_by_head = odds._replace(shape=(*q.shape[:3], k.shape[-2]))
+    odds_by_head = odds_by_head._replace(strides=_strides(odds_by_head.shape))
     if attn_mask is not None:
         mask = real(tape.number(attn_mask))
         if attn_mask.dtype is torch.bool:
-            tape.put("where", apart, mask, apart, -math.inf)
+            tape.put("where", odds_by_head, mask, odds_by_head, -math.inf)
         else:
-            tape.put("add", apart, apart, mask)
-    most = tape.reduce("largest", odds, tape.fresh(odds.shape[:-1], odds)).wider()
-    weights = tape.new("exp", tape.new("sub", odds, most))
-    whole = tape.reduce("total", weights, tape.fresh(odds.shape[:-1], odds)).wider()
-    weights = tape.new("div", weights, whole)
-    found = tape.fresh((*queries.shape[:2], place.shape[-1]), queries)
-    tape.product(found, weights, values.moved((0, 2, 1)), None)
-    tape.put("move", place, found._replace(shape=place.shape, strides=_strides(place.shape)))
+            tape.put("add", odds_by_head, odds_by_head, mask)
+    largest = tape.reduce("largest", odds, tape.fresh(odds.shape[:-1], odds)).wider()
+    weights = tape.new("exp", tape.new("sub", odds, largest))
+    total = tape.reduce("total", weights, tape.fresh(odds.shape[:-1], odds)).wider()
+    weights = tape.new("div", weights, total)
+    outputs = tape.fresh((*queries.shape[:2], place.shape[-1]), queries)
+    tape.product(outputs, weights, values.moved((0, 2, 1)), None)
+    tape.put("move", place, outputs._replace(shape=place.shape, strides=_strides(place.shape)))
 
 
 def _heads(tape: Tape, x: View) -> View:
@@ -114,8 +114,8 @@ def _heads(tape: Tape, x: View) -> View:
     rows, heads = x.shape[:2]
     if rows > 1 and heads > 1 and x.strides[0] != heads * x.strides[1]:
         x = tape.new("move", x)
-    apart = x.strides[0 if heads == 1 else 1]
-    return x._replace(shape=(rows * heads, *x.shape[2:]), strides=(apart, *x.strides[2:]))
+    row_stride = x.strides[0 if heads == 1 else 1]
+    return x._replace(shape=(rows * heads, *x.shape[2:]), strides=(row_stride, *x.strides[2:]))
 
 
 @rule("native_layer_norm")
@@ -124,8 +124,8 @@ def _layer_norm(
 ) -> None:
     if len(shape) != 1:
         raise RefusedError("of several axes")
-    given = tape.view(real(tape.number(x)), x.shape)
-    _normalised(tape, target(to), given, x.shape, eps)
+    source = tape.view(real(tape.number(x)), x.shape)
+    _normalised(tape, target(to), source, x.shape, eps)
     _scaled(tape, target(to), weight, bias)
 
 
@@ -135,9 +135,9 @@ def _normalised(tape: Tape, to: View, x: View, shape: Sequence[int], eps: float)
 
 
 def _scaled(tape: Tape, to: View, weight: Any, bias: Any, behind: int = 0) -> None:
-    for op, given in (("mul", weight), ("add", bias)):
-        if given is not None:
-            x = real(tape.number(given))
+    for op, parameter in (("mul", weight), ("add", bias)):
+        if parameter is not None:
+            x = real(tape.number(parameter))
             for _ in range(behind if isinstance(x, View) else 0):
                 x = x.wider()  # type: ignore[union-attr]
             tape.put(op, to, to, x)
@@ -149,9 +149,9 @@ def _group_norm(
     groups: int, eps: float,
 ) -> None:  # fmt: skip
     shape = (n, groups, c * hw // groups)
-    given = tape.new("move", real(tape.number(x)), shape=x.shape)
+    source = tape.new("move", real(tape.number(x)), shape=x.shape)
     place = target(to)
-    flat = (given._replace(shape=shape, strides=_strides(shape)),
+    flat = (source._replace(shape=shape, strides=_strides(shape)),
             place._replace(shape=shape, strides=_strides(shape)))  # fmt: skip
     _normalised(tape, flat[1], flat[0], shape, eps)
     _scaled(tape, place, weight, bias, x.ndim - 2)
@@ -163,10 +163,17 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @rule("native_batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(
-    tape: Tape, to: Number, x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any
+    tape: Tape,
+    to: Number,
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    *options: Any,
 ) -> None:
-    eps = rest[-1]
-    if len(rest) == 3 and rest[0]:
+    eps = options[-1]
+    if len(options) == 3 and options[0]:
         raise RefusedError("in training, when the statistics are of the batch")
     place, behind = target(to), x.ndim - 2
     at, spread = (tape.view(real(tape.number(z))) for z in (mean, variance))

@@ -53,7 +53,7 @@ class View(NamedTuple):
 
     def moved(self, axes: Sequence[int]) -> "View":
         """Axes in another order."""
-        shape, strides = ([some[i] for i in axes] for some in (self.shape, self.strides))
+        shape, strides = ([extents[i] for i in axes] for extents in (self.shape, self.strides))
         return self._replace(shape=tuple(shape), strides=tuple(strides))
 
     def wider(self, axis: int = -1) -> "View":
@@ -91,11 +91,11 @@ class Tape:
     """Instructions, and where the tensors of the recording lie.
 
     Args:
-        wide: what is computed in, float32 or float64.
+        compute_dtype: what is computed in, float32 or float64.
     """
 
-    def __init__(self, wide: torch.dtype) -> None:
-        self.wide = wide
+    def __init__(self, compute_dtype: torch.dtype) -> None:
+        self.wide = compute_dtype
         self.instructions: list[Instruction] = []
         self.sizes: dict[Slot, int] = {}
         self.dtypes: dict[Slot, torch.dtype] = {}
@@ -118,7 +118,7 @@ class Tape:
             self.dtypes[slot] = dtype
 
     def computed_in(self, dtype: torch.dtype) -> torch.dtype:
-        """What numbers of a dtype are in scratch memory; whole ones are exact to 2 ** 53."""
+        """Return the dtype in scratch memory; whole numbers are exact to 2 ** 53."""
         return torch.float64 if dtype in _DOUBLE else self.wide
 
     def slot(self, x: Tensor) -> Slot | None:
@@ -145,13 +145,13 @@ class Tape:
         """Memory for numbers that are computed in a dtype."""
         return View(self.room(prod(shape), dtype), 0, tuple(shape), _dense(shape))
 
-    def _computed(self, given: Sequence[Real]) -> torch.dtype:
-        """What an instruction computes in: double where anything of it is, or a whole number."""
-        dtypes = [self.dtypes[x.slot] for x in given if isinstance(x, View)]
+    def _computed(self, operands: Sequence[Real]) -> torch.dtype:
+        """Return the dtype to compute in: double where an operand is double or integer."""
+        dtypes = [self.dtypes[x.slot] for x in operands if isinstance(x, View)]
         return torch.float64 if any(x in _DOUBLE for x in dtypes) else self.wide
 
     def result(self, x: Tensor) -> Number:
-        """Where a new tensor of the recording is written to."""
+        """Return where a new tensor of the recording is written to."""
         if x.is_neg() or x.is_conj():
             raise RefusedError("it changes a part of a conjugate")
         if self.slot(x) is None:
@@ -170,15 +170,15 @@ class Tape:
         return self.room(_numbers(x), x.dtype)
 
     def written(self, x: Tensor) -> Slot:
-        """Where a tensor lies that is changed in place."""
+        """Return where a tensor lies that is changed in place."""
         slot = self.slot(x)
         if slot is not None and slot.kind == "constant":
             numbers = x.untyped_storage().nbytes() // x.element_size()
-            whole = x.as_strided((numbers,), (1,), 0)
-            fixed = self.number(whole)
+            storage = x.as_strided((numbers,), (1,), 0)
+            fixed = self.number(storage)
             self.know(x, self._room_of(x))
-            here = self._parts(whole, self._slots[_memory(x)])
-            for to, part in zip(here, fixed, strict=True):
+            destination = self._parts(storage, self._slots[_memory(x)])
+            for to, part in zip(destination, fixed, strict=True):
                 if isinstance(to, View) and part is not None:
                     self.put("move", to, part)
             slot = self.slot(x)
@@ -197,13 +197,13 @@ class Tape:
             raise RefusedError("it reads a tensor that is no parameter or buffer")
         if slot.kind == "constant":
             return self._constant(x)
-        found = self._parts(x, slot)
+        operand = self._parts(x, slot)
         if x.is_neg():  # a part of a conjugate
-            re, im = found
-            found = Number(self.new("neg", re), None if im is None else self.new("neg", im))
-        if x.is_conj() and found.im is not None:
-            return Number(found.re, self.new("neg", found.im))
-        return found
+            re, im = operand
+            operand = Number(self.new("neg", re), None if im is None else self.new("neg", im))
+        if x.is_conj() and operand.im is not None:
+            return Number(operand.re, self.new("neg", operand.im))
+        return operand
 
     def _parts(self, x: Tensor, slot: Slot) -> Number:
         shape, strides, first = tuple(x.shape), x.stride(), int(x.storage_offset())
@@ -216,14 +216,14 @@ class Tape:
         if x.numel() and not any(s and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
             return self.number(x.flatten()[0].item())
         parts = torch.view_as_real(x.resolve_conj()).unbind(-1) if x.is_complex() else (x,)
-        found = []
+        views = []
         for part in parts:
             slot = Slot("constant", len(self.constants))
             self.dtypes[slot] = self.computed_in(x.dtype)
             self.truths |= {slot} if x.dtype is torch.bool else set()
             self.constants.append(part.resolve_neg().to(self.dtypes[slot]).contiguous())
-            found.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
-        return Number(*found)
+            views.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
+        return Number(*views)
 
     def view(self, x: Real, shape: Sequence[int] = (1,)) -> View:
         """An operand in memory."""
@@ -232,8 +232,8 @@ class Tape:
     def put(self, op: str, to: View, *read: Real, value: float = 0.0) -> View:
         """Write an elementwise operation of the machine."""
         if prod(to.shape):
-            given = [x.over(to.shape) if isinstance(x, View) else x for x in read]
-            self._add(op, to.shape, to, given, value)
+            operands = [x.over(to.shape) if isinstance(x, View) else x for x in read]
+            self._add(op, to.shape, to, operands, value)
         return to
 
     def _add(
@@ -294,24 +294,24 @@ class Tape:
             centred: subtract the mean first.
         """
         x = self.like(x, to)
-        here = (
+        destination = (
             to if self.dtypes[to.slot] is self._computed((x, to)) else self.fresh(to.shape, x, to)
         )
-        self._add("standardise", x.shape, here, [x, 0.0, float(centred)], float(eps))
-        if here is not to:
-            self.put("move", to, here)
+        self._add("standardise", x.shape, destination, [x, 0.0, float(centred)], float(eps))
+        if destination is not to:
+            self.put("move", to, destination)
 
     def reduce(self, op: str, x: View, to: View) -> View:
         """``total`` or ``largest`` over the last axis of x, which the result does not have."""
         self._add(op, x.shape, to.wider(), [x])
         return to
 
-    def like(self, x: View, *others: View) -> View:
+    def like(self, x: View, *operands: View) -> View:
         """Numbers as they are computed with beside others: themselves or a copy."""
-        wanted = self._computed((x, *others))
-        if self.dtypes[x.slot] is wanted:
+        dtype = self._computed((x, *operands))
+        if self.dtypes[x.slot] is dtype:
             return x
-        to = View(self.room(prod(x.shape), wanted), 0, x.shape, _dense(x.shape))
+        to = View(self.room(prod(x.shape), dtype), 0, x.shape, _dense(x.shape))
         return self.put("move", to, x)
 
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
@@ -346,56 +346,58 @@ class Tape:
         """Let the results lie in memory of their own, and drop what nobody reads."""
         for i, dtype in enumerate(dtypes):
             self.dtypes[Slot("result", i)] = dtype
-        taken: dict[Slot, Slot] = {}
+        renames: dict[Slot, Slot] = {}
         for i, part in enumerate(results):
-            slot, whole = Slot("result", i), _whole(part, self.sizes)
-            if whole is not None and whole not in taken and self.dtypes[whole] is dtypes[i]:
-                taken[whole] = slot
+            slot, source = Slot("result", i), _whole(part, self.sizes)
+            if source is not None and source not in renames and self.dtypes[source] is dtypes[i]:
+                renames[source] = slot
             else:
                 for to, x in zip(_result(slot, part), part, strict=True):
                     if x is not None and isinstance(to, View):
                         self.put("move", to, x)
         needed = {Slot("result", i) for i in range(len(results))}
-        kept = []
+        live = []
         for step in reversed(self.instructions):
-            step.to = _renamed(step.to, taken)
-            step.read = [_renamed(x, taken) if isinstance(x, View) else x for x in step.read]
+            step.to = _renamed(step.to, renames)
+            step.read = [_renamed(x, renames) if isinstance(x, View) else x for x in step.read]
             if step.to.slot in needed:
                 needed |= {x.slot for x in step.read if isinstance(x, View)}
-                kept.append(step)
-        self.instructions = kept[::-1]
+                live.append(step)
+        self.instructions = live[::-1]
 
-    def fixed(self, most: int) -> tuple[list[Instruction], list[Instruction], list[Slot]]:
-        """What is computed from weights alone, the rest, and the memory between the two.
+    def fixed(self, max_watched: int) -> tuple[list[Instruction], list[Instruction], list[Slot]]:
+        """Split off what is computed from weights alone, and the memory between it and the rest.
 
-        All is the rest unless that saves more than it takes to see that no weight has changed.
+        Nothing is split off unless that saves more than it takes to see that no weight has changed.
 
         Args:
-            most: numbers of a weight that is looked at.
+            max_watched: most numbers of a weight that is compared before each call.
         """
         early = set(self.sizes)
         while True:
-            before = len(early)
+            n_early = len(early)
             for step in self.instructions:
                 if not all(_is_early(x.slot, early) for x in step.read if isinstance(x, View)):
                     early.discard(step.to.slot)
-                if any(x.slot.kind == "weight" and prod(x.shape) > most for x in _views(step)):
+                if any(
+                    x.slot.kind == "weight" and prod(x.shape) > max_watched for x in _views(step)
+                ):
                     early.discard(step.to.slot)
-            if len(early) == before:
+            if len(early) == n_early:
                 break
         first = [step for step in self.instructions if step.to.slot in early]
-        rest = [step for step in self.instructions if step.to.slot not in early]
+        late = [step for step in self.instructions if step.to.slot not in early]
         weights = {x.slot: x for step in first for x in _views(step) if x.slot.kind == "weight"}
         work = sum(prod(step.size) for step in first)
         if work < _WORTH * sum(prod(x.shape) for x in weights.values()) or not weights:
             return [], self.instructions, []
-        read = {x.slot for step in rest for x in _views(step)}
-        return first, rest, sorted(read & early)
+        read = {x.slot for step in late for x in _views(step)}
+        return first, late, sorted(read & early)
 
     def places(
         self, instructions: Sequence[Instruction], align: int, lasting: Sequence[Slot] = ()
     ) -> tuple[dict[Slot, int], int]:
-        """Where each scratch slot lies, and how many bytes there are: memory is used again.
+        """Place each scratch slot, and count the bytes: memory is used again.
 
         Args:
             instructions: that use them.
@@ -408,19 +410,19 @@ class Tape:
                 if x.slot.kind == "scratch" and x.slot not in lasting:
                     last[x.slot] = i
         free: dict[int, list[int]] = {}
-        found: dict[Slot, int] = {}
+        offsets: dict[Slot, int] = {}
         end = 0
         for i, step in enumerate(instructions):
             used = {x.slot: self.bytes_of(x.slot, align) for x in _views(step) if x.slot in last}
             for slot, size in used.items():
-                if slot not in found:
+                if slot not in offsets:
                     room = free.get(size)
-                    found[slot] = room.pop() if room else end
-                    end += 0 if found[slot] < end else size
+                    offsets[slot] = room.pop() if room else end
+                    end += 0 if offsets[slot] < end else size
             for slot, size in used.items():
                 if last[slot] == i:
-                    free.setdefault(size, []).append(found[slot])
-        return found, end
+                    free.setdefault(size, []).append(offsets[slot])
+        return offsets, end
 
     def bytes_of(self, slot: Slot, align: int) -> int:
         """How many bytes a scratch slot takes."""
@@ -452,8 +454,8 @@ def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
 
     Axes that all operands walk as one are made one; those of a reduction and a product stay.
     """
-    given: list[Real] = [step.to, *step.read]
-    rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in given]
+    operands: list[Real] = [step.to, *step.read]
+    rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in operands]
     sizes = list(step.size)
     if step.op == "product":
         return sizes, rows
@@ -515,5 +517,5 @@ def _dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _memory(x: Tensor) -> int:
-    found: int = x.untyped_storage()._cdata
-    return found
+    identity: int = x.untyped_storage()._cdata
+    return identity

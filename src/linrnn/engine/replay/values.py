@@ -101,8 +101,8 @@ def _slope(name: str, options: tuple[Any, ...]) -> Program:
     graph = tracer.graph
     forward = finish(graph, ((), ("x", "g"), (), ()), (y.re,), ())
     gradients = {forward.outputs[0]: g}
-    here = graph.copy(forward, lambda node: None)
-    backward(graph, forward, here, gradients)
+    node_map = graph.copy(forward, lambda node: None)
+    backward(graph, forward, node_map, gradients)
     (leaf,) = (i for i, n in enumerate(forward.nodes) if n == Node("input", (), 0))
     return finish(graph, ((), ("x", "g"), (), ()), (gradients[leaf],), ())
 

@@ -21,8 +21,8 @@ class _Owing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        found = [torch.tensordot(g.to(m.dtype), m, 2) for m in ctx.influence]
-        return (None, None, *found)
+        grads = [torch.tensordot(g.to(m.dtype), m, 2) for m in ctx.influence]
+        return (None, None, *grads)
 
 
 def flat(state: State) -> Tensor:
@@ -34,12 +34,12 @@ def owing(
     state: State | None, named: Mapping[str, Tensor], influence: Mapping[str, Tensor]
 ) -> State | None:
     """A state that depends on the parameters as ``influence`` (batch, size, *shape) says."""
-    known = [name for name in influence if name in named]
-    if state is None or not known:
+    names = [name for name in influence if name in named]
+    if state is None or not names:
         return state
     parts = real_parts(state)
     h: Tensor = _Owing.apply(
-        [influence[name] for name in known], torch.cat(parts, 1), *(named[n] for n in known)
+        [influence[name] for name in names], torch.cat(parts, 1), *(named[n] for n in names)
     )
     return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
 
@@ -47,7 +47,7 @@ def owing(
 def advanced(
     model: nn.Module,
     influence: Mapping[str, Tensor],
-    before: State | None,
+    previous_state: State | None,
     run: Callable[[Callable[..., Any], State | None], State],
 ) -> dict[str, Tensor]:
     """The derivatives after a window: ``M <- J M + dF/dtheta``, with J and dF/dtheta of it.
@@ -58,7 +58,7 @@ def advanced(
     Args:
         model: whose parameters and statistics are those before the window.
         influence: by the name of a parameter, (batch, size, *shape).
-        before: the state that the window begins with.
+        previous_state: the state that the window begins with.
         run: of a model and a state, the state after the window.
 
     Returns:
@@ -66,22 +66,24 @@ def advanced(
     """
     named = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
-    parts = [] if before is None else real_parts(before)
+    parts = [] if previous_state is None else real_parts(previous_state)
 
-    def after(parameters: Mapping[str, Tensor], parts: list[Tensor]) -> Tensor:
+    def next_state(parameters: Mapping[str, Tensor], parts: list[Tensor]) -> Tensor:
         buffers = {n: b.clone() for n, b in model.named_buffers()}  # that a norm changes
 
         def called(*args: Any, **kwargs: Any) -> Any:
             return functional_call(model, {**fixed, **buffers, **parameters}, args, kwargs)
 
-        return flat(run(called, None if before is None else with_real_parts(before, parts)))
+        return flat(
+            run(called, None if previous_state is None else with_real_parts(previous_state, parts))
+        )
 
-    h, pull = vjp(after, named, parts)  # type: ignore[misc]  # no has_aux, so two
+    h, pull = vjp(next_state, named, parts)  # type: ignore[misc]  # no has_aux, so two
     each = torch.eye(h.numel(), dtype=h.dtype, device=h.device).view(-1, *h.shape)
-    own, across = vmap(pull)(each)
-    found = {n: m.detach().view(*h.shape, *named[n].shape) for n, m in own.items()}
+    direct, across = vmap(pull)(each)
+    updated = {n: m.detach().view(*h.shape, *named[n].shape) for n, m in direct.items()}
     if parts and influence:
-        step = torch.cat(across, 2).detach().view(*h.shape, *h.shape)
+        step = torch.cat(across, 2).detach().view(*h.shape, *h.shape)  # (batch, size, batch, size)
         for n, m in influence.items():
-            found[n] = found[n] + torch.tensordot(step.to(m.dtype), m, 2)
-    return {n: m for n, m in found.items() if bool((m != 0).any())}
+            updated[n] = updated[n] + torch.tensordot(step.to(m.dtype), m, 2)
+    return {n: m for n, m in updated.items() if bool((m != 0).any())}

@@ -50,8 +50,8 @@ class Linears:
     """Of the parameters that are the weights of some of them."""
     biases: Mapping[int, str]
     """Of the parameters that are their biases, and nothing else."""
-    whole: Mapping[int, torch.Size]
-    """Of their weights."""
+    weight_shapes: Mapping[int, torch.Size]
+    """The shapes of their weights."""
     shapes: Mapping[int, torch.Size]
     """Of their traces: those of their weights, of pairs of the first alone."""
     still: frozenset[int]
@@ -133,56 +133,56 @@ def noted(
         weights: of some calls, by place, which are used in the place of their own.
         constant: places of calls whose weights are taken for constants.
     """
-    found: list[Given] = []
+    calls: list[Given] = []
 
     def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         used = weights.get(place, weight) if weights else weight
         y = linear(x, used.detach() if place in constant else used, bias)
         if place in constant and not y.requires_grad:
-            y.requires_grad_()  # which is asked for, whatever it was made of
-        found.append(Given(x, weight, bias, y))
+            y.requires_grad_()  # so that it has a gradient, whatever it was made of
+        calls.append(Given(x, weight, bias, y))
         return y
 
     with _Calls(note):
-        yield found
+        yield calls
 
 
 def by_window(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
     """The state after a window; with ``timed``, one whose steps are given times of 1."""
     dt = {"dt": x.new_ones(x.shape[:2])} if timed else {}
-    _, after = layer.forward(x, state, **dt)  # past the hooks, which may be why we ask
-    return after
+    _, next_state = layer.forward(x, state, **dt)  # past the hooks, which may be why we ask
+    return next_state
 
 
 def by_step(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
     """The state after a window of one step, as `Mixer.step` makes it."""
     dt = {"dt": x.new_ones(len(x))} if timed else {}
-    _, after = layer.step(x[:, 0], state, **dt)
-    return after
+    _, next_state = layer.step(x[:, 0], state, **dt)
+    return next_state
 
 
 Read = Callable[..., State]
 
 
-def given(layer: Mixer, x: Tensor, state: State, read: Read) -> tuple[list[Given], State]:
-    """What the linear maps of a layer were called with, and the state after."""
-    with torch.enable_grad(), noted() as found:
-        after = read(layer, x, state)
-    return found, after
+def calls_of(layer: Mixer, x: Tensor, state: State, read: Read) -> tuple[list[Given], State]:
+    """Read once; returns the calls of the layer's linear maps, and the state after."""
+    with torch.enable_grad(), noted() as calls:
+        next_state = read(layer, x, state)
+    return calls, next_state
 
 
 def weights(layer: Mixer, linears: Linears, read: Read = by_window) -> dict[int, Tensor]:
     """The weights of maps that move the state, as functions of the layer's parameters."""
-    shapes, names = linears.whole, linears.names
-    own = {i: layer.get_parameter(name).view(shapes[i]) for i, name in names.items()}
-    made = [place for place in linears.index if place not in own]
-    if not made:
-        return own
+    shapes, names = linears.weight_shapes, linears.names
+    by_place = {i: layer.get_parameter(name).view(shapes[i]) for i, name in names.items()}
+    derived = [place for place in linears.index if place not in by_place]
+    if not derived:
+        return by_place
 
     def note(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if place in made:
-            own[place] = weight
-        if place == max(made):
+        if place in derived:
+            by_place[place] = weight
+        if place == max(derived):
             raise _EnoughError
         return linear(x, weight, bias)
 
@@ -191,7 +191,7 @@ def weights(layer: Mixer, linears: Linears, read: Read = by_window) -> dict[int,
     state = layer.init_state(1, device=p.device)
     with suppress(_EnoughError), torch.enable_grad(), _Calls(note):
         read(layer, x, state, timed=linears.timed)
-    return own
+    return by_place
 
 
 def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
@@ -207,37 +207,40 @@ def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
-        x, before = _drawn(probe, steps)
-        calls, after = given(probe, x, before, read)
+        x, previous_state = _drawn(probe, steps)
+        calls, next_state = calls_of(probe, x, previous_state, read)
         timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
         if timed:  # such steps may be given to other maps
-            again = given(probe, x, before, partial(read, timed=True))
-            timed = not _same_weights(calls, again[0])
+            timed_reading = calls_of(probe, x, previous_state, partial(read, timed=True))
+            timed = not _same_weights(calls, timed_reading[0])
         if timed:
-            read, (calls, after) = partial(read, timed=True), again
-        if not _same_weights(calls, given(probe, *_drawn(probe, 1), read)[0]):
+            read, (calls, next_state) = partial(read, timed=True), timed_reading
+        if not _same_weights(calls, calls_of(probe, *_drawn(probe, 1), read)[0]):
             return NO_LINEARS
         axes = {tuple(x.shape[:2]), *([(_ROWS,)] if by_steps else [])}
-        index, still = _moved(calls, real_parts(after), owners, axes)
+        index, still = _moved(calls, real_parts(next_state), owners, axes)
         if not index:
             return NO_LINEARS
-        others = _others(probe, len(calls), index, read, steps)
-        pairs = _pairs(calls, before, after, index, owners.parts)
-    whole = {place: calls[place].weight.shape for place in index}
-    shapes = whole | {
-        place: torch.Size([len(some[0]), *whole[place][1:]]) for place, some in pairs.items()
+        other_names = _others(probe, len(calls), index, read, steps)
+        pairs = _pairs(calls, previous_state, next_state, index, owners.parts)
+    weight_shapes = {place: calls[place].weight.shape for place in index}
+    shapes = weight_shapes | {
+        place: torch.Size([len(pair[0]), *weight_shapes[place][1:]])
+        for place, pair in pairs.items()
     }
     named = {id(p): name for name, p in probe.named_parameters()}
     names = {i: n for i in index if (n := _name(calls[i].weight, probe)) is not None}
     biases = {i: named[id(calls[i].bias)] for i in index if id(calls[i].bias) in named}
-    if len({*biases.values()} - {*others}) < len(biases):
+    if len({*biases.values()} - {*other_names}) < len(biases):
         return NO_LINEARS  # one is used twice
-    mine = tuple(n for n in others if n in owners.index)
-    return Linears(len(calls), index, pairs, names, biases, whole, shapes, still, mine, timed)
+    mine = tuple(n for n in other_names if n in owners.index)
+    return Linears(
+        len(calls), index, pairs, names, biases, weight_shapes, shapes, still, mine, timed
+    )
 
 
 def _name(weight: Tensor, layer: Mixer) -> str | None:
-    """Of the parameter that a weight is, maybe in another shape."""
+    """Name the parameter that a weight is, maybe in another shape."""
 
     def is_all_of(p: Tensor) -> bool:
         same = weight.data_ptr() == p.data_ptr() and weight.numel() == p.numel()
@@ -252,16 +255,16 @@ def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
     return x, map_state(moved_state, start)
 
 
-def _same_weights(some: Sequence[Given], others: Sequence[Given]) -> bool:
+def _same_weights(first: Sequence[Given], second: Sequence[Given]) -> bool:
     """Whether two readings called the same maps, so that no weight depends on what is read."""
-    return len(some) == len(others) and all(
-        one.weight.equal(other.weight) for one, other in zip(some, others, strict=True)
+    return len(first) == len(second) and all(
+        one.weight.equal(other.weight) for one, other in zip(first, second, strict=True)
     )
 
 
 def _moved(
     calls: Sequence[Given],
-    after: Sequence[Tensor],
+    next_parts: Sequence[Tensor],
     owners: Owners,
     axes: Collection[tuple[int, ...]],
 ) -> tuple[dict[int, Tensor], frozenset[int]]:
@@ -269,25 +272,25 @@ def _moved(
     index: dict[int, Tensor] = {}
     still = set()
     for place, call in enumerate(calls):
-        sums = [weighted(part, [call.y])[0] for part in after]
+        sums = [weighted(part, [call.y])[0] for part in next_parts]
         if not any(bool((s != 0).any()) for part in sums for s in part):
             still.add(place)
         elif tuple(call.y.shape[:-1]) in axes:
-            found = _channels([sums[i] for i in owners.parts], owners.channels)
-            if found is not None:
-                index[place] = found
+            channels = _channels([sums[i] for i in owners.parts], owners.channels)
+            if channels is not None:
+                index[place] = channels
     return index, frozenset(still)
 
 
 def _pairs(
     calls: Sequence[Given],
-    before: State,
-    after: State,
+    previous_state: State,
+    next_state: State,
     index: Mapping[int, Tensor],
     parts: Sequence[int],
 ) -> dict[int, Tensor]:
     """Pairs of outputs where the state is one complex tensor and goes on as complex numbers do."""
-    (h, *more), start = tensors(after), tensors(before)[0]
+    (h, *more), start = tensors(next_state), tensors(previous_state)[0]
     if more or len(parts) != 2 or not h.is_complex():
         return {}
     places = [place for place in index if len(index[place]) == 2 * h.flatten(1).shape[1]]
@@ -301,14 +304,14 @@ def _pairs(
     (real, imag), *slopes = zip(*grads, strict=True)
     if not _close(imag, 1j * real):
         return {}
-    found = {}
+    pairs = {}
     for place, (re, im) in zip(places, slopes, strict=True):
         slope, one, two = torch.complex(re, im), *index[place].argsort(stable=True).view(-1, 2).T
         for first, second in ((one, two), (two, one)):
             same = index[place][first].equal(index[place][second])
             if same and _close(slope[..., second], 1j * slope[..., first]):
-                found[place] = torch.stack([first, second])
-    return found
+                pairs[place] = torch.stack([first, second])
+    return pairs
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
@@ -324,28 +327,28 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
         return None
     rows = owner.flatten(0, -2)
     first = rows.amax(0)
-    alike = (rows == first) | (rows < 0)
-    return first.clamp(min=0) if bool(alike.all()) else None
+    consistent = (rows == first) | (rows < 0)
+    return first.clamp(min=0) if bool(consistent.all()) else None
 
 
 def _others(
     layer: Mixer, count: int, index: Mapping[int, Tensor], read: Read, steps: int
 ) -> list[str]:
     """Names of parameters that move the state where those maps are taken for constants."""
-    own = {id(p) for p in layer.parameters()}
+    parameter_ids = {id(p) for p in layer.parameters()}
 
     def constant(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if place not in index:
             return linear(x, weight, bias)
-        if bias is not None and id(bias) in own:
+        if bias is not None and id(bias) in parameter_ids:
             bias = bias.detach()
         return linear(x, weight.detach(), bias)
 
     with answered(layer, count, constant):
-        after = read(layer, *_drawn(layer, steps))
+        next_state = read(layer, *_drawn(layer, steps))
     named = dict(layer.named_parameters())
-    some = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(after)])
+    sums = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(next_state)])
     grads = torch.autograd.grad(
-        some.sum(), list(named.values()), allow_unused=True, materialize_grads=True
+        sums.sum(), list(named.values()), allow_unused=True, materialize_grads=True
     )
     return [name for name, g in zip(named, grads, strict=True) if bool((g != 0).any())]

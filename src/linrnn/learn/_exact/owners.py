@@ -52,10 +52,10 @@ def with_tensors(state: State, new: Iterable[Tensor]) -> State:
 
 def real_parts(state: State) -> list[Tensor]:
     """The parts of a state, flat: (batch, channels) each, integers left out."""
-    found: list[Tensor] = []
+    parts: list[Tensor] = []
     for h in tensors(state):
-        found += [h.real.flatten(1), h.imag.flatten(1)] if h.is_complex() else [h.flatten(1)]
-    return found
+        parts += [h.real.flatten(1), h.imag.flatten(1)] if h.is_complex() else [h.flatten(1)]
+    return parts
 
 
 def with_real_parts(state: State, parts: Iterable[Tensor]) -> State:
@@ -92,24 +92,24 @@ def owners(layer: Mixer) -> Owners:
         probe = shaken(layer)
         x = torch.randn(_ROWS, _STEPS, layer.d_model, dtype=torch.float64)
         state = map_state(moved_state, probe.init_state(_ROWS, device=x.device, dtype=x.dtype))
-        before = [h for h in leaves(state) if h.requires_grad]
-        after = real_parts(probe(x, state)[1])
-    if not before or any(h.shape[1] == 0 for h in after):
+        previous_tensors = [h for h in leaves(state) if h.requires_grad]
+        next_parts = real_parts(probe(x, state)[1])
+    if not previous_tensors or any(h.shape[1] == 0 for h in next_parts):
         raise NotDiagonalError("one without a state of fixed size")
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
-    sums = [weighted(part, [*named.values(), *before]) for part in after]
+    sums = [weighted(part, [*named.values(), *previous_tensors]) for part in next_parts]
     moved = [any(_nonzero(s) for s in part[: len(named)]) for part in sums]
     parts = tuple(i for i, is_moved in enumerate(moved) if is_moved)
-    sizes = sorted({after[i].shape[1] for i in parts})
+    sizes = sorted({next_parts[i].shape[1] for i in parts})
     if len(sizes) > 1:
         raise NotDiagonalError(f"one whose state has parts of {sizes[0]} and {sizes[-1]} channels")
     channels = sizes[0] if sizes else 0
     elements: dict[str, Tensor] = {}
     for place, name in enumerate(named):
-        found = owner_of([sums[i][place] for i in parts], channels, f"its parameter {name}")
-        if found is not None:
-            elements[name] = found
-    _check_diagonal([sums[i][len(named) :] for i in parts], before, parts, channels)
+        channel_index = owner_of([sums[i][place] for i in parts], channels, f"its parameter {name}")
+        if channel_index is not None:
+            elements[name] = channel_index
+    _check_diagonal([sums[i][len(named) :] for i in parts], previous_tensors, parts, channels)
     index = {name: _by_first_axis(owner) for name, owner in elements.items()}
     return Owners(parts, channels, index, elements)
 
@@ -136,13 +136,13 @@ def weighted(part: Tensor, inputs: list[Tensor]) -> list[list[Tensor]]:
     u = _labels(part.shape[1])
     if not part.requires_grad:
         return [[torch.zeros_like(p)] * 3 for p in inputs]
-    found = [
+    grads = [
         torch.autograd.grad(
             part, inputs, (u**k).expand_as(part), retain_graph=True, materialize_grads=True
         )
         for k in range(3)
     ]
-    return [list(of_one) for of_one in zip(*found, strict=True)]
+    return [list(of_one) for of_one in zip(*grads, strict=True)]
 
 
 def _labels(channels: int) -> Tensor:
@@ -163,11 +163,11 @@ def owner_of(parts: list[list[Tensor]], channels: int, what: str) -> Tensor | No
         alone = (s0 * s2 - s1**2).abs() <= 1e-9 * (s1**2 + s0.abs() * s2.abs())
         if not bool((~moves | (near & alone)).all()):
             raise NotDiagonalError(f"one where {what} moves several channels of the state")
-        here = torch.where(moves, number.round(), -1).long()
-        both = owner is not None and (owner >= 0) & moves & (owner != here)
+        part_owner = torch.where(moves, number.round(), -1).long()
+        both = owner is not None and (owner >= 0) & moves & (owner != part_owner)
         if owner is not None and bool(torch.as_tensor(both).any()):
             raise NotDiagonalError(f"one where {what} moves several channels of the state")
-        owner = here if owner is None else torch.where(moves, here, owner)
+        owner = part_owner if owner is None else torch.where(moves, part_owner, owner)
     return None if owner is None or bool((owner < 0).all()) else owner
 
 
@@ -181,29 +181,32 @@ def _by_first_axis(owner: Tensor) -> Tensor:
 
 
 def _check_diagonal(
-    sums: list[list[list[Tensor]]], before: list[Tensor], parts: tuple[int, ...], channels: int
+    sums: list[list[list[Tensor]]],
+    previous_tensors: list[Tensor],
+    parts: tuple[int, ...],
+    channels: int,
 ) -> None:
-    own = torch.arange(channels)
-    numbers = _numbers(before)
-    for place, h in enumerate(before):
+    channel_index = torch.arange(channels)
+    numbers = _numbers(previous_tensors)
+    for place, h in enumerate(previous_tensors):
         if not set(numbers[place]) & set(parts):
             continue
         for read in (torch.real, torch.imag) if h.is_complex() else (torch.Tensor.clone,):
-            found = owner_of(
+            owner = owner_of(
                 [[read(s) for s in part[place]] for part in sums], channels, "a channel"
             )
-            if found is None:
+            if owner is None:
                 continue
-            flat = found.flatten(1)
-            if not bool(((flat == own) | (flat < 0)).all()):
+            flat = owner.flatten(1)
+            if not bool(((flat == channel_index) | (flat < 0)).all()):
                 raise NotDiagonalError("one that mixes the channels of its state")
 
 
-def _numbers(before: list[Tensor]) -> list[list[int]]:
-    """Of each tensor of a state, the numbers of its parts."""
-    found: list[list[int]] = []
+def _numbers(previous_tensors: list[Tensor]) -> list[list[int]]:
+    """Number the parts of each tensor of a state."""
+    numbers: list[list[int]] = []
     count = 0
-    for h in before:
-        found.append([count, count + 1] if h.is_complex() else [count])
-        count += len(found[-1])
-    return found
+    for h in previous_tensors:
+        numbers.append([count, count + 1] if h.is_complex() else [count])
+        count += len(numbers[-1])
+    return numbers

@@ -61,11 +61,11 @@ class Reach:
     def dependent(self) -> tuple[Tensor, Tensor]:
         """(colours, size): of each colour the number that depends on one before, and if any."""
         number = torch.zeros(int(self.mixing_colour.max()) + 1, len(self.mixing), dtype=torch.long)
-        there = torch.zeros(number.shape)
-        after, before = self.mixing.nonzero().unbind(1)
-        place = (self.mixing_colour[after], before)
-        number[place], there[place] = after, 1.0
-        return number, there
+        exists = torch.zeros(number.shape)
+        target, source = self.mixing.nonzero().unbind(1)
+        place = (self.mixing_colour[target], source)
+        number[place], exists[place] = target, 1.0
+        return number, exists
 
 
 def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
@@ -84,7 +84,7 @@ def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
     direct, mixing, unit = _patterns(layer, together=together)
     size, step = len(mixing), mixing.to(torch.float32)
     same = (unit[:, None] == unit).float()
-    found, conflicts = {}, torch.zeros(size, size, dtype=torch.bool)
+    by_name, conflicts = {}, torch.zeros(size, size, dtype=torch.bool)
     for name, moved in direct.items():
         reached, count = same @ moved.float() > 0, 1
         while count < steps:
@@ -92,13 +92,13 @@ def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
             if further.equal(reached):
                 break
             reached, count = further, count + 1
-        found[name] = _slots(reached, moved)
+        by_name[name] = _slots(reached, moved)
         conflicts |= moved.float() @ moved.float().T > 0
-    return Reach(found, _coloured(conflicts), step, _coloured(step @ step.T > 0))
+    return Reach(by_name, _coloured(conflicts), step, _coloured(step @ step.T > 0))
 
 
 def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Of one step, where there is a derivative, and the unit that each number belongs to.
+    """Find where one step has derivatives, and the unit that each number belongs to.
 
     Returns:
         Of each parameter (size, groups), of the state before (size, size), and (size,).
@@ -110,23 +110,23 @@ def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tenso
         # at the very start a part may be at a value that hides what it does
         _, state = probe(x[:, :_LEAD])
         state = map_state(moved_state, detach(state))
-        before = [h for h in leaves(state) if h.requires_grad]
+        previous_tensors = [h for h in leaves(state) if h.requires_grad]
         parts = real_parts(probe(x[:, _LEAD:], state)[1])
-    if not before or not sum(h.shape[1] for h in parts):
+    if not previous_tensors or not sum(h.shape[1] for h in parts):
         raise NotDiagonalError("one without a state of fixed size")
-    after = torch.cat(parts, 1)
+    flat_state = torch.cat(parts, 1)  # (batch, size)
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
     moved: dict[str, list[Tensor]] = {n: [] for n in named}
     mixing = []
-    for unit in after.sum(0):
-        inputs = [*named.values(), *before]
+    for unit in flat_state.sum(0):
+        inputs = [*named.values(), *previous_tensors]
         grads = torch.autograd.grad(unit, inputs, retain_graph=True, materialize_grads=True)
         for n, g in zip(named, grads, strict=False):
             moved[n].append(g != 0)
         across = [h for g in grads[len(named) :] for h in real_parts(g)]
         mixing.append((torch.cat(across, 1) != 0).any(0))
-    whole = {n: torch.stack(rows) for n, rows in moved.items()}
-    direct = {n: _grouped(m) for n, m in whole.items() if bool(m.any())}
+    patterns = {n: torch.stack(rows) for n, rows in moved.items()}  # (size, *shape)
+    direct = {n: _grouped(m) for n, m in patterns.items() if bool(m.any())}
     return direct, torch.stack(mixing), _units(tensors(state), together=together)
 
 
@@ -145,24 +145,28 @@ def _units(parts: list[Tensor], *, together: bool) -> Tensor:
 def _grouped(moved: Tensor) -> Tensor:
     """(size, groups): one group for each row of a parameter that moves as one, or each element."""
     rows = moved.flatten(2) if moved.ndim > 2 else moved[:, :, None]
-    some = rows.any(2)
-    alike = (rows == some[:, :, None]) | ~rows.any(0)  # an element that moves nothing fits in
-    return some if bool(alike.all()) else rows.flatten(1)
+    row_moves = rows.any(2)
+    uniform = (rows == row_moves[:, :, None]) | ~rows.any(
+        0
+    )  # an element that moves nothing fits in
+    return row_moves if bool(uniform.all()) else rows.flatten(1)
 
 
 def _slots(reached: Tensor, direct: Tensor) -> Reached:
     order = reached.to(torch.int8).argsort(dim=0, descending=True, stable=True)
     units = order[: max(1, int(reached.sum(0).max()))]
-    kept, moved = (m.gather(0, units) for m in (reached, direct))
-    return Reached(torch.where(kept, units, 0), kept.float(), moved.float())
+    valid, moved = (m.gather(0, units) for m in (reached, direct))
+    return Reached(torch.where(valid, units, 0), valid.float(), moved.float())
 
 
 def _coloured(conflicts: Tensor) -> Tensor:
     """A colour for each number, such that none has that of one it conflicts with."""
     colour = [-1] * len(conflicts)
-    for unit, others in enumerate(conflicts.tolist()):
-        taken = {colour[other] for other, conflict in enumerate(others) if conflict}
-        colour[unit] = next(c for c in range(len(conflicts)) if c not in taken)
+    for unit, conflicting in enumerate(conflicts.tolist()):
+        used_colours = {
+            colour[neighbour] for neighbour, conflict in enumerate(conflicting) if conflict
+        }
+        colour[unit] = next(c for c in range(len(conflicts)) if c not in used_colours)
     return torch.tensor(colour)
 
 
@@ -181,12 +185,12 @@ class _Owing(torch.autograd.Function):
 
 def _contracted(g: Tensor, reached: Reached, trace: Tensor) -> Tensor:
     credit = g.to(trace.dtype)[:, reached.units.to(g.device)]  # (batch, slots, groups)
-    flat = trace.reshape(*trace.shape[:2], credit.shape[2], -1)
+    flat = trace.reshape(*trace.shape[:2], credit.shape[2], -1)  # (slots, batch, groups, rest)
     return torch.einsum("bki,kbij->ij", credit, flat).reshape(trace.shape[2:])
 
 
 def owing(
-    layer: Mixer, known: Reach, traces: Traces, state: State, last: LastStep | None = None
+    layer: Mixer, sparsity: Reach, traces: Traces, state: State, last: LastStep | None = None
 ) -> State:
     """A state of a layer that depends on the layer's parameters as its traces say.
 
@@ -201,12 +205,12 @@ def owing(
     def owed(g: Tensor) -> list[Tensor]:
         credit = None if last is None else last.take()
         if last is None or credit is None:
-            return [_contracted(g, known.by_name[n], traces[n]) for n in names]
+            return [_contracted(g, sparsity.by_name[n], traces[n]) for n in names]
         # what is left is read of the state before, and of no other
-        g = g - _pulled(credit, known, last.across).to(g.dtype)
+        g = g - _pulled(credit, sparsity, last.across).to(g.dtype)
         return [
-            _contracted(g, known.by_name[n], traces[n])
-            + _contracted(credit, known.by_name[n], last.carried[n])
+            _contracted(g, sparsity.by_name[n], traces[n])
+            + _contracted(credit, sparsity.by_name[n], last.carried[n])
             for n in names
         ]
 
@@ -215,43 +219,45 @@ def owing(
     return with_real_parts(state, h.split([part.shape[1] for part in parts], 1))
 
 
-def _pulled(credit: Tensor, known: Reach, across: Tensor) -> Tensor:
+def _pulled(credit: Tensor, sparsity: Reach, across: Tensor) -> Tensor:
     """``J^T credit``, (batch, size)."""
-    number, there = (index.to(across.device) for index in known.dependent)
-    return (credit.to(across.dtype)[:, number] * across * there.to(across.dtype)).sum(1)
+    number, exists = (index.to(across.device) for index in sparsity.dependent)
+    return (credit.to(across.dtype)[:, number] * across * exists.to(across.dtype)).sum(1)
 
 
-def advanced(layer: Mixer, known: Reach, traces: Traces, heard: Heard) -> Traces:
+def advanced(layer: Mixer, sparsity: Reach, traces: Traces, heard: Heard) -> Traces:
     """The traces after a step: ``E <- P (J E + dh/dtheta)``, where P drops what is not reached."""
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    mine = {n: p for n, p in parameters.items() if n in known.by_name}
-    rest = {n: p for n, p in parameters.items() if n not in known.by_name}
+    mine = {n: p for n, p in parameters.items() if n in sparsity.by_name}
+    remaining = {n: p for n, p in parameters.items() if n not in sparsity.by_name}
     device = heard.x.device
-    ways = [_cotangents(c).to(device) for c in (known.colour, known.mixing_colour)]
+    ways = [_cotangents(c).to(device) for c in (sparsity.colour, sparsity.mixing_colour)]
     state, goes_on = begun(layer, heard)
     parts, times = real_parts(state), {n: v for n, v in heard.more.items() if n == "dt"}
 
-    def of_row(x: Tensor, state: State, before: list[Tensor], more: Mapping[str, Tensor]) -> Any:
-        def after(some: Mapping[str, Tensor], before: list[Tensor]) -> Tensor:
-            start = with_real_parts(alone(state), [h[None] for h in before])
+    def of_row(
+        x: Tensor, state: State, previous_parts: list[Tensor], more: Mapping[str, Tensor]
+    ) -> Any:
+        def next_parts(learned: Mapping[str, Tensor], previous_parts: list[Tensor]) -> Tensor:
+            start = with_real_parts(alone(state), [h[None] for h in previous_parts])
             named = {n: v[None] for n, v in more.items()}
-            _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)
+            _, last = functional_call(layer, {**remaining, **learned}, (x[None], start), named)
             return torch.cat(real_parts(last), 1)[0]
 
-        h, by_parameters = vjp(lambda some: after(some, before), mine)  # type: ignore[misc]
-        _, by_states = vjp(lambda before: after(mine, before), before)  # type: ignore[misc]
-        own = vmap(by_parameters)(ways[0].to(h.dtype))[0]
-        return own, torch.cat(vmap(by_states)(ways[1].to(h.dtype))[0], 1)
+        h, by_parameters = vjp(lambda learned: next_parts(learned, previous_parts), mine)  # type: ignore[misc]
+        _, by_states = vjp(lambda parts: next_parts(mine, parts), previous_parts)  # type: ignore[misc]
+        direct = vmap(by_parameters)(ways[0].to(h.dtype))[0]
+        return direct, torch.cat(vmap(by_states)(ways[1].to(h.dtype))[0], 1)
 
     with torch.enable_grad():
-        own, across = vmap(of_row, randomness="different")(heard.x, state, parts, times)
+        direct, across = vmap(of_row, randomness="different")(heard.x, state, parts, times)
     across = across.detach()
     if goes_on is not None:
         across = across * goes_on[:, None, None]
-    carried = {n: _carried(known, known.by_name[n], across, t) for n, t in traces.items()}
+    carried = {n: _carried(sparsity, sparsity.by_name[n], across, t) for n, t in traces.items()}
     if heard.last is not None:
         heard.last.carried, heard.last.across = carried, across
-    new = {n: _moved(known, known.by_name[n], m.detach()) for n, m in own.items()}
+    new = {n: _moved(sparsity, sparsity.by_name[n], m.detach()) for n, m in direct.items()}
     return {n: m + carried[n] if n in carried else m for n, m in new.items()}
 
 
@@ -260,38 +266,42 @@ def _cotangents(colour: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(colour).T.float()
 
 
-def _moved(known: Reach, reached: Reached, own: Tensor) -> Tensor:
-    """What a step itself adds to the trace (slots, batch, *shape) of a parameter.
+def _moved(sparsity: Reach, reached: Reached, direct: Tensor) -> Tensor:
+    """Compute what a step itself adds to the trace (slots, batch, *shape) of a parameter.
 
     Args:
-        known: of the layer.
+        sparsity: of the layer.
         reached: by the parameter.
-        own: (batch, colours, *shape), derivatives of the step by it.
+        direct: (batch, colours, *shape), derivatives of the step by it.
     """
-    units, groups = reached.units.to(own.device), reached.units.shape[1]
-    flat = own.reshape(*own.shape[:2], groups, -1)
-    place = torch.arange(groups, device=own.device)
-    new = flat[:, known.colour.to(own.device)[units], place]  # (batch, slots, groups, rest)
+    units, groups = reached.units.to(direct.device), reached.units.shape[1]
+    flat = direct.reshape(*direct.shape[:2], groups, -1)  # (batch, colours, groups, rest)
+    place = torch.arange(groups, device=direct.device)
+    new = flat[:, sparsity.colour.to(direct.device)[units], place]  # (batch, slots, groups, rest)
     new = (new * reached.direct.to(flat)[..., None]).transpose(0, 1)
-    return new.reshape(*new.shape[:2], *own.shape[2:])
+    return new.reshape(*new.shape[:2], *direct.shape[2:])
 
 
-def _carried(known: Reach, reached: Reached, across: Tensor, trace: Tensor) -> Tensor:
-    """What a step passes on of a trace to numbers that are reached, in the trace's shape."""
+def _carried(sparsity: Reach, reached: Reached, across: Tensor, trace: Tensor) -> Tensor:
+    """Carry a trace through a step to the numbers that are reached, in the trace's shape."""
     units = reached.units.to(trace.device)
-    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)
-    return _through(known, reached, units, across.to(old.dtype), old).reshape(trace.shape)
+    old = trace.reshape(*trace.shape[:2], units.shape[1], -1)  # (slots, batch, groups, rest)
+    return _through(sparsity, reached, units, across.to(old.dtype), old).reshape(trace.shape)
 
 
-def _through(known: Reach, reached: Reached, units: Tensor, across: Tensor, old: Tensor) -> Tensor:
-    """What the states before passed on: ``J E`` at the numbers that are reached."""
-    colour, mixing = known.mixing_colour.to(units.device), known.mixing.to(across)
+def _through(
+    sparsity: Reach, reached: Reached, units: Tensor, across: Tensor, old: Tensor
+) -> Tensor:
+    """Compute ``J E`` at the numbers that are reached."""
+    colour, mixing = sparsity.mixing_colour.to(units.device), sparsity.mixing.to(across)
     if bool((units == units[:, :1]).all()):  # every group reaches the same
-        some = units[:, 0]
-        J = across[:, colour[some]][:, :, some] * mixing[some][:, some]
+        shared = units[:, 0]
+        # (batch, target, source)
+        J = across[:, colour[shared]][:, :, shared] * mixing[shared][:, shared]
         return torch.einsum("bpq,qbij->pbij", J, old) * reached.kept.to(old)[:, None, :, None]
-    here = units[:, None, :].expand(-1, len(units), -1)  # (after, before, groups)
-    there = here.transpose(0, 1)
-    J = across[:, colour[here], there] * mixing[here, there]
+    target_units = units[:, None, :].expand(-1, len(units), -1)  # (target, source, groups)
+    source_units = target_units.transpose(0, 1)
+    # (batch, target, source, groups)
+    J = across[:, colour[target_units], source_units] * mixing[target_units, source_units]
     J = J * reached.kept.to(J)[:, None]
     return torch.einsum("bpqi,qbij->pbij", J, old)

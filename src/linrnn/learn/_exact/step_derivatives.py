@@ -39,8 +39,8 @@ class Stepped(Known):
 
     @cached_property
     def constants(self) -> list[Tensor]:
-        """What the derivatives are found with."""
-        turns = [z for some in self.turns.values() for z in some if z is not None]
+        """The index tensors that `derivatives` reads."""
+        turns = [z for turn in self.turns.values() for z in turn if z is not None]
         places = [z for z in self.traced.values() if isinstance(z, Tensor)]
         return [*self.index.values(), *places, *turns]
 
@@ -48,7 +48,7 @@ class Stepped(Known):
     def traced(self) -> dict[int, slice | Tensor]:
         """By the place of a linear map, the outputs that have traces, where not all do."""
         pairs = self.linears.pairs.items()
-        return {place: _regular(some[0], self.device) for place, some in pairs}
+        return {place: _regular(pair[0], self.device) for place, pair in pairs}
 
 
 def _regular(index: Tensor, device: torch.device) -> slice | Tensor:
@@ -66,11 +66,16 @@ def stepped(layer: Mixer) -> Known:
     Raises:
         NotDiagonalError: it cannot have traces.
     """
-    found = owners(layer)
+    layer_owners = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
-    steps = Stepped(found, linears_of(layer, found, by_step), device)
+    steps = Stepped(layer_owners, linears_of(layer, layer_owners, by_step), device)
     # a step gives no loss of its own, and is not what somebody has put in the place of forward
-    if not found.parts or steps.passes > FEW or "forward" in vars(layer) or _adds_losses(layer):
+    if (
+        not layer_owners.parts
+        or steps.passes > FEW
+        or "forward" in vars(layer)
+        or _adds_losses(layer)
+    ):
         return known(layer)
     return steps
 
@@ -99,81 +104,85 @@ class _Graph(NamedTuple):
 
 def derivatives(
     layer: Mixer,
-    known: Stepped,
+    layout: Stepped,
     state: State,
-    given: Mapping[str, Tensor],
+    arguments: Mapping[str, Tensor],
     parameters: Sequence[str],
-    wanted: Sequence[str],
+    wrt: Sequence[str],
 ) -> Named:
-    """What the traces of a step and its gradients are made of.
+    """Compute the parts of a step's traces and gradients.
 
     Args:
-        layer, known: whose step it is.
+        layer, layout: whose step it is.
         state: one that is made of tensors as the state before is.
-        given: ``x`` (batch, d_model), ``state i`` of all tensors of the state before, ``dt`` where
-            there is one, ``trace n`` of parameters beside weights of linear maps, and the credit
-            that comes back, ``credit y`` of the answer and ``credit i`` of the state after. None:
-            no gradient is asked.
+        arguments: ``x`` (batch, d_model), ``state i`` of all tensors of the state before, ``dt``
+            where there is one, ``trace n`` of parameters beside weights of linear maps, and the
+            credit that comes back, ``credit y`` of the answer and ``credit i`` of the state after.
+            Without credit no gradient is computed.
         parameters: names of those that have gradients.
-        wanted: ``x`` or numbers of tensors of the state, which have gradients as well.
+        wrt: ``x`` or numbers of tensors of the state, which have gradients as well.
 
     Returns:
         ``keep`` (batch, after, before, channels), how the parts of the state go on; ``credit``
         (parts, batch, channels) of the parts before; ``slope i`` (batch, parts, outputs) of the
         parts after by a map's outputs, ``gain i`` (batch, all outputs) their gradient, ``input i``
         (batch, inputs) what it was given; ``trace n`` after the step; ``grad n`` of parameters, of
-        weights with traces without what these add; and what is wanted.
+        weights with traces without what these add; and those of ``wrt``.
     """
-    graph = _read(layer, known, state, given, "x" in wanted)
+    graph = _read(layer, layout, state, arguments, "x" in wrt)
     named = {n: layer.get_parameter(n) for n in parameters}
-    results, credit = _gradients(graph, known, given, named, wanted)
-    slopes, keep = _slopes(graph, known)
+    results, credit = _gradients(graph, layout, arguments, named, wrt)
+    slopes, keep = _slopes(graph, layout)
     results |= {"credit": credit, "keep": keep}
-    own = of_each_row(graph.after, known, {n: p for n, p in named.items() if n in known.others})
+    row_slopes = of_each_row(
+        graph.after, layout, {n: p for n, p in named.items() if n in layout.others}
+    )
     for place, call in graph.calls.items():
-        if place in known.linears.biases:
-            own[known.linears.biases[place]] = slopes[place]
-        results[f"slope {place}"] = slopes[place][..., known.traced.get(place, slice(None))]
+        if place in layout.linears.biases:
+            row_slopes[layout.linears.biases[place]] = slopes[place]
+        results[f"slope {place}"] = slopes[place][..., layout.traced.get(place, slice(None))]
         results[f"input {place}"] = wide(call.x.detach()).flatten(1)
-    asked = any(n.startswith("credit ") for n in given)
-    for n, slope in own.items():
-        new, total = _numbers(known, n, given[f"trace {n}"], slope, keep, credit)
+    has_credit = any(n.startswith("credit ") for n in arguments)
+    for n, slope in row_slopes.items():
+        new, total = _numbers(layout, n, arguments[f"trace {n}"], slope, keep, credit)
         results[f"trace {n}"] = new
-        if asked and n in named:
+        if has_credit and n in named:
             key = f"grad {n}"
             results[key] = results[key] + total if key in results else total.to(named[n].dtype)
     return {n: z.detach() for n, z in results.items()}
 
 
 def _read(
-    layer: Mixer, known: Stepped, state: State, given: Mapping[str, Tensor], by_x: bool
+    layer: Mixer, layout: Stepped, state: State, arguments: Mapping[str, Tensor], by_x: bool
 ) -> _Graph:
-    own = (given[n].detach() for n in given if n.startswith("state "))
-    times = {"dt": given["dt"]} if "dt" in given else {}
-    with torch.enable_grad(), noted(constant=known.linears.index) as calls:
-        x, state = given["x"].detach().requires_grad_(by_x), rebuilt(state, own)
-        before = tensors(state)
-        for h in before:
+    state_tensors = (arguments[n].detach() for n in arguments if n.startswith("state "))
+    times = {"dt": arguments["dt"]} if "dt" in arguments else {}
+    with torch.enable_grad(), noted(constant=layout.linears.index) as calls:
+        x, state = arguments["x"].detach().requires_grad_(by_x), rebuilt(state, state_tensors)
+        previous_tensors = tensors(state)
+        for h in previous_tensors:
             h.requires_grad_()
-        y, after = layer.step(x, state, **times)
-    return _Graph(x, before, y, tensors(after), {i: calls[i] for i in known.linears.index})
+        y, next_state = layer.step(x, state, **times)
+    return _Graph(
+        x, previous_tensors, y, tensors(next_state), {i: calls[i] for i in layout.linears.index}
+    )
 
 
 def _gradients(
     graph: _Graph,
-    known: Stepped,
-    given: Mapping[str, Tensor],
+    layout: Stepped,
+    arguments: Mapping[str, Tensor],
     named: Mapping[str, Tensor],
-    wanted: Sequence[str],
+    wrt: Sequence[str],
 ) -> tuple[Named, Tensor]:
     """Gradients of this step, the state before it a constant; and the credit of that state."""
     ends = {"y": graph.y, **{str(i): h for i, h in enumerate(graph.after)}}
-    credit = {n: given[f"credit {n}"] for n in ends if f"credit {n}" in given}
+    credit = {n: arguments[f"credit {n}"] for n in ends if f"credit {n}" in arguments}
     inputs = {str(i): h for i, h in enumerate(graph.before)}
     inputs |= {f"gain {place}": call.y for place, call in graph.calls.items()}
     inputs |= {f"grad {n}": p for n, p in named.items()}
-    inputs |= {"x": graph.x} if "x" in wanted else {}
-    found: Named = {}
+    inputs |= {"x": graph.x} if "x" in wrt else {}
+    grads: Named = {}
     if credit:
         pulled = torch.autograd.grad(
             [ends[n] for n in credit],
@@ -182,34 +191,34 @@ def _gradients(
             retain_graph=True,
             allow_unused=True,
         )
-        found = {n: g for n, g in zip(inputs, pulled, strict=True) if g is not None}
-    results = {n: g for n, g in found.items() if n.startswith("grad ") or n in wanted}
+        grads = {n: g for n, g in zip(inputs, pulled, strict=True) if g is not None}
+    results = {n: g for n, g in grads.items() if n.startswith("grad ") or n in wrt}
     for place, call in graph.calls.items():
-        gain = found.get(f"gain {place}")
+        gain = grads.get(f"gain {place}")
         gain = torch.zeros_like(call.y) if gain is None else gain
         results[f"gain {place}"] = wide(gain).flatten(1)
-    back = [found.get(str(i)) for i in range(len(graph.before))]
+    back = [grads.get(str(i)) for i in range(len(graph.before))]
     pairs = zip(graph.before, back, strict=True)
     parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
-    return results, wide(torch.stack([parts[i] for i in known.owners.parts]))
+    return results, wide(torch.stack([parts[i] for i in layout.owners.parts]))
 
 
-def _slopes(graph: _Graph, known: Stepped) -> tuple[dict[int, Tensor], Tensor]:
-    """Of the sums over all channels of each part: by outputs of maps, and by the parts before."""
+def _slopes(graph: _Graph, layout: Stepped) -> tuple[dict[int, Tensor], Tensor]:
+    """Differentiate the sum over all channels of each part by map outputs and previous parts."""
     ys = [call.y for call in graph.calls.values()]
-    found, keep = by_parts(graph.after, ys, graph.before, known.owners.parts)
-    slopes = {i: wide(slope).flatten(2) for i, slope in zip(graph.calls, found, strict=True)}
+    by_outputs, keep = by_parts(graph.after, ys, graph.before, layout.owners.parts)
+    slopes = {i: wide(slope).flatten(2) for i, slope in zip(graph.calls, by_outputs, strict=True)}
     return slopes, wide(keep)
 
 
 def _numbers(
-    known: Stepped, name: str, trace: Tensor, slope: Tensor, keep: Tensor, credit: Tensor
+    layout: Stepped, name: str, trace: Tensor, slope: Tensor, keep: Tensor, credit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """A trace of numbers after the step, and what it adds to their gradient."""
-    if name not in known.in_order:
-        keep, credit = (z[..., known.index[name]] for z in (keep, credit))
-    flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)
-    own = wide(slope).transpose(0, 1).reshape(flat.shape)
+    if name not in layout.in_order:
+        keep, credit = (z[..., layout.index[name]] for z in (keep, credit))
+    flat = trace.reshape(*trace.shape[:2], keep.shape[-1], -1)  # (parts, batch, channels, rest)
+    direct = wide(slope).transpose(0, 1).reshape(flat.shape)
     # as `credited` has it, but for a product of many small matrices, of which a record is slow
     total = (credit[..., None] * flat).sum((0, 1)).view(trace.shape[2:])
-    return (carried(flat, keep) + own).view_as(trace), total
+    return (carried(flat, keep) + direct).view_as(trace), total

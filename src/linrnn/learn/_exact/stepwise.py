@@ -40,7 +40,7 @@ class Call:
     """A step of a layer, of which more is found when the credit of its answer is known.
 
     Args:
-        layer, known: whose step it is.
+        layer, layout: whose step it is.
         traces: before it.
         x: (batch, d_model).
         state: before it, without a history.
@@ -50,13 +50,13 @@ class Call:
     def __init__(
         self,
         layer: Mixer,
-        known: Stepped,
+        layout: Stepped,
         traces: Traces,
         x: Tensor,
         state: State,
         dt: Tensor | None,
     ) -> None:
-        self.layer, self.known, self.traces, self.x, self.state = layer, known, traces, x, state
+        self.layer, self.known, self.traces, self.x, self.state = layer, layout, traces, x, state
         self.times = {} if dt is None else {"dt": dt}
         self.mode, self.random = Mode(x.device), generators(x.device) if layer.training else None
         with torch.no_grad():
@@ -74,30 +74,30 @@ class Call:
             self.learn({}, ())
         return self.traces
 
-    def learn(self, credit: Mapping[str, Tensor], wanted: Sequence[str]) -> Named:
+    def learn(self, credit: Mapping[str, Tensor], wrt: Sequence[str]) -> Named:
         """Let the traces go on, and find gradients.
 
         Args:
             credit: of the answer, ``y``, and of the tensors of the state after it, by number.
-            wanted: ``x`` and numbers of the tensors of the state before: whose gradients are.
+            wrt: ``x`` and numbers of the tensors of the state before that get gradients.
 
         Returns:
             The gradients, those of parameters by their names.
         """
-        found = self._derivatives(credit, wanted)
-        grads = {n.removeprefix("grad "): g for n, g in found.items() if n.startswith("grad ")}
-        traces = {n.removeprefix("trace "): g for n, g in found.items() if n.startswith("trace ")}
+        results = self._derivatives(credit, wrt)
+        grads = {n.removeprefix("grad "): g for n, g in results.items() if n.startswith("grad ")}
+        traces = {n.removeprefix("trace "): g for n, g in results.items() if n.startswith("trace ")}
         linears, index = self.known.linears, self.known.index
         totals: dict[int, Tensor] = {}
         with without_autocast(self.x.device):
             for place in linears.index:
                 name = linear_name(place)
-                slope, x, gain = (found[f"{what} {place}"] for what in ("slope", "input", "gain"))
+                slope, x, gain = (results[f"{what} {place}"] for what in ("slope", "input", "gain"))
                 traces[name], totals[place] = learned(
-                    self.traces.get(name), found["keep"], index[name], slope, x,
-                    found["credit"], gain, self.known.pairs.get(name),
+                    self.traces.get(name), results["keep"], index[name], slope, x,
+                    results["credit"], gain, self.known.pairs.get(name),
                 )  # fmt: skip
-        grads |= {n: found[n] for n in wanted if n in found}
+        grads |= {n: results[n] for n in wrt if n in results}
         if credit:
             self._give(totals, grads)
         self.traces, self.pending = traces, False
@@ -112,39 +112,39 @@ class Call:
             g = g.to(p.dtype).view(p.shape)
             grads[name] = grads[name] + g if name in grads else g
 
-        rest = [place for place in totals if place not in linears.names]
+        unnamed = [place for place in totals if place not in linears.names]
         for place, name in linears.names.items():
             if name in parameters:
                 add(name, totals[place])
-        made = weights(self.layer, linears, by_step) if rest else {}
-        asked = [place for place in rest if made[place].requires_grad]
-        if asked:
+        map_weights = weights(self.layer, linears, by_step) if unnamed else {}
+        differentiable = [place for place in unnamed if map_weights[place].requires_grad]
+        if differentiable:
             pulled = torch.autograd.grad(
-                [made[i] for i in asked],
+                [map_weights[i] for i in differentiable],
                 list(parameters.values()),
-                [totals[i].to(made[i].dtype) for i in asked],
+                [totals[i].to(map_weights[i].dtype) for i in differentiable],
                 allow_unused=True,
             )
             for name, g in zip(parameters, pulled, strict=True):
                 if g is not None:
                     add(name, g)
 
-    def _derivatives(self, credit: Mapping[str, Tensor], wanted: Sequence[str]) -> Named:
-        given = {"x": self.x, **self.times}
-        given |= {f"state {i}": h for i, h in enumerate(leaves(self.state))}
-        given |= {f"credit {n}": g for n, g in credit.items()}
-        given |= {f"trace {n}": self._trace(n) for n in self.known.named}
+    def _derivatives(self, credit: Mapping[str, Tensor], wrt: Sequence[str]) -> Named:
+        arguments = {"x": self.x, **self.times}
+        arguments |= {f"state {i}": h for i, h in enumerate(leaves(self.state))}
+        arguments |= {f"credit {n}": g for n, g in credit.items()}
+        arguments |= {f"trace {n}": self._trace(n) for n in self.known.named}
         parameters = tuple(self.parameters)
         function = partial(
-            derivatives, self.layer, self.known, self.state, parameters=parameters, wanted=wanted
+            derivatives, self.layer, self.known, self.state, parameters=parameters, wrt=wrt
         )
         with torch.no_grad():
-            if self._recordable(given):
-                results = self._recorded(function, given, (parameters, tuple(wanted)))
+            if self._recordable(arguments):
+                results = self._recorded(function, arguments, (parameters, tuple(wrt)))
                 if results is not None:
                     return results
             with self.mode.again(self.random):
-                return function(given)
+                return function(arguments)
 
     def _trace(self, name: str) -> Tensor:
         if name in self.traces:
@@ -153,33 +153,33 @@ class Call:
         h = tensors(self.after)[0]
         return h.new_zeros(parts, len(h), *p.shape, dtype=h.dtype.to_real())
 
-    def _recordable(self, given: Named) -> bool:
+    def _recordable(self, arguments: Named) -> bool:
         same = all(p.dtype in _NATIVE and p.is_cpu for p in self.layer.parameters())
         few = self.x.dtype in _NATIVE and ready(self.x, _ROWS) and not self.mode.autocast
-        return same and few and eager(*given.values()) and bool(operations())
+        return same and few and eager(*arguments.values()) and bool(operations())
 
     def _recorded(
-        self, function: Callable[[Named], Named], given: Named, what: tuple[Any, ...]
+        self, function: Callable[[Named], Named], arguments: Named, what: tuple[Any, ...]
     ) -> Named | None:
-        key = (*what, tuple(given), len(self.x), self.x.dtype, self.layer.training)
+        key = (*what, tuple(arguments), len(self.x), self.x.dtype, self.layer.training)
         kind = kind_of(self.known.kinds, key, self.layer)
         if kind is None:
             return None
-        tensors = list(given.values())
+        tensors = list(arguments.values())
         if kind.program is None:
-            self._record(kind, function, given)
+            self._record(kind, function, arguments)
         results = None if kind.program is None else kind.program(tensors)
         return None if results is None else dict(zip(kind.form, results, strict=True))
 
-    def _record(self, kind: Kind, function: Callable[[Named], Named], given: Named) -> None:
+    def _record(self, kind: Kind, function: Callable[[Named], Named], arguments: Named) -> None:
         def run(copies: list[Tensor]) -> tuple[list[Tensor], None]:
-            found = function(dict(zip(given, copies, strict=True)))
-            kind.form = list(found)
-            return list(found.values()), None
+            results = function(dict(zip(arguments, copies, strict=True)))
+            kind.form = list(results)
+            return list(results.values()), None
 
         # nothing is kept of weights, which learn
         constants, _ = self.known.constants, self.known.in_order  # which looks at numbers
-        kind.record(self.layer, run, list(given.values()), self.x.dtype, 0, constants)
+        kind.record(self.layer, run, list(arguments.values()), self.x.dtype, 0, constants)
 
 
 class _Learned(torch.autograd.Function):
@@ -193,15 +193,15 @@ class _Learned(torch.autograd.Function):
         return tuple(z.detach() for z in (call.y, *tensors(call.after)))
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor | None, *after: Tensor | None) -> Any:
-        numbers = map(str, range(len(after)))
-        given = {"y": dy, **dict(zip(numbers, after, strict=True))}
-        credit = {n: g for n, g in given.items() if g is not None}
-        asked = dict(zip(ctx.names, ctx.needs_input_grad[2:], strict=True))
+    def backward(ctx: Any, dy: Tensor | None, *state_grads: Tensor | None) -> Any:
+        numbers = map(str, range(len(state_grads)))
+        by_name = {"y": dy, **dict(zip(numbers, state_grads, strict=True))}
+        credit = {n: g for n, g in by_name.items() if g is not None}
+        needs_grad = dict(zip(ctx.names, ctx.needs_input_grad[2:], strict=True))
         inputs = len(tensors(ctx.call.state)) + 1
-        wanted = [n for n in ctx.names[:inputs] if asked[n]]
-        found = ctx.call.learn(credit, wanted)
-        return (None, None, *(found.get(n) if asked[n] else None for n in ctx.names))
+        wrt = [n for n in ctx.names[:inputs] if needs_grad[n]]
+        grads = ctx.call.learn(credit, wrt)
+        return (None, None, *(grads.get(n) if needs_grad[n] else None for n in ctx.names))
 
 
 class Stepwise(Traced):
@@ -216,24 +216,24 @@ class Stepwise(Traced):
         return {**vars(self), "_calls": {}}
 
     def look(self, layer: Mixer) -> Known:
-        """What has to be known of a layer."""
+        """Analyse a layer; see `stepped`."""
         return stepped(layer)
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
-        """Answer by steps of the layers, which are learned from when the gradient is asked."""
+        """Answer by steps of the layers, which learn when the gradient is computed."""
         layers = self.layers(model)
         steps = {n: z for n, z in layers if isinstance(self._known(n, z), Stepped)}
         with (
             self._answering(steps) as calls,
             self._listening([(n, z) for n, z in layers if n not in steps]) as heard,
         ):
-            y, after = read(model, batch, before, slice(window.start, window.stop))
+            y, next_state = read(model, batch, previous_state, slice(window.start, window.stop))
         waiting = {n: self.traces.get(n, {}) for n in calls}
         self.traces = {**waiting, **self._advanced(layers, heard)}
         self._calls = calls
-        return y, detach(after)
+        return y, detach(next_state)
 
     def end_window(self) -> None:
         """Let all traces go on that wait for it."""
@@ -277,12 +277,12 @@ class Stepwise(Traced):
             ended = reset[:, 0]
             state = restarted(layer, state, ended)
             traces = {n: torch.where(like(ended, t[0]), 0, t) for n, t in traces.items()}
-        found = self._known(name, layer)
-        if found.linears.timed and dt is None:
+        layout = self._known(name, layer)
+        if layout.linears.timed and dt is None:
             dt = x.new_ones(x.shape[:2])
         time = None if dt is None else dt[:, 0]
-        call = calls[name] = Call(layer, found, traces, x[:, 0].detach(), detach(state), time)
+        call = calls[name] = Call(layer, layout, traces, x[:, 0].detach(), detach(state), time)
         inputs = {"x": x[:, 0], **{str(i): h for i, h in enumerate(tensors(state))}}
         inputs |= call.parameters
-        y, *after = _Learned.apply(call, tuple(inputs), *inputs.values())
-        return y.unsqueeze(1), with_tensors(call.after, after)
+        y, *next_tensors = _Learned.apply(call, tuple(inputs), *inputs.values())
+        return y.unsqueeze(1), with_tensors(call.after, next_tensors)

@@ -57,12 +57,12 @@ class Traced(Windowed):
         """Forget the rows that end, and those that are not in this batch."""
         if anew:
             self.traces = {}
-        known = {
+        shapes = {
             name: self.shapes(layer, self._known(name, layer)) for name, layer in self.layers(model)
         }
         for name, traces in self.traces.items():
             for n, trace in traces.items():
-                shape = known.get(name, {}).get(n)
+                shape = shapes.get(name, {}).get(n)
                 if shape is None or trace.shape[2:] != shape or trace.shape[1] < rows:
                     raise ArgumentError(
                         f"{type(self).__name__}: the traces must be of the model and of {rows} "
@@ -75,14 +75,14 @@ class Traced(Windowed):
         }
 
     def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, before: State | None
+        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
     ) -> tuple[Tensor, State]:
         """Answer with states that go with their traces, and let the traces go on."""
         layers = self.layers(model)
         with self._listening(layers) as heard:
-            y, after = read(model, batch, before, slice(window.start, window.stop))
+            y, next_state = read(model, batch, previous_state, slice(window.start, window.stop))
         self.traces = self._advanced(layers, heard)
-        return y, detach(after)
+        return y, detach(next_state)
 
     def _advanced(
         self, layers: list[tuple[str, Mixer]], heard: Mapping[str, Heard]
@@ -91,43 +91,43 @@ class Traced(Windowed):
         new: dict[str, Traces] = {}
         for name, layer in layers:
             if name in heard:
-                found, traces = self._known(name, layer), self.traces.get(name, {})
-                new[name] = self.advance(layer, found, traces, heard[name])
+                layout, traces = self._known(name, layer), self.traces.get(name, {})
+                new[name] = self.advance(layer, layout, traces, heard[name])
         return {name: traces for name, traces in new.items() if traces}
 
     def find(self, name: str, layer: Mixer) -> Any:
-        """What has to be known of a layer, once.
+        """Analyse a layer, once.
 
         Raises:
             ArgumentError: it cannot have such traces.
         """
         try:
             return self.look(layer)
-        except NotDiagonalError as found:
+        except NotDiagonalError as error:
             raise ArgumentError(
                 f"{type(self).__name__}: every layer must have channels apart, each with "
-                f"parameters of its own, got {name} ({type(layer).__name__}), {found}. Use tbptt, "
+                f"parameters of its own, got {name} ({type(layer).__name__}), {error}. Use tbptt, "
                 "snap, or rtrl where the model is small."
             ) from None
 
     def look(self, layer: Mixer) -> Known:
-        """What has to be known of a layer with channels apart."""
+        """Find the parameters and linear maps that move each channel of a layer."""
         return known(layer)
 
-    def shapes(self, layer: Mixer, found: Any) -> Mapping[str, torch.Size]:
-        """Of what a layer may have traces of, by their names."""
+    def shapes(self, layer: Mixer, layout: Any) -> Mapping[str, torch.Size]:
+        """The shapes of the parameters and weights of which a layer may have traces, by name."""
         named = {n: p.shape for n, p in layer.named_parameters()}
-        if not isinstance(found, Known):
+        if not isinstance(layout, Known):
             return named
-        return {n: shape for n, shape in {**named, **found.shapes}.items() if n in found.index}
+        return {n: shape for n, shape in {**named, **layout.shapes}.items() if n in layout.index}
 
-    def owing(self, layer: Mixer, found: Any, traces: Traces, state: State) -> Entry:
+    def owing(self, layer: Mixer, layout: Any, traces: Traces, state: State) -> Entry:
         """A state of a layer that depends on the layer's parameters as its traces say."""
-        return entered(layer, found, traces, state)
+        return entered(layer, layout, traces, state)
 
-    def advance(self, layer: Mixer, found: Any, traces: Traces, heard: Heard) -> Traces:
+    def advance(self, layer: Mixer, layout: Any, traces: Traces, heard: Heard) -> Traces:
         """The traces after a window."""
-        return advanced(layer, found, traces, heard)
+        return advanced(layer, layout, traces, heard)
 
     def _known(self, name: str, layer: Mixer) -> Any:
         if layer not in self._found:
@@ -150,9 +150,9 @@ class Traced(Windowed):
             yield heard
 
     def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
-        found, traces = self._known(name, layer), self.traces.get(name, {})
-        timed = isinstance(found, Known) and found.linears.timed
-        return _Listener(name, heard, partial(self.owing, layer, found, traces), timed)
+        layout, traces = self._known(name, layer), self.traces.get(name, {})
+        timed = isinstance(layout, Known) and layout.linears.timed
+        return _Listener(name, heard, partial(self.owing, layer, layout, traces), timed)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The traces of every layer, by its name and that of the parameter."""
@@ -194,29 +194,29 @@ class _Listener:
             kwargs = {**kwargs, "dt": x.new_ones(x.shape[:2])}
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
         entry = self.start(state)
-        given = Heard(x.detach(), detach(state), more, last=entry.last)
+        reading = Heard(x.detach(), detach(state), more, last=entry.last)
         if entry.gate is not None:
             calls = self.noting.enter_context(noted(entry.weights))
-            given = given._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))
-        self.heard[self.name] = given
+            reading = reading._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))
+        self.heard[self.name] = reading
         return (x, entry.state), {n: v for n, v in kwargs.items() if n != "state"}
 
     def after(self, layer: Mixer, args: Any, result: Any) -> None:
         """Stop noting, also where the layer raised an error."""
         self.noting.close()
-        given = self.heard.get(self.name)
-        if given is not None and result is not None:
-            graph = given.graph._replace(after=tensors(result[1]))
-            self.heard[self.name] = given._replace(graph=graph)
-            if given.last is not None:
-                given.last.watch(*result)
+        reading = self.heard.get(self.name)
+        if reading is not None and result is not None:
+            graph = reading.graph._replace(after=tensors(result[1]))
+            self.heard[self.name] = reading._replace(graph=graph)
+            if reading.last is not None:
+                reading.last.watch(*result)
 
 
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:
     """Every mixer that is in no other, by name."""
-    found: list[tuple[str, Mixer]] = []
+    mixers: list[tuple[str, Mixer]] = []
     for name, layer in model.named_modules():
-        inside = any(outer == "" or name.startswith(f"{outer}.") for outer, _ in found)
+        inside = any(outer == "" or name.startswith(f"{outer}.") for outer, _ in mixers)
         if isinstance(layer, Mixer) and not inside:
-            found.append((name, layer))
-    return found
+            mixers.append((name, layer))
+    return mixers

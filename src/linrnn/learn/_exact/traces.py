@@ -69,15 +69,15 @@ class Known:
 
     def _index(self) -> dict[str, Tensor]:
         linears = self.linears
-        maps = {linear_name(place): found for place, found in linears.index.items()}
-        maps |= {linear_name(i): linears.index[i][some[0]] for i, some in linears.pairs.items()}
+        maps = {linear_name(place): channels for place, channels in linears.index.items()}
+        maps |= {linear_name(i): linears.index[i][pair[0]] for i, pair in linears.pairs.items()}
         return {**{n: self.owners.index[n] for n in self.named}, **maps}
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
         """`Linears.pairs` by the names of traces, which are of the first outputs alone."""
         pairs = self.linears.pairs.items()
-        return {linear_name(place): some.to(self.device) for place, some in pairs}
+        return {linear_name(place): pair.to(self.device) for place, pair in pairs}
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
@@ -86,37 +86,40 @@ class Known:
 
     @cached_property
     def turns(self) -> dict[str, "Turns"]:
-        """How the graph of a window is asked for `others`."""
+        """The passes through the graph of a window that give the derivatives by `others`."""
         channels, elements = self.owners.channels, self.owners.elements
-        found = {n: _turns(elements[n], channels) for n in self.others}
-        return {n: turns.to(self.device) for n, turns in found.items()}
+        groups = {n: _turns(elements[n], channels) for n in self.others}
+        return {n: turns.to(self.device) for n, turns in groups.items()}
 
     @cached_property
     def passes(self) -> int:
         """How many passes that takes."""
-        return sum(len(turns.asked) for turns in self.turns.values())
+        return sum(len(turns.mask) for turns in self.turns.values())
 
 
 class Turns(NamedTuple):
-    """How all elements of a parameter are asked, no two of a channel at once."""
+    """The passes that differentiate all elements of a parameter, no two of a channel at once."""
 
-    asked: Tensor
+    mask: Tensor
     """(turns, *shape): which elements."""
-    spots: Tensor | None
+    gather_index: Tensor | None
     """(elements,): where each is found among (turns, channels), flat; behind all: it moves none.
     None where that is their order."""
 
     def to(self, device: torch.device) -> "Turns":
         """On a device."""
-        return Turns(self.asked.to(device), None if self.spots is None else self.spots.to(device))
+        return Turns(
+            self.mask.to(device),
+            None if self.gather_index is None else self.gather_index.to(device),
+        )
 
 
 def _turns(owner: Tensor, channels: int) -> Turns:
     number = _among(owner.flatten()).view_as(owner)
     count = int(number.max()) + 1
-    asked = torch.stack([(number == k) & (owner >= 0) for k in range(count)])
-    spots = torch.where(owner < 0, count * channels, number * channels + owner).flatten()
-    return Turns(asked, None if spots.equal(torch.arange(count * channels)) else spots)
+    mask = torch.stack([(number == k) & (owner >= 0) for k in range(count)])
+    gather_index = torch.where(owner < 0, count * channels, number * channels + owner).flatten()
+    return Turns(mask, None if gather_index.equal(torch.arange(count * channels)) else gather_index)
 
 
 def _among(owner: Tensor) -> Tensor:
@@ -133,13 +136,13 @@ def known(layer: Mixer) -> Known:
     Raises:
         NotDiagonalError: it cannot have traces.
     """
-    found = owners(layer)
+    layer_owners = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
-    return Known(found, linears_of(layer, found), device)
+    return Known(layer_owners, linears_of(layer, layer_owners), device)
 
 
 def linear_name(place: int) -> str:
-    """Of the trace of a weight that is no parameter, but made of some."""
+    """Name the trace of a weight that is no parameter, but computed from some."""
     return f"linear {place}"
 
 
@@ -150,41 +153,42 @@ class Gate:
     is closed.
 
     Args:
-        known: of the layer.
+        layout: of the layer.
         traces: before the window.
     """
 
-    def __init__(self, known: Known, traces: Traces) -> None:
-        self.known, self.traces, self.closed = known, traces, False
+    def __init__(self, layout: Known, traces: Traces) -> None:
+        self.layout, self.traces, self.closed = layout, traces, False
 
     def state(self, state: State, by: Mapping[str, Tensor]) -> State:
         """A state that depends on others, by the names of their traces, as these say."""
         # a window is differentiated by each of its tensors, also where none has a history
-        given = [h if h.requires_grad else h.detach().requires_grad_() for h in tensors(state)]
+        inputs = [h if h.requires_grad else h.detach().requires_grad_() for h in tensors(state)]
         self.traces = {n: trace for n, trace in self.traces.items() if n in by}
         return with_tensors(
-            state, _Passed.apply(self, given, *given, *(by[n] for n in self.traces))
+            state, _Passed.apply(self, inputs, *inputs, *(by[n] for n in self.traces))
         )
 
     def weight(self, weight: Tensor) -> Tensor:
         """The weight of a linear map, which has traces: what it was made of has none by it."""
-        found: Tensor = _Passed.apply(self, [weight], weight)[0]
-        return found
+        passed: Tensor = _Passed.apply(self, [weight], weight)[0]
+        return passed
 
     def owed(self, state: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
-        """What gradients of a state before the window add to those of what has traces."""
+        """Contract gradients of the state before the window with the traces."""
         if not self.traces:
             return []
         pairs = zip(state, gradients, strict=True)
         parts = real_parts([torch.zeros_like(h) if g is None else g for h, g in pairs])
-        credit = torch.stack([parts[i] for i in self.known.owners.parts])
+        # (parts, batch, channels)
+        credit = torch.stack([parts[i] for i in self.layout.owners.parts])
         return [self._contracted(n, credit) for n in self.traces]
 
     def _contracted(self, name: str, credit: Tensor) -> Tensor:
         """Sum over parts and rows of the credit of a channel times what it owes."""
-        trace, index, some = self.traces[name], self.known.index[name], self.known.pairs.get(name)
-        found = credited(_flat(trace, index), credit.to(trace.dtype), index, some)
-        return found.reshape(trace.shape[2:]) if some is None else found
+        trace, index, pair = self.traces[name], self.layout.index[name], self.layout.pairs.get(name)
+        total = credited(_flat(trace, index), credit.to(trace.dtype), index, pair)
+        return total.reshape(trace.shape[2:]) if pair is None else total
 
     @contextmanager
     def shut(self) -> Iterator[None]:
@@ -198,10 +202,10 @@ class Gate:
 
 class _Passed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Gate, given: list[Tensor], *tensors: Tensor) -> Any:
-        ctx.gate, ctx.given, ctx.owing = gate, given, len(tensors) > len(given)
+    def forward(ctx: Any, gate: Gate, inputs: list[Tensor], *tensors: Tensor) -> Any:
+        ctx.gate, ctx.inputs, ctx.owing = gate, inputs, len(tensors) > len(inputs)
         ctx.set_materialize_grads(False)
-        return tuple(h.view_as(h) for h in given)
+        return tuple(h.view_as(h) for h in inputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -209,7 +213,7 @@ class _Passed(torch.autograd.Function):
         if closed or not ctx.owing:
             through = [None] * len(gradients) if closed else gradients
             return None, None, *through, *[None] * (len(ctx.gate.traces) if ctx.owing else 0)
-        return None, None, *gradients, *ctx.gate.owed(ctx.given, gradients)
+        return None, None, *gradients, *ctx.gate.owed(ctx.inputs, gradients)
 
 
 class Entry(NamedTuple):
@@ -247,33 +251,36 @@ class Heard(NamedTuple):
     last: LastStep | None = None
 
 
-def entered(layer: Mixer, known: Known, traces: Traces, state: State) -> Entry:
+def entered(layer: Mixer, layout: Known, traces: Traces, state: State) -> Entry:
     """The beginning of a window, where a state depends on its layer's parameters as traces say."""
-    gate = Gate(known, traces)
-    asked = torch.is_grad_enabled()
-    maps = weights(layer, known.linears) if asked else {}
-    by = {**_parameters(layer, known.named), **{linear_name(place): w for place, w in maps.items()}}
-    inside = gate.state(state, {n: p for n, p in by.items() if asked and p.requires_grad})
-    return Entry(inside, gate, {i: gate.weight(maps[i]) for i in known.linears.made if i in maps})
+    gate = Gate(layout, traces)
+    with_grad = torch.is_grad_enabled()
+    maps = weights(layer, layout.linears) if with_grad else {}
+    by = {
+        **_parameters(layer, layout.named),
+        **{linear_name(place): w for place, w in maps.items()},
+    }
+    inside = gate.state(state, {n: p for n, p in by.items() if with_grad and p.requires_grad})
+    return Entry(inside, gate, {i: gate.weight(maps[i]) for i in layout.linears.made if i in maps})
 
 
 def _parameters(layer: Mixer, names: Sequence[str]) -> dict[str, Tensor]:
     return {n: layer.get_parameter(n) for n in names}
 
 
-def _carried(own: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
+def _carried(direct: Tensor, across: Tensor, trace: Tensor | None, index: Tensor) -> Tensor:
     """``A E + dh/dtheta`` where the latter is laid out, (parts, batch, *shape)."""
     if trace is None:
-        return own
-    return own + kept(_flat(trace, index), across.to(trace.dtype), index).view(own.shape)
+        return direct
+    return direct + kept(_flat(trace, index), across.to(trace.dtype), index).view(direct.shape)
 
 
 def _flat(trace: Tensor, index: Tensor) -> Tensor:
     """As of a linear map, with an output for each channel that the index names."""
-    return trace.reshape(*trace.shape[:2], len(index), -1)
+    return trace.reshape(*trace.shape[:2], len(index), -1)  # (parts, batch, outputs, rest)
 
 
-def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces:
+def advanced(layer: Mixer, layout: Known, traces: Traces, heard: Heard) -> Traces:
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state: as channels are apart, the gradient
@@ -281,34 +288,36 @@ def advanced(layer: Mixer, known: Known, traces: Traces, heard: Heard) -> Traces
     row's own is asked: of the graph where they are few numbers a channel, else by reading the
     window once more, row by row.
     """
-    if not known.owners.parts:  # no parameter moves the state
+    if not layout.owners.parts:  # no parameter moves the state
         return {}
-    found = _by_graph(layer, known, heard) or _row_by_row(layer, known, heard)
-    with without_autocast(found.across.device):
-        return _advanced(known, traces, heard, found)
+    derivatives = _by_graph(layer, layout, heard) or _row_by_row(layer, layout, heard)
+    with without_autocast(derivatives.across.device):
+        return _advanced(layout, traces, heard, derivatives)
 
 
-def _advanced(known: Known, traces: Traces, heard: Heard, found: "_Found") -> Traces:
-    index, calls = known.index, heard.graph.calls
-    across = found.across.detach()
+def _advanced(layout: Known, traces: Traces, heard: Heard, derivatives: "_Derivatives") -> Traces:
+    index, calls = layout.index, heard.graph.calls
+    across = derivatives.across.detach()
     # what an output owes to its bias is what the state owes to the output, at all steps
-    own = {n: found.maps[place].sum(2) for place, n in known.linears.biases.items()} | found.own
+    direct = {
+        n: derivatives.maps[place].sum(2) for place, n in layout.linears.biases.items()
+    } | derivatives.direct
     new = {
         n: _carried(wide(v.detach()).transpose(0, 1), across, traces.get(n), index[n])
-        for n, v in own.items()
+        for n, v in direct.items()
     }
-    for place, g in found.maps.items():
+    for place, g in derivatives.maps.items():
         name, x = linear_name(place), wide(calls[place].x.detach())
-        slope, keep, some = g.detach().to(x.dtype), across.to(x.dtype), known.pairs.get(name)
-        slope = slope if some is None else slope.index_select(-1, some[0])
+        slope, keep, pair = g.detach().to(x.dtype), across.to(x.dtype), layout.pairs.get(name)
+        slope = slope if pair is None else slope.index_select(-1, pair[0])
         new[name] = advance(traces.get(name), keep, index[name], slope, x)
     return new
 
 
-class _Found(NamedTuple):
+class _Derivatives(NamedTuple):
     """Derivatives of a window, of the sums over all channels of each part of a state."""
 
-    own: dict[str, Tensor]
+    direct: dict[str, Tensor]
     """Of parameters, (batch, parts, *shape)."""
     across: Tensor
     """Of the parts before, (batch, after, before, channels)."""
@@ -316,35 +325,40 @@ class _Found(NamedTuple):
     """Of the outputs of linear maps, (batch, parts, time, outputs)."""
 
 
-def _by_graph(layer: Mixer, known: Known, heard: Heard) -> _Found | None:
+def _by_graph(layer: Mixer, layout: Known, heard: Heard) -> _Derivatives | None:
     """From what the layer did, where that has a history."""
-    graph, parts, mine = heard.graph, known.owners.parts, _parameters(layer, known.others)
-    most = FEW if heard.x.shape[1] <= _SHORT else len(parts)
-    if graph.gate is None or known.passes > most:
+    graph, parts, mine = heard.graph, layout.owners.parts, _parameters(layer, layout.others)
+    max_passes = FEW if heard.x.shape[1] <= _SHORT else len(parts)
+    if graph.gate is None or layout.passes > max_passes:
         return None
-    ys = [graph.calls[place].y for place in known.linears.index]
-    asked = [*ys, *graph.before, *mine.values(), *(h for h, _ in sums(graph.after, parts))]
-    if not all(h.requires_grad for h in asked):
+    ys = [graph.calls[place].y for place in layout.linears.index]
+    needed = [*ys, *graph.before, *mine.values(), *(h for h, _ in sums(graph.after, parts))]
+    if not all(h.requires_grad for h in needed):
         return None
     slopes, across = by_parts(graph.after, ys, graph.before, parts)
-    maps = dict(zip(known.linears.index, slopes, strict=True))
+    maps = dict(zip(layout.linears.index, slopes, strict=True))
     with graph.gate.shut():
-        own = of_each_row(graph.after, known, mine)
-    return _Found(own, across, maps)
+        direct = of_each_row(graph.after, layout, mine)
+    return _Derivatives(direct, across, maps)
 
 
 def by_parts(
-    after: Sequence[Tensor], ys: Sequence[Tensor], before: Sequence[Tensor], parts: Sequence[int]
+    next_tensors: Sequence[Tensor],
+    ys: Sequence[Tensor],
+    previous_tensors: Sequence[Tensor],
+    parts: Sequence[int],
 ) -> tuple[list[Tensor], Tensor]:
     """Derivatives of the sum over all channels of each part of a state.
 
     Returns:
-        By each of ``ys``, (batch, parts, ...), and by the parts of the state ``before``, (batch,
+        By each of ``ys``, (batch, parts, ...), and by the parts of the state before, (batch,
         after, before, channels).
     """
     pulled = [
-        torch.autograd.grad(h, [*ys, *before], credit, retain_graph=True, materialize_grads=True)
-        for h, credit in sums(after, parts)
+        torch.autograd.grad(
+            h, [*ys, *previous_tensors], credit, retain_graph=True, materialize_grads=True
+        )
+        for h, credit in sums(next_tensors, parts)
     ]
     slopes = [torch.stack([p[i] for p in pulled], 1) for i in range(len(ys))]
     back = [real_parts(p[len(ys) :]) for p in pulled]
@@ -352,16 +366,16 @@ def by_parts(
     return slopes, across
 
 
-def sums(after: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Of some parts of a state their tensor, and the credit that is the sum over the part."""
-    units = [(h, unit) for h in after for unit in ((1, 1j) if h.is_complex() else (1,))]
+def sums(next_tensors: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    """Give for each part of a state its tensor, and the credit that sums over the part."""
+    units = [(h, unit) for h in next_tensors for unit in ((1, 1j) if h.is_complex() else (1,))]
     return [(units[i][0], torch.full_like(units[i][0], units[i][1])) for i in parts]
 
 
 def of_each_row(
-    after: Sequence[Tensor], known: Known, mine: Mapping[str, Tensor]
+    next_tensors: Sequence[Tensor], layout: Known, mine: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Of the sum over the channels of each part, by parameters: (batch, parts, ...).
+    """Differentiate each part's sum over channels by parameters: (batch, parts, ...).
 
     The gradient by a parameter is linear in the credit that the state is given. So its own
     derivative, by the credit of a number of a row, is that of this number by the parameter, of all
@@ -369,8 +383,8 @@ def of_each_row(
     """
     if not mine:
         return {}
-    credit = [torch.ones_like(h, requires_grad=True) for h in after]
-    moved = [(h, c) for h, c in zip(after, credit, strict=True) if h.requires_grad]
+    credit = [torch.ones_like(h, requires_grad=True) for h in next_tensors]
+    moved = [(h, c) for h, c in zip(next_tensors, credit, strict=True) if h.requires_grad]
     slopes = torch.autograd.grad(
         [h for h, _ in moved],
         list(mine.values()),
@@ -379,42 +393,45 @@ def of_each_row(
         materialize_grads=True,
     )
     return {
-        n: _apart(slope, credit, known.turns[n], known)
+        n: _split_rows(slope, credit, layout.turns[n], layout)
         for n, slope in zip(mine, slopes, strict=True)
     }
 
 
-def _apart(slope: Tensor, credit: list[Tensor], turns: Turns, known: Known) -> Tensor:
-    """Of a parameter, from its gradient as a function of the credit."""
+def _split_rows(slope: Tensor, credit: list[Tensor], turns: Turns, layout: Known) -> Tensor:
+    """Get the slopes of each row by a parameter, from its gradient as a function of the credit."""
     if not slope.requires_grad:  # it moved nothing this time
-        return slope.new_zeros(len(credit[0]), len(known.owners.parts), *slope.shape)
-    found: list[Tensor] = []
-    for elements in turns.asked.to(slope.dtype):
+        return slope.new_zeros(len(credit[0]), len(layout.owners.parts), *slope.shape)
+    blocks: list[Tensor] = []
+    for elements in turns.mask.to(slope.dtype):
         pulled = torch.autograd.grad(
             slope, credit, elements, retain_graph=True, materialize_grads=True
         )
         parts = real_parts(list(pulled))
-        found.append(torch.stack([parts[i] for i in known.owners.parts], 2))
-    flat = torch.cat(found, 1)  # (batch, passes and channels, parts)
-    if turns.spots is not None:  # behind all is 0 for what moves nothing
-        flat = pad(flat, (0, 0, 0, 1))[:, turns.spots]
-    own: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)
-    return own
+        # (batch, channels, parts)
+        blocks.append(torch.stack([parts[i] for i in layout.owners.parts], 2))
+    flat = torch.cat(blocks, 1)  # (batch, passes and channels, parts)
+    if turns.gather_index is not None:  # behind all is 0 for what moves nothing
+        flat = pad(flat, (0, 0, 0, 1))[:, turns.gather_index]
+    by_row: Tensor = flat.transpose(1, 2).unflatten(2, slope.shape)  # (batch, parts, *shape)
+    return by_row
 
 
-def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
+def _row_by_row(layer: Mixer, layout: Known, heard: Heard) -> _Derivatives:
     """From the window, read once more by each row alone."""
-    linears, moving = known.linears, known.owners.parts
+    linears, moving = layout.linears, layout.owners.parts
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    mine = {n: parameters[n] for n in known.others}
-    rest = {n: p for n, p in parameters.items() if n not in mine}
-    before = [real_parts(heard.state)[i] for i in moving]
+    mine = {n: parameters[n] for n in layout.others}
+    remaining = {n: p for n, p in parameters.items() if n not in mine}
+    previous_parts = [real_parts(heard.state)[i] for i in moving]
     ys = {place: heard.graph.calls[place].y.detach() for place in linears.index}
 
     def of_row(
-        x: Tensor, state: State, before: list[Tensor], more: Mapping[str, Tensor], ys: Any
-    ) -> _Found:
-        def after(some: Mapping[str, Tensor], before: list[Tensor], ys: Any) -> list[Tensor]:
+        x: Tensor, state: State, previous_parts: list[Tensor], more: Mapping[str, Tensor], ys: Any
+    ) -> _Derivatives:
+        def next_parts(
+            learned: Mapping[str, Tensor], previous_parts: list[Tensor], ys: Any
+        ) -> list[Tensor]:
             def answer(place: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
                 if place in linears.still:  # nobody asks for it
                     return x.new_zeros(*x.shape[:-1], len(weight))
@@ -425,30 +442,30 @@ def _row_by_row(layer: Mixer, known: Known, heard: Heard) -> _Found:
                 return y if bias is None else y + (bias - bias.detach())
 
             parts = real_parts(alone(state))
-            for i, h in zip(moving, before, strict=True):
+            for i, h in zip(moving, previous_parts, strict=True):
                 parts[i] = h[None]
             start = with_real_parts(alone(state), parts)
             named = {n: v[None] for n, v in more.items()}
             with answered(layer, linears.count, answer) if ys else nullcontext():
-                _, last = functional_call(layer, {**rest, **some}, (x[None], start), named)
+                _, last = functional_call(layer, {**remaining, **learned}, (x[None], start), named)
             new = real_parts(last)
             return [new[i][0] for i in moving]
 
-        last, pull = vjp(after, mine, before, ys)  # type: ignore[misc]  # no has_aux, so two
+        last, pull = vjp(next_parts, mine, previous_parts, ys)  # type: ignore[misc]  # no has_aux, so two
         one, none = [torch.ones_like(h) for h in last], [torch.zeros_like(h) for h in last]
         pulled = [pull([*none[:i], one[i], *none[i + 1 :]]) for i in range(len(last))]
-        own = {n: torch.stack([p[0][n] for p in pulled]) for n in mine}
+        direct = {n: torch.stack([p[0][n] for p in pulled]) for n in mine}
         maps = {place: torch.stack([p[2][place] for p in pulled]) for place in ys}
-        return _Found(own, torch.stack([torch.stack(p[1]) for p in pulled]), maps)
+        return _Derivatives(direct, torch.stack([torch.stack(p[1]) for p in pulled]), maps)
 
     with torch.enable_grad():
-        given = (heard.x, heard.state, before, heard.more, ys)
-        found: _Found = vmap(of_row, randomness="different")(*given)
-    return found
+        arguments = (heard.x, heard.state, previous_parts, heard.more, ys)
+        derivatives: _Derivatives = vmap(of_row, randomness="different")(*arguments)
+    return derivatives
 
 
 def begun(layer: Mixer, heard: Heard) -> tuple[State, Tensor | None]:
-    """What a window of one step begins with: new states in the rows that it resets.
+    """Return the state that a window of one step begins with: new in the rows that it resets.
 
     Returns:
         The state, and (batch,) whether a row goes on from the one before; None: all do.

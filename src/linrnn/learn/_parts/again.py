@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 def generators(device: torch.device) -> list[Tensor]:
-    """Where the generators of random numbers are that something on a device draws from."""
-    found = [torch.get_rng_state()]
-    return [*found, torch.cuda.get_rng_state(device)] if device.type == "cuda" else found
+    """Return the states of the random generators that a device's operators draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 @contextmanager
@@ -33,9 +33,9 @@ class Mode:
 
     def __init__(self, device: torch.device) -> None:
         self.device, kind = device, device.type
-        known = torch.amp.is_autocast_available(kind)  # of some devices nothing can be asked
-        self.autocast = known and torch.is_autocast_enabled(kind)
-        self.dtype = torch.get_autocast_dtype(kind) if known else None
+        available = torch.amp.is_autocast_available(kind)  # of some devices nothing can be asked
+        self.autocast = available and torch.is_autocast_enabled(kind)
+        self.dtype = torch.get_autocast_dtype(kind) if available else None
         self.default = torch.get_default_dtype()
 
     @contextmanager

@@ -71,15 +71,15 @@ def _gradients(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         rule.step(model, batch, None, Loop(loss))
-    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
-    return found
+    return grads
 
 
 def _compare(ours: dict[str, Tensor], truth: dict[str, Tensor], names: list[str]) -> Alignment:
     inner = mine = true = 0.0
     for name in names:
-        g, t = (_real(found[name]) if name in found else None for found in (ours, truth))
+        g, t = (_real(grads[name]) if name in grads else None for grads in (ours, truth))
         mine += 0.0 if g is None else g.square().sum().item()
         true += 0.0 if t is None else t.square().sum().item()
         inner += 0.0 if g is None or t is None else (g * t).sum().item()

@@ -25,8 +25,8 @@ class Batch(NamedTuple):
 def unpack(batch: Sequence[Tensor]) -> Batch:
     """Tell apart by their dtype what may come after input and target."""
     x, target, *more = batch
-    found = {_kind(extra): extra for extra in reversed(more)}
-    return Batch(x, target, found.get("lengths"), found.get("reset"), found.get("dt"))
+    extras = {_kind(extra): extra for extra in reversed(more)}
+    return Batch(x, target, extras.get("lengths"), extras.get("reset"), extras.get("dt"))
 
 
 def _kind(extra: Tensor) -> str:
@@ -38,7 +38,7 @@ def _kind(extra: Tensor) -> str:
 def read(
     model: Callable[..., Any], batch: Batch, state: State | None, steps: slice | None = None
 ) -> tuple[Tensor, State]:
-    """What a model answers to a batch, or to some steps of it, and its state after them.
+    """Run a model on a batch, or on some steps of it; returns its answer and the state after.
 
     Args:
         model: called as ``model(x, state)``, with ``lengths``, ``reset`` and ``dt`` where a
@@ -52,6 +52,6 @@ def read(
         x = x[:, steps]
         lengths = None if lengths is None else (lengths - steps.start).clamp(0, x.shape[1])
         reset, dt = (None if v is None else v[:, steps] for v in (reset, dt))
-    given = {"lengths": lengths, "reset": reset, "dt": dt}
-    y, after = model(x, state, **{k: v for k, v in given.items() if v is not None})
-    return y, after
+    options = {"lengths": lengths, "reset": reset, "dt": dt}
+    y, next_state = model(x, state, **{k: v for k, v in options.items() if v is not None})
+    return y, next_state

@@ -43,15 +43,15 @@ def descend(
         slope = float(g @ step)
         if not slope < 0:
             break
-        found = _shortened(objective, x, step, float(value), slope, start)
-        if found is None:
+        accepted = _shortened(objective, x, step, float(value), slope, start)
+        if accepted is None:
             break
-        x_new, value, g_new = found
+        x_new, value, g_new = accepted
         pair = _Pair(x_new - x, g_new - g)
         if float(pair.s @ pair.y) > 1e-12 * float(pair.s.norm() * pair.y.norm()):
             pairs = [*pairs, pair][-_MEMORY:]
         x, g = x_new, g_new
-    return _apart(x, start)
+    return _split_like(x, start)
 
 
 def _shortened(
@@ -62,26 +62,26 @@ def _shortened(
     slope: float,
     like: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Where a step, halved until it helps, leads; None where no part of it does."""
+    """Halve a step until it helps; returns the new point, or None where no part of it does."""
     size = 1.0
     for _ in range(_HALVINGS):
         at = x + size * step
-        there, g = _value_and_gradient(objective, at, like)
-        if float(there) < value + _ENOUGH * size * slope:
-            return at, there, g
+        new_value, g = _value_and_gradient(objective, at, like)
+        if float(new_value) < value + _ENOUGH * size * slope:
+            return at, new_value, g
         size /= 2
     return None
 
 
 def _times_inverse(g: Tensor, pairs: list[_Pair], scale: float) -> Tensor:
     """The two loops: the inverse of the curvature that the pairs tell of, times a gradient."""
-    q, kept = g, []
+    q, coefficients = g, []
     for s, y in reversed(pairs):
         a = (s @ q) / (s @ y)
         q = q - a * y
-        kept.append(a)
+        coefficients.append(a)
     q = q * ((pairs[-1].s @ pairs[-1].y) / (pairs[-1].y @ pairs[-1].y) if pairs else scale)
-    for (s, y), a in zip(pairs, reversed(kept), strict=True):
+    for (s, y), a in zip(pairs, reversed(coefficients), strict=True):
         q = q + s * (a - (y @ q) / (s @ y))
     return q
 
@@ -89,12 +89,12 @@ def _times_inverse(g: Tensor, pairs: list[_Pair], scale: float) -> Tensor:
 def _value_and_gradient(
     objective: Objective, x: Tensor, like: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    parts = [h.requires_grad_() for h in _apart(x, like)]
+    parts = [h.requires_grad_() for h in _split_like(x, like)]
     value = objective(parts)
-    found = torch.autograd.grad(value, parts, materialize_grads=True)
-    return value.detach(), torch.cat([g.flatten() for g in found])
+    grads = torch.autograd.grad(value, parts, materialize_grads=True)
+    return value.detach(), torch.cat([g.flatten() for g in grads])
 
 
-def _apart(x: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+def _split_like(x: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     pieces = x.split([h.numel() for h in like])
     return [p.view_as(h).clone() for p, h in zip(pieces, like, strict=True)]

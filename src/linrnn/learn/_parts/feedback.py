@@ -36,18 +36,18 @@ class Feedback:
         for name, z in outputs.items():
             shape = (z.shape[-1], y.shape[-1])
             if name not in self.weights:
-                drawn = torch.randn(shape, dtype=z.dtype, device=z.device)
-                self.weights[name] = shape[0] ** -0.5 * drawn
+                noise = torch.randn(shape, dtype=z.dtype, device=z.device)
+                self.weights[name] = shape[0] ** -0.5 * noise
             if self.weights[name].shape != shape:
                 raise ArgumentError(
                     f"{self._where}: feedback must be of the model, {shape} for {name}, got "
                     f"{tuple(self.weights[name].shape)}. Is it the state of another run?"
                 )
-        found: Tensor = _Taught.apply(self, list(outputs), y, *outputs.values())
-        return found
+        taught: Tensor = _Taught.apply(self, list(outputs), y, *outputs.values())
+        return taught
 
     def note(self, name: str, z: Tensor, g: Tensor) -> None:
-        """What a weight from an output to the answer would learn, for when it is `settle`d."""
+        """Note what a weight from an output to the answer would learn, for when it is `settle`d."""
         d = torch.einsum("bti,bto->io", z, g.to(z.dtype))
         self._found[name] = d if name not in self._found else self._found[name] + d
 
@@ -86,20 +86,20 @@ class _Taught(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        feedback, found = ctx.feedback, []
+        feedback, grads = ctx.feedback, []
         for name, z in zip(ctx.names, ctx.outputs, strict=True):
             w = feedback.weights[name]
-            found.append(feedback.beta * (g.to(w.dtype) @ w.mT).to(z.dtype))
+            grads.append(feedback.beta * (g.to(w.dtype) @ w.mT).to(z.dtype))
             feedback.note(name, z, g)
-        return None, None, g, *found
+        return None, None, g, *grads
 
 
 def by_steps(layer: Mixer, x: Tensor, state: State, more: Mapping[str, Tensor]) -> Tensor:
     """Outputs (batch, time, d_model) that depend on parameters at their own step alone."""
-    found = []
+    outputs = []
     with added_losses():  # the pass of the model has them already
         for t in range(x.shape[1]):
-            here = {n: v[:, t : t + 1] for n, v in more.items()}
-            y, state = layer(x[:, t : t + 1], detach(state), **here)
-            found.append(y)
-    return torch.cat(found, 1)
+            options = {n: v[:, t : t + 1] for n, v in more.items()}
+            y, state = layer(x[:, t : t + 1], detach(state), **options)
+            outputs.append(y)
+    return torch.cat(outputs, 1)

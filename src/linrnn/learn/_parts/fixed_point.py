@@ -11,15 +11,16 @@ Product = Callable[[Tensor], Tensor]
 
 
 def solve(
-    solver: Solver, after: Tensor, before: Tensor, b: Tensor, terms: int
+    solver: Solver, next_state: Tensor, previous_state: Tensor, b: Tensor, terms: int
 ) -> tuple[Tensor, float]:
     """Solve ``z = J^T z + b``, with J the derivative of a step.
 
     Args:
         solver: ``neumann`` sums ``(J^T)^k b``, ``rbp`` goes on from numbers drawn from [0, 1),
             ``cg`` takes conjugate gradients of the normal equations, ``direct`` makes the matrix.
-        after: the state after the step (batch, size), with a history that begins at ``before``.
-        before: the state before it, of the same shape.
+        next_state: after the step (batch, size), with a history that begins at
+            ``previous_state``.
+        previous_state: before it, of the same shape.
         b: of the same shape.
         terms: of the sum besides none; steps of the iteration.
 
@@ -29,8 +30,10 @@ def solve(
     """
 
     def pull(v: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad(after, before, v, retain_graph=True, materialize_grads=True)
-        return found
+        (product,) = torch.autograd.grad(
+            next_state, previous_state, v, retain_graph=True, materialize_grads=True
+        )
+        return product
 
     if solver == "neumann":
         z = _neumann(pull, b, terms)
@@ -39,7 +42,7 @@ def solve(
         for _ in range(terms):
             z = pull(z) + b
     elif solver == "cg":
-        z = _conjugate_gradients(pull, pushing(after, before), b, terms)
+        z = _conjugate_gradients(pull, pushing(next_state, previous_state), b, terms)
     else:
         z = _direct(pull, b)
     return z, float((pull(z) + b - z).norm() / b.norm().clamp(min=torch.finfo(b.dtype).tiny))
@@ -53,24 +56,24 @@ def _neumann(pull: Product, b: Tensor, terms: int) -> Tensor:
     return z
 
 
-def pushing(after: Tensor, before: Tensor) -> Product:
+def pushing(next_state: Tensor, previous_state: Tensor) -> Product:
     """``J v``, as the derivative of ``J^T w`` by w."""
-    w = torch.zeros_like(after, requires_grad=True)
+    w = torch.zeros_like(next_state, requires_grad=True)
     (pulled,) = torch.autograd.grad(
-        after, before, w, create_graph=True, retain_graph=True, materialize_grads=True
+        next_state, previous_state, w, create_graph=True, retain_graph=True, materialize_grads=True
     )
 
     def push(v: Tensor) -> Tensor:
         if not pulled.requires_grad:
             return torch.zeros_like(v)
-        found: Tensor = torch.autograd.grad(pulled, w, v, retain_graph=True)[0]
-        return found
+        product: Tensor = torch.autograd.grad(pulled, w, v, retain_graph=True)[0]
+        return product
 
     return push
 
 
 def _conjugate_gradients(pull: Product, push: Product, b: Tensor, terms: int) -> Tensor:
-    """Of ``((I - J)(I - J^T) + ridge I) z = (I - J) b``, for all rows at once."""
+    """Solve ``((I - J)(I - J^T) + ridge I) z = (I - J) b``, for all rows at once."""
     ridge = eps = torch.finfo(b.dtype).eps
 
     def normal(v: Tensor) -> Tensor:
@@ -80,15 +83,15 @@ def _conjugate_gradients(pull: Product, push: Product, b: Tensor, terms: int) ->
     z = torch.zeros_like(b)
     r = b - push(b)
     p, rr = r, float(r.square().sum())
-    least = eps**2 * rr  # what is left below this is rounding, and its products underflow
+    floor = eps**2 * rr  # what is left below this is rounding, and its products underflow
     for _ in range(terms):
-        if rr <= least:
+        if rr <= floor:
             break
         q = normal(p)
         a = rr / float((p * q).sum())
         z, r = z + a * p, r - a * q
-        before, rr = rr, float(r.square().sum())
-        p = r + rr / before * p
+        previous_rr, rr = rr, float(r.square().sum())
+        p = r + rr / previous_rr * p
     return z
 
 
@@ -101,35 +104,41 @@ def _direct(pull: Product, b: Tensor) -> Tensor:
 
 
 def lipschitz_penalty(
-    after: Tensor, before: Tensor, bound: float, columns: Literal["signed", "absolute"]
+    next_state: Tensor, previous_state: Tensor, bound: float, columns: Literal["signed", "absolute"]
 ) -> Tensor:
-    """What the columns of J sum up to beyond a bound, squared: the mean over rows, with a history.
+    """Penalise sums of columns of J beyond a bound, squared: the mean over rows, with a history.
 
     Args:
-        after, before: as of `solve`, rows apart.
+        next_state, previous_state: as of `solve`, rows apart.
         bound: of each sum.
         columns: sum the numbers of a column as they are, by one product, or their magnitudes, by
             one product for each.
 
     Numbers of a state that the next step does not look at, as those of a pool, are in no sum.
     """
-    (seen,) = torch.autograd.grad(
-        after, before, torch.rand_like(after), retain_graph=True, materialize_grads=True
+    (sensitivity,) = torch.autograd.grad(
+        next_state,
+        previous_state,
+        torch.rand_like(next_state),
+        retain_graph=True,
+        materialize_grads=True,
     )
-    counts = (seen != 0).any(0)
+    counts = (sensitivity != 0).any(0)
     if columns == "signed":
-        sums = _pulled(after, before, counts.expand_as(after).to(after.dtype))
+        sums = _pulled(
+            next_state, previous_state, counts.expand_as(next_state).to(next_state.dtype)
+        )
     else:
-        sums = torch.zeros_like(before)
+        sums = torch.zeros_like(previous_state)
         for i in counts.nonzero()[:, 0].tolist():
-            one = torch.zeros_like(after)
+            one = torch.zeros_like(next_state)
             one[:, i] = 1
-            sums = sums + _pulled(after, before, one).abs()
+            sums = sums + _pulled(next_state, previous_state, one).abs()
     return (sums - bound).clamp(min=0).square().sum(1).mean()
 
 
-def _pulled(after: Tensor, before: Tensor, v: Tensor) -> Tensor:
-    (found,) = torch.autograd.grad(
-        after, before, v, create_graph=True, retain_graph=True, materialize_grads=True
+def _pulled(next_state: Tensor, previous_state: Tensor, v: Tensor) -> Tensor:
+    (product,) = torch.autograd.grad(
+        next_state, previous_state, v, create_graph=True, retain_graph=True, materialize_grads=True
     )
-    return found
+    return product

@@ -16,7 +16,7 @@ from linrnn.typing import State
 
 
 def apart(batch: Batch) -> tuple[Batch, Batch]:
-    """What is read, with the last input of each row in the place of its padding, and that input."""
+    """Split a batch: it with padding replaced by each row's last input, and that input alone."""
     x, target, lengths, _, dt = batch
     time = x.shape[1]
     ends = torch.full((len(x),), time, device=x.device) if lengths is None else lengths.clamp(min=1)
@@ -33,13 +33,18 @@ def apart(batch: Batch) -> tuple[Batch, Batch]:
 
 
 def settle(
-    model: nn.Module, reading: Batch, held: Batch, carried: State | None, hold: int, settled: float
+    model: nn.Module,
+    reading: Batch,
+    held_input: Batch,
+    carried: State | None,
+    hold: int,
+    settled: float,
 ) -> State:
     """The state that a held input leads to; running statistics of the model stay as they are.
 
     Args:
         model: what reads.
-        reading, held: from `apart`.
+        reading, held_input: from `apart`.
         carried: the state before; None: nothing was read yet.
         hold: steps at most.
         settled: change in a step, as a part of the state, at which it ends.
@@ -52,9 +57,9 @@ def settle(
     with torch.no_grad():
         _, state = read(step, reading, carried)
         for count in range(hold):
-            before, (_, state) = flat(state), read(step, held, state)
+            previous, (_, state) = flat(state), read(step, held_input, state)
             h = flat(state)
-            change = float((h - before).norm() / h.norm().clamp(min=1e-30))
+            change = float((h - previous).norm() / h.norm().clamp(min=1e-30))
             first = first if count else change
             if not change > settled:  # or not a number, which is not ours to find
                 return detach(state)

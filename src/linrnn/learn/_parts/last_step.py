@@ -27,16 +27,16 @@ class LastStep:
         self._credit: Tensor | None = None
         self._noting = False
 
-    def watch(self, y: Tensor, after: State) -> None:
+    def watch(self, y: Tensor, next_state: State) -> None:
         """Note what the credit of an answer is to the state after the step.
 
         Args:
             y: what the layer answered.
-            after: its state, with its history.
+            next_state: its state, with its history.
         """
         if not y.requires_grad:
             return
-        parts = tensors(after)
+        parts = tensors(next_state)
         origins = [_origin(h) if h.grad_fn is not None else None for h in parts]
 
         def note(g: Tensor) -> None:
@@ -70,50 +70,52 @@ class _Origin:
 
     def laid_out(self, g: Tensor, like: Tensor) -> Tensor:
         """A gradient by the numbers there as one by the tensor."""
-        found = torch.empty_like(like).flatten()
-        found[self.order] = g.flatten().to(like.dtype)
-        return found.view_as(like)
+        grad = torch.empty_like(like).flatten()
+        grad[self.order] = g.flatten().to(like.dtype)
+        return grad.view_as(like)
 
 
 def _origin(h: Tensor) -> _Origin:
     assert h.grad_fn is not None
     places = torch.arange(h.numel(), device=h.device)
-    found = _Origin(GradientEdge(h.grad_fn, h.output_nr), places)
+    origin = _Origin(GradientEdge(h.grad_fn, h.output_nr), places)
     while True:
-        above = [(node, i) for node, i in found.edge.node.next_functions if node is not None]
+        above = [(node, i) for node, i in origin.edge.node.next_functions if node is not None]
         if len(above) != 1 or not above[0][0].next_functions:  # a leaf is no step's own
-            return found
+            return origin
         edge = GradientEdge(*above[0])
         (g,) = torch.autograd.grad(h, edge, places.view_as(h).to(h.dtype), retain_graph=True)
         order = (g.real if g.is_complex() else g).flatten().long()
         if not torch.equal(order.sort().values, places):  # other numbers, or not all
-            return found
-        found = _Origin(edge, order)
+            return origin
+        origin = _Origin(edge, order)
 
 
 def _credited(
     y: Tensor, g: Tensor, parts: Sequence[Tensor], origins: Sequence[_Origin | None]
 ) -> list[Tensor] | None:
-    """What a gradient of the answer gives to each part of the state, and to no other on the way."""
-    there = [i for i, origin in enumerate(origins) if origin is not None]
+    """Pass a gradient of the answer to each part of the state that it reaches through no other."""
+    with_origin = [i for i, origin in enumerate(origins) if origin is not None]
     edges = [origin.edge for origin in origins if origin is not None]
-    whole = dict(zip(there, _pulled([y], edges, [g]), strict=True))
-    if all(v is None for v in whole.values()):
+    totals = dict(zip(with_origin, _pulled([y], edges, [g]), strict=True))
+    if all(v is None for v in totals.values()):
         return None
     credit = [torch.zeros_like(h) for h in parts]
     reach = {i: _history(origin.edge.node) for i, origin in enumerate(origins) if origin}
     ahead: list[int] = []
-    for i in sorted(there, key=lambda i: sum(o.edge.node in reach[i] for o in origins if o))[::-1]:
-        origin, found = origins[i], whole[i]
+    for i in sorted(with_origin, key=lambda i: sum(o.edge.node in reach[i] for o in origins if o))[
+        ::-1
+    ]:
+        origin, grad = origins[i], totals[i]
         assert origin is not None
-        if found is None:
+        if grad is None:
             continue
         through = [j for j in ahead if origin.edge.node in reach[j]]
         if through:  # a part of which another of the same step is made
             pairs = [parts[j] for j in through], [credit[j] for j in through]
             (passed,) = _pulled(pairs[0], [origin.edge], pairs[1])
-            found = found if passed is None else found - passed
-        credit[i] = origin.laid_out(found, parts[i])
+            grad = grad if passed is None else grad - passed
+        credit[i] = origin.laid_out(grad, parts[i])
         ahead.append(i)
     return credit
 
@@ -125,14 +127,14 @@ def _pulled(
 
 
 def _history(node: Node) -> set[Node]:
-    """All that something was made of."""
-    found: set[Node] = set()
+    """Collect all nodes that a node was computed from."""
+    nodes: set[Node] = set()
     waiting = [node]
     while waiting:
-        above = {f for f, _ in waiting.pop().next_functions if f is not None} - found
-        found |= above
+        above = {f for f, _ in waiting.pop().next_functions if f is not None} - nodes
+        nodes |= above
         waiting += above
-    return found
+    return nodes
 
 
 def _flat(credit: Sequence[Tensor]) -> Tensor:

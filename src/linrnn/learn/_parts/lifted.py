@@ -50,9 +50,9 @@ class Problem:
                 new[place] = [next(remaining) for _ in self.values[place]]
             return self.objective(values=new)
 
-        found = iter(descend(objective, chosen, iterations, self.rows / self.penalty))
+        minimised = iter(descend(objective, chosen, iterations, self.rows / self.penalty))
         for place in places:
-            self.values[place] = [next(found) for _ in self.values[place]]
+            self.values[place] = [next(minimised) for _ in self.values[place]]
 
     def raise_multipliers(self) -> None:
         """Add rho times the violations to the multipliers."""
@@ -66,8 +66,8 @@ class Problem:
         if not flat:
             return
         cost = self.rows * self.objective(saddle=True)
-        found = iter(torch.autograd.grad(cost, flat, materialize_grads=True))
-        self.values = [[(h - rate * next(found)).detach() for h in parts] for parts in self.values]
+        grads = iter(torch.autograd.grad(cost, flat, materialize_grads=True))
+        self.values = [[(h - rate * next(grads)).detach() for h in parts] for parts in self.values]
         self._raise_by(rate)
 
     def _raise_by(self, rate: float) -> None:

@@ -98,8 +98,8 @@ class Pieces:
             assert answers is not None
             self._between = cast(list[State], states[1:-1])
             loss = self.loss(answers.whole(), self.batch.target)
-        after = [real_parts(state) for state in self._between]
-        return Heard(loss, answers.whole(), after, cast(State, states[-1]))
+        next_parts = [real_parts(state) for state in self._between]
+        return Heard(loss, answers.whole(), next_parts, cast(State, states[-1]))
 
     def values(self) -> list[list[Tensor]]:
         """The states between the pieces as they were read first: new tensors that ask for grads."""
@@ -117,8 +117,8 @@ class Pieces:
 
         together = zip(values, heard.after, self._counts(), strict=True)
         return [
-            [gap(h, predicted, counts) for h, predicted in zip(parts, after, strict=True)]
-            for parts, after, counts in together
+            [gap(h, predicted, counts) for h, predicted in zip(parts, predictions, strict=True)]
+            for parts, predictions, counts in together
         ]
 
     def _counts(self) -> list[Tensor]:
@@ -141,12 +141,12 @@ class Pieces:
         losses = []
         for window, (y, _) in zip(self.windows, read_ones, strict=True):
             answers = answers or Answers(self.batch, per_step=y.ndim > 2)
-            own, target = answers.add(window, y)
+            outputs, target = answers.add(window, y)
             if weight := answers.weight(window):
-                losses.append(self.loss(own, target) * weight)
+                losses.append(self.loss(outputs, target) * weight)
         assert answers is not None
-        after = [real_parts(state) for _, state in read_ones[:-1]]
-        return Heard(torch.stack(losses).sum(), answers.whole(), after, read_ones[-1][1])
+        next_parts = [real_parts(state) for _, state in read_ones[:-1]]
+        return Heard(torch.stack(losses).sum(), answers.whole(), next_parts, read_ones[-1][1])
 
     def _ones(
         self, called: Callable[..., Any], group: "_Group", values: Values
@@ -154,11 +154,13 @@ class Pieces:
         """Answers and last states of the pieces of a group."""
         if group.places[0] == 0:
             return [read(called, group.batch, self.carried)]
-        before = [with_real_parts(self._between[p - 1], values[p - 1]) for p in group.places]
-        y, after = read(called, group.batch, concat(before))
+        previous_states = [
+            with_real_parts(self._between[p - 1], values[p - 1]) for p in group.places
+        ]
+        y, next_states = read(called, group.batch, concat(previous_states))
         rows = len(self.batch.x)
         starts = range(0, len(group.places) * rows, rows)
-        states = [select(after, slice(start, start + rows)) for start in starts]
+        states = [select(next_states, slice(start, start + rows)) for start in starts]
         return list(zip(y.split(rows), states, strict=True))
 
 

@@ -53,7 +53,7 @@ class Segments:
         self.mode = Mode(self.batch.x.device)
 
     def answers(self) -> Tensor:
-        """What the model answers, with a gradient that comes from reading once more."""
+        """Answer, with a gradient that is computed by reading once more."""
         y: Tensor = _Read.apply(self, *self.parameters)
         return y
 
@@ -71,13 +71,13 @@ class Segments:
         state, cost = self.before, 0.0
         for i, steps in enumerate(self.slices):
             self.random.append(generators(self.batch.x.device))
-            before = state
+            previous_state = state
             with watched() if self.reverse else nullcontext() as watch:
-                y, state = read(self.model, self.batch, before, steps)
+                y, state = read(self.model, self.batch, previous_state, steps)
             cost += float("inf") if watch is None else watch.cost
             if i == 0 or cost > _most(state):
                 # those left out before this one are computed from it
-                self.states[i], cost = before, 0.0
+                self.states[i], cost = previous_state, 0.0
             if y.ndim == 2 and parts:
                 y = torch.where(self.here(steps), y, parts.pop())
             parts.append(y)
@@ -98,22 +98,22 @@ class Segments:
         for i in reversed(range(len(self.slices))):
             steps = self.slices[i]
             end = self.states.pop(i) if i in self.states else self._start_of(i, end)
-            before = _leaf(end)
-            own = g[:, steps] if g.ndim > 2 else g * self.here(steps)
+            previous_state = _leaf(end)
+            segment_grad = g[:, steps] if g.ndim > 2 else g * self.here(steps)
             with self.mode.again(self.random[i]), torch.enable_grad():
-                y, state = read(self.model, self.batch, before, steps)
-            after = leaves(state)
-            given = [(y, own), *((after[k], v) for k, v in later.items())]
-            given = [(of, by) for of, by in given if of.requires_grad]
-            starts = {} if before is None else _reals(before)
-            found = torch.autograd.grad(
-                [of for of, _ in given],
+                y, state = read(self.model, self.batch, previous_state, steps)
+            next_tensors = leaves(state)
+            pairs = [(y, segment_grad), *((next_tensors[k], v) for k, v in later.items())]
+            pairs = [(of, by) for of, by in pairs if of.requires_grad]
+            starts = {} if previous_state is None else _reals(previous_state)
+            grads = torch.autograd.grad(
+                [of for of, _ in pairs],
                 [*self.parameters, *starts.values()],
-                [by for _, by in given],
+                [by for _, by in pairs],
                 allow_unused=True,
             )
-            total = [_plus(a, b) for a, b in zip(total, found, strict=False)]
-            further = zip(starts, found[len(total) :], strict=True)
+            total = [_plus(a, b) for a, b in zip(total, grads, strict=False)]
+            further = zip(starts, grads[len(total) :], strict=True)
             later = {k: v for k, v in further if v is not None}
         with torch.no_grad():
             for buffer, value in buffers:  # statistics have moved once already

@@ -197,20 +197,22 @@ class LearningSession:
         for start in range(0, len(x), self.every):
             stop = min(start + self.every, len(x))
             last = stop == len(x)
-            own = target if pooled and last else None
+            piece_target = target if pooled and last else None
             if target is not None and not pooled:
-                own = target[start:stop]
+                piece_target = target[start:stop]
             times = None if dt is None else dt[None, start:stop]
-            yield self._learn(x[None, start:stop], own, times, last)
+            yield self._learn(x[None, start:stop], piece_target, times, last)
 
     def _learn(self, x: Tensor, target: Tensor | None, dt: Tensor | None, last: bool) -> Tensor:
         batch, loop = Batch(x, x, None, None, dt), Loop(self.loss, update=self._move)
         if target is None:  # what the learner keeps goes on, with a gradient of zero
-            nothing = x.new_zeros((1,) if pools(self.model) else x.shape[:2], dtype=torch.float32)
-            batch, loop = batch._replace(target=nothing), Loop(lambda y, _: 0 * y.sum())
+            zero_target = x.new_zeros(
+                (1,) if pools(self.model) else x.shape[:2], dtype=torch.float32
+            )
+            batch, loop = batch._replace(target=zero_target), Loop(lambda y, _: 0 * y.sum())
         else:
-            whole = target if pools(self.model) else target[None]
-            batch = batch._replace(target=whole)
+            batch_target = target if pools(self.model) else target[None]
+            batch = batch._replace(target=batch_target)
         step = self._step(batch, loop)
         check_finite(type(self).__name__, step.y, step.state)
         if not step.loss.isfinite():
@@ -228,21 +230,21 @@ class LearningSession:
         return step.y
 
     def _step(self, batch: Batch, loop: Loop) -> Step:
-        """What the learner makes of a piece: the same wherever the stream was taken up."""
+        """Learn from a piece: the same wherever the stream was taken up."""
         with drawing(self.seed + self.pieces), torch.enable_grad():
             return self.learner.step(self.model, batch, self.state, loop)
 
     def _move(self, *, more: bool = True) -> None:
         """A step of the optimiser; ``more``: something may come after it that has to undo it."""
-        found = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(found)
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
         if not norm.isfinite():
             raise NonFiniteError(
                 f"{type(self).__name__}: the gradient must be finite, got a norm of "
                 f"{norm.item()}. Leave such input out, or scale it as in training; the stream is "
                 "where it was before."
             )
-        if found and not self.frozen:
+        if grads and not self.frozen:
             if more and self._before is None:
                 weights = [p.detach().clone() for p in self.model.parameters()]
                 self._before = weights, copy.deepcopy(self.optimizer.state_dict())
@@ -254,13 +256,13 @@ class LearningSession:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Whatever ends what is done inside leaves everything as it was."""
-        before = self.state, self.steps, self.pieces
+        snapshot = self.state, self.steps, self.pieces
         learner = self.learner.state_dict()
         self.model.zero_grad(set_to_none=True)
         try:
             yield
         except BaseException:
-            self.state, self.steps, self.pieces = before
+            self.state, self.steps, self.pieces = snapshot
             self.learner.load_state_dict(learner)
             self.model.zero_grad(set_to_none=True)
             if self._before is not None:
@@ -294,8 +296,8 @@ class LearningSession:
         """
         where = f"{type(self).__name__}.load_state_dict"
         check_kind(where, "found", found, Mapping)
-        wanted = {"model", "optimizer", "learner", "state", "steps", "pieces"}
-        if lacking := wanted - found.keys():
+        required = {"model", "optimizer", "learner", "state", "steps", "pieces"}
+        if lacking := required - found.keys():
             raise ArgumentError(f"{where}: found must have {', '.join(sorted(lacking))}.")
         if wrong := misfit(found["model"], self.model.state_dict()):
             raise ArgumentError(f"{where}: the weights must be of this model, got {wrong}.")

@@ -73,15 +73,15 @@ class LearningText(LearningSession):
         if not len(ids):
             return torch.empty(0)
         nats, target = [], ids
-        before = [] if self.last is None else [self.last]
+        context = [] if self.last is None else [self.last]
         if self.last is None:
             nats, target = [torch.tensor([math.log(self.model.d_output)])], ids[1:]
-        x = torch.cat([ids.new_tensor(before), ids[:-1]])
+        x = torch.cat([ids.new_tensor(context), ids[:-1]])
         with self._all_or_nothing():
-            for y, wanted in zip(
+            for y, labels in zip(
                 self._read(x, target, None), target.split(self.every), strict=True
             ):
-                nats.append(F.cross_entropy(y[0].float(), wanted, reduction="none").cpu())
+                nats.append(F.cross_entropy(y[0].float(), labels, reduction="none").cpu())
                 check_finite("LearningText", nats[-1], ())
         self.last = int(ids[-1])
         return torch.cat(nats) / math.log(2)

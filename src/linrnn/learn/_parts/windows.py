@@ -50,10 +50,10 @@ class Windowed(Learner):
             with torch.no_grad() if silent else nullcontext():
                 y, state = self.read_window(model, batch, window, state)
             answers = answers or Answers(batch, per_step=y.ndim > 2)
-            own, target = answers.add(window, y)
+            outputs, target = answers.add(window, y)
             weight = answers.weight(window)
             if weight:
-                loss = loop.loss(own, target)
+                loss = loop.loss(outputs, target)
                 loop.backward(loss if self.update == "window" else loss * weight)
                 losses.append(loss.detach() * weight)
                 pending = True
@@ -69,7 +69,7 @@ class Windowed(Learner):
 
     @abstractmethod
     def read_window(
-        self, model: nn.Module, batch: Batch, window: "Window", before: State | None
+        self, model: nn.Module, batch: Batch, window: "Window", previous_state: State | None
     ) -> tuple[Tensor, State | None]:
         """Answer, and the state with which the next window begins to read, without a history."""
 
@@ -136,19 +136,19 @@ class Answers:
             self.asked[-1:] = [1]  # the loss is what it is of nothing, as it is without windows
 
     def weight(self, window: Window) -> float:
-        """The part of what is asked that is asked in a window."""
+        """The share of the targets that fall into a window."""
         return sum(self.asked[window.start : window.stop]) / sum(self.asked)
 
     def add(self, window: Window, y: Tensor) -> tuple[Tensor, Tensor]:
-        """What is asked of a window: answers and targets, of its steps or of the rows that end."""
+        """Return a window's answers and targets: of its steps, or of the rows that end in it."""
         target = self.batch.target
         if self.per_step:
             self.parts.append(y.detach())
             return y, target[:, window.start : window.stop]
-        here = (self.ends > window.start) & (self.ends <= window.stop)
-        whole = self.parts.pop() if self.parts else torch.zeros_like(y)
-        self.parts.append(torch.where(here[:, None], y.detach(), whole))
-        return (y, target) if bool(here.all()) else (y[here], target[here])
+        ending = (self.ends > window.start) & (self.ends <= window.stop)
+        accumulated = self.parts.pop() if self.parts else torch.zeros_like(y)
+        self.parts.append(torch.where(ending[:, None], y.detach(), accumulated))
+        return (y, target) if bool(ending.all()) else (y[ending], target[ending])
 
     def whole(self) -> Tensor:
         """The answers to the whole batch."""
