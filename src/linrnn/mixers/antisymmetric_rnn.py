@@ -97,8 +97,8 @@ class AntisymmetricRNN(CellRNN):
         lecun_normal(self.V)
         nn.init.normal_(self.M, std=self.sigma * self.d_state**-0.5)
 
-    def _cells(self) -> Timed:
-        return self.cells["gated" if self.gated else "plain"]
+    def _key(self) -> str:
+        return "gated" if self.gated else "plain"
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         inputs = dict(zip(("u", "g"), parts(self.V(x), 1 + self.gated), strict=False))

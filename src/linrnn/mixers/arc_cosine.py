@@ -4,14 +4,24 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers.rfa import RFA
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
+from linrnn.mixers._families.random_features import (
+    add_directions,
+    count_update,
+    redraw,
+    reset_directions,
+    start_unit_features,
+    unit_features,
+)
+from linrnn.nn.directions import RandomDirections
 
 
-class ArcCosine(RFA):
+class ArcCosine(KernelAttention):
     r"""Random rectified features of unit queries and keys, with or without a gate.
 
     Equation:
@@ -54,7 +64,12 @@ class ArcCosine(RFA):
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
+    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
     division = "clamp"
+    n_features: int
+    directions: RandomDirections
+    updates: Tensor
+    """Steps of the optimiser since the directions were last drawn."""
 
     def __init__(
         self,
@@ -71,18 +86,46 @@ class ArcCosine(RFA):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        super().__init__()
+        self.d_model, self.gate, self.offset = d_model, gate, offset
         if not 0 <= offset < float("inf"):
             raise ArgumentError(f"ArcCosine: offset must be at least 0, got {offset}.")
-        shape: dict[str, Any] = {"n_heads": n_heads, "d_key": d_key, "d_value": d_value}
+        self._set_division(self.division, eps)
         to: Any = {"device": device, "dtype": dtype}
-        features: dict[str, Any] = {"n_features": n_features, "redraw_every": redraw_every}
-        super().__init__(d_model, **shape, **features, gate=gate, eps=eps, **to)
-        self.offset = offset
+        self._add_heads(n_heads, d_key, d_value, **to)
+        self.sigma = nn.Parameter(torch.empty(self.n_heads, self.d_key, **to))
+        self.gate_proj = nn.Linear(d_model, self.n_heads, **to) if gate else None
+        add_directions(self, n_features, redraw_every, **to)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter and the directions anew from torch's global generator."""
+        super().reset_parameters()
+        reset_directions(self)
+        self._draw_glorot(2**-0.5)
+        start_unit_features(self.sigma, self.gate_proj)
+
+    def redraw(self) -> None:
+        """Draw the directions anew. Whatever state there is begins anew at the next call."""
+        redraw(self)
+
+    def after_update(self) -> None:
+        """See `Mixer.after_update`: draw anew, every ``redraw_every`` steps."""
+        count_update(self)
+
+    def _draws(self) -> Tensor:
+        return self.directions.draws
 
     @property
     def d_features(self) -> int:
         """Features of a query or key."""
         return self.n_features
+
+    def _features(
+        self, q: Tensor, k: Tensor, x: Tensor, state: dict[str, Any], reset: Tensor | None
+    ) -> Features:
+        return unit_features(self, self._phi, wide(self.sigma), q, k, x)
 
     def _phi(self, z: Tensor) -> Tensor:
         """Features from products with the directions."""

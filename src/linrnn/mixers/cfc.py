@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import empty_parameters
 
@@ -54,7 +53,7 @@ def _cells(mode: str, layers: int, activation: str) -> Timed:
     return timed(cfc=Cell(step, **kinds, name=f"cfc, {mode}"))["cfc"]
 
 
-class CfC(FamilyRNN):
+class CfC(CellRNN):
     r"""Closed-form continuous-time network: a gate in the place of a solved equation.
 
     Equation:
@@ -93,7 +92,7 @@ class CfC(FamilyRNN):
 
     family: ClassVar[str] = "continuous"
     choices = Choices(transition="dense", gate="state", memory="vector", steps="nonlinear")
-    family_of_cells: ClassVar[Family] = Family(_cells)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,

@@ -106,8 +106,8 @@ class CoRNN(CellRNN):
         for weight in (*self.V.parameters(), self.W, self.W_hat):
             nn.init.uniform_(weight, -bound, bound)
 
-    def _cells(self) -> Timed:
-        return self.cells[self.damping]
+    def _key(self) -> str:
+        return self.damping
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         matrices = {"W": self.W, "W_hat": self.W_hat}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers.rwkv4 import RWKV4
+from linrnn.mixers._families.mean_rwkv import MeanRWKV
 from linrnn.nn.parameters import bounded_exp
 from linrnn.nn.ring import check_phase, uniform
 from linrnn.ops.linear.weighted_mean import EMPTY, shares, wkv_at_once
@@ -38,7 +38,7 @@ turning_wkv = Cell(
 """`linrnn.ops.linear.weighted_mean.wkv` of a mean that turns every step, read through c."""
 
 
-class ComplexRWKV(RWKV4):
+class ComplexRWKV(MeanRWKV):
     r"""RWKV-4 with the complex decays of the LRU, normalised by moduli.
 
     Equation:
@@ -105,19 +105,10 @@ class ComplexRWKV(RWKV4):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_phase("ComplexRWKV", max_phase)
-        # before the parameters are made, and drawn, by RWKV4
+        # before the parameters are made, and drawn
         self.complex_values, self.max_phase = complex_values, max_phase
         self.value_parts = 2 if complex_values else 1
-        super().__init__(
-            d_model,
-            d_state=d_state,
-            token_shift=token_shift,
-            init=init,
-            layer=layer,
-            n_layers=n_layers,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(d_model, d_state, token_shift, init, layer, n_layers, device, dtype)
 
     def _add_parameters(self, empty: Callable[..., nn.Parameter]) -> None:
         N = self.d_state

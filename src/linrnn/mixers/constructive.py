@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.columns import Columns
+from linrnn.mixers._families.columns import Stage
 from linrnn.state_spec import Part
 
 
@@ -73,9 +73,7 @@ class Constructive(Mixer):
             )
         self.n_stages, size = n_stages, self.d_state // n_stages
         to: Any = {"device": device, "dtype": dtype}
-        self.stages = nn.ModuleList(
-            Columns(d_model + s * size, size, **to) for s in range(n_stages)
-        )
+        self.stages = nn.ModuleList(Stage(d_model + s * size, size, **to) for s in range(n_stages))
         self.out_proj = nn.Linear(self.d_state, d_model, **to)
         self.register_buffer("grown", torch.tensor(n_stages, device=device))
         self.reset_parameters()

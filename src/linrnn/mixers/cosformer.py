@@ -88,4 +88,4 @@ class CosFormer(KernelAttention):
         angle = (position % (4 * self.max_length)).double() * (pi / (2 * self.max_length))
         turn = torch.stack([angle.cos(), angle.sin()], -1).to(q.dtype)[:, :, None, :, None]
         q, k = ((turn * F.relu(z).unsqueeze(-2)).flatten(-2) for z in (q, k))
-        return Features(q, k, kept={"position": position[:, -1] + 1})
+        return Features(q, k, carried={"position": position[:, -1] + 1})

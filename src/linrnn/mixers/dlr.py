@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Filters, copy, double
+from linrnn.mixers._families.systems import Systems, copy, double
 from linrnn.nn.hippo import draw_log_dt
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops.conv import siso
@@ -18,7 +18,7 @@ from linrnn.typing import Inexact
 _SLOWEST, _FASTEST = 1e-4, 0.1  # bounds of twice the initial decays
 
 
-class DLR(Filters):
+class DLR(Systems):
     r"""DLR: every channel is read by the same diagonal recurrence, and has weights of its own.
 
     Equation:

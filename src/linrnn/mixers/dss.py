@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.compute.modes import may_look
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Filters, copy, double, held
+from linrnn.mixers._families.systems import Systems, copy, double, held
 from linrnn.nn.discretise import exp_less_one
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
@@ -23,7 +23,7 @@ _NEAR_0 = 1e-7  # of a squared denominator, from the public code, which adds it
 _NO_DIRECTION = 1e-30  # the size of a Lambda that is as good as 0
 
 
-class DSS(Filters):
+class DSS(Systems):
     r"""DSS: diagonal systems that share their eigenvalues, with a step size for each channel.
 
     Equation:

@@ -9,15 +9,14 @@ from torch import Tensor
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_shape
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.kernel_attention import Features
-from linrnn.mixers._families.random_features import DrawnFeatureAttention
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.nn.heads import l2_normalise
 from linrnn.nn.kernel_hash import KernelHash, sign
 
 _STEP = "the gradient of a sign is taken for that of the identity, where its argument is small"
 
 
-class EcoFormer(DrawnFeatureAttention):
+class EcoFormer(KernelAttention):
     r"""Causal attention whose weights count the bits that hash codes of two steps have in common.
 
     Equation:
@@ -58,6 +57,7 @@ class EcoFormer(DrawnFeatureAttention):
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
+    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
     declared: ClassVar[Mapping[str, str]] = {
         "gradients": _STEP,
         "higher_derivatives": _STEP,

@@ -105,7 +105,7 @@ class ELSTM(Gated):
         self._start_biases(self.in_proj, 1)
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""
@@ -114,7 +114,7 @@ class ELSTM(Gated):
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         z, f, *o = self._blocks(self.in_proj, x)
         w_z, w_f = wide(self.w)
-        h, last = self._scan(elstm, {"c": c}, reset, z=z, f=f, w_z=w_z, w_f=w_f)
+        h, last = self.learned.scan(self, elstm, {"c": c}, reset, z=z, f=f, w_z=w_z, w_f=w_f)
         if self.W_o is not None:
             seen = F.linear(h.to(self.W_o.dtype), self.W_o)
             h = torch.sigmoid(o[0] + seen) * h

@@ -3,15 +3,17 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.orthogonal import Angles, ModReLURNN, skew
+from linrnn.mixers._families.cell_rnn import CellRNN
+from linrnn.mixers._families.orthogonal import MODRELU, Angles, check_turns, skew, start_modrelu
+from linrnn.nn import empty_parameters
 
 
-class ExpRNN(ModReLURNN):
+class ExpRNN(CellRNN):
     r"""Orthogonal recurrence whose matrix is the exponential of a skew-symmetric one.
 
     Equation:
@@ -47,6 +49,9 @@ class ExpRNN(ModReLURNN):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     single_precision: ClassVar[tuple[str, ...]] = ("skew",)
 
+    family: ClassVar[str] = "orthogonal"
+    timed: ClassVar[bool] = False
+    cells = MODRELU
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)
@@ -68,7 +73,11 @@ class ExpRNN(ModReLURNN):
             check_positive_int("ExpRNN", dtriv=dtriv)
         self.dtriv, self.init = dtriv, init
         to: dict[str, Any] = {"device": device, "dtype": dtype}
-        N = self._make(d_model, d_state, init, to)
+        N = self._set_sizes(d_model, d_state, to)
+        check_turns("ExpRNN", init, N)
+        self.T = nn.Linear(d_model, N, bias=False, **to)
+        empty = empty_parameters(**to)
+        self.b, self.skew = empty(N), empty(N * (N - 1) // 2)
         if dtriv is not None:
             self.register_buffer("base", torch.empty(N, N, **to))
             self.register_buffer("updates", torch.empty((), dtype=torch.int64, device=device))
@@ -78,6 +87,7 @@ class ExpRNN(ModReLURNN):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
+        start_modrelu(self.T, self.b, self.skew, self.init)
         if self.dtriv is not None:
             torch.nn.init.eye_(self.base)
             self.updates.zero_()
@@ -97,3 +107,6 @@ class ExpRNN(ModReLURNN):
         if int(self.updates) % self.dtriv == 0:
             self.base.copy_(self.transition())
             self.skew.zero_()
+
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        return {"u": self.T(x), "b": self.b, "W": self.transition()}

@@ -10,8 +10,7 @@ from linrnn.cells import Cell
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import Timed, steady
+from linrnn.mixers._families.cell_rnn import CellRNN, Family, Timed, steady
 from linrnn.nn import empty_parameters
 
 
@@ -58,7 +57,7 @@ def _cells(gated: bool, low_rank: bool, nonlinearity: str) -> Timed:
     return steady(fast=Cell(step, state="h", constant=constant, matrix=matrix, name=name))["fast"]
 
 
-class FastGRNN(FamilyRNN):
+class FastGRNN(CellRNN):
     r"""FastGRNN: one pair of matrices for gate and candidate, for models of a few kilobytes.
 
     Equation:
@@ -98,7 +97,7 @@ class FastGRNN(FamilyRNN):
     family: ClassVar[str] = "gated"
     timed: ClassVar[bool] = False
     choices = Choices(transition="dense", gate="state", memory="vector", steps="nonlinear")
-    family_of_cells: ClassVar[Family] = Family(_cells)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,

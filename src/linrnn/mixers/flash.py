@@ -1,23 +1,21 @@
 """FLASH: gated attention units that see earlier chunks by linear attention."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers.gau import GAU
+from linrnn.mixers._families.gated_unit import GatedUnit
 from linrnn.nn.kv_cache import cache_of, check_cache
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 
-class FLASH(GAU):
+class FLASH(GatedUnit):
     r"""FLASH: a gated attention unit within chunks, linear attention to the chunks before.
 
     Equation:
@@ -51,8 +49,6 @@ class FLASH(GAU):
 
     choices = Choices(transition="identity", gate="none", memory="matrix", output="gated")
 
-    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
-    declared: ClassVar[Mapping[str, str]] = {}
     n_maps: ClassVar[int] = 4
 
     def __init__(
@@ -70,19 +66,8 @@ class FLASH(GAU):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_positive_int("FLASH", chunk=chunk)
-        super().__init__(
-            d_model,
-            d_inner=d_inner,
-            d_key=d_key,
-            n=chunk,
-            rotary=rotary,
-            relative_bias=relative_bias,
-            window=chunk,
-            base=base,
-            init=init,
-            device=device,
-            dtype=dtype,
-        )
+        scores = d_inner, d_key, chunk, rotary, relative_bias, chunk, base, init
+        super().__init__(d_model, *scores, device, dtype)
         self.chunk = chunk
 
     def state_spec(self) -> dict[str, Part]:
@@ -99,8 +84,8 @@ class FLASH(GAU):
         earlier, sums = self._earlier(q_far, k_far, v, position, state, reset)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         mixed = self._attend(q, k, v, position % self.chunk) + earlier
-        y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
-        return y, {**cache_of(k, v, position, reset, self.chunk), **sums}
+        last = cache_of(k, v, position, reset, self.chunk)
+        return self._project_out(r, mixed), {**last, **sums}
 
     def _earlier(
         self, q: Tensor, k: Tensor, v: Tensor, position: Tensor, state: Any, reset: Tensor | None
@@ -110,10 +95,10 @@ class FLASH(GAU):
         begin, scale = position % self.chunk == 0, 1 / self.chunk
         q, k, v = (z.unsqueeze(2) for z in (q, k, v))
         with without_autocast(q.device):
-            (every, memory), (own, chunk) = (
+            (every, memory), (within, chunk) = (
                 outer_scan(q, k, v, None, state[name][:, None], scale=scale, reset=mask)
                 for name, mask in (("memory", reset), ("chunk", begin))
             )
             # before any chunk has ended that is nothing, in whichever order a kernel adds
-            earlier = torch.where((position >= self.chunk)[..., None], (every - own)[:, :, 0], 0)
+            earlier = torch.where((position >= self.chunk)[..., None], (every - within)[:, :, 0], 0)
         return earlier, {"memory": memory[:, 0], "chunk": chunk[:, 0]}

@@ -9,8 +9,9 @@ from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn import bounded_exp, check_ring, lecun_normal, ring, uniform
 from linrnn.state_spec import Part, real
 
@@ -22,7 +23,7 @@ def gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
     return h, h
 
 
-class GatedLRU(LearnedStart):
+class GatedLRU(Mixer):
     r"""Gates at the way in and at the way out of a diagonal recurrence, all of them products.
 
     Equation:
@@ -61,6 +62,7 @@ class GatedLRU(LearnedStart):
 
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
+    learned: ClassVar[LearnedStart] = LearnedStart("h")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
 
     def __init__(
@@ -85,7 +87,7 @@ class GatedLRU(LearnedStart):
         check_in("GatedLRU", "decay", decay, ("exp", "free"))
         check_ring("GatedLRU", r_min, r_max)
         to: Any = {"device": device, "dtype": dtype}
-        self._add_start(learn_initial, self.d_state, **to)
+        self.learned.add(self, learn_initial, self.d_state, **to)
         self.in_proj = nn.Linear(d_model, 2 * self.d_state, bias, **to)  # m, x
         self.out_gates = nn.Linear(self.d_state, 2 * self.d_out, bias, **to)
         self.out_proj = nn.Linear(self.d_out, d_model, False, **to)
@@ -105,7 +107,7 @@ class GatedLRU(LearnedStart):
             self.lam.copy_(torch.exp(-nu))
         inputs = self.in_proj.weight[: self.d_state]
         inputs *= torch.sqrt(-torch.expm1(-2 * nu))[:, None].to(inputs)
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""
@@ -124,6 +126,6 @@ class GatedLRU(LearnedStart):
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         m, x = parts(self.in_proj(x.to(self.in_proj.weight.dtype)), 2)
-        y, last = self._scan(gated_lru, {"h": h}, reset, m=m, x=x, lam=self._decay())
+        y, last = self.learned.scan(self, gated_lru, {"h": h}, reset, m=m, x=x, lam=self._decay())
         m, x = parts(self.out_gates(y.to(self.out_gates.weight.dtype)), 2)
         return self.out_proj(m * x), last["h"]

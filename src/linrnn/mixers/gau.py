@@ -4,24 +4,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from linrnn.compute.precision import without_autocast
-from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
-from linrnn.nn.parameters import empty_parameters
-from linrnn.nn.rotary import rotate, with_relative
-from linrnn.ops import accumulator_dtype
-from linrnn.ops.attention import attend, positions
-from linrnn.state_spec import Part
-
-_INITS = ("scaled", "published")
+from linrnn.mixers._families.gated_unit import GatedUnit
+from linrnn.nn.kv_cache import GROWS, cache_of, check_cache
+from linrnn.ops.attention import positions
 
 
-class GAU(Mixer):
+class GAU(GatedUnit):
     r"""Gated attention unit: a gated linear unit whose values are mixed by one squared-ReLU head.
 
     Equation:
@@ -78,13 +69,10 @@ class GAU(Mixer):
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("W_in", "W_out")
 
-    family: ClassVar[str] = "attention"
     choices = Choices(transition="none", gate="none", memory="past", output="gated")
-    widening: ClassVar[bool] = True
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
-    constant_state: ClassVar[tuple[str, ...]] = ("position",)
-    n_maps: ClassVar[int] = 2  # vectors that are made of z, those of the attention first
+    n_maps: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -101,48 +89,10 @@ class GAU(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.d_model, where = d_model, type(self).__name__
-        check_positive_int(where, d_key=d_key, n=n)
-        self.d_inner = 2 * d_model if d_inner is None else d_inner
-        self.d_key, self.n = d_key, n
-        self.rotary, self.relative_bias, self.init = rotary, relative_bias, init
-        check_in(where, "init", init, _INITS)
-        check_positive_int(where, d_inner=self.d_inner)
-        if d_key % 2:
-            raise ArgumentError(f"{where}: d_key must be even, got {d_key}.")
-        check_sight(where, window, base)
-        self.window, self.base = window, base
+        scores = d_inner, d_key, n, rotary, relative_bias, window, base, init
+        super().__init__(d_model, *scores, device, dtype)
         if window is not None:  # which bounds cost and state
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
-        empty = empty_parameters(device, dtype)
-        self.W_in = empty(2 * self.d_inner + d_key, d_model)  # rows of W_r, W_v, W_z
-        self.gamma, self.beta = empty(self.n_maps, d_key), empty(self.n_maps, d_key)
-        self.b = empty(2, d_key) if relative_bias else None
-        self.W_out = empty(d_model, self.d_inner)
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        if self.init == "published":
-            for parameter in self.parameters():
-                nn.init.normal_(parameter, std=0.02)
-        else:
-            nn.init.normal_(self.W_in, std=self.d_model**-0.5)
-            nn.init.normal_(self.W_out, std=self.d_inner**-0.5)
-            # an entry of silu(N(0, 1)) has 0.36 of the square that one of b has
-            alone = 1.0 if self.relative_bias else 1 / 0.36
-            nn.init.constant_(self.gamma[:2], (alone * self.n**0.75 / self.d_key) ** 0.5)
-            nn.init.constant_(self.gamma[2:], (1 / 0.36 / self.d_key) ** 0.5)
-            if self.b is not None:
-                nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
-                self.b[1] = self.b[0]
-        nn.init.zeros_(self.beta)
-
-    def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
-        return cache_spec(self.window, {"d_key": self.d_key}, {"d_inner": self.d_inner})
 
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
@@ -153,34 +103,4 @@ class GAU(Mixer):
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         most = position if self.window is None else position.clamp(max=self.window - 1)
         mixed = self._attend(q, k, v, most)
-        y = F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
-        return y, cache_of(k, v, position, reset, self.window)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Tensor) -> Tensor:
-        """What each step sees of itself and the ``sight`` entries before it."""
-        # squares of small scores leave the range of float16, and the precision of bfloat16
-        with without_autocast(q.device):
-            return attend(
-                "relu_squared",
-                self._with_bias(q / self.n, 0, before=k.shape[1] - q.shape[1]),
-                self._with_bias(k, 1),
-                v,
-                sight,
-                window=self.window,
-                whole=False,
-            )
-
-    def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Gate, values, and the turned vectors made of z, at least float32."""
-        wide = accumulator_dtype(self.W_in.dtype)
-        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in).to(wide))
-        r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
-        made = self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)
-        made = rotate(made, position, self.base) if self.rotary else made
-        return r, v, list(made.unbind(-2))
-
-    def _with_bias(self, x: Tensor, which: int, *, before: int = 0) -> Tensor:
-        """The vector of the relative bias, turned, as further channels of queries or keys."""
-        if self.b is None:
-            return x
-        return with_relative(x, self.b[which], self.base, before)
+        return self._project_out(r, mixed), cache_of(k, v, position, reset, self.window)

@@ -72,7 +72,7 @@ class GILR(Gated):
         """Draw every parameter anew from torch's global generator."""
         self._glorot(self.in_proj, self.out_proj)
         self._start_biases(self.in_proj, 1, *[2] * refines(self.gates))
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""
@@ -81,5 +81,5 @@ class GILR(Gated):
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         z, f = self._gates(self.in_proj, x)
         cell = pooled if self.nonlinearity == "tanh" else pooled_elu
-        y, last = self._scan(cell, {"c": c}, reset, z=z, f=f)
+        y, last = self.learned.scan(self, cell, {"c": c}, reset, z=z, f=f)
         return self._project_out(y), last["c"]

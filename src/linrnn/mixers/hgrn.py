@@ -10,8 +10,9 @@ from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn import HeadNorm
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.starts import start_bound
@@ -27,7 +28,7 @@ def hgrn(h: Any, re: Any, im: Any, f: Any, bound: Any, turn: Any) -> tuple[Any, 
     return (h.real, h.imag), h
 
 
-class HGRN(LearnedStart):
+class HGRN(Mixer):
     r"""HGRN: complex numbers that turn as they are kept, by gates with a lower bound.
 
     Equation:
@@ -74,7 +75,7 @@ class HGRN(LearnedStart):
         output="gated",
     )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("bound", "theta")
-    complex_start: ClassVar[bool] = True
+    learned: ClassVar[LearnedStart] = LearnedStart("h", pairs=True)
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class HGRN(LearnedStart):
         check_in("HGRN", "gate", gate, ("sigmoid", "silu"))
         check_layer("HGRN", layer, n_layers)
         to: Any = {"device": device, "dtype": dtype}
-        self._add_start(learn_initial, self.d_state, **to)
+        self.learned.add(self, learn_initial, self.d_state, **to)
         self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # re, im, f
         self.gate_proj = nn.Linear(d_model, 2 * self.d_state, **to)
         self.theta = nn.Parameter(torch.empty(self.d_state, **to))
@@ -117,7 +118,7 @@ class HGRN(LearnedStart):
         self.theta.copy_(10000 ** (-2 * k / self.d_state))
         if self.bound is not None:
             start_bound(self.bound, self.layer, self.n_layers)
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""
@@ -129,7 +130,7 @@ class HGRN(LearnedStart):
         low = torch.full_like(theta, -torch.inf) if self.bound is None else wide(self.bound)
         given = dict(zip(("re", "im", "f"), parts(self.in_proj(x), 3), strict=True))
         turn = torch.polar(torch.ones_like(theta), theta)
-        y, last = self._scan(hgrn, {"h": h}, reset, **given, bound=low, turn=turn)
+        y, last = self.learned.scan(self, hgrn, {"h": h}, reset, **given, bound=low, turn=turn)
         o, g = torch.cat(y, -1), self.gate_proj(x)
         if self.gate == "sigmoid":
             o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))

@@ -9,6 +9,7 @@ from linrnn.cells import Cell
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated
 from linrnn.nn.channel_mix import check_layer
 from linrnn.state_spec import Part, real
@@ -70,7 +71,7 @@ class IndRNN(Gated):
     choices = Choices(transition="diagonal", gate="learned", memory="vector", steps="nonlinear")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("u",)
-    learned: ClassVar[tuple[str, ...]] = ("h",)
+    learned: ClassVar[LearnedStart] = LearnedStart("h")
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class IndRNN(Gated):
         nn.init.uniform_(self.u, low, self._to_last(self.gamma))
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
-        self._reset_start()
+        self.learned.reset(self)
 
     def bounds(self) -> dict[str, tuple[float, float]]:
         """See `Mixer.bounds`: |u| is at most gamma^(1 / t_max)."""
@@ -140,5 +141,5 @@ class IndRNN(Gated):
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         x = self.in_proj(x.to(self.in_proj.weight.dtype))
         cell = CELLS[self.nonlinearity]
-        y, last = self._scan(cell, {"h": h}, reset, x=x, u=wide(self.u))
+        y, last = self.learned.scan(self, cell, {"h": h}, reset, x=x, u=wide(self.u))
         return self._project_out(y), last["h"]

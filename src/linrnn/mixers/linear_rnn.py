@@ -49,6 +49,7 @@ class LinearRNN(DenseRNN):
 
     choices = Choices(transition="dense", gate="learned", memory="vector")
 
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     forms: ClassVar[tuple[str, ...]] = ("chunked", "loop")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B")
 

@@ -1,17 +1,19 @@
 """LipschitzRNN, a linear part and a Lipschitz one whose symmetric parts are held down."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+from torch import Tensor, nn
 
-from linrnn.errors import check_in
+from linrnn.errors import check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_rnn import SHORT_STEPS, Timed, timed
-from linrnn.mixers._families.lipschitz import CELLS, Lipschitz
+from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
+from linrnn.mixers._families.lipschitz import CELLS, check_split, symmetric_skew
+from linrnn.nn import empty_parameters
 
 
-class LipschitzRNN(Lipschitz):
+class LipschitzRNN(CellRNN):
     r"""A linear map and a tanh that drive a state, stable by how their matrices are made.
 
     Equation:
@@ -71,10 +73,32 @@ class LipschitzRNN(Lipschitz):
         super().__init__()
         check_in("LipschitzRNN", "solver", solver, self.cells)
         self.solver = solver
-        split = beta_A, gamma_A, beta_W, gamma_W
-        to = {"device": device, "dtype": dtype}
-        self._make(d_model, d_state, step_size, split, init_std, to)
+        check_positive("LipschitzRNN", step_size=step_size, init_std=init_std)
+        check_split("LipschitzRNN", beta_A=beta_A, gamma_A=gamma_A, beta_W=beta_W, gamma_W=gamma_W)
+        self.step_size, self.init_std = step_size, init_std
+        self.beta_A, self.gamma_A, self.beta_W, self.gamma_W = beta_A, gamma_A, beta_W, gamma_W
+        to: dict[str, Any] = {"device": device, "dtype": dtype}
+        N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
+        self.V = nn.Linear(d_model, N, **to)
+        self.M_A, self.M_W = empty(N, N), empty(N, N)
         self.reset_parameters()
 
-    def _cells(self) -> Timed:
-        return self.cells[self.solver]
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        self.V.reset_parameters()
+        for M in (self.M_A, self.M_W):
+            nn.init.normal_(M, std=self.init_std / self.d_state)
+
+    def transitions(self) -> tuple[Tensor, Tensor]:
+        """The matrices A and W, (d_state, d_state) each."""
+        A = symmetric_skew(self.M_A, self.beta_A, self.gamma_A)
+        return A, symmetric_skew(self.M_W, self.beta_W, self.gamma_W)
+
+    def _key(self) -> str:
+        return self.solver
+
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        A, W = self.transitions()
+        return {"u": self.V(x), "A": A, "W": W, "step": self.step_size}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
@@ -49,7 +50,7 @@ class LSLSTM(Gated):
         transition="diagonal", gate="state", memory="vector", steps="staged", output="gated"
     )
 
-    learned: ClassVar[tuple[str, ...]] = ("s", "c")
+    learned: ClassVar[LearnedStart] = LearnedStart("s", "c")
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class LSLSTM(Gated):
         self._glorot(self.surrogate, self.in_proj, self.out_proj)
         self._start_biases(self.surrogate, 1)
         self._start_biases(self.in_proj, 1, 3)
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`."""
@@ -83,10 +84,10 @@ class LSLSTM(Gated):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         v, u = self._blocks(self.surrogate, x)
-        s, first = self._scan(pooled, {"s": state["s"]}, reset, z=v, f=u)
+        s, first = self.learned.scan(self, pooled, {"s": state["s"]}, reset, z=v, f=u)
         seen = torch.cat([s, x.to(s.dtype)], -1)
         names = "zfo" if refines(self.gates) else "zfoi"
         given = dict(zip(names, self._gates(self.in_proj, seen), strict=True))
         cell = pooled_fo if refines(self.gates) else pooled_ifo
-        h, second = self._scan(cell, {"c": state["c"]}, reset, **given)
+        h, second = self.learned.scan(self, cell, {"c": state["c"]}, reset, **given)
         return self._project_out(h), first | second

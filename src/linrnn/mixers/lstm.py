@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.dense import TorchRNN
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import refines, starts
@@ -73,7 +74,7 @@ class LSTM(TorchRNN):
         transition="dense", gate="state", memory="vector", steps="nonlinear", output="gated"
     )
 
-    learned: ClassVar[tuple[str, ...]] = ("h", "c")
+    learned: ClassVar[LearnedStart] = LearnedStart("h", "c")
 
     def __init__(
         self,

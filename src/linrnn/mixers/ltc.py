@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell, fold, spread
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.nn.parameters import empty_parameters
 
 _RANGES = {
@@ -54,7 +53,7 @@ def _cells(inputs: int, units: int, unfolds: int, epsilon: float) -> Timed:
     return timed(ltc=Cell(step, state="v", constant=_CONSTANTS, name="ltc"))["ltc"]
 
 
-class LTC(FamilyRNN):
+class LTC(CellRNN):
     r"""Liquid time-constant network: units whose time constants are set by their synapses.
 
     Equation:
@@ -99,7 +98,7 @@ class LTC(FamilyRNN):
     choices = Choices(
         transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )
-    family_of_cells: ClassVar[Family] = Family(_cells)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,

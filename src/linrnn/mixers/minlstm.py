@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 import torch
 
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers.mingru import MinGRU
+from linrnn.mixers._families.minimal import MinimalRNN
 
 
-class MinLSTM(MinGRU):
+class MinLSTM(MinimalRNN):
     r"""minLSTM: an LSTM whose gates and candidate depend on the input alone: a scan.
 
     Equation:
@@ -48,7 +48,7 @@ class MinLSTM(MinGRU):
 
     choices = Choices(transition="diagonal", gate="input", memory="vector", normaliser="convex")
 
-    gates: ClassVar[int] = 2
+    n_gates: ClassVar[int] = 2
 
     like_lstm: ClassVar[bool] = True
 
@@ -64,13 +64,5 @@ class MinLSTM(MinGRU):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            d_model,
-            expansion=expansion,
-            positive=positive,
-            bias=bias,
-            form=form,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(d_model, expansion, positive, bias, form, device, dtype)
         self.normalise = normalise

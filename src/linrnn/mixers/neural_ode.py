@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.mixers._families.flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
 
@@ -24,7 +23,7 @@ def _cells(solver: str, substeps: int) -> Timed:
     return timed(ode=Cell(step, state="h", constant="b", matrix="W R", name=name))["ode"]
 
 
-class NeuralODE(FamilyRNN):
+class NeuralODE(CellRNN):
     r"""Neural ODE: a state that follows a learned vector field, with the input held in between.
 
     Equation:
@@ -60,7 +59,7 @@ class NeuralODE(FamilyRNN):
 
     family: ClassVar[str] = "continuous"
     choices = Choices(transition="flow", gate="learned", memory="vector", steps="nonlinear")
-    family_of_cells: ClassVar[Family] = Family(_cells)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,

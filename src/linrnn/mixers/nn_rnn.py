@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.orthogonal import Angles, ModReLURNN, skew
+from linrnn.mixers._families.cell_rnn import CellRNN
+from linrnn.mixers._families.orthogonal import MODRELU, Angles, check_turns, skew, start_modrelu
 from linrnn.nn import empty_parameters
 
 
-class NNRNN(ModReLURNN):
+class NNRNN(CellRNN):
     r"""Non-normal recurrence: a real Schur form of unit rotations with a part above them.
 
     Equation:
@@ -51,6 +52,9 @@ class NNRNN(ModReLURNN):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     single_precision: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
 
+    family: ClassVar[str] = "orthogonal"
+    timed: ClassVar[bool] = False
+    cells = MODRELU
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew", "gamma", "theta", "above")
@@ -67,10 +71,13 @@ class NNRNN(ModReLURNN):
         super().__init__()
         self.init = init
         to: dict[str, Any] = {"device": device, "dtype": dtype}
-        N = self._make(d_model, d_state, init, to)
+        N = self._set_sizes(d_model, d_state, to)
+        check_turns("NNRNN", init, N)
+        self.T = nn.Linear(d_model, N, bias=False, **to)
+        empty = empty_parameters(**to)
+        self.b, self.skew = empty(N), empty(N * (N - 1) // 2)
         if N % 2:
             raise ArgumentError(f"NNRNN: d_state must be even, got {N}.")
-        empty = empty_parameters(device, dtype)
         self.gamma, self.theta, self.above = (
             empty(N // 2),
             empty(N // 2),
@@ -82,6 +89,7 @@ class NNRNN(ModReLURNN):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
+        start_modrelu(self.T, self.b, self.skew, self.init)
         nn.init.ones_(self.gamma)
         nn.init.uniform_(self.theta, 0, 2 * pi)
         nn.init.zeros_(self.above)
@@ -101,3 +109,6 @@ class NNRNN(ModReLURNN):
         blocks = theta.new_zeros(M, M, 2, 2).index_put((on, on), turns)
         blocks = blocks.index_put(tuple(above.to(theta.device)), wide(self.above))
         return blocks.transpose(1, 2).reshape(self.d_state, self.d_state)
+
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        return {"u": self.T(x), "b": self.b, "W": self.transition()}

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.compute.precision import wide
-from linrnn.errors import check_in, check_not_negative
+from linrnn.errors import check_in, check_not_negative, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_rnn import Timed, timed
-from linrnn.mixers._families.lipschitz import CELLS, Lipschitz, slope
+from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
+from linrnn.mixers._families.lipschitz import CELLS, check_split, slope, symmetric_skew
 from linrnn.nn import empty_parameters
 
 
@@ -34,7 +34,7 @@ def noisy_code(
     return h, h
 
 
-class NoisyRNN(Lipschitz):
+class NoisyRNN(CellRNN):
     r"""A LipschitzRNN whose steps are noisy while it trains, which smooths what it learns.
 
     Equation:
@@ -93,35 +93,52 @@ class NoisyRNN(Lipschitz):
         check_in("NoisyRNN", "noise", noise, ("em", "code"))
         check_not_negative("NoisyRNN", sigma_add=sigma_add, sigma_mult=sigma_mult)
         self.noise, self.sigma_add, self.sigma_mult = noise, sigma_add, sigma_mult
-        split = beta_A, gamma_A, beta_W, gamma_W
+        check_positive("NoisyRNN", step_size=step_size, init_std=init_std)
+        check_split("NoisyRNN", beta_A=beta_A, gamma_A=gamma_A, beta_W=beta_W, gamma_W=gamma_W)
+        self.step_size, self.init_std = step_size, init_std
+        self.beta_A, self.gamma_A, self.beta_W, self.gamma_W = beta_A, gamma_A, beta_W, gamma_W
         to: dict[str, Any] = {"device": device, "dtype": dtype}
-        self._make(d_model, d_state, step_size, split, init_std, to)
-        self.d = empty_parameters(**to)(self.d_state) if noise == "code" else None
+        N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
+        self.V = nn.Linear(d_model, N, **to)
+        self.M_A, self.M_W = empty(N, N), empty(N, N)
+        self.d = empty(N) if noise == "code" else None
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
+        self.V.reset_parameters()
+        for M in (self.M_A, self.M_W):
+            nn.init.normal_(M, std=self.init_std / self.d_state)
         if self.d is not None:
             self.d.fill_(self.step_size)
 
-    def _cells(self) -> Timed:
-        return self.cells[self.noise if self.training else "euler"]
+    def transitions(self) -> tuple[Tensor, Tensor]:
+        """The matrices A and W, (d_state, d_state) each."""
+        A = symmetric_skew(self.M_A, self.beta_A, self.gamma_A)
+        return A, symmetric_skew(self.M_W, self.beta_W, self.gamma_W)
+
+    def _key(self) -> str:
+        return self.noise if self.training else "euler"
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
-        given = super()._given(x, dt)
-        if self.d is not None:
-            given["step"] = self.d
+        (A, W), u = self.transitions(), self.V(x)
+        step = self.step_size if self.d is None else self.d
+        arguments: dict[str, Any] = {"u": u, "A": A, "W": W, "step": step}
         if not self.training:
-            return given
-        like = given["A"].new_empty(given["u"].shape)  # of full width
+            return arguments
+        like = A.new_empty(u.shape)  # of full width
         if self.noise == "em":
             scale = {"add": self.sigma_add, "mult": self.sigma_mult}
             dB = self.step_size**0.5 * torch.randn_like(like)
-            return {**given, **scale, "dB": dB if dt is None else dB * _root(wide(dt))[..., None]}
-        given["added"] = self.sigma_add * torch.randn_like(like)
-        return {**given, "times": 1 - self.sigma_mult * torch.rand_like(like)}
+            return {
+                **arguments,
+                **scale,
+                "dB": dB if dt is None else dB * _root(wide(dt))[..., None],
+            }
+        arguments["added"] = self.sigma_add * torch.randn_like(like)
+        return {**arguments, "times": 1 - self.sigma_mult * torch.rand_like(like)}
 
 
 def _root(x: Tensor) -> Tensor:

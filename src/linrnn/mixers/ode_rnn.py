@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, Timed, timed
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.mixers._families.flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
 from linrnn.nn.parameters import bounded_exp, empty_parameters
@@ -48,7 +47,7 @@ def _cells(between: str, solver: str, substeps: int) -> Timed:
     return timed(ode=cell)["ode"]
 
 
-class ODERNN(FamilyRNN):
+class ODERNN(CellRNN):
     r"""ODE-RNN: between inputs the state follows an equation, and a GRU reads each of them.
 
     Equation:
@@ -88,7 +87,7 @@ class ODERNN(FamilyRNN):
     choices = Choices(
         transition="flow", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )
-    family_of_cells: ClassVar[Family] = Family(_cells)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,

@@ -120,8 +120,8 @@ class PTNCN(CellRNN):
         """That of the weights."""
         return self._parameter().dtype
 
-    def _cells(self) -> Timed:
-        return self.cells[self.output]
+    def _key(self) -> str:
+        return self.output
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         matrices = {name: getattr(self, name) for name in WEIGHTS}

@@ -10,8 +10,14 @@ from torch import Tensor
 from linrnn.cells import cell
 from linrnn.errors import check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.kernel_attention import Features, divide
-from linrnn.mixers._families.random_features import RandomFeatureAttention
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention, divide
+from linrnn.mixers._families.random_features import (
+    add_directions,
+    count_update,
+    redraw,
+    reset_directions,
+)
+from linrnn.nn.directions import RandomDirections
 from linrnn.ops import cell_scan
 from linrnn.ops.linear.weighted_mean import EMPTY
 from linrnn.ops.matrix.outer_scan import outer_scan
@@ -28,7 +34,7 @@ def running_max(top: Any, x: Any) -> tuple[Any, Any]:
     return (now, (top - now).clamp(min=_FORGOTTEN)), now
 
 
-class Performer(RandomFeatureAttention):
+class Performer(KernelAttention):
     r"""Softmax attention estimated with orthogonal random features (FAVOR+).
 
     Equation:
@@ -78,6 +84,11 @@ class Performer(RandomFeatureAttention):
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
+    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
+    n_features: int
+    directions: RandomDirections
+    updates: Tensor
+    """Steps of the optimiser since the directions were last drawn."""
 
     def __init__(
         self,
@@ -106,8 +117,24 @@ class Performer(RandomFeatureAttention):
         self._add_heads(n_heads, d_key, d_value, bias=bias, **to)
         count = max(1, int(self.d_key * log(self.d_key))) if n_features is None else n_features
         kind = {"orthogonal": sampling != "independent", "regularised": sampling == "regularised"}
-        self._add_directions(count, redraw_every, shared=True, **kind, **to)
+        add_directions(self, count, redraw_every, shared=True, **kind, **to)
         self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter and the directions anew from torch's global generator."""
+        super().reset_parameters()
+        reset_directions(self)
+
+    def redraw(self) -> None:
+        """Draw the directions anew. Whatever state there is begins anew at the next call."""
+        redraw(self)
+
+    def after_update(self) -> None:
+        """See `Mixer.after_update`: draw anew, every ``redraw_every`` steps."""
+        count_update(self)
+
+    def _draws(self) -> Tensor:
+        return self.directions.draws
 
     @property
     def d_features(self) -> int:
@@ -152,14 +179,14 @@ class Performer(RandomFeatureAttention):
     def _attend(
         self, features: Features, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        o, kept = super()._attend(features, v, state, reset)
+        o, memory = super()._attend(features, v, state, reset)
         if not self._exponential:
-            return o, kept
+            return o, memory
         # eps in every feature of a key: a feature more, which no new scale changes
         weight = self.eps * features.q.sum(-1, keepdim=True)
         one = torch.ones_like(weight)
         more, sums = outer_scan(weight, one, v, None, state["sums"], normalizer=True, reset=reset)
-        return o + more, {**kept, "sums": sums}
+        return o + more, {**memory, "sums": sums}
 
     def _read_out(self, o: Tensor) -> Tensor:
         if self.features == "trigonometric":

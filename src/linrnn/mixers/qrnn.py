@@ -93,7 +93,7 @@ class QRNN(Gated):
                 linear.reset_parameters()
         against = [3] * (self.pooling == "ifo") + [-1] * refines(self.gates)
         self._start_biases(self.in_proj, 1, *against)
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: c, and the inputs before the first, oldest first."""
@@ -107,5 +107,5 @@ class QRNN(Gated):
         if self.training and self.zoneout:
             gates[1] = gates[1].masked_fill(torch.rand_like(gates[1]) < self.zoneout, torch.inf)
         given = dict(zip(cell.inputs, gates, strict=True))
-        h, last = self._scan(cell, {"c": state["c"]}, reset, **given)
+        h, last = self.learned.scan(self, cell, {"c": state["c"]}, reset, **given)
         return self._project_out(h), last | {"past": last_inputs(x, past, reset)}

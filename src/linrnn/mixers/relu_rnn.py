@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.dense import ElmanRNN
+from linrnn.mixers._families.dense import DenseRNN
 from linrnn.typing import Float
 
 
-class ReLURNN(ElmanRNN):
+class ReLURNN(DenseRNN):
     r"""Recurrent network with ReLU and a full real matrix, step after step.
 
     Equation:

@@ -125,8 +125,8 @@ class Reservoir(CellRNN):
         radius: Tensor = torch.linalg.eigvals(W).abs().max()
         return W * (self.spectral_radius / radius)
 
-    def _cells(self) -> Timed:
-        return self.cells[self.activation]
+    def _key(self) -> str:
+        return self.activation
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         return {"u": F.linear(x, self.V, self.b), "W": wide(self.W), "leak": self.leak}

@@ -3,18 +3,24 @@
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.kernel_attention import Features
-from linrnn.mixers._families.random_features import RandomFeatureAttention
-from linrnn.nn import l2_normalise
+from linrnn.mixers._families.kernel_attention import Features, KernelAttention
+from linrnn.mixers._families.random_features import (
+    add_directions,
+    count_update,
+    redraw,
+    reset_directions,
+    start_unit_features,
+    unit_features,
+)
+from linrnn.nn.directions import RandomDirections
 
 
-class RFA(RandomFeatureAttention):
+class RFA(KernelAttention):
     r"""Random Fourier features of unit queries and keys, in a memory that a gate lets forget.
 
     Equation:
@@ -59,7 +65,12 @@ class RFA(RandomFeatureAttention):
 
     family: ClassVar[str] = "linear-attention"
     choices = Choices(transition="scalar", gate="input", memory="matrix", normaliser="sum")
+    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
     division = "abs"
+    n_features: int
+    directions: RandomDirections
+    updates: Tensor
+    """Steps of the optimiser since the directions were last drawn."""
 
     def __init__(
         self,
@@ -85,18 +96,27 @@ class RFA(RandomFeatureAttention):
         self._add_heads(n_heads, d_key, d_value, **to)
         self.sigma = nn.Parameter(torch.empty(self.n_heads, self.d_key, **to))
         self.gate_proj = nn.Linear(d_model, self.n_heads, **to) if gate else None
-        self._add_directions(n_features, redraw_every, **to)
+        add_directions(self, n_features, redraw_every, **to)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter and the directions anew from torch's global generator."""
         super().reset_parameters()
+        reset_directions(self)
         self._draw_glorot(2**-0.5)
-        nn.init.ones_(self.sigma)
-        if self.gate_proj is not None:
-            nn.init.xavier_uniform_(self.gate_proj.weight, 2**-0.5)
-            nn.init.constant_(self.gate_proj.bias, torch.tensor(0.9, device="cpu").logit().item())
+        start_unit_features(self.sigma, self.gate_proj)
+
+    def redraw(self) -> None:
+        """Draw the directions anew. Whatever state there is begins anew at the next call."""
+        redraw(self)
+
+    def after_update(self) -> None:
+        """See `Mixer.after_update`: draw anew, every ``redraw_every`` steps."""
+        count_update(self)
+
+    def _draws(self) -> Tensor:
+        return self.directions.draws
 
     @property
     def d_features(self) -> int:
@@ -106,12 +126,7 @@ class RFA(RandomFeatureAttention):
     def _features(
         self, q: Tensor, k: Tensor, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> Features:
-        sigma = wide(self.sigma) / self.tau
-        q, k = (self._phi(self.directions(l2_normalise(z) * sigma)) for z in (q, k))
-        if self.gate_proj is None:
-            return Features(q, k)
-        gate = wide(self.gate_proj(x.to(self.gate_proj.weight.dtype)))
-        return Features(q, k * (-gate).sigmoid()[..., None], F.logsigmoid(gate))
+        return unit_features(self, self._phi, wide(self.sigma) / self.tau, q, k, x)
 
     def _phi(self, z: Tensor) -> Tensor:
         """Features from products with the directions."""

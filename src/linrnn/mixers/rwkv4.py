@@ -1,37 +1,18 @@
 """RWKV-4 time mixing."""
 
-from collections.abc import Callable
-from math import log
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.cells import Cell
-from linrnn.compute.precision import wide
-from linrnn.errors import check_in, check_positive_int
-from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn.channel_mix import (
-    INITS,
-    check_layer,
-    initial_decay,
-    initial_mix,
-    orthogonal,
-    token_shift,
-    zigzag,
-)
-from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.nn.ring import ring, uniform
-from linrnn.ops import cell_scan
-from linrnn.ops.conv.past import last_inputs, recall
+from linrnn.mixers._families.mean_rwkv import MeanRWKV
 from linrnn.ops.linear.weighted_mean import EMPTY, wkv
-from linrnn.state_spec import Part, closed, complex_, real
-
-RING = (0.9, 0.999)  # decays of the bare form
+from linrnn.state_spec import closed, real
 
 
-class RWKV4(Mixer):
+class RWKV4(MeanRWKV):
     r"""RWKV-4 time mixing: a gated mean of past values with exponential weights that decay.
 
     Equation:
@@ -79,14 +60,11 @@ class RWKV4(Mixer):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     single_precision: ClassVar[tuple[str, ...]] = ("time_decay",)
 
-    family: ClassVar[str] = "linear-attention"
     choices = Choices(
         transition="diagonal", gate="learned", memory="vector", normaliser="sum", output="gated"
     )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("time_decay", "time_first")
-    complex_mean: ClassVar[bool] = False
     cell: ClassVar[Cell] = wkv
-    value_parts: int = 1  # real numbers that make a value
 
     def __init__(
         self,
@@ -100,96 +78,7 @@ class RWKV4(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        self.token_shift, self.init = token_shift, init
-        self.layer, self.n_layers = layer, n_layers
-        where = type(self).__name__
-        check_positive_int(where, d_state=self.d_state)
-        check_in(where, "init", init, INITS)
-        check_layer(where, layer, n_layers)
-
-        def linear(n_in: int, n_out: int) -> nn.Linear:
-            return nn.Linear(n_in, n_out, bias=False, device=device, dtype=dtype)
-
-        empty, D, N = empty_parameters(device, dtype), d_model, self.d_state
-        self.time_decay, self.time_first = empty(N), empty(N)
-        if token_shift:
-            self.mu_k, self.mu_v, self.mu_r = empty(D), empty(D), empty(D)
-        self.key, self.value = linear(D, N), linear(D, self.value_parts * N)
-        self.receptance, self.output = linear(D, N), linear(N, D)
-        self._add_parameters(empty)
-        self.reset_parameters()
-
-    def _add_parameters(self, empty: Callable[..., nn.Parameter]) -> None:
-        """What a variant has besides, before anything is drawn."""
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        if self.token_shift:
-            self._reset_shifted()
-        else:
-            self._reset_bare()
-
-    def _reset_shifted(self) -> None:
-        depth = self.layer / max(self.n_layers - 1, 1)  # 0 in the first layer, 1 in the last
-        self.time_decay.copy_(initial_decay(self.d_state, -5, 8, depth))
-        self.time_first.copy_(log(0.3) + 0.5 * zigzag(self.d_state))
-        remaining = 1 - self.layer / self.n_layers
-        self.mu_k.copy_(initial_mix(self.d_model, remaining))
-        self.mu_v.copy_(initial_mix(self.d_model, remaining) + 0.3 * depth)
-        self.mu_r.copy_(initial_mix(self.d_model, 0.5 * remaining))
-        orthogonal(self.value.weight)
-        for linear in (self.key, self.receptance, self.output):
-            if self.init == "published":
-                nn.init.zeros_(linear.weight)
-            else:
-                orthogonal(linear.weight)
-
-    def _reset_bare(self) -> None:
-        self.time_decay.copy_(ring(uniform(self.d_state), *RING).log())
-        nn.init.zeros_(self.time_first)
-        for linear in (self.key, self.value, self.receptance, self.output):
-            nn.init.xavier_uniform_(linear.weight)
-
-    def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`; ``log_norm`` is 0 where there is no weight at all yet."""
-        mean = (complex_ if self.complex_mean else real)(d_state=self.d_state)
-        spec = {"mean": mean, "log_norm": real(d_state=self.d_state, start=EMPTY)}
-        return {**spec, "shift": real(past=1, d_model=self.d_model)} if self.token_shift else spec
-
-    def _read(
-        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        k, v, r = self._project(x, state, reset)
-        before = state["mean"], state["log_norm"]
-        own = self._constants()
-        y, after = cell_scan(self.cell, k=k, v=v, r=r, **own, state=before, reset=reset)
-        last = dict(zip(("mean", "log_norm"), after, strict=True))
-        if self.token_shift:
-            last["shift"] = last_inputs(x, state["shift"], reset)
-        return self.output(y.to(self.output.weight.dtype)), last
-
-    def _constants(self) -> dict[str, Any]:
-        """Those of the cell."""
-        return {"decay": bounded_exp(wide(self.time_decay)), "bonus": wide(self.time_first)}
-
-    def _values(self, v: Tensor) -> Tensor:
-        """(..., N) values from what `value` projected."""
-        return v
-
-    def _project(
-        self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and receptance, at least float32: rounded to 8 bits, a key is no weight."""
-        dtype = self.key.weight.dtype
-        x_k = x_v = x_r = x.to(dtype)
-        if self.token_shift:
-            last = recall(x, state["shift"], 1, reset)
-            x_k, x_v, x_r = (token_shift(x, last, mu) for mu in (self.mu_k, self.mu_v, self.mu_r))
-        k, r = wide(self.key(x_k)), wide(self.receptance(x_r))
-        return k, self._values(wide(self.value(x_v))), r
+        super().__init__(d_model, d_state, token_shift, init, layer, n_layers, device, dtype)
 
 
 def to_running_max(state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Filters, copy, double
+from linrnn.mixers._families.systems import Systems, copy, double
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dplr
 from linrnn.typing import Complex
 
 
-class S4(Filters):
+class S4(Systems):
     r"""S4: every channel has a state-space system of its own, diagonal plus low rank.
 
     Equation:

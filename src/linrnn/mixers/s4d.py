@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Filters, copy, double
+from linrnn.mixers._families.systems import Systems, copy, double
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -24,7 +24,7 @@ from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Inexact
 
 
-class S4D(Filters):
+class S4D(Systems):
     r"""S4D: every channel has a diagonal state-space system of its own, from continuous time.
 
     Equation:

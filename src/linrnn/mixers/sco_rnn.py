@@ -3,15 +3,17 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.orthogonal import Angles, ModReLURNN, skew
+from linrnn.mixers._families.cell_rnn import CellRNN
+from linrnn.mixers._families.orthogonal import MODRELU, Angles, check_turns, skew, start_modrelu
+from linrnn.nn import empty_parameters
 
 
-class ScoRNN(ModReLURNN):
+class ScoRNN(CellRNN):
     r"""Orthogonal recurrence whose matrix is the scaled Cayley transform of a skew-symmetric one.
 
     Equation:
@@ -46,6 +48,9 @@ class ScoRNN(ModReLURNN):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     single_precision: ClassVar[tuple[str, ...]] = ("skew",)
 
+    family: ClassVar[str] = "orthogonal"
+    timed: ClassVar[bool] = False
+    cells = MODRELU
     choices = Choices(transition="orthogonal", gate="learned", memory="vector", steps="nonlinear")
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("skew",)
@@ -63,7 +68,11 @@ class ScoRNN(ModReLURNN):
         super().__init__()
         self.init = init
         to: dict[str, Any] = {"device": device, "dtype": dtype}
-        N = self._make(d_model, d_state, init, to)
+        N = self._set_sizes(d_model, d_state, to)
+        check_turns("ScoRNN", init, N)
+        self.T = nn.Linear(d_model, N, bias=False, **to)
+        empty = empty_parameters(**to)
+        self.b, self.skew = empty(N), empty(N * (N - 1) // 2)
         self.n_negative = N // 2 if n_negative is None else n_negative
         if isinstance(self.n_negative, bool) or not 0 <= self.n_negative <= N:
             raise ArgumentError(
@@ -71,9 +80,11 @@ class ScoRNN(ModReLURNN):
             )
         self.reset_parameters()
 
-    def _turning(self, angles: Tensor) -> Tensor:
-        # |tan| would be infinite at a half turn, which no A reaches
-        return torch.tan(0.5 * angles.clamp(-3.1, 3.1))
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        super().reset_parameters()
+        start_modrelu(self.T, self.b, self.skew, self.init, _entries)
 
     def transition(self) -> Tensor:
         """The matrix W (d_state, d_state), at least float32."""
@@ -86,3 +97,12 @@ class ScoRNN(ModReLURNN):
             # 1 - A = 2 - (1 + A); a second forward derivative of solve would lose digits
             W: Tensor = (2 * torch.linalg.inv(eye + A) - eye) * signs
             return W
+
+    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
+        return {"u": self.T(x), "b": self.b, "W": self.transition()}
+
+
+def _entries(angles: Tensor) -> Tensor:
+    """Of a matrix that turns by these angles."""
+    # |tan| would be infinite at a half turn, which no A reaches
+    return torch.tan(0.5 * angles.clamp(-3.1, 3.1))

@@ -9,19 +9,20 @@ from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
 from linrnn.ops.linear.cumsum import cumsum_mean, cumsum_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, shares
-from linrnn.state_spec import Part, complex_, real
+from linrnn.state_spec import Part, complex_, opened, real
 
 _GATES = ("stable", "free", "normalised")
 
 
-class SelectiveLRU(LearnedStart):
+class SelectiveLRU(Mixer):
     r"""LRU whose decay depends on the input, so that it can choose what to forget.
 
     Equation:
@@ -77,7 +78,7 @@ class SelectiveLRU(LearnedStart):
     forms: ClassVar[tuple[str, ...]] = ("scan", "cumsum")
     without_reset: ClassVar[tuple[str, ...]] = ("cumsum",)
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu", "theta", "U")
-    complex_start: ClassVar[bool] = True
+    learned: ClassVar[LearnedStart] = LearnedStart("h", pairs=True)
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class SelectiveLRU(LearnedStart):
         self.U, self.W = empty(N, D), empty(N, D)
         self.C_re, self.C_im = empty(D, N), empty(D, N)
         self.D = empty(D)
-        self._add_start(learn_initial, N, device=device, dtype=dtype)
+        self.learned.add(self, learn_initial, N, device=device, dtype=dtype)
         if learn_initial and gate == "normalised":
             self.log_norm0 = empty(N)
         self.reset_parameters()
@@ -133,7 +134,7 @@ class SelectiveLRU(LearnedStart):
             nn.init.normal_(weight, std=self.d_state**-0.5)
         nn.init.normal_(self.D)
         if self.learn_initial:
-            self._reset_start()
+            self.learned.reset(self)
             nn.init.normal_(self.get_parameter("h0_re"))
             if self.gate == "normalised":
                 nn.init.zeros_(self.log_norm0)  # weighs as much as one input
@@ -145,11 +146,15 @@ class SelectiveLRU(LearnedStart):
             return h
         return {"mean": h, "log_norm": real(d_state=self.d_state, start=EMPTY)}
 
-    def _starts(self) -> dict[str, Tensor]:
-        """See `LearnedStart`."""
-        if self.gate != "normalised":
-            return super()._starts()
-        return {"mean": self.start_of("h"), "log_norm": wide(self.log_norm0)}
+    def _begins(self, spec: Any) -> Any:
+        """See `Mixer._begins`."""
+        if self.gate != "normalised" or not self.learn_initial:
+            return super()._begins(spec)
+        mean, log_norm = self.learned.of(self, "h"), wide(self.log_norm0)
+        return {
+            "mean": spec["mean"]._replace(start=mean),
+            "log_norm": spec["log_norm"]._replace(start=log_norm),
+        }
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         z, b = self._gates(x)
@@ -208,7 +213,7 @@ class SelectiveLRU(LearnedStart):
         """The learned state that a reset starts from, None where it is zero."""
         if reset is None or not self.learn_initial:
             return None
-        return self._opened(self.init_state(1, device=reset.device), self.state_spec())
+        return opened(self.init_state(1, device=reset.device), self._begins(self.state_spec()))
 
     def _run_cumsum(self, z: Tensor, b: Tensor, start: Any) -> tuple[Any, Any]:
         theta = wide(self.theta)

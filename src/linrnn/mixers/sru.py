@@ -127,7 +127,7 @@ class SRU(Gated):
         start_gates(self.gates, self.t_max, self.bias[0])
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
-        self._reset_start()
+        self.learned.reset(self)
 
     @property
     def alpha(self) -> float:
@@ -146,5 +146,5 @@ class SRU(Gated):
         if self.v is not None:
             given |= zip(("v_f", "v_r"), wide(self.v), strict=True)
         cell = sru_without_peepholes if self.v is None else sru
-        y, last = self._scan(cell, {"c": c}, reset, **given)
+        y, last = self.learned.scan(self, cell, {"c": c}, reset, **given)
         return self._project_out(y), last["c"]

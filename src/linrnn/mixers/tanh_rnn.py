@@ -7,12 +7,12 @@ from torch import nn
 
 from linrnn.errors import check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.dense import ElmanRNN
+from linrnn.mixers._families.dense import DenseRNN
 from linrnn.nn.channel_mix import orthogonal
 from linrnn.nn.starts import check_periods, start_rotations
 
 
-class TanhRNN(ElmanRNN):
+class TanhRNN(DenseRNN):
     r"""Recurrent network with tanh and a full real matrix, step after step.
 
     Equation:

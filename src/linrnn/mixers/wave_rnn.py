@@ -10,8 +10,7 @@ from linrnn.cells import Cell, block_linear
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_family import Family, FamilyRNN
-from linrnn.mixers._families.cell_rnn import Timed, steady
+from linrnn.mixers._families.cell_rnn import CellRNN, Family, Timed, steady
 from linrnn.mixers._families.torus import couplings
 from linrnn.nn import empty_parameters
 
@@ -37,7 +36,7 @@ def _wave(act: str, channels: int | None) -> Timed:
     return steady(wave=Cell(around, state="h", matrix="before here after", name="wave"))["wave"]
 
 
-class WaveRNN(FamilyRNN):
+class WaveRNN(CellRNN):
     r"""A recurrent network of rings of units, on which what was read travels as a wave.
 
     Equation:
@@ -71,7 +70,7 @@ class WaveRNN(FamilyRNN):
     family: ClassVar[str] = "oscillator"
     choices = Choices(transition="local", gate="learned", memory="vector", steps="nonlinear")
     timed: ClassVar[bool] = False
-    family_of_cells: ClassVar[Family] = Family(_wave)
+    cells: ClassVar[Family] = Family(_wave)
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ def test_forget_gates_start_uniform(gates):
 @pytest.mark.parametrize("mixer", [GRU, LSTM])
 def test_every_sequence_begins_from_what_was_learned(mixer):
     layer = mixer(3, learn_initial=True, dtype=torch.float64)
-    learned = [layer.get_parameter(name) for name in layer._start_names()]
+    learned = [layer.get_parameter(name) for name in layer.learned.names]
     with torch.no_grad():
         for p in learned:
             p.normal_()

@@ -140,7 +140,7 @@ def test_copies_and_pickles_have_their_cell():
     mixer, (x, dt) = layer(unfolds=3), signal()
     y = mixer(x, dt=dt)[0]
     data = pickle.dumps(mixer)
-    LTC.family_of_cells.made.clear()  # as in another process
+    LTC.cells.made.clear()  # as in another process
     assert_close(pickle.loads(data)(x, dt=dt)[0], y)  # noqa: S301
     assert_close(copy.deepcopy(mixer)(x, dt=dt)[0], y)
 

@@ -10,7 +10,6 @@ from scipy.stats import kstest
 
 from linrnn import mixers
 from linrnn.errors import LinrnnError
-from linrnn.mixers._families.starts import LearnedStart
 from linrnn.nn.starts import GATES, check_gates, refined, start_gates
 
 
@@ -100,10 +99,10 @@ def test_the_page_names_every_layer_that_has_them(root):
 @pytest.mark.parametrize("name", with_option("learn_initial"))
 def test_every_learned_start_is_of_one_kind(name):
     layer = mixers.build(name, 4, {"learn_initial": True})
-    assert isinstance(layer, LearnedStart)
+    assert layer.learned is not None
     plain = mixers.build(name, 4)
     new = {n for n, _ in layer.named_parameters()} - {n for n, _ in plain.named_parameters()}
-    assert {*layer._start_names()} <= new
+    assert {*layer.learned.names} <= new
     for parameter in new:
         assert getattr(layer, parameter).shape == (4,)
 

@@ -17,6 +17,7 @@ from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.reach import LONGEST_TIME, check_reach
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
@@ -145,6 +146,9 @@ class Mixer(KeepsPrecision):
     """Keys of a state dict through which no gradient flows, such as positions or a running
     maximum that cancels out of every result."""
 
+    learned: ClassVar[LearnedStart | None] = None
+    """The part that makes it begin from a learned state, where it has the option for that."""
+
     d_model: int
     """Channels in and out, an integer of at least 1."""
 
@@ -229,10 +233,11 @@ class Mixer(KeepsPrecision):
         start = self._start(state, x, spec)
         if x.shape[1] == 0:
             return x, start
-        y, state = self._read(x, self._opened(start, spec), reset, *times)
+        begins = self._begins(spec)
+        y, state = self._read(x, opened(start, begins), reset, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
-        return y.to(x.dtype), self._closed(state, spec)
+        return y.to(x.dtype), closed(state, begins)
 
     def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
         """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
@@ -249,10 +254,11 @@ class Mixer(KeepsPrecision):
         times = self._times("step", dt, x_t)
         spec = self.state_spec()
         start = self._start(state, x_t, spec)
-        y, state = self._step(x_t, self._opened(start, spec), *times)
+        begins = self._begins(spec)
+        y, state = self._step(x_t, opened(start, begins), *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
-        return y.to(x_t.dtype), self._closed(state, spec)
+        return y.to(x_t.dtype), closed(state, begins)
 
     def init_state(
         self,
@@ -435,13 +441,9 @@ class Mixer(KeepsPrecision):
                 f"Use form={other!r}, or split the batch at the resets."
             )
 
-    def _opened(self, state: Any, spec: Spec) -> Any:
-        """A state as `_read` and `_step` take it: 0 is where a part starts."""
-        return opened(state, spec)
-
-    def _closed(self, state: Any, spec: Spec) -> Any:
-        """What `_read` and `_step` return, as a state keeps it: the inverse of `_opened`."""
-        return closed(state, spec)
+    def _begins(self, spec: Spec) -> Spec:
+        """The specification with what was learned in the place of what each part starts from."""
+        return spec if self.learned is None else self.learned.put(self, spec)
 
     def _start(self, state: State | None, x: Tensor, spec: Spec) -> Any:
         """The state a call begins from: `init_state` for None, else the caller's, checked.

@@ -1,7 +1,7 @@
 """What the layers share that are one cell between a map of the input and one of the output."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -43,6 +43,23 @@ def steady(**cells: Cell) -> dict[str, Timed]:
     return {name: Timed(x, x) for name, x in cells.items()}
 
 
+class Family:
+    """Cells by options of their layers, such as how many steps a solver takes; each made once."""
+
+    def __init__(self, make: Callable[..., Timed]) -> None:
+        self.make = make
+        self.made: dict[tuple[Any, ...], Timed] = {}
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Timed:
+        cell = self.made.get(key)
+        if cell is None:
+            cell = self.made[key] = self.make(*key)
+        return cell
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.made)
+
+
 def _without_time(cell: Cell) -> Cell:
     place = cell.arguments.index("dt")
 
@@ -63,13 +80,13 @@ def _without_time(cell: Cell) -> Cell:
 class CellRNN(Mixer):
     """``y_t`` is a cell's output of d_state channels, mapped to d_model where that is another size.
 
-    A subclass has its cells, says in `_given` what they are given, and in ``solver`` which of them
-    it is where there are several.
+    A subclass has its cells, says in `_given` what they are given, and by `_key` which of them it
+    is where there are several.
     """
 
     timed: ClassVar[bool] = True
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
-    cells: ClassVar[Mapping[str, Timed]]
+    cells: ClassVar[Mapping[str, Timed] | Family]
 
     def _set_sizes(self, d_model: int, d_state: int | None, to: dict[str, Any]) -> int:
         """Note the sizes down and make the map of the output; returns d_state."""
@@ -83,6 +100,7 @@ class CellRNN(Mixer):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
+        self._cells()  # here and not where it is needed: no compiler looks into how it is made
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
 
@@ -91,8 +109,15 @@ class CellRNN(Mixer):
         names, part = self._cells().even.states, real(d_state=self.d_state)
         return part if len(names) == 1 else dict.fromkeys(names, part)
 
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._cells()
+
+    def _key(self) -> Any:
+        return next(iter(self.cells))
+
     def _cells(self) -> Timed:
-        return next(iter(self.cells.values()))
+        return self.cells[self._key()]
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         """Inputs but ``dt``, constants and matrices of the cell; a number is for all channels.

@@ -9,7 +9,8 @@ from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.state_spec import Part, real
 
 
@@ -25,7 +26,7 @@ def columns(
     return h, (h, c)
 
 
-class Columns(LearnedStart):
+class Columns(Mixer):
     """LSTMs of one number each, side by side: y are their ``d_state`` outputs h.
 
     Args:
@@ -38,7 +39,7 @@ class Columns(LearnedStart):
 
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
-    learned: ClassVar[tuple[str, ...]] = ("h", "c")
+    learned: ClassVar[LearnedStart] = LearnedStart("h", "c")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("r",)
 
     def __init__(
@@ -47,7 +48,7 @@ class Columns(LearnedStart):
         super().__init__()
         self.d_model, self.d_state = d_model, d_state
         check_positive_int(type(self).__name__, d_state=d_state)
-        self._add_start(learn_initial, d_state, **to)
+        self.learned.add(self, learn_initial, d_state, **to)
         self.in_proj = nn.Linear(d_model, 4 * d_state, **to)
         self.r = nn.Parameter(torch.empty(4, d_state, **to))
 
@@ -58,7 +59,7 @@ class Columns(LearnedStart):
         nn.init.uniform_(self.r, -1, 1)
         nn.init.zeros_(self.in_proj.bias)
         nn.init.ones_(self.in_proj.bias[self.d_state : 2 * self.d_state])
-        self._reset_start()
+        self.learned.reset(self)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`."""
@@ -66,6 +67,11 @@ class Columns(LearnedStart):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.in_proj(x.to(self.in_proj.weight.dtype))
-        given = dict(zip("ifgo", parts(projected, 4), strict=True))
-        given |= zip(("r_i", "r_f", "r_g", "r_o"), wide(self.r), strict=True)
-        return self._scan(columns, {"h": state["h"], "c": state["c"]}, reset, **given)
+        arguments = dict(zip("ifgo", parts(projected, 4), strict=True))
+        arguments |= zip(("r_i", "r_f", "r_g", "r_o"), wide(self.r), strict=True)
+        before = {"h": state["h"], "c": state["c"]}
+        return self.learned.scan(self, columns, before, reset, **arguments)
+
+
+class Stage(Columns):
+    """Columns that are a part of a layer."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import GATES, check_gates, start_gates, starts
 from linrnn.ops.cell.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
@@ -22,10 +22,12 @@ _FIRST = "_l0"  # how torch.nn names the parameters of a first layer
 class DenseRNN(Mixer):
     """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
 
-    A subclass says how a sequence of inputs ``B x`` and one step become states.
+    A subclass says which nonlinearity phi is, or how a sequence and one step become states.
     """
 
     family: ClassVar[str] = "dense"
+    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    nonlinearity: ClassVar[Literal["tanh", "relu"]]
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B", "b")
 
     def __init__(
@@ -41,7 +43,7 @@ class DenseRNN(Mixer):
         check_positive_int(type(self).__name__, d_state=self.d_state)
         empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
         self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
-        self.b = empty(N) if bias else None
+        self.bias, self.b = bias, empty(N) if bias else None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -66,35 +68,6 @@ class DenseRNN(Mixer):
             h = self._next_state(x_t.to(self.B.dtype), h)
         return self._project_out(h, x_t), h
 
-    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All states (batch, time, d_state), and the last."""
-        raise NotImplementedError
-
-    def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
-        """The state after one step."""
-        raise NotImplementedError
-
-    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
-
-
-class ElmanRNN(DenseRNN):
-    """A dense recurrence with a nonlinearity: one step after another."""
-
-    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
-    nonlinearity: ClassVar[Literal["tanh", "relu"]]
-
-    def __init__(
-        self,
-        d_model: int,
-        d_state: int | None,
-        bias: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        super().__init__(d_model, d_state, bias, device, dtype)
-        self.bias = bias
-
     def _weights(self) -> list[Tensor]:
         """In the order of PyTorch's kernels, which add a second bias; at least float32."""
         weights = [wide(self.B), wide(self.A)]
@@ -104,14 +77,19 @@ class ElmanRNN(DenseRNN):
         return weights
 
     def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All states (batch, time, d_state), and the last."""
         states, last = recurrence(wide(x), [h], self._weights(), reset, self.nonlinearity)
         return states, last
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
+        """The state after one step."""
         return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
 
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
 
-class TorchRNN(LearnedStart):
+
+class TorchRNN(Mixer):
     """One layer of a nonlinear recurrence, with the parameters of its `torch.nn` counterpart.
 
     A subclass says which recurrence of ``ops/cell/dense_recurrence.py`` it is, and of its gates,
@@ -121,6 +99,7 @@ class TorchRNN(LearnedStart):
 
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    learned: ClassVar[LearnedStart] = LearnedStart("h")
     known_gates: ClassVar[tuple[str, ...]] = GATES
 
     def __init__(
@@ -151,7 +130,7 @@ class TorchRNN(LearnedStart):
             raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
         self._keeps = blocks.index(keeps)
         self._against = [blocks.index(gate) for gate in against if gate in blocks]
-        self._add_start(learn_initial, self.d_state, device=device, dtype=dtype)
+        self.learned.add(self, learn_initial, self.d_state, device=device, dtype=dtype)
         empty, rows = empty_parameters(device, dtype), len(blocks) * self.d_state
         self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, d_output)
         self.bias_ih_l0 = empty(rows) if bias else None
@@ -168,7 +147,7 @@ class TorchRNN(LearnedStart):
         # that of out_proj is torch.nn.Linear's own as well
         for parameter in (*self.parameters(), *(getattr(self, name) for name in self._lent)):
             nn.init.uniform_(parameter, -bound, bound)
-        self._reset_start()
+        self.learned.reset(self)
         if starts(self.gates):
             here, there = (self._bias_blocks(i) for i in ("ih", "hh"))
             for i in (self._keeps, *self._against):
@@ -217,9 +196,9 @@ class TorchRNN(LearnedStart):
             if kind in KERNELS and not (self.learn_initial and reset is not None):
                 y, *last = recurrence(u, before, weights, reset, kind)
             else:
-                given = arguments(kind, u, weights, self._constants())
-                named = dict(zip(self.learned, before, strict=True))
-                y, after = self._scan(CELLS[kind], named, reset, **given)
+                named = dict(zip(self.learned.parts, before, strict=True))
+                others = arguments(kind, u, weights, self._constants())
+                y, after = self.learned.scan(self, CELLS[kind], named, reset, **others)
                 last = [*after.values()]
         return self._project_out(y), self._whole(last)
 

@@ -10,7 +10,8 @@ from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._families.starts import LearnedStart
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.starts import check_gates, refined, refines, start_gates
 
 
@@ -42,7 +43,7 @@ def pooled_ifo(c: Any, z: Any, f: Any, o: Any, i: Any) -> tuple[Any, Any]:
     return torch.sigmoid(o) * c, c
 
 
-class Gated(LearnedStart):
+class Gated(Mixer):
     """Gates of the input around a state of channels apart, and the way back to d_model.
 
     A subclass calls `_add_gates`, then makes its projections, and starts their biases by
@@ -50,7 +51,7 @@ class Gated(LearnedStart):
     """
 
     family: ClassVar[str] = "gated"
-    learned: ClassVar[tuple[str, ...]] = ("c",)
+    learned: ClassVar[LearnedStart] = LearnedStart("c")
 
     def _add_gates(
         self,
@@ -65,7 +66,7 @@ class Gated(LearnedStart):
         check_positive_int(type(self).__name__, d_state=self.d_state)
         check_gates(type(self).__name__, gates, t_max)
         self.gates, self.t_max = gates, t_max
-        self._add_start(learn_initial, self.d_state, **to)
+        self.learned.add(self, learn_initial, self.d_state, **to)
         self.out_proj: nn.Module = nn.Identity()
         if self.d_state != d_model:
             self.out_proj = nn.Linear(self.d_state, d_model, **to)
@@ -91,11 +92,11 @@ class Gated(LearnedStart):
 
     def _gates(self, linear: nn.Linear, x: Tensor, forget: int = 1) -> list[Tensor]:
         """`_blocks`, of which the last refines the forget gate where there is a refine gate."""
-        found = self._blocks(linear, x)
+        blocks = self._blocks(linear, x)
         if refines(self.gates):
-            refine = wide(found.pop())
-            found[forget] = refined(wide(found[forget]), refine)
-        return found
+            refine = wide(blocks.pop())
+            blocks[forget] = refined(wide(blocks[forget]), refine)
+        return blocks
 
     def _project_out(self, y: Tensor) -> Tensor:
         out = self.out_proj

@@ -11,7 +11,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import Heads
 from linrnn.nn.heads import head_norm
 from linrnn.ops.matrix.outer_scan import outer_scan
-from linrnn.state_spec import Part, real
+from linrnn.state_spec import Part, integer, real
 
 
 class Features(NamedTuple):
@@ -23,7 +23,7 @@ class Features(NamedTuple):
     """(B, T, H, features)."""
     g: Tensor | None = None
     """Logarithms of decays (B, T, H)."""
-    kept: dict[str, Tensor] = {}  # noqa: RUF012
+    carried: dict[str, Tensor] = {}  # noqa: RUF012
     """What the state holds beside the memory."""
 
 
@@ -31,7 +31,8 @@ class KernelAttention(Mixer):
     """``S_t = exp(g_t) S_{t-1} + phi(k_t) [v_t, 1]^T``, read by ``phi(q_t)`` and divided.
 
     An author writes an ``__init__`` that calls `_add_heads`, and `_features`; `d_features`,
-    `_more_state` and `_read_out` where they differ.
+    `_more_state` and `_read_out` where they differ. Features that can be drawn or fitted anew have
+    a count of that, `_draws`: a memory that was written with others is begun anew.
     """
 
     family: ClassVar[str] = "linear-attention"
@@ -99,13 +100,21 @@ class KernelAttention(Mixer):
         return self.d_key
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: S, whose last column, where it is divided by, sums up keys."""
+        """See `Mixer.state_spec`: S, whose last column, where it is divided by, sums up keys.
+
+        ``draw`` says of which draw of the features the rest is.
+        """
         columns = self.d_value + self._normalizer
         memory = real(n_heads=self.n_heads, d_features=self.d_features, columns=columns)
-        return {"memory": memory, **self._more_state()}
+        spec = {"memory": memory, **self._more_state()}
+        return spec if self._draws() is None else {**spec, "draw": integer()}
+
+    def _draws(self) -> Tensor | None:
+        """An integer that is another one for other features; None where they never change."""
+        return None
 
     def _more_state(self) -> dict[str, Part]:
-        """What `Features.kept` holds."""
+        """What `Features.carried` holds."""
         return {}
 
     @property
@@ -119,13 +128,27 @@ class KernelAttention(Mixer):
         raise NotImplementedError
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        draw = self._draws()
+        if draw is not None:
+            state = self._of_draw(state, draw)
         q, *keys, v = (wide(z) for z in self.heads(x))
         with without_autocast(x.device):
             features = self._features(q, keys[0] if keys else q, x, state, reset)
             o, memory = self._attend(features, v, state, reset)
             o = self._read_out(o)
         y = self.out_proj(o.flatten(2).to(self.out_proj.weight.dtype))
-        return y, {**features.kept, **memory}
+        last = {**features.carried, **memory}
+        return y, last if draw is None else {**last, "draw": state["draw"]}
+
+    def _of_draw(self, state: Any, draw: Tensor) -> dict[str, Tensor]:
+        """The state in rows that were written with the features of this draw; others are empty."""
+        spec, valid = self.state_spec(), state["draw"] == draw
+        now = torch.zeros_like(state["draw"]) + draw
+        return {
+            name: torch.where(valid.view(-1, *[1] * len(part.axes)), state[name], part.start)
+            for name, part in spec.items()
+            if name != "draw"
+        } | {"draw": now}
 
     def _attend(
         self, features: Features, v: Tensor, state: Any, reset: Tensor | None

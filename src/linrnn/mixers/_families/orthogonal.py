@@ -1,7 +1,8 @@
 """What recurrences share whose matrix is made of orthogonal or unitary ones."""
 
+from collections.abc import Callable
 from math import pi
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.errors import ArgumentError, check_in
-from linrnn.mixers._families.cell_rnn import CellRNN, Timed, steady
-from linrnn.nn import empty_parameters, uniform
+from linrnn.mixers._families.cell_rnn import steady
+from linrnn.nn import uniform
 
 Angles = Literal["henaff", "cayley"]
 ANGLES: dict[str, tuple[float, float]] = {"henaff": (-pi, pi), "cayley": (0.0, pi / 2)}
@@ -59,41 +60,33 @@ def rotations(angles: Tensor, n: int) -> Tensor:
     return entries
 
 
-class ModReLURNN(CellRNN):
-    """``h_t = modReLU_b(T x_t + W h_{t-1})``; a subclass says in `transition` what W is."""
+MODRELU = steady(modrelu=REAL)
 
-    family: ClassVar[str] = "orthogonal"
-    timed: ClassVar[bool] = False
-    cells: ClassVar[dict[str, Timed]] = steady(modrelu=REAL)
-    init: Angles
 
-    def _make(self, d_model: int, d_state: int | None, init: str, to: dict[str, Any]) -> int:
-        check_in(type(self).__name__, "init", init, ANGLES)
-        N = self._set_sizes(d_model, d_state, to)
-        if N < 2:
-            raise ArgumentError(f"{type(self).__name__}: d_state must be at least 2, got {N}.")
-        self.T = nn.Linear(d_model, N, bias=False, **to)
-        self.b = empty_parameters(**to)(N)
-        self.skew = empty_parameters(**to)(N * (N - 1) // 2)
-        return N
+def check_turns(where: str, init: str, d_state: int) -> None:
+    """Raise unless there are such initial rotations, and channels that they turn."""
+    check_in(where, "init", init, ANGLES)
+    if d_state < 2:
+        raise ArgumentError(f"{where}: d_state must be at least 2, got {d_state}.")
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        super().reset_parameters()
-        nn.init.kaiming_normal_(self.T.weight, nonlinearity="linear")
-        nn.init.uniform_(self.b, -0.01, 0.01)
-        low, high = ANGLES[self.init]
-        angles = low + (high - low) * uniform(self.d_state // 2)
-        self.skew.copy_(rotations(self._turning(angles), self.d_state))
 
-    def _turning(self, angles: Tensor) -> Tensor:
-        """Entries of a skew-symmetric matrix that turn by ``angles``."""
-        return angles
+def start_modrelu(
+    T: nn.Linear,
+    b: Tensor,
+    entries: Tensor,
+    init: str,
+    turning: Callable[[Tensor], Tensor] = lambda angles: angles,
+) -> None:
+    """Draw the map of the input, the bias of the modulus, and a matrix that turns pairs.
 
-    def transition(self) -> Tensor:
-        """The matrix W (d_state, d_state), at least float32."""
-        raise NotImplementedError
-
-    def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
-        return {"u": self.T(x), "b": self.b, "W": self.transition()}
+    Args:
+        T, b: the map and the bias.
+        entries: of the matrix, see `skew`.
+        init: of the angles, a key of `ANGLES`.
+        turning: entries of a matrix that turns by so many radians.
+    """
+    nn.init.kaiming_normal_(T.weight, nonlinearity="linear")
+    nn.init.uniform_(b, -0.01, 0.01)
+    (low, high), n = ANGLES[init], b.shape[0]
+    angles = low + (high - low) * uniform(n // 2)
+    entries.copy_(rotations(turning(angles), n))

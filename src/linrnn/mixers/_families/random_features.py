@@ -1,91 +1,84 @@
-"""Attention whose features can be drawn anew, from random directions for example."""
+"""Features of random directions, which training can draw anew: Performer, RFA, arc cosine."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
-from linrnn.mixers._families.kernel_attention import KernelAttention
+from linrnn.mixers._families.kernel_attention import Features
+from linrnn.nn import l2_normalise
 from linrnn.nn.directions import RandomDirections
-from linrnn.state_spec import Part, integer
 
 
-class DrawnFeatureAttention(KernelAttention):
-    """Features may change; a memory that was written with others is begun anew.
+def add_directions(
+    layer: Any, n_features: int, redraw_every: int | None, *, shared: bool = False, **options: Any
+) -> None:
+    """Give a layer directions, and count the steps of the optimiser since they were drawn.
 
-    An author says with `_draws` how often they have changed.
+    Args:
+        layer: a `KernelAttention` that has its heads, and no parameter drawn yet.
+        n_features: directions.
+        redraw_every: steps of the optimiser, or None for never.
+        shared: by all heads; each has its own otherwise.
+        options: of `RandomDirections`.
     """
-
-    constant_state: ClassVar[tuple[str, ...]] = ("draw",)
-
-    def _draws(self) -> Tensor:
-        """An integer that is another one for other features."""
-        raise NotImplementedError
-
-    def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`; ``draw`` says of which draw of the features the rest is."""
-        return {**super().state_spec(), "draw": integer()}
-
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        draw, now = state["draw"], self._draws()
-        valid = draw == now
-        state = {
-            name: torch.where(valid.view(-1, *[1] * len(part.axes)), state[name], part.start)
-            for name, part in super().state_spec().items()
-        }
-        y, state = super()._read(x, state, reset)
-        return y, {**state, "draw": torch.zeros_like(draw) + now}
+    name = type(layer).__name__
+    check_positive_int(name, n_features=n_features)
+    if redraw_every is not None:
+        check_positive_int(name, redraw_every=redraw_every)
+    layer.n_features, layer.redraw_every = n_features, redraw_every
+    heads = 1 if shared else layer.n_heads
+    layer.directions = RandomDirections(n_features, layer.d_key, heads, **options)
+    layer.register_buffer("updates", torch.zeros_like(layer.directions.draws))
 
 
-class RandomFeatureAttention(DrawnFeatureAttention):
-    """Features of random directions, which are a buffer.
+def reset_directions(layer: Any) -> None:
+    """Draw the directions by a new seed, and count from zero."""
+    layer.directions.reset_parameters()
+    layer.updates = torch.zeros_like(layer.updates)
 
-    An author calls `_add_directions` before the parameters are drawn.
+
+def redraw(layer: Any) -> None:
+    """Draw the directions anew, and count from zero."""
+    layer.directions.redraw()
+    layer.updates = torch.zeros_like(layer.updates)
+
+
+def count_update(layer: Any) -> None:
+    """`Mixer.after_update`: draw the directions anew, every ``redraw_every`` steps."""
+    if layer.redraw_every is None:
+        return
+    layer.updates = layer.updates + 1
+    if int(layer.updates) >= layer.redraw_every:
+        layer.redraw()
+
+
+@torch.no_grad()
+def start_unit_features(sigma: Tensor, gate_proj: nn.Linear | None) -> None:
+    """Scales of 1, and a gate of 0.9 at an input of 0."""
+    nn.init.ones_(sigma)
+    if gate_proj is not None:
+        nn.init.xavier_uniform_(gate_proj.weight, 2**-0.5)
+        nn.init.constant_(gate_proj.bias, torch.tensor(0.9, device="cpu").logit().item())
+
+
+def unit_features(
+    layer: Any, phi: Callable[[Tensor], Tensor], sigma: Tensor, q: Tensor, k: Tensor, x: Tensor
+) -> Features:
+    """``phi`` of the products of scaled unit queries and keys with the directions of a layer.
+
+    Args:
+        layer: with ``directions``, and a ``gate_proj`` or None, by which the memory forgets.
+        phi: features from products.
+        sigma: the scales, at least float32.
+        q, k, x: see `KernelAttention._features`.
     """
-
-    directions: RandomDirections
-    updates: Tensor
-    """Steps of the optimiser since the directions were last drawn."""
-
-    def _add_directions(
-        self, n_features: int, redraw_every: int | None, *, shared: bool = False, **options: Any
-    ) -> None:
-        """``n_features`` directions for every head, or ``shared`` by all.
-
-        Args:
-            n_features: directions.
-            redraw_every: steps of the optimiser, or None for never.
-            shared: by all heads.
-            options: of `RandomDirections`.
-        """
-        name = type(self).__name__
-        check_positive_int(name, n_features=n_features)
-        if redraw_every is not None:
-            check_positive_int(name, redraw_every=redraw_every)
-        self.n_features, self.redraw_every = n_features, redraw_every
-        heads = 1 if shared else self.n_heads
-        self.directions = RandomDirections(n_features, self.d_key, heads, **options)
-        self.register_buffer("updates", torch.zeros_like(self.directions.draws))
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter and the directions anew from torch's global generator."""
-        super().reset_parameters()
-        self.directions.reset_parameters()
-        self.updates = torch.zeros_like(self.updates)
-
-    def redraw(self) -> None:
-        """Draw the directions anew. Whatever state there is begins anew at the next call."""
-        self.directions.redraw()
-        self.updates = torch.zeros_like(self.updates)
-
-    def after_update(self) -> None:
-        """See `Mixer.after_update`: draw anew, every ``redraw_every`` steps."""
-        if self.redraw_every is None:
-            return
-        self.updates = self.updates + 1
-        if int(self.updates) >= self.redraw_every:
-            self.redraw()
-
-    def _draws(self) -> Tensor:
-        return self.directions.draws
+    q, k = (phi(layer.directions(l2_normalise(z) * sigma)) for z in (q, k))
+    if layer.gate_proj is None:
+        return Features(q, k)
+    gate = wide(layer.gate_proj(x.to(layer.gate_proj.weight.dtype)))
+    return Features(q, k * (-gate).sigmoid()[..., None], F.logsigmoid(gate))

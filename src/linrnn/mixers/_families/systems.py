@@ -33,6 +33,8 @@ class Systems(Mixer):
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     ops: ClassVar[ModuleType] = siso
     """What computes them: ``step``, ``scan``, ``convolve`` and ``varying``."""
+    filters: ClassVar[bool] = True
+    """Whether they read the channels of the input, one each, and so are long filters of these."""
 
     form: str
     modes: int
@@ -64,14 +66,14 @@ class Systems(Mixer):
             system, u, h, reset: see `linrnn.ops.conv.siso`.
             varying: whether every step has a system of its own.
         """
-        found: tuple[Tensor, Tensor]
+        read: tuple[Tensor, Tensor]
         if varying:
-            found = self.ops.varying(system, u, h, reset)
+            read = self.ops.varying(system, u, h, reset)
         elif self.form == "conv":
-            found = self.ops.convolve(system, u, h)
+            read = self.ops.convolve(system, u, h)
         else:
-            found = self.ops.scan(system, u, h, reset)
-        return found
+            read = self.ops.scan(system, u, h, reset)
+        return read
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         u, beside = self._project_in(x_t)
@@ -85,13 +87,11 @@ class Systems(Mixer):
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         return y.to(beside.dtype)
 
-
-class Filters(Systems):
-    """Systems that read the channels of the input, one each, and are nothing but long filters."""
-
     @torch.no_grad()
-    def impulse_responses(self, length: int) -> Tensor:
+    def impulse_responses(self, length: int) -> Tensor | None:
         """See `Mixer.impulse_responses`."""
+        if not self.filters:
+            return None
         system = self.system()
         u = system.d.new_zeros(1, length, self.d_model, dtype=torch.float64)
         u[:, 0] = 1
@@ -100,7 +100,7 @@ class Filters(Systems):
 
     def distilled(self, modes: Iterable[Modes]) -> Mixer:
         """See `Mixer.distilled`."""
-        return stand_in(self, *modes)
+        return stand_in(self, *modes) if self.filters else super().distilled(modes)
 
 
 def held(rate: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:

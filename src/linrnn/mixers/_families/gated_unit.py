@@ -1,0 +1,116 @@
+"""Gated linear units whose values are mixed along time: GAU and FLASH."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.compute.precision import without_autocast
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
+from linrnn.nn.kv_cache import cache_spec, check_sight
+from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.rotary import rotate, with_relative
+from linrnn.ops import accumulator_dtype
+from linrnn.ops.attention import attend
+from linrnn.state_spec import Part
+
+_INITS = ("scaled", "published")
+
+
+class GatedUnit(Mixer):
+    """``y_t = W_o (r_t * m_t)``; a subclass says by `_read` how m is mixed of the values."""
+
+    family: ClassVar[str] = "attention"
+    widening: ClassVar[bool] = True
+    constant_state: ClassVar[tuple[str, ...]] = ("position",)
+    n_maps: ClassVar[int]
+    """Vectors that are made of z, those of the attention first."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_inner: int | None,
+        d_key: int,
+        n: int,
+        rotary: bool,
+        relative_bias: bool,
+        window: int | None,
+        base: float,
+        init: str,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.d_model, where = d_model, type(self).__name__
+        check_positive_int(where, d_key=d_key, n=n)
+        self.d_inner = 2 * d_model if d_inner is None else d_inner
+        self.d_key, self.n = d_key, n
+        self.rotary, self.relative_bias, self.init = rotary, relative_bias, init
+        check_in(where, "init", init, _INITS)
+        check_positive_int(where, d_inner=self.d_inner)
+        if d_key % 2:
+            raise ArgumentError(f"{where}: d_key must be even, got {d_key}.")
+        check_sight(where, window, base)
+        self.window, self.base = window, base
+        empty = empty_parameters(device, dtype)
+        self.W_in = empty(2 * self.d_inner + d_key, d_model)  # rows of W_r, W_v, W_z
+        self.gamma, self.beta = empty(self.n_maps, d_key), empty(self.n_maps, d_key)
+        self.b = empty(2, d_key) if relative_bias else None
+        self.W_out = empty(d_model, self.d_inner)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        if self.init == "published":
+            for parameter in self.parameters():
+                nn.init.normal_(parameter, std=0.02)
+        else:
+            nn.init.normal_(self.W_in, std=self.d_model**-0.5)
+            nn.init.normal_(self.W_out, std=self.d_inner**-0.5)
+            # an entry of silu(N(0, 1)) has 0.36 of the square that one of b has
+            alone = 1.0 if self.relative_bias else 1 / 0.36
+            nn.init.constant_(self.gamma[:2], (alone * self.n**0.75 / self.d_key) ** 0.5)
+            nn.init.constant_(self.gamma[2:], (1 / 0.36 / self.d_key) ** 0.5)
+            if self.b is not None:
+                nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
+                self.b[1] = self.b[0]
+        nn.init.zeros_(self.beta)
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
+        return cache_spec(self.window, {"d_key": self.d_key}, {"d_inner": self.d_inner})
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Tensor) -> Tensor:
+        """What each step sees of itself and the ``sight`` entries before it."""
+        # squares of small scores leave the range of float16, and the precision of bfloat16
+        with without_autocast(q.device):
+            return attend(
+                "relu_squared",
+                self._with_bias(q / self.n, 0, before=k.shape[1] - q.shape[1]),
+                self._with_bias(k, 1),
+                v,
+                sight,
+                window=self.window,
+                whole=False,
+            )
+
+    def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Gate, values, and the turned vectors made of z, at least float32."""
+        wide = accumulator_dtype(self.W_in.dtype)
+        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in).to(wide))
+        r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
+        made = self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)
+        made = rotate(made, position, self.base) if self.rotary else made
+        return r, v, list(made.unbind(-2))
+
+    def _with_bias(self, x: Tensor, which: int, *, before: int = 0) -> Tensor:
+        """The vector of the relative bias, turned, as further channels of queries or keys."""
+        if self.b is None:
+            return x
+        return with_relative(x, self.b[which], self.base, before)
+
+    def _project_out(self, r: Tensor, mixed: Tensor) -> Tensor:
+        return F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
