@@ -28,5 +28,5 @@ def products(x: Tensor, matrix: Tensor) -> Tensor:
 
 def conjugate(z: Tensor) -> Tensor:
     """The conjugate, in memory of its own: a lazy one is lost inside a compiled operator."""
-    found: Tensor = z.conj().resolve_conj()
-    return found
+    result: Tensor = z.conj().resolve_conj()
+    return result

@@ -86,9 +86,9 @@ class Replay:
             marks: more tensors, by the word that their address belongs to.
         """
         record, wrong = self._record[:], 0
-        for word, tensor, offset, beside in self.reads:
+        for word, tensor, offset, alignment_mask in self.reads:
             record[word] = address = tensors[tensor].data_ptr() + offset
-            wrong |= address & beside
+            wrong |= address & alignment_mask
         if marks:
             for word, x in marks.items():
                 record[word] = address = x.data_ptr()

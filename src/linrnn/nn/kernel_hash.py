@@ -127,10 +127,10 @@ class KernelHash(nn.Module):
         mean = kernel.mean(1)
         left, weight = bits * _targets(similar, min(pairs, len(x) // 2)), []
         for start in self.weight.unbind(1):
-            found = _fit_bit(kernel - mean[:, None], left, start, steps, lr, bits)
-            code = sign(((kernel - mean[:, None]) @ found[..., None]).squeeze(-1))
+            bit_weight = _fit_bit(kernel - mean[:, None], left, start, steps, lr, bits)
+            code = sign(((kernel - mean[:, None]) @ bit_weight[..., None]).squeeze(-1))
             left = left - code[:, :, None] * code[:, None]
-            weight.append(found)
+            weight.append(bit_weight)
         self._put(points=points, mean=mean, width=width, weight=torch.stack(weight, 1))
         self.fits = self.fits + 1
 
@@ -179,5 +179,5 @@ def _fit_bit(
         slope = ((slope * (1 - y.square()) / 2)[:, None] @ kernel).squeeze(1)
         speed = 0.9 * speed + slope
         weight = weight - lr * (slope + 0.9 * speed)
-    before, after = (_loss(sign(z(w)), left, bits) for w in (start, weight))
-    return torch.where((after < before)[:, None], weight, start)
+    start_loss, fitted_loss = (_loss(sign(z(w)), left, bits) for w in (start, weight))
+    return torch.where((fitted_loss < start_loss)[:, None], weight, start)

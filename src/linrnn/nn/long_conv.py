@@ -68,7 +68,7 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self._found: tuple[list[Tensor], Any] | None = None
+        self._entry: tuple[list[Tensor], Any] | None = None
 
     def __reduce__(self) -> Any:
         return Kept, ()  # a copy of a layer makes its own
@@ -77,16 +77,16 @@ class Kept:
         """``make()``, or what an earlier call of it gave."""
         if torch.is_grad_enabled() or not eager(*sources):
             return make()
-        found = self._found
-        if found is None or not _same(found[0], sources):
-            found = self._found = [p.detach().clone() for p in sources], make()
-        return found[1]
+        entry = self._entry
+        if entry is None or not _same(entry[0], sources):
+            entry = self._entry = [p.detach().clone() for p in sources], make()
+        return entry[1]
 
 
-def _same(kept: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
+def _same(stored: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
     return all(
         k.dtype == p.dtype and k.device == p.device and torch.equal(k, p)
-        for k, p in zip(kept, sources, strict=True)
+        for k, p in zip(stored, sources, strict=True)
     )
 
 

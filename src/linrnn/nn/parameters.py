@@ -84,11 +84,11 @@ class KeepsPrecision(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "KeepsPrecision":
         """What ``.to`` and its like do: `single_precision` stays, on the device of the others."""
-        own = [(name, self._parameters.get(name)) for name in self.single_precision]
-        before = [(name, p.detach(), p.grad) for name, p in own if p is not None]
-        before = [(name, x, g if g is None else g.detach()) for name, x, g in before]
+        parameters = [(name, self._parameters.get(name)) for name in self.single_precision]
+        saved = [(name, p.detach(), p.grad) for name, p in parameters if p is not None]
+        saved = [(name, x, g if g is None else g.detach()) for name, x, g in saved]
         super()._apply(fn, recurse)
-        for name, value, grad in before:
+        for name, value, grad in saved:
             parameter = self._parameters[name]
             if parameter is not None and _is_half(parameter):
                 device = parameter.device

@@ -79,8 +79,8 @@ def distance_scores(p: Tensor, weight: Tensor, count: int) -> Tensor:
         count: of distances.
     """
     turn = weight.unflatten(0, (p.shape[2], -1))  # (H, K, D)
-    asked = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn
-    scores: Tensor = asked @ far_waves(count, weight).mT
+    queries = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn
+    scores: Tensor = queries @ far_waves(count, weight).mT
     return scores
 
 
@@ -89,8 +89,8 @@ def far_waves(count: int, like: Tensor) -> Tensor:
     if not eager(like):
         return _far_waves(count, like.shape[-1], like.dtype, like.device)
     # a step would spend most of its time on the same numbers again
-    known = -(-count // _ROWS) * _ROWS
-    return _kept_waves(known, like.shape[-1], like.dtype, like.device)[known - count :]
+    rounded = -(-count // _ROWS) * _ROWS
+    return _kept_waves(rounded, like.shape[-1], like.dtype, like.device)[rounded - count :]
 
 
 _ROWS = 256

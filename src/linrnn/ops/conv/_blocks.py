@@ -32,8 +32,8 @@ class Blocks(NamedTuple):
     def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
         matrices = (self.kernel, self.into, self.out, self.decay)
-        plain = self.weights is None and reset is None
-        if plain and eager(*matrices, u, h):
+        fusible = self.weights is None and reset is None
+        if fusible and eager(*matrices, u, h):
             y, h = FusedBlocks.apply(_whole, u, h, *matrices)
             return y, h
         return self._scan(u, h, reset)
@@ -48,17 +48,17 @@ class Blocks(NamedTuple):
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
             left = products(torch.where(later.reshape(-1, size), 0, x), self.into)
             y = self._inside(u, cut).permute(2, 0, 1)
-        before, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
+        entering, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
         if self.weights is not None:
-            before = columns(self.weights[:, None] * pairs(before, h))
+            entering = columns(self.weights[:, None] * pairs(entering, h))
         if cut is not None:
             y = y + torch.where(
-                (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(before, self.out)
+                (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(entering, self.out)
             )
         elif self.weights is None:
-            y = torch.baddbmm(y, before, self.out)
+            y = torch.baddbmm(y, entering, self.out)
         else:
-            y = y + products(before, self.out)
+            y = y + products(entering, self.out)
         return together(y, u.shape), h
 
     def last(self, u: Tensor, h: Tensor) -> Tensor:
@@ -92,10 +92,10 @@ class Blocks(NamedTuple):
         """Outputs (B * T/Q, Q, H) from the inputs of the same block and the same sequence."""
         size = cut.shape[-1]
         u, cut = u.reshape(-1, size, u.shape[-1]), cut.reshape(-1, size)
-        nothing = u.new_zeros(()).expand(u.shape)
+        zero_past = u.new_zeros(()).expand(u.shape)
         y = self.kernel[:, 0] * u
         for delay in range(1, size):
-            y = y + self.kernel[:, delay] * recall(u, nothing, delay, cut)
+            y = y + self.kernel[:, delay] * recall(u, zero_past, delay, cut)
         return y
 
 
@@ -108,13 +108,13 @@ def _dense_carry(
     decay: Tensor, left: Tensor, h: Tensor, cut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """As `Blocks._carry`, block after block."""
-    state, before = rows(h).transpose(0, 1), []  # (H, B, K)
+    state, entering = rows(h).transpose(0, 1), []  # (H, B, K)
     for i, added in enumerate(left.unbind(2)):
-        before.append(state)
+        entering.append(state)
         if cut is not None:
             state = torch.where(cut[:, i, None], 0, state)
         state = torch.baddbmm(added, state, decay)
-    return torch.stack(before, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
+    return torch.stack(entering, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
 
 
 def add_now(kernel: Tensor, d: Tensor) -> Tensor:
@@ -124,9 +124,9 @@ def add_now(kernel: Tensor, d: Tensor) -> Tensor:
 
 def spans(time: int, size: int) -> list[tuple[int, int, int]]:
     """Where whole blocks begin and end, and the rest, as far as there are; steps of a block."""
-    whole = time - time % size
-    found = (0, whole, size), (whole, time, time - whole)
-    return [(lo, hi, length) for lo, hi, length in found if lo < hi]
+    blocks_end = time - time % size
+    candidates = (0, blocks_end, size), (blocks_end, time, time - blocks_end)
+    return [(lo, hi, length) for lo, hi, length in candidates if lo < hi]
 
 
 def scan_all(

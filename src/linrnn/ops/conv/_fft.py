@@ -10,14 +10,14 @@ from linrnn.compute.layout import Ends
 _SIZES = (1, 3, 5, 9, 15)  # times a power of two: lengths that every FFT is quick at
 
 
-def fast_length(least: int) -> int:
-    """The smallest length of at least ``least`` at which an FFT is quick.
+def fast_length(minimum: int) -> int:
+    """The smallest length of at least ``minimum`` at which an FFT is quick.
 
     Example:
         >>> fast_length(1025)
         1152
     """
-    return min(m << max(0, -(-least // m) - 1).bit_length() for m in _SIZES)
+    return min(m << max(0, -(-minimum // m) - 1).bit_length() for m in _SIZES)
 
 
 def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
@@ -71,13 +71,13 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
     size = length.double().log2().ceil()  # pieces of one power of two waste less than half
     parts, places = [], []
     for exponent in size.unique().tolist():
-        some = (size == exponent).nonzero().squeeze(1)
-        step = torch.arange(int(length[some].max()), device=u.device)
-        inside = step < length[some, None]
-        place = (start[some, None] + step).clamp(max=steps - 1)
+        indices = (size == exponent).nonzero().squeeze(1)
+        step = torch.arange(int(length[indices].max()), device=u.device)
+        inside = step < length[indices, None]
+        place = (start[indices, None] + step).clamp(max=steps - 1)
         inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)
         row, column = inside.nonzero(as_tuple=True)
-        parts.append(convolve(inputs, some)[row, column])
+        parts.append(convolve(inputs, indices)[row, column])
         places.append(place[row, column])
     order = torch.cat(places).argsort()
     return torch.cat(parts)[order].view(u.shape)

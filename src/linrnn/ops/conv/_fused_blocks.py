@@ -28,25 +28,25 @@ class FusedBlocks(torch.autograd.Function):
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
         x, mark = finite(apart(u, into.shape[1]))
-        before = x @ into if mark is None else x @ into + mark[..., -1:]
+        entering = x @ into if mark is None else x @ into + mark[..., -1:]
         first = h.transpose(0, 1)
         if decay.ndim == 3:
-            last = pairs(_carry_dense(_blocks(before, shape), rows(first), decay), h)
+            last = pairs(_carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
-            last = carry(_states(before, h, shape), first, decay)
-        y = torch.baddbmm(x @ toeplitz(kernel), before, out)
+            last = carry(_states(entering, h, shape), first, decay)
+        y = torch.baddbmm(x @ toeplitz(kernel), entering, out)
         y = y if mark is None else y + mark
         ctx.marked = mark is not None
-        ctx.save_for_backward(*arguments, x, before)
+        ctx.save_for_backward(*arguments, x, entering)
         ctx.definition = definition
         return together(y, u.shape), last.transpose(0, 1).contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        *arguments, x, before = ctx.saved_tensors
+        *arguments, x, entering = ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(*grads):
-            wanted = ctx.needs_input_grad[1:]
-            return None, *through_definition(ctx.definition, arguments, wanted, grads)
+            needs_grad = ctx.needs_input_grad[1:]
+            return None, *through_definition(ctx.definition, arguments, needs_grad, grads)
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
         g = apart(grads[0], into.shape[1])
@@ -54,10 +54,10 @@ class FusedBlocks(torch.autograd.Function):
         first = grads[1].transpose(0, 1)
         if decay.ndim == 3:
             first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
-            grad_decay = before.mT @ left
+            grad_decay = entering.mT @ left
         else:
             first, grad_decay = carry_back(
-                _states(left, h, shape), _states(before, h, shape), first, decay
+                _states(left, h, shape), _states(entering, h, shape), first, decay
             )
         grad_x = None
         if ctx.needs_input_grad[1]:
@@ -71,7 +71,7 @@ class FusedBlocks(torch.autograd.Function):
             first.transpose(0, 1),
             _diagonals(x.mT @ g),
             x.mT @ left,
-            before.mT @ g,
+            entering.mT @ g,
             grad_decay,
         )
 
@@ -136,9 +136,9 @@ def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
 def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
     """As `carry`, of states as real numbers (H, B, K) and a matrix."""
     for block in left.unbind(2):
-        after = torch.baddbmm(block, h, decay)
+        next_state = torch.baddbmm(block, h, decay)
         block.copy_(h)
-        h = after
+        h = next_state
     return h
 
 

@@ -35,8 +35,8 @@ def recall(
         t, offsets = torch.arange(time, device=x.device), cu_seqlens.to(x.device, torch.long)
         sequence = torch.searchsorted(offsets[1:], t, right=True)
         return _packed(x, past, sequence, t - delay, t + 1, reset, offsets)[None]
-    before = past[:, past.shape[1] - delay :]
-    y = torch.cat([before.to(x.dtype), x], 1)[:, :time]
+    recent = past[:, past.shape[1] - delay :]
+    y = torch.cat([recent.to(x.dtype), x], 1)[:, :time]
     if reset is None:
         return y
     started = F.pad(reset.cumsum(1), (delay, 0))  # sequences begun up to t, and up to t - delay
@@ -88,6 +88,6 @@ def _packed(
     y = memory[torch.where(place < start, earlier, past.shape[0] * width + place)]
     if reset is None:
         return y
-    before = F.pad(reset[0].cumsum(0), (1, 0))  # resets before each step
-    cut = before[until] > before[torch.maximum(place + 1, start)]
+    resets_before = F.pad(reset[0].cumsum(0), (1, 0))  # resets before each step
+    cut = resets_before[until] > resets_before[torch.maximum(place + 1, start)]
     return torch.where(cut[..., None], 0, y)

@@ -74,18 +74,18 @@ def _by_factors(c: Tensor, a: Tensor, time: int) -> tuple[Tensor]:
 
 def powers(a: Tensor, count: int) -> Tensor:
     """``a^0 .. a^(count - 1)`` along a new last axis, each from its binary digits."""
-    found, square = torch.ones_like(a)[..., None], a[..., None]
-    while found.shape[-1] < count:
-        found, square = torch.cat([found, found * square], -1), square * square
-    return found[..., :count]
+    result, square = torch.ones_like(a)[..., None], a[..., None]
+    while result.shape[-1] < count:
+        result, square = torch.cat([result, result * square], -1), square * square
+    return result[..., :count]
 
 
 def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """``a^0 .. a^(count - 1)`` of ``a`` (H, M) as (H, count, M), in a precision to compute in."""
     if not eager(a):
         return _rounded(a, count, dtype)
-    found: Tensor = _Table.apply(a, count, dtype)
-    return found
+    result: Tensor = _Table.apply(a, count, dtype)
+    return result
 
 
 def _rounded(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
@@ -100,20 +100,20 @@ class _Table(torch.autograd.Function):
         size = 1 << (count.bit_length() // 2)
         fine = powers(a, size + 1).mT  # (H, size + 1, M)
         coarse = powers(fine[:, -1], -(-count // size)).mT
-        found = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
-        ctx.save_for_backward(a, found)
+        power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+        ctx.save_for_backward(a, power_table)
         ctx.dtype = dtype
-        return found
+        return power_table
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, found = ctx.saved_tensors
-        count = found.shape[1]
+        a, power_table = ctx.saved_tensors
+        count = power_table.shape[1]
         if torch.is_grad_enabled() or not eager(grad):
-            given = (a, count, ctx.dtype)
-            return *through_definition(_rounded, given, (True,), (grad,)), None, None
-        exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)
-        terms = (exponents[:, None] * grad[:, 1:]).mul_(found[:, :-1].conj())
+            arguments = (a, count, ctx.dtype)
+            return *through_definition(_rounded, arguments, (True,), (grad,)), None, None
+        exponents = torch.arange(1, count, dtype=power_table.real.dtype, device=a.device)
+        terms = (exponents[:, None] * grad[:, 1:]).mul_(power_table[:, :-1].conj())
         return terms.sum(1).to(a.dtype), None, None
 
 

@@ -47,12 +47,13 @@ def of_matrices(
         products: the parts of them: of which matrix, and the values (batch, time, width) on its
             left and on its right, whose outer product is summed over batch and time.
     """
-    found: list[Tensor | None] = [None] * len(matrices)
+    gradients: list[Tensor | None] = [None] * len(matrices)
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
         left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
         product = outer_sum(left, right).reshape(like.shape)
-        before = found[i]
-        found[i] = product if before is None else before + product
-    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]
+        total = gradients[i]
+        gradients[i] = product if total is None else total + product
+    pairs = zip(matrices, gradients, strict=True)
+    return [torch.zeros_like(m) if g is None else g for m, g in pairs]

@@ -109,9 +109,9 @@ class _Writer:
         return Source(text, tuple(self.operands), weight)
 
     def _operand(self, kind: str, number: int) -> str:
-        found = Operand(kind, number)
-        if found not in self.operands:
-            self.operands.append(found)
+        operand = Operand(kind, number)
+        if operand not in self.operands:
+            self.operands.append(operand)
         return f"{kind}_{number}"
 
     def _begin(self) -> list[str]:
@@ -146,12 +146,12 @@ class _Writer:
         for i, node in enumerate(self.task.previous):
             if node in self.inputs:
                 lines.append(self._whole(f"entering_{i}", "before", i, self._input_size(node)))
-        for node, found in enumerate(self.program.nodes):
-            if found.op == "parameter":
-                number = int(found.attribute or 0)
-                lines.append(self._whole(f"v{node}", found.op, number, self.sizes.nodes[node]))
-            elif found.op == "constant":
-                lines.append(f"v{node} = {_number(float(found.attribute or 0.0))}")
+        for node, operation in enumerate(self.program.nodes):
+            if operation.op == "parameter":
+                number = int(operation.attribute or 0)
+                lines.append(self._whole(f"v{node}", operation.op, number, self.sizes.nodes[node]))
+            elif operation.op == "constant":
+                lines.append(f"v{node} = {_number(float(operation.attribute or 0.0))}")
         if self.task.resident:
             lines += [f"{name} = {text}" for name, text in self._matrices().items()]
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
@@ -167,13 +167,13 @@ class _Writer:
 
     def _matrices(self) -> dict[str, str]:
         """Names of the matrices that vectors are multiplied with, and how each is read."""
-        found = {}
+        loads = {}
         for node in self.program.nodes:
             if node.op in CONTRACTIONS:
                 name, operand, m, n = self._sides(node)
                 sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}"
-                found[name] = f"matrix({operand}, part, 0, {sides})"
-        return found
+                loads[name] = f"matrix({operand}, part, 0, {sides})"
+        return loads
 
     def _sides(self, node: Node) -> tuple[str, str, int, int]:
         """The name of a matrix as a product reads it, its operand, and its sizes.
@@ -189,7 +189,7 @@ class _Writer:
 
     def _loop(self) -> list[str]:
         """All steps, some at once."""
-        ahead, rest = [], []
+        ahead, body = [], []
         for i in self.inputs:
             k, name = self._input_size(i), self._operand("input", i)
             by, left = f"by_{i}", f"left_{i}"
@@ -200,7 +200,7 @@ class _Writer:
                 f"{left} = tl.where(inside_{k}, count - 1, 0)" if shift else f"{left} = steps_{k}",
                 f"next_{i} = rows({name}, {by}, lane_{k}, {left}, UNROLL)",
             ]
-            rest += [
+            body += [
                 f"now_{i} = next_{i}",
                 f"{name} += UNROLL * {by}",
                 f"next_{i} = rows({name}, {by}, lane_{k}, {left} - j - UNROLL, UNROLL)",
@@ -215,7 +215,7 @@ class _Writer:
             "    reset += row * reset_seq + first * reset_step",
             "    reset_next = flags(reset, reset_by, count, UNROLL)",
         ]
-        rest += [
+        body += [
             "if reset is not None:",
             "    reset_now = reset_next",
             "    reset += UNROLL * reset_by",
@@ -224,7 +224,7 @@ class _Writer:
             *(f"    {line}" for line in self._step()),
             *(f"stored_{i} += UNROLL * stored_by_{i}" for i in range(len(self.sizes.stored))),
         ]
-        return [*ahead, "for j in range(0, count, UNROLL):", *(f"    {line}" for line in rest)]
+        return [*ahead, "for j in range(0, count, UNROLL):", *(f"    {line}" for line in body)]
 
     def _step(self) -> list[str]:
         """One step; the last group has fewer of them than it computes."""
@@ -277,8 +277,8 @@ class _Writer:
 
     def _operations(self) -> list[tuple[int, int]]:
         """Nodes that are computed, with their level."""
-        found = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
-        return [(i, level) for i, (node, level) in found if node.args]
+        numbered = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
+        return [(i, level) for i, (node, level) in numbered if node.args]
 
     def _compute(self, i: int) -> str:
         node = self.program.nodes[i]
@@ -337,9 +337,9 @@ def load(text: str) -> Any:
     scan = importlib.import_module("linrnn.ops.linear.linear_scan._triton_kernels")
     name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    known = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
-    known |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
-    known["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
-    known["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
-    exec(compile(text, name, "exec"), known)
-    return known["run"]
+    namespace = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
+    namespace |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
+    namespace["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
+    namespace["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["run"]

@@ -162,14 +162,14 @@ def _packed(
     offsets = cu_seqlens.tolist()
     lengths = [end - begin for begin, end in itertools.pairwise(offsets)]
     counts = [-(-length // size) for length in lengths]
-    places, here = [], []
+    places, step_places = [], []
     at = 0
     for begin, length, count in zip(offsets, lengths, counts, strict=False):
         places += [*range(begin, begin + length), *[time] * (count * size - length)]
-        here += list(range(at, at + length))
+        step_places += list(range(at, at + length))
         at += count * size
     device = terms.v.device
-    index, back = (torch.tensor(x, device=device) for x in (places, here))
+    index, back = (torch.tensor(x, device=device) for x in (places, step_places))
 
     def spread(x: Tensor) -> Tensor:
         return _longer(x, 1).index_select(1, index)
@@ -214,16 +214,16 @@ def _chunks(
         W, U, grown = _corrections(keys, a, b, k, v)
         if grown is not None:
             bad = grown if bad is None else bad | grown
-        reads, kept = keys.pairs(q, b, False), keys.left(b)
+        reads, writes = keys.pairs(q, b, False), keys.left(b)
         R, O = R + reads @ W, O + reads @ U  # noqa: E741
-        P, X = kept.mT @ W, X + kept.mT @ U
+        P, X = writes.mT @ W, X + writes.mT @ U
     if bad is not None:
         last = bad if same is None else bad & same[..., -1, :]
         X = torch.where(last.any(-1)[..., None, None], float("nan"), X)
     across = keys.across(k)[..., None] * values.across(v)[..., None, :]  # (B, n, H, K, V)
     cleared = None if begun is None else begun[..., 0, -1] > 0
-    before, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
-    past = values.since(R @ before, early)
+    entering, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
+    past = values.since(R @ entering, early)
     if begun is not None:
         past = torch.where((begun > 0)[..., None], 0, past)
     o = O + past
@@ -258,16 +258,16 @@ def chunked(x: Tensor, size: int) -> Tensor:
     return parts.transpose(2, 3).contiguous()
 
 
-def _not_finite(*given: Tensor | None) -> Tensor | None:
+def _not_finite(*optional: Tensor | None) -> Tensor | None:
     """The steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
-    tensors = [x for x in given if x is not None]
+    tensors = [x for x in optional if x is not None]
     if all(seen_finite(x) for x in tensors):
         return None
-    found = tensors[0].new_zeros(tensors[0].shape[:4], dtype=torch.bool)
+    mask = tensors[0].new_zeros(tensors[0].shape[:4], dtype=torch.bool)
     for x in tensors:
         wrong = ~x.isfinite()
-        found = found | (wrong.any(-1) if x.ndim == 5 else wrong)
-    return found
+        mask = mask | (wrong.any(-1) if x.ndim == 5 else wrong)
+    return mask
 
 
 class _Decay:
@@ -298,17 +298,17 @@ class _Decay:
         if self.log is None:
             return None
         log = _earlier(self.log) if early else self.log
-        seen = self.strict if early else self.seen
-        return torch.where(seen[..., None], log, float("-inf")).exp()
+        visible = self.strict if early else self.seen
+        return torch.where(visible[..., None], log, float("-inf")).exp()
 
     def pairs(self, x: Tensor, y: Tensor, early: bool) -> Tensor:
         """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j; or strictly before."""
-        decay, seen = self._between(early), self.strict if early else self.seen
+        decay, visible = self._between(early), self.strict if early else self.seen
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
-        found = x @ y.mT
-        found = found if decay is None else found * decay.squeeze(-1)
-        return torch.where(seen, found, 0)
+        products = x @ y.mT
+        products = products if decay is None else products * decay.squeeze(-1)
+        return torch.where(visible, products, 0)
 
     def mix(self, weight: Tensor, v: Tensor, early: bool) -> Tensor:
         """``sum_j weight_ij v_jc decay_ijc``."""
@@ -325,8 +325,10 @@ class _Decay:
 
     def left(self, x: Tensor, masked: bool = True) -> Tensor:
         """``x`` times what is kept of a step's write at the end; 0 where a reset comes between."""
-        kept = x if self.log is None else x * self.log[:, :, :, -1].exp()
-        return kept if self.in_last is None or not masked else kept * self.in_last[..., None]
+        weighted = x if self.log is None else x * self.log[:, :, :, -1].exp()
+        if self.in_last is None or not masked:
+            return weighted
+        return weighted * self.in_last[..., None]
 
     def across(self, x: Tensor) -> Tensor:
         """What a whole chunk keeps, (.., channels of ``x``)."""
@@ -355,8 +357,8 @@ def _carry(
             decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
         )
         # a chunk's own resets say which of its steps read what was before
-        before = previous_state(h, start, cu_seqlens=cu_chunks)
-        return before.unflatten(-1, state.shape[1:]), last.view(state.shape)
+        entering = previous_state(h, start, cu_seqlens=cu_chunks)
+        return entering.unflatten(-1, state.shape[1:]), last.view(state.shape)
     P = P + torch.diag_embed(across[..., 0])
     chunks, befores, finals = X.shape[1], [], []
     offsets = [0, chunks] if cu_chunks is None else cu_chunks.tolist()
@@ -364,11 +366,11 @@ def _carry(
         S = state if cu_chunks is None else state[s : s + 1]
         for n in range(begin, end):
             befores.append(S)
-            after = X[:, n] + P[:, n] @ S
+            next_state = X[:, n] + P[:, n] @ S
             S = (
-                after
+                next_state
                 if cleared is None
-                else torch.where(cleared[:, n, None, None, None], X[:, n], after)
+                else torch.where(cleared[:, n, None, None, None], X[:, n], next_state)
             )
         finals.append(S)
     return torch.stack(befores, 1), torch.cat(finals)
