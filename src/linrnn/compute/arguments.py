@@ -1,4 +1,4 @@
-"""What every op asks of its arguments before a kernel sees them."""
+"""Check the arguments of every op before a kernel reads them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -27,7 +27,7 @@ def _finite(x: Tensor) -> bool:
 
 
 def first_bad(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """What is wrong with the first tensor that holds NaN or infinity, or None.
+    """Describe the first tensor that holds NaN or infinity, or return None.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ def in_words(name: str, x: Tensor, bad: Tensor) -> str:
 
 
 def misfit(stored: Mapping[str, object], expected: Mapping[str, Tensor]) -> str | None:
-    """What keeps stored tensors from taking the places of others; None where they fit.
+    """Say why stored tensors cannot take the places of others; None where they fit.
 
     They fit where the names, shapes and dtypes are the same: PyTorch would turn integers,
     booleans and the real part of complex numbers into weights without a word.

@@ -1,4 +1,4 @@
-"""What a ridge needs to know of the rows it is fitted to: sums of products, and nothing else."""
+"""Sums of products of the rows that a ridge is fitted to: all that the fit needs."""
 
 from dataclasses import dataclass, fields
 

@@ -118,7 +118,7 @@ class Kernel:
         run(self.name, self.pack(DTYPES[dtype], threads(), *values))
 
     def words(self, until: str | None = None) -> int:
-        """How many words of its record come before a field; without one, how many it has."""
+        """Count the words of its record before a field; without one, all of them."""
         layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
         count = 1  # the size
         for field in layout.split():

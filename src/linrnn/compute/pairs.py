@@ -10,7 +10,7 @@ def rows(z: Tensor) -> Tensor:
 
 
 def columns(z: Tensor) -> Tensor:
-    """What `rows` of a state is multiplied with for ``Re(z h)``."""
+    """Return the columns that multiply `rows` of a state to ``Re(z h)``."""
     return torch.view_as_real(conjugate(z)).flatten(-2) if z.is_complex() else z
 
 

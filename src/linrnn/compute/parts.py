@@ -37,7 +37,7 @@ class _Parts(torch.autograd.Function):
 
 
 def _whole(grads: Sequence[Tensor]) -> Tensor:
-    """What the parts make, without a copy where they lie side by side."""
+    """Join the parts, without a copy where they lie side by side."""
     if torch.is_grad_enabled() or not all(map(eager, grads)) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)
     first = grads[0]

@@ -20,7 +20,7 @@ Results = tuple[Tensor, ...]
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Computes(Protocol):
-    """What computes a product, and its gradient."""
+    """Computes a product and its gradient."""
 
     def forward(self, *arguments: Any) -> Any:
         """The results."""
@@ -63,7 +63,7 @@ class Product:
         return results
 
     def kernels(self, arguments: Sequence[Any]) -> Computes | None:
-        """What computes a call, or None where the definition does."""
+        """Return the kernels that compute a call, or None where the definition does."""
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         if not eager(*tensors):
             return None

@@ -30,7 +30,7 @@ def kind(x: Any) -> tuple[Any, ...] | None:
 
 
 def outline(x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """What a result like ``x`` is made of: one number, seen everywhere."""
+    """Make an outline of a result like ``x``: one number, expanded to its shape."""
     return x.new_empty(()).expand(x.shape if shape is None else shape)
 
 
@@ -102,7 +102,7 @@ class Replay:
 
 
 class Replays(dict[Any, Any]):
-    """What became of calls, by their kind: None where there is no shorter way."""
+    """The replay of each kind of call; None where there is none."""
 
     MOST = 64
 

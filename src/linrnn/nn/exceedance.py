@@ -1,4 +1,4 @@
-"""What a wave does above a threshold, counted inside the scan of its mode."""
+"""Count what a wave does above a threshold, inside the scan of its mode."""
 
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Modes(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What modes read at each step, (B, T, ...)."""
+    """The inputs of modes at each step, (B, T, ...)."""
 
     x: Tensor
     """(B, T, inputs), finite: 0 where nothing was observed."""

@@ -24,7 +24,7 @@ def filled(x: Tensor, previous: Tensor) -> Tensor:
 
 
 def increments(x: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
-    """What each value adds to the last one before it; 0 where there is none, or no value.
+    """Subtract from each value the last one before it; 0 where either is missing.
 
     Args:
         x, previous: see `filled`.

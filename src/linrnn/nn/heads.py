@@ -41,7 +41,7 @@ class Heads(nn.Module):
         self.proj = nn.Linear(d_model, n_heads * sum(sizes), bias=bias, **factory)
 
     def reset_parameters(self, gain: float | None = None) -> None:
-        """As `torch.nn.Linear`, or with a ``gain`` Glorot-uniform, each vector for itself."""
+        """Draw weights as `torch.nn.Linear`; with a ``gain`` Glorot-uniform, vector by vector."""
         self.proj.reset_parameters()
         if gain is not None:
             for rows in self.rows():
@@ -115,7 +115,7 @@ class GatedOut(nn.Module):
         self.out_proj = nn.Linear(width, d_model, bias=False, **factory)
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear`."""
+        """Draw new weights as `torch.nn.Linear` does."""
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 part.reset_parameters()
@@ -231,7 +231,7 @@ class LowRank(nn.Module):
         self.up = nn.Linear(rank, d_out, bias=bias, **factory)
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear`."""
+        """Draw new weights as `torch.nn.Linear` does."""
         self.down.reset_parameters()
         self.up.reset_parameters()
 

@@ -85,7 +85,7 @@ class KernelHash(nn.Module):
             setattr(self, name, value.to(getattr(self, name)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What signs are taken of, (..., H, bits), of unit vectors (..., H, size)."""
+        """Return the values before the sign, (..., H, bits), for unit vectors (..., H, size)."""
         rows = x.flatten(0, -3).transpose(0, 1)  # (H, all, size)
         points, mean, width, weight = (
             b.to(x.dtype) for b in (self.points, self.mean, self.width, self.weight)

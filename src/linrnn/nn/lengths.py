@@ -32,7 +32,7 @@ def as_lengths(where: str, lengths: Any) -> Tensor:
 
 
 def steps_before(lengths: Tensor, time: int, device: torch.device) -> Tensor:
-    """Which of so many steps are not padding: boolean (batch, time), of lengths (batch,).
+    """Mask the steps that are not padding: boolean (batch, time), from lengths (batch,).
 
     Example:
         >>> steps_before(torch.tensor([1, 2]), 3, torch.device("cpu"))

@@ -21,7 +21,7 @@ GROWS = {
 
 
 def long_spec(channels: int, width: int) -> dict[str, Any]:
-    """What the state of a filter is made of: see `linrnn.ops.conv.online_conv.State`.
+    """Describe the state of a filter: see `linrnn.ops.conv.online_conv.State`.
 
     Example:
         >>> len(long_spec(4, 1024)["far"])
@@ -37,7 +37,7 @@ def padded(kernel: Tensor, length: int) -> Tensor:
 
 
 def window_decays(count: int, like: Tensor) -> Tensor:
-    """How much Hyena's windows fade over the length of a filter, in nats: (count,).
+    """Return the decay of Hyena's windows over the length of a filter, in nats: (count,).
 
     They are spread evenly, so that what is left at the end is 1 % of 1 / 1.5 to 1 / 0.3 of it.
     """
@@ -46,7 +46,7 @@ def window_decays(count: int, like: Tensor) -> Tensor:
 
 
 def reach(state: dict[str, Any], time: int, width: int) -> int:
-    """How many taps of a filter reading so many steps can ask for, at most ``width``.
+    """Return how many taps of a filter can matter over the steps read, at most ``width``.
 
     Twice as many as there are inputs, since what a block adds is computed for its length ahead.
     """
@@ -56,7 +56,7 @@ def reach(state: dict[str, Any], time: int, width: int) -> int:
 
 
 class Kept:
-    """What follows from parameters, kept as long as these are the same and nobody differentiates.
+    """Caches a value computed from parameters while they stay the same and need no gradient.
 
     They are compared number by number: what reads them otherwise may have changed them in any way.
 

@@ -197,7 +197,7 @@ def _nearer_of(fit: Fit, poles: Tensor, kernel: Tensor) -> Fit:
 
 
 def _fits(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Fit]:
-    """Of one Hankel matrix, which sees the first ``2 rows`` numbers."""
+    """Fit all orders from one Hankel matrix, which sees the first ``2 rows`` numbers."""
     max_order = max(orders)
     observed, values = _balanced(kernel, rows, max_order)
     kernel, size = kernel.double(), values.shape[1]
@@ -251,7 +251,7 @@ def _floors_of_all(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Ten
 
 
 def _balanced(kernel: Tensor, rows: int, order: int) -> tuple[Tensor, Tensor]:
-    """What is observed of the first balanced states, (C, rows, order), and all singular values.
+    """Return what the first balanced states show, (C, rows, order), and all singular values.
 
     The Hankel matrix is symmetric: its singular values are the moduli of its eigenvalues.
     """
@@ -287,7 +287,7 @@ def _poles(observed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nearer(kernel: Tensor, one: Modes, alternative: Modes) -> Modes:
-    """Of each channel those modes whose kernel is nearer, the first where they are as good."""
+    """Take for each channel the modes whose kernel is nearer, the first where they are as good."""
     count = max(one.poles.shape[1], alternative.poles.shape[1])
     both = one.padded(count), alternative.padded(count)
     errors = [(modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) for modes in both]

@@ -270,7 +270,7 @@ class ModeBank(nn.Module):
         }
 
     def _drive(self, x: Tensor, last: Tensor, dt: Tensor | None) -> tuple[Drive, Tensor]:
-        """What the modes read, and the last value of each channel, both standardised."""
+        """Return the inputs of the modes and the last value of each channel, both standardised."""
         x = (x.double() - self.mean) / self.scale
         if bool((x.abs() > _FARTHEST).any()):
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""What a bank of modes is made of: random modes, and random quantiles of their waves."""
+"""Draw a bank of modes: random modes, and random quantiles of their waves."""
 
 from math import log, pi
 

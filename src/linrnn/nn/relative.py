@@ -13,7 +13,7 @@ from linrnn.nn.affine import affine_of
 
 
 class RelativePositions(nn.Module):
-    r"""What Transformer-XL's scores are made of beside keys: distances, and two vectors.
+    r"""The parts of Transformer-XL's scores besides keys: distances, and two vectors.
 
     Equation::
 

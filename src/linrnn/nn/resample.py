@@ -15,7 +15,7 @@ from linrnn.typing import State
 
 
 class Beneath(NamedTuple):
-    """What reads the groups, at the lower rate."""
+    """Reads the groups, at the lower rate."""
 
     read: Callable[..., tuple[Tensor, State]]
     """``(groups, state, reset, dt, valid)`` to ``(y, state)``; groups (batch, groups, width), and
@@ -177,7 +177,7 @@ class Resample(nn.Module):
         return cast(dict[str, Tensor], opened(checked, spec))
 
     def _kept(self, state: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What a call returns, in the order and the dtypes of the state before."""
+        """Return the new state in the order and the dtypes of the previous one."""
         stored = {name: values[name].to(h.dtype) for name, h in state.items()}
         return cast(dict[str, Tensor], closed(stored, self.state_spec()))
 
@@ -307,7 +307,7 @@ class _Cut(NamedTuple):
         return cls(place, done, goes_on, rows, last, begins, groups, unread)
 
     def packed(self, values: Tensor) -> Tensor:
-        """What belongs to the groups (all groups, ...) by rows (batch, groups, ...)."""
+        """Arrange values (all groups, ...) by rows: (batch, groups, ...), padded with zeros."""
         rank = self.done[self.rows, self.steps]
         max_groups = int(self.groups.max()) if len(self.groups) else 0
         padded = values.new_zeros(len(self.groups), max_groups, *values.shape[1:])

@@ -1,4 +1,4 @@
-"""How forget gates start and what refines them: the same few words for every gated layer.
+"""Start forget gates and refine them: the same few options for every gated layer.
 
 ``gates`` is one of
 

@@ -1,4 +1,4 @@
-"""Which backend computes a call, or could on this machine, and why the others do not."""
+"""Say which backend computes a call, or could on this machine, and why the others do not."""
 
 from collections.abc import Callable
 from typing import Any, cast

@@ -100,14 +100,14 @@ class Blocks(NamedTuple):
 
 
 def _whole(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """What `FusedBlocks` computes, in operators that can be differentiated to any order."""
+    """Compute `FusedBlocks` in operators that can be differentiated to any order."""
     return Blocks(*matrices)._scan(u, h, None)
 
 
 def _dense_carry(
     decay: Tensor, left: Tensor, h: Tensor, cut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """As `Blocks._carry`, block after block."""
+    """Compute `Blocks._carry` for a dense transition, block after block."""
     state, entering = rows(h).transpose(0, 1), []  # (H, B, K)
     for i, added in enumerate(left.unbind(2)):
         entering.append(state)
@@ -123,7 +123,7 @@ def add_now(kernel: Tensor, d: Tensor) -> Tensor:
 
 
 def spans(time: int, size: int) -> list[tuple[int, int, int]]:
-    """Where whole blocks begin and end, and the rest, as far as there are; steps of a block."""
+    """List ``(begin, end, steps per block)`` of the full blocks and of a shorter last one."""
     blocks_end = time - time % size
     candidates = (0, blocks_end, size), (blocks_end, time, time - blocks_end)
     return [(lo, hi, length) for lo, hi, length in candidates if lo < hi]
@@ -143,7 +143,7 @@ def scan_all(
 def scan_shapes(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Of a sequence ``u`` (B, T, H) and a state: tensors like outputs and the last state."""
+    """Return empty tensors like the outputs and the last state, for ``u`` (B, T, H) and a state."""
     return u.new_empty(u.shape), h.new_empty(h.shape)
 
 

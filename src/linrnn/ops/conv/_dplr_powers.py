@@ -50,7 +50,7 @@ class Matrices(NamedTuple):
         return cls(*_PRODUCT(*transition, size, time % size, dtype))
 
     def blocks(self, time: int, d: Tensor, dtype: torch.dtype) -> list[tuple[int, int, Blocks]]:
-        """Where the whole blocks begin and end, and the rest, each with its matrices."""
+        """List begin, end and matrices of the full blocks, and of the shorter last one, if any."""
         response, into, out, decay, rest_decay = (x.to(dtype) for x in self)
         size, blocks = into.shape[1], []
         for lo, hi, n in spans(time, size):
@@ -82,7 +82,7 @@ class Powers(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, c: Tensor, p: Tensor, q: Tensor, size: int) -> "Powers":
-        """Of ``a, b, c`` (H, M) and ``p, q`` (H, rank, M); ``size`` is a power of two."""
+        """From ``a, b, c`` (H, M) and ``p, q`` (H, rank, M); ``size`` is a power of two."""
         rank, all_a = p.shape[1], table(a, size + 1, a.dtype)
         right = rows(p[:, None] * all_a[:, :size].flip(1)[:, :, None]).flatten(1, 2)
         p, left, into, c = rows(p), columns(q), rows(b)[:, None], columns(c)[:, None]

@@ -1,4 +1,4 @@
-"""What the ops that are FFTs share: a causal product, and the pieces that resets cut."""
+"""Helpers of the ops that use FFTs: a causal product, and the pieces that resets cut."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,7 @@ def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
 
 
 def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
-    """Where pieces begin, in order, in the rows of u (B, T, C) one after the other.
+    """Return where pieces begin, in order, in the flattened rows of u (B, T, C).
 
     A piece begins with each sequence and at each reset.
     """

@@ -134,7 +134,7 @@ def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
-    """As `carry`, of states as real numbers (H, B, K) and a matrix."""
+    """Compute `carry` for states as real numbers (H, B, K) and a matrix."""
     for block in left.unbind(2):
         next_state = torch.baddbmm(block, h, decay)
         block.copy_(h)
@@ -143,7 +143,7 @@ def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
 
 
 def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
-    """As `carry_back`; the gradient of the first state alone."""
+    """Compute `carry_back` for a matrix; returns the gradient of the first state alone."""
     for block in reversed(left.unbind(2)):
         earlier = torch.baddbmm(block, grad, decay.mT)
         block.copy_(grad)

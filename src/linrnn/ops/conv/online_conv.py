@@ -169,7 +169,7 @@ def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
 
 
 def _promised(state: State, count: int) -> Tensor | float:
-    """What the blocks add to the next so many steps."""
+    """Return what the blocks add to the next steps."""
     total: Tensor | float = 0.0
     since = state.near.shape[1]  # steps since a block was made: those of all smaller blocks
     for i, block in enumerate(state.far):

@@ -1,4 +1,4 @@
-"""What came before: a sequence a few steps back, and what to keep of it."""
+"""Read a sequence a few steps back, and cut off the past that the next call needs."""
 
 import torch
 import torch.nn.functional as F
@@ -78,7 +78,7 @@ def _packed(
     reset: Tensor | None,
     offsets: Tensor,
 ) -> Tensor:
-    """What packed sequences read at some places, zero where a reset lies between and ``until``.
+    """Read packed sequences at ``place``; zero where a reset lies between that and ``until``.
 
     A place before the first step of its sequence is one in its ``past``.
     """

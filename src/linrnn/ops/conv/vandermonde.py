@@ -21,7 +21,7 @@ class Factors(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, time: int, dtype: torch.dtype, channels: int) -> "Factors":
-        """Of ``a`` (H, M) in double precision, or (1, M) if all ``channels`` share their modes."""
+        """From ``a`` (H, M) in double precision, (1, M) if all ``channels`` share their modes."""
         # shared modes have one matrix of fine powers, and every channel coarse ones times its c
         size = min(time, isqrt(time * channels // a.shape[0] - 1) + 1)
         count = -(-time // size)

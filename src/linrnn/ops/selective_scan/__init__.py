@@ -128,7 +128,7 @@ def _check(tensors: dict[str, Tensor], reset: Tensor | None, cu_seqlens: Tensor 
 
 
 def _dtypes(tensors: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
-    """What sequences are stored as, and what the recurrence runs in."""
+    """Return the dtype that sequences are stored in and the one the recurrence computes in."""
     store = tensors["x"].dtype
     for name in ("dt", "B", "C", "z"):
         if name in tensors:

@@ -130,7 +130,7 @@ def _rows_and_steps(
 def _dtypes(
     cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
 ) -> tuple[torch.dtype, torch.dtype]:
-    """What is computed in, and what outputs are stored in; both real."""
+    """Return the dtype to compute in and that of the outputs; both real."""
     for name, x in {**named, **states}.items():
         if x.is_complex() and name not in cell.is_complex:
             raise DTypeError(

@@ -80,7 +80,7 @@ def forward(
 def forward_code(
     program: Program, leaves: Leaves, layout: Layout, keep: bool
 ) -> "tuple[_Code, list[int]]":
-    """What `forward` runs, and which of its outputs the adjoint reads."""
+    """Return the program that `forward` runs, and which of its outputs the adjoint reads."""
     cell = _cell(program, tuple(layout.starts))
     return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
 
@@ -118,7 +118,7 @@ def room(
 
 
 def offsets(layout: Layout) -> Tensor | None:
-    """Where packed sequences begin and end, as the machine reads it."""
+    """Return where packed sequences begin and end, as the machine reads it."""
     return checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
 
 
@@ -178,7 +178,7 @@ def backward(
 def _again(
     cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
 ) -> tuple[tuple["_Code", Operands], list[int]]:
-    """What computes states that were not kept, a window at a time, and the windows' numbers."""
+    """Return the program that recomputes states between checkpoints, and its windows."""
     dtype = leaves.states[0].dtype
     code, places = cell.keeping(layout.dtype == dtype)
     windows = [places.index(x) for x in places]
@@ -192,7 +192,7 @@ def _again(
 
 
 def _window_widths(code: "_Code", tensors: Operands) -> list[int]:
-    """How wide each window is, by its number."""
+    """Return the width of each window, by its number."""
     places = {x: i for i, x in enumerate(tensors["output"]) if x is not None}
     widths = code.operand_widths(tensors, "output", list(places.values()))
     by_number = [0] * (max(places) + 1)  # a number may be left out
@@ -240,7 +240,7 @@ class _Code:
         self._order: list[Operand] = list(self.assembled.operands)
 
     def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
-        """What the machine is told of each operand, four numbers each."""
+        """Return address, strides and dtype of each operand, as the machine reads them."""
         values: list[int] = []
         for kind, number in self._order:
             x = tensors[kind][number]
@@ -258,7 +258,7 @@ class _Code:
         return values
 
     def widths(self, tensors: Operands) -> list[int]:
-        """Of each class of values, as far as the tensors tell."""
+        """Return the width of each class of values; 0 where no tensor shows it."""
         class_widths, windows = [], tensors.get("window", ())
         for members in self.assembled.widths:
             candidates = ((tensors.get(x.kind, ()), x, axis) for x, axis in members)
@@ -273,7 +273,7 @@ class _Code:
         return class_widths
 
     def operand_widths(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
-        """The widths of operands that are not there yet."""
+        """Return the widths of operands that are yet to be allocated."""
         if not numbers:
             return []
         sizes = self.widths(tensors)
@@ -304,7 +304,7 @@ class _Code:
         marks: Sequence[Tensor] = (),
         recompute: "tuple[_Code, Operands] | None" = None,
     ) -> tuple[bytes, list[Any], Tensor | None]:
-        """What the machine is called with; and memory that this refers to, None if there is none.
+        """Build the machine's record; with it, the memory that it refers to, None if there is none.
 
         That is the widths of both programs, and the offsets, which may be a copy of those given.
 
@@ -359,7 +359,7 @@ class _Code:
 
 
 def _size(x: Any, operand: Operand, axis: int, windows: Sequence[int]) -> int:
-    """Of an axis; 0 of what is no tensor, and no window whose width is told."""
+    """Return the size of an axis; 0 for what is neither a tensor nor a window of known width."""
     if not isinstance(x, Tensor):
         return windows[x] if isinstance(x, int) and windows else 0
     heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1

@@ -1,4 +1,4 @@
-"""What the kernels of every device do alike about matrices and their gradients."""
+"""Handle matrices and their gradients, for the kernels of every device."""
 
 import math
 from collections.abc import Iterable, Sequence

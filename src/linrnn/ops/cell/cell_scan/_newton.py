@@ -110,7 +110,7 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
 
 
 def _left_out(program: Program) -> str:
-    """What of the derivative the corrections do not know."""
+    """Describe the part of the derivative that the corrections ignore."""
     matrix = mixing(program, ["state"], program.next_states)
     return "" if matrix is None else f"; its corrections leave out what {matrix} mixes"
 
@@ -129,7 +129,7 @@ def _residual(h: Sequence[Tensor], next_states: Sequence[Tensor]) -> float:
 
 
 def _settled(residuals: Sequence[float], dtype: torch.dtype) -> bool:
-    """Whether the states are found.
+    """Whether the iteration has converged.
 
     Residuals add up over a long memory, so as long as rounds help there is another.
     """
@@ -163,7 +163,7 @@ def _corrected(
 
 
 def _nonzero(program: Program) -> list[bool]:
-    """Which derivatives of the next states by the states are not 0 throughout."""
+    """Mark the derivatives of the next states by the states that are not 0 throughout."""
     derivative = jacobian(program)
     nodes = (derivative.nodes[x] for x in derivative.outputs)
     return [x.op != "constant" or x.attribute != 0 for x in nodes]

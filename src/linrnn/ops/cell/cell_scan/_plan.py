@@ -48,7 +48,7 @@ def signature(
     cu_seqlens: Any,
     *flags: Any,
 ) -> Signature | None:
-    """What a call has in common with others; None where it must be looked at as a whole.
+    """Reduce a call to what equal calls have in common; None where it must be checked in full.
 
     That is, unless all its tensors are plain ones on a CPU and nobody watches.
 
@@ -126,7 +126,7 @@ class Plan:
         self._more = outline(more[0], (len(more), *more[0].shape)) if more else None
 
     def __call__(self, cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
-        """What `cell_scan` returns; None where a tensor lies where the machine cannot read it."""
+        """Return the results of `cell_scan`; None where the machine cannot read a tensor."""
         tensors = [*self._starts, *sig.tensors]
         if not sig.keep:
             results = self._run(tensors, sig.reset, sig.cu_seqlens)
@@ -180,7 +180,7 @@ class Plan:
 def _parts(
     cell: Cell, sig: Signature, leaves: Leaves, read: Sequence[Tensor]
 ) -> Iterator[tuple[int, int, int]]:
-    """Of each leaf: the argument that it is a part of, after how many bytes, and how aligned."""
+    """Yield each leaf's argument index, its byte offset there and its alignment mask."""
     flat = leaves.flat()
     arguments = list(leaves.states) if sig.stateless else []
     owners = list(range(len(arguments)))
@@ -208,7 +208,7 @@ def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:
 
 
 def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
-    """What `cell_scan` returns, from outputs and final states part by part."""
+    """Join outputs and final states, given part by part, to what `cell_scan` returns."""
     last = cell.joined(0, finals)
     return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
 

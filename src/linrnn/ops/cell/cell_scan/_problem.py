@@ -1,4 +1,4 @@
-"""What every form of a cell's recurrence is given, and how states stand before each step."""
+"""Describe a call for every form of a cell's recurrence, and find the states before each step."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Leaves(NamedTuple):
         return [x for group in self for x in group]
 
     def like(self, flat: Sequence[Any]) -> "Leaves":
-        """As many of each kind, taken from ``flat``."""
+        """Group the values of ``flat`` as this one groups its own."""
         values = iter(flat)
         return Leaves(*([next(values) for _ in kind] for kind in self))
 

@@ -18,7 +18,7 @@ from linrnn.ops.linear.tree import Semiring, products, solve
 
 
 def _product(a: Tensor, h: Tensor) -> Tensor:
-    """Of many matrices that are far too small for a kernel of matrix products."""
+    """Multiply many matrices that are far too small for a kernel of matrix products."""
     return (a[..., None] * h[..., None, :, :]).sum(-2)
 
 

@@ -48,7 +48,7 @@ class Shape(NamedTuple):
     """Of 32 bits, of a number that is computed with."""
 
     def sides(self, matrix: int) -> tuple[int, int]:
-        """How wide the two vectors beside a matrix are."""
+        """Return the widths of the two vectors that a matrix multiplies."""
         *heads, m, n = self.matrices[matrix]
         return (m * heads[0], n * heads[0]) if heads else (m, n)
 
@@ -62,7 +62,7 @@ class Shape(NamedTuple):
         return counts or {0 if len(vectors) == 1 else 1}
 
     def numbers(self, program: Program) -> dict[int, int]:
-        """How many words one instance has of each matrix."""
+        """Return the words that one instance holds of each matrix."""
         sides = {i: self.matrices[i][-2:] for i in program.leaves("matrix")}
         return {i: self.words * _rounded(m) * _rounded(n) for i, (m, n) in sides.items()}
 

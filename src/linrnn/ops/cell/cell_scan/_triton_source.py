@@ -115,7 +115,7 @@ class _Writer:
         return f"{kind}_{number}"
 
     def _begin(self) -> list[str]:
-        """Where this instance reads and writes."""
+        """Return the lines that locate what this instance reads and writes."""
         lines = [
             "part = tl.program_id(0) % parts",
             "s, chunk, row, first, left, count, lane_0 = place("
@@ -137,7 +137,7 @@ class _Writer:
         return lines
 
     def _before(self) -> list[str]:
-        """What is read and computed once."""
+        """Return the lines that run once, before the loop."""
         lines = []
         for i in range(len(self.program.states)):
             lines.append(self._whole(f"state_{i}", "initial", i, self.sizes.states[i]))

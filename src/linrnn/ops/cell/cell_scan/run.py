@@ -1,4 +1,4 @@
-"""Which form computes a call of `cell_scan`, and the operator that graphs hold."""
+"""Choose the form that computes a call of `cell_scan`; define the operator that graphs hold."""
 
 import functools
 import importlib
@@ -177,7 +177,7 @@ def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
 def explain(
     program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
 ) -> str:
-    """What would compute a call, and what keeps the cell from other forms."""
+    """Say what would compute a call, and what keeps the cell from other forms."""
     chosen = choose(program, leaves, layout, form, backend)
     problems = obstacles(program, leaves, layout)
     refusals = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
@@ -228,7 +228,7 @@ def compute(
 def definition(
     program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
-    """Of PyTorch's operators: differentiable to any order, in every mode."""
+    """Compute a call by PyTorch's operators: differentiable to any order, in every mode."""
     if layout.time != 1 and obstacle(program) is None:
         return scan(program, leaves, layout)
     return loop(program, leaves, layout, step)

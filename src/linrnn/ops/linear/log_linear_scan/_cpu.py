@@ -42,7 +42,7 @@ def _shares_backward(
     cu_seqlens: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """What `backward_in_time` gives, by the fused adjoint of `linear_scan`."""
+    """Compute `backward_in_time` by the fused adjoint of `linear_scan`."""
     arguments = (keep, None, None, reset, cu_seqlens, reverse)
     _, delta, into_initial = linear.backward(arguments, (keep,), (grad_h, grad_final))
     return delta, into_initial

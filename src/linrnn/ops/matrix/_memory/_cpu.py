@@ -91,7 +91,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
 
 def _sum(parts: Tensor) -> Tensor:
-    """Of what parts found, in their order."""
+    """Add the parts, in a fixed order."""
     return parts.sum(0) if parts.shape[0] > 1 else parts.squeeze(0)
 
 
@@ -112,7 +112,7 @@ def _values(
     final: Tensor,
     outputs: tuple[int, ...],
 ) -> tuple[float, ...]:
-    """Of the record."""
+    """Return the fields of the kernel's record."""
     q, k, v, g, e, bonus, beta, a, b = p[:9]
     constant = g is not None and g.ndim < 3
     return (
@@ -145,7 +145,7 @@ def _values(
 
 
 def record(fields: Problem, o: Tensor, final: Tensor) -> bytes | None:
-    """That of a call without a gradient; None where the kernel would read a copy of an argument."""
+    """Build the record of a call without a gradient; None where an argument must be copied."""
     p = _prepare(fields)
     if any(x is not y for x, y in zip(p[:12], fields[:12], strict=True)):
         return None
@@ -181,7 +181,7 @@ def _width(p: Problem) -> int:
 
 
 def _parts(p: Problem, width: int) -> int:
-    """How many parts add up the gradients of keys that heads and slices share."""
+    """Return how many parts add up the gradients of keys that heads and slices share."""
     items = max(1, p.v.shape[2] // p.q.shape[2] * -(-p.columns // width))
     share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * p.q.shape[2], 1))))
     return -(-items // share)  # each has something to do

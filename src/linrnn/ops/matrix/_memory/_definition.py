@@ -62,7 +62,7 @@ def _wide(p: Problem, x: Tensor | None) -> Tensor | None:
 
 
 def _terms(p: Problem) -> Terms:
-    """What every head computes with."""
+    """Prepare the operands of every head, in the dtype to compute in."""
     q, k, v = (x.to(p.wide) for x in p[:3])
     g, e, bonus, beta, a, b = (_wide(p, x) for x in p[3:9])
     each = v.shape[2] // max(1, q.shape[2])
@@ -86,7 +86,7 @@ def _terms(p: Problem) -> Terms:
 
 
 def _nothing(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Of no step, head or channel; what the results depend on stays in the graph."""
+    """Return empty results, without a step, head or channel, that stay in the autograd graph."""
     if p.q.shape[1] == 0:
         return p.v.new_zeros(*p.v.shape[:3], p.columns), state.clone()
     o = terms.v.new_zeros(*p.v.shape[:3], p.columns) * terms.v.sum()
@@ -259,7 +259,7 @@ def chunked(x: Tensor, size: int) -> Tensor:
 
 
 def _not_finite(*optional: Tensor | None) -> Tensor | None:
-    """The steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
+    """Mark the steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
     tensors = [x for x in optional if x is not None]
     if all(seen_finite(x) for x in tensors):
         return None
@@ -331,7 +331,7 @@ class _Decay:
         return weighted * self.in_last[..., None]
 
     def across(self, x: Tensor) -> Tensor:
-        """What a whole chunk keeps, (.., channels of ``x``)."""
+        """Return the decay across a full chunk, (.., channels of ``x``)."""
         if self.from_start is None:
             return x.new_ones(x.shape[:3] + x.shape[4:])
         return self.from_start[:, :, :, -1].exp().expand(x.shape[:3] + x.shape[4:])

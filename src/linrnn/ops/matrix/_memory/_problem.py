@@ -43,12 +43,12 @@ class Problem(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Of the memory: channels of a value, and one of the normalizer."""
+        """Columns of the memory: channels of a value, and one of the normalizer."""
         return self.v.shape[3] + self.normalizer
 
     @property
     def wide(self) -> torch.dtype:
-        """What is computed in."""
+        """The dtype to compute in."""
         return accumulator_dtype(self.v.dtype)
 
     @property

@@ -245,7 +245,7 @@ class _Run:
         return self.p.v.new_empty(shape, dtype=self.p.wide)
 
     def pairs(self, x: str, y: str) -> dict[str, Any]:
-        """What the kernels of pairs are told about two tensors of steps."""
+        """Return the arguments of the kernels of pairs for two tensors of steps."""
         early = self.p.bonus is not None if x == "q" else self.low_rank
         shared = self.shared
         return {
@@ -390,7 +390,7 @@ class _Gradients:
 
 
 def _spread(x: Tensor, heads: int) -> Tensor:
-    """What heads share, for each of them."""
+    """Repeat for each head what heads share."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
 
 
