@@ -33,10 +33,10 @@ class _Parts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _whole(grads), None
+        return _joined(grads), None
 
 
-def _whole(grads: Sequence[Tensor]) -> Tensor:
+def _joined(grads: Sequence[Tensor]) -> Tensor:
     """Join the parts, without a copy where they lie side by side."""
     if torch.is_grad_enabled() or not all(map(eager, grads)) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)

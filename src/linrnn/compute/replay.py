@@ -45,7 +45,7 @@ class Read(NamedTuple):
     word: int
     tensor: int
     offset: int  # bytes
-    beside: int  # bits of the address that must be 0
+    alignment_mask: int  # bits of the address that must be 0
 
 
 class Replay:
@@ -70,7 +70,7 @@ class Replay:
 
     def readable(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the kernel can read all tensors where they lie."""
-        return not any([tensors[x.tensor].data_ptr() & x.beside for x in self.reads])
+        return not any([tensors[x.tensor].data_ptr() & x.alignment_mask for x in self.reads])
 
     def run(
         self,

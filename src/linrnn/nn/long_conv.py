@@ -52,7 +52,7 @@ def reach(state: dict[str, Any], time: int, width: int) -> int:
     """
     if torch.compiler.is_compiling():  # a graph must not depend on which of the two is less
         return width
-    return min(width, 2 * (State.of(state).held() + time))
+    return min(width, 2 * (State.of(state).n_inputs() + time))
 
 
 class Kept:

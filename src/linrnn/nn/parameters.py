@@ -77,7 +77,7 @@ class KeepsPrecision(nn.Module):
     Neither ``dtype=`` of the constructor nor ``.to(torch.bfloat16)`` makes them smaller."""
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """Register as `torch.nn.Module` does; one of `single_precision` becomes float32 at least."""
+        """Register as `torch.nn.Module` does; `single_precision` ones become float32 at least."""
         if param is not None and name in self.single_precision and _is_half(param):
             param = nn.Parameter(param.detach().float(), param.requires_grad)
         super().register_parameter(name, param)

@@ -138,8 +138,8 @@ class Resample(nn.Module):
             times = self._times(x, state, dt) if self.timed else None
         place = 0 if fresh else _place(state["count"], self.factor)
         if place is not None and (reset is None or not bool(reset.any())):
-            return self._together(x, state, below, beneath, times, valid, place)
-        return self._apart(x, state, below, beneath, reset, times, valid)
+            return self._read_aligned(x, state, below, beneath, times, valid, place)
+        return self._read_ragged(x, state, below, beneath, reset, times, valid)
 
     def step(
         self, x_t: Tensor, state: dict[str, Tensor], below: State, beneath: Beneath, dt: Any = None
@@ -169,14 +169,14 @@ class Resample(nn.Module):
         if self.timed:
             past = torch.ones_like(state["times"]) if times is None else times[:, 1:]
             next_state["times"] = _last(past, n_past, 1.0)
-        return y, self._kept(state, next_state), below
+        return y, self._as_state(state, next_state), below
 
     def _checked(self, state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         spec, dtype = self.state_spec(), self.down.weight.dtype
         checked = check_state("Resample", state, spec, x.shape[0], x.device, dtype)
         return cast(dict[str, Tensor], opened(checked, spec))
 
-    def _kept(self, state: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _as_state(self, state: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the new state in the order and the dtypes of the previous one."""
         stored = {name: values[name].to(h.dtype) for name, h in state.items()}
         return cast(dict[str, Tensor], closed(stored, self.state_spec()))
@@ -187,7 +187,7 @@ class Resample(nn.Module):
         dt = past.new_ones(x.shape[:2]) if dt is None else dt.to(past.dtype)
         return torch.cat([past, dt], 1)
 
-    def _together(
+    def _read_aligned(
         self,
         x: Tensor,
         state: dict[str, Tensor],
@@ -221,9 +221,9 @@ class Resample(nn.Module):
         if self.timed:
             last = state["times"] if times is None else times[:, time:]
             next_state["times"] = last if times is None else _last(last, next_state["count"], 1.0)
-        return ahead[:, place : place + time], self._kept(state, next_state), below
+        return ahead[:, place : place + time], self._as_state(state, next_state), below
 
-    def _apart(
+    def _read_ragged(
         self,
         x: Tensor,
         state: dict[str, Tensor],
@@ -262,7 +262,7 @@ class Resample(nn.Module):
         if bool(cut.unread.any()):
             start = beneath.start(batch)
             below = start if bool(cut.unread.all()) else _choose(cut.unread, start, below)
-        return y, self._kept(state, next_state), below
+        return y, self._as_state(state, next_state), below
 
 
 class _Cut(NamedTuple):

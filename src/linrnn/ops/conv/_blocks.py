@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linrnn.compute.modes import eager
 from linrnn.compute.pairs import columns, pairs, products, rows
-from linrnn.ops.conv._fused_blocks import FusedBlocks, apart, finite, toeplitz, together
+from linrnn.ops.conv._fused_blocks import FusedBlocks, finite, from_blocks, to_blocks, toeplitz
 from linrnn.ops.conv.past import recall
 from linrnn.ops.linear.linear_scan import linear_scan
 
@@ -34,16 +34,16 @@ class Blocks(NamedTuple):
         matrices = (self.kernel, self.into, self.out, self.decay)
         fusible = self.weights is None and reset is None
         if fusible and eager(*matrices, u, h):
-            y, h = FusedBlocks.apply(_whole, u, h, *matrices)
+            y, h = FusedBlocks.apply(_fused_definition, u, h, *matrices)
             return y, h
         return self._scan(u, h, reset)
 
     def _scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         size = self.kernel.shape[1]
         shape = (u.shape[0], u.shape[1] // size, size)
-        cut, x = None if reset is None else reset.view(shape), apart(u, size)
+        cut, x = None if reset is None else reset.view(shape), to_blocks(u, size)
         if cut is None:
-            y, left = self._whole(x)
+            y, left = self._outputs_from_zero(x)
         else:
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
             left = products(torch.where(later.reshape(-1, size), 0, x), self.into)
@@ -59,15 +59,15 @@ class Blocks(NamedTuple):
             y = torch.baddbmm(y, entering, self.out)
         else:
             y = y + products(entering, self.out)
-        return together(y, u.shape), h
+        return from_blocks(y, u.shape), h
 
     def last(self, u: Tensor, h: Tensor) -> Tensor:
         """The state after a whole number of blocks, without outputs."""
         size = self.kernel.shape[1]
-        left = products(apart(u, self.kernel.shape[1]), self.into)
+        left = products(to_blocks(u, self.kernel.shape[1]), self.into)
         return self._carry(left, h, (u.shape[0], u.shape[1] // size, size), None)[1]
 
-    def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _outputs_from_zero(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero."""
         safe, mark = finite(x)
         y, left = safe @ toeplitz(self.kernel), products(safe, self.into)
@@ -99,7 +99,7 @@ class Blocks(NamedTuple):
         return y
 
 
-def _whole(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
+def _fused_definition(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `FusedBlocks` in operators that can be differentiated to any order."""
     return Blocks(*matrices)._scan(u, h, None)
 

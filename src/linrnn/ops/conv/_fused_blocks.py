@@ -27,7 +27,7 @@ class FusedBlocks(torch.autograd.Function):
     def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        x, mark = finite(apart(u, into.shape[1]))
+        x, mark = finite(to_blocks(u, into.shape[1]))
         entering = x @ into if mark is None else x @ into + mark[..., -1:]
         first = h.transpose(0, 1)
         if decay.ndim == 3:
@@ -39,7 +39,7 @@ class FusedBlocks(torch.autograd.Function):
         ctx.marked = mark is not None
         ctx.save_for_backward(*arguments, x, entering)
         ctx.definition = definition
-        return together(y, u.shape), last.transpose(0, 1).contiguous()
+        return from_blocks(y, u.shape), last.transpose(0, 1).contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -49,7 +49,7 @@ class FusedBlocks(torch.autograd.Function):
             return None, *through_definition(ctx.definition, arguments, needs_grad, grads)
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        g = apart(grads[0], into.shape[1])
+        g = to_blocks(grads[0], into.shape[1])
         left = g @ out.mT  # the gradient of the states before each block, then of what is added
         first = grads[1].transpose(0, 1)
         if decay.ndim == 3:
@@ -62,7 +62,7 @@ class FusedBlocks(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[1]:
             grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
-            grad_x = together(grad_x, u.shape)
+            grad_x = from_blocks(grad_x, u.shape)
             if ctx.marked:
                 grad_x = torch.where(u.isfinite(), grad_x, 0)
         return (
@@ -91,14 +91,14 @@ def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
     return x.nan_to_num(0, 0, 0), mark.to(x.dtype)
 
 
-def apart(u: Tensor, size: int) -> Tensor:
+def to_blocks(u: Tensor, size: int) -> Tensor:
     """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
     # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
     return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
 
 
-def together(y: Tensor, shape: torch.Size) -> Tensor:
-    """The inverse of `apart`."""
+def from_blocks(y: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `to_blocks`."""
     return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
 
 

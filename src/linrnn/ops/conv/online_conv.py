@@ -74,7 +74,7 @@ class State(NamedTuple):
         """The inputs of each size of blocks, (B, S or 0, C)."""
         return [block[:, : NEAR << i] for i, block in enumerate(self.far)]
 
-    def held(self) -> int:
+    def n_inputs(self) -> int:
         """How many inputs there are."""
         return self.near.shape[1] + sum(block.shape[1] for block in self.blocks())
 
@@ -128,7 +128,7 @@ def read(
         y = convolve(x, past, kernel.taps, reset)
         return y, State(_joined(x, past, reset), _emptied(state, x))._asdict()
     check_blocks(where, state)
-    if reset is not None or time > max(state.held(), 1):  # one convolution of all is the least
+    if reset is not None or time > max(state.n_inputs(), 1):  # one convolution of all is the least
         past = state.inputs()
         y = convolve(x, past, kernel.taps, reset)
         return y, _cut(_joined(x, past, reset), _emptied(state, x))._asdict()

@@ -29,7 +29,7 @@ MACHINE = native.Kernel(
     "reverse backward seqs time channels offsets reset program operands every again kept widths "
     "again_widths",
 )
-_KEPT = 256  # cells that are remembered
+_MAX_CELLS = 256  # cells whose programs stay cached
 _PER_STEP = ("input", "output", "factor")
 _OPERAND_WORDS = 4
 _HERE = torch.device("cpu")  # whatever the default device is
@@ -231,12 +231,14 @@ class _Code:
         #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
         #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
         #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
-        self._whole = not program.leaves("matrix") and (
+        self._always_widths = not program.leaves("matrix") and (
             program.mixed or any(x.op == "roll" for x in program.nodes)
         )
         self.assembled = assemble(program, operations(), starts, previous, passing)
-        self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
-        self._address = ctypes.addressof(self._kept)
+        self._code_buffer = ctypes.create_string_buffer(
+            self.assembled.code, len(self.assembled.code)
+        )
+        self._address = ctypes.addressof(self._code_buffer)
         self._order: list[Operand] = list(self.assembled.operands)
 
     def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
@@ -327,7 +329,9 @@ class _Code:
         class_widths = self.widths(tensors)
         every = {*class_widths, *recompute_widths} - {0}  # 0: not a value
         pass_widths = (
-            len(every) > 1 or self._whole or (recompute is not None and recompute[0]._whole)
+            len(every) > 1
+            or self._always_widths
+            or (recompute is not None and recompute[0]._always_widths)
         )
         sizes = [
             (ctypes.c_int64 * len(x))(*x) if pass_widths else None
@@ -425,7 +429,7 @@ def _cell(program: Program, starts: tuple[float, ...]) -> _Cell:
     key = (id(program), starts)
     cell = _cells.get(key)
     if cell is None:
-        if len(_cells) >= _KEPT:
+        if len(_cells) >= _MAX_CELLS:
             _cells.clear()
         cell = _cells[key] = _Cell(program, starts)  # keeps the program, and so its identity
     return cell

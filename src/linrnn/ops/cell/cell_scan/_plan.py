@@ -100,7 +100,7 @@ class Plan:
         self._layout = layout._replace(reset=None, cu_seqlens=None)
         self._like = Leaves(*([None] * len(group) for group in leaves)).like
         self._starts = list(leaves.states) if sig.stateless else []
-        code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
+        code, self._saved_outputs = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
         self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
@@ -123,7 +123,7 @@ class Plan:
         self._finals = [_outline(x, channels) for x in written["final"]]
         self._outputs = [_outline(x, channels) for x in written["output"][:n]]
         more = written["output"][n:]
-        self._more = outline(more[0], (len(more), *more[0].shape)) if more else None
+        self._extra_outputs = outline(more[0], (len(more), *more[0].shape)) if more else None
 
     def __call__(self, cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
         """Return the results of `cell_scan`; None where the machine cannot read a tensor."""
@@ -169,12 +169,12 @@ class Plan:
             marks[self._marks[1]] = cu_seqlens
         finals, outputs = list(map(empty, self._finals)), list(map(empty, self._outputs))
         written = [*finals, *outputs]
-        if self._more is not None:
-            written += empty(self._more).unbind(0)
+        if self._extra_outputs is not None:
+            written += empty(self._extra_outputs).unbind(0)
         if not self._replay.run(tensors, written, marks):
             return None
         first = len(finals)
-        return outputs, finals, [written[first + i] for i in self._kept]
+        return outputs, finals, [written[first + i] for i in self._saved_outputs]
 
 
 def _parts(

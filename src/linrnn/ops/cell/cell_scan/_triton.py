@@ -33,7 +33,7 @@ MOST_WARPS = 16
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
 MOST_OPERATIONS = 192
-_KEPT = 256  # cells that are remembered
+_MAX_CELLS = 256  # cells whose programs stay cached
 
 
 class Shape(NamedTuple):
@@ -336,19 +336,19 @@ class _Cell:
         return {i: nodes[i] for i in read_nodes}
 
     @cached_property
-    def _whole(self) -> Program:
+    def _full_adjoint(self) -> Program:
         return adjoint(self.program, tuple(self._products))
 
     @cached_property
     def adjoint(self) -> Program:
         """Its outputs are the gradients of those inputs that have one."""
-        program = self._whole
+        program = self._full_adjoint
         return program._replace(outputs=tuple(program.outputs[i] for i in self.with_gradient))
 
     @cached_property
     def with_gradient(self) -> list[int]:
         """The inputs whose gradient is not 0 everywhere."""
-        program = self._whole
+        program = self._full_adjoint
         return [i for i, x in enumerate(program.outputs) if program.nodes[x].op != "constant"]
 
     def backward(self, share: bool) -> tuple[_Code, list[_Product]]:
@@ -395,7 +395,7 @@ def _cell(program: Program, leaves: Leaves, layout: Layout) -> _Cell:
     key = (id(program), tuple(layout.starts), _shape(leaves, layout))
     cell = _cells.get(key)
     if cell is None:
-        if len(_cells) >= _KEPT:
+        if len(_cells) >= _MAX_CELLS:
             _cells.clear()
         cell = _cells[key] = _Cell(program, *key[1:])  # keeps the program, and so its identity
     return cell

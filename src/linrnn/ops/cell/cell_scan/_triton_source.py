@@ -92,7 +92,7 @@ class _Writer:
         self.widths = range(sizes.different)
 
     def source(self) -> Source:
-        lines = [*self._begin(), *self._before(), *self._loop(), *self._end()]
+        lines = [*self._begin(), *self._prologue(), *self._loop(), *self._end()]
         names = []
         for kind, number in self.operands:
             names.append(f"{kind}_{number}")
@@ -136,20 +136,22 @@ class _Writer:
             lines.append(f"steps_{k} = tl.where(inside_{k}, count, 0)")
         return lines
 
-    def _before(self) -> list[str]:
+    def _prologue(self) -> list[str]:
         """Return the lines that run once, before the loop."""
         lines = []
         for i in range(len(self.program.states)):
-            lines.append(self._whole(f"state_{i}", "initial", i, self.sizes.states[i]))
+            lines.append(self._load_row(f"state_{i}", "initial", i, self.sizes.states[i]))
         for i, start in enumerate(self.task.starts):
             lines.append(f"start_{i} = {_number(start)}")
         for i, node in enumerate(self.task.previous):
             if node in self.inputs:
-                lines.append(self._whole(f"entering_{i}", "before", i, self._input_size(node)))
+                lines.append(self._load_row(f"entering_{i}", "before", i, self._input_size(node)))
         for node, operation in enumerate(self.program.nodes):
             if operation.op == "parameter":
                 number = int(operation.attribute or 0)
-                lines.append(self._whole(f"v{node}", operation.op, number, self.sizes.nodes[node]))
+                lines.append(
+                    self._load_row(f"v{node}", operation.op, number, self.sizes.nodes[node])
+                )
             elif operation.op == "constant":
                 lines.append(f"v{node} = {_number(float(operation.attribute or 0.0))}")
         if self.task.resident:
@@ -160,8 +162,8 @@ class _Writer:
             lines.append(f"total_{i} = tl.zeros([BLOCK_{k}], tl.float64)")
         return lines
 
-    def _whole(self, name: str, kind: str, number: int, k: int) -> str:
-        """A row of a tensor without an axis of time."""
+    def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
+        """Return the line that loads a row of a tensor without an axis of time."""
         at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
         return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
 

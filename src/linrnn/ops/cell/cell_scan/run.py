@@ -115,7 +115,7 @@ def choose(
     form, why = requested_form(form)
     if form is not None:
         check_in("cell_scan", "form", form, FORMS)
-        return _asked(program, leaves, layout, form, name, why)
+        return _choose_form(program, leaves, layout, form, name, why)
     if name in _NATIVE:
         reason = _native_obstacle(name, program, leaves, layout)
         if reason is not None:
@@ -148,7 +148,7 @@ def _announce(leaves: Leaves, layout: Layout) -> None:
         _announce_slow("cell_scan", "tree", f"{kind} cannot ({reason})")
 
 
-def _asked(
+def _choose_form(
     program: Program, leaves: Leaves, layout: Layout, form: str, name: str, asked_by: str
 ) -> Choice:
     kind = name if form == "native" and name in _NATIVE else None

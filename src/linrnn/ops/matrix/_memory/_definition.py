@@ -43,7 +43,7 @@ def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Ten
     if state is None:
         state = terms.v.new_zeros(p.memory)
     if p.q.shape[1] == 0 or terms.v.numel() * terms.k.numel() == 0:
-        return _nothing(p, terms, state)
+        return _empty_results(p, terms, state)
     if p.q.shape[1] == 1 and p.cu_seqlens is None:
         o, last = _one_step(terms, state, p.reset)
         return o.to(p.v.dtype), last
@@ -57,14 +57,14 @@ def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Ten
     return o.to(p.v.dtype), last
 
 
-def _wide(p: Problem, x: Tensor | None) -> Tensor | None:
+def _to_compute_dtype(p: Problem, x: Tensor | None) -> Tensor | None:
     return None if x is None else x.to(p.wide)
 
 
 def _terms(p: Problem) -> Terms:
     """Prepare the operands of every head, in the dtype to compute in."""
     q, k, v = (x.to(p.wide) for x in p[:3])
-    g, e, bonus, beta, a, b = (_wide(p, x) for x in p[3:9])
+    g, e, bonus, beta, a, b = (_to_compute_dtype(p, x) for x in p[3:9])
     each = v.shape[2] // max(1, q.shape[2])
     if each > 1:
         q, k = (x.repeat_interleave(each, 2) for x in (q, k))
@@ -85,7 +85,7 @@ def _terms(p: Problem) -> Terms:
     return Terms(q, k, v, g, e, bonus, a, b)
 
 
-def _nothing(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
+def _empty_results(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return empty results, without a step, head or channel, that stay in the autograd graph."""
     if p.q.shape[1] == 0:
         return p.v.new_zeros(*p.v.shape[:3], p.columns), state.clone()
@@ -208,13 +208,13 @@ def _chunks(
     O = values.mix(keys.pairs(q, k, early), v, early)  # noqa: E741
     if terms.bonus is not None:
         O = O + (q * k * terms.bonus[:, None]).sum(-1, keepdim=True) * v  # noqa: E741
-    X = keys.left(k).mT @ values.left(v, masked=False)
+    X = keys.to_end(k).mT @ values.to_end(v, masked=False)
     P = None
     if a is not None and b is not None:
         W, U, grown = _corrections(keys, a, b, k, v)
         if grown is not None:
             bad = grown if bad is None else bad | grown
-        reads, writes = keys.pairs(q, b, False), keys.left(b)
+        reads, writes = keys.pairs(q, b, False), keys.to_end(b)
         R, O = R + reads @ W, O + reads @ U  # noqa: E741
         P, X = writes.mT @ W, X + writes.mT @ U
     if bad is not None:
@@ -228,7 +228,7 @@ def _chunks(
         past = torch.where((begun > 0)[..., None], 0, past)
     o = O + past
     if bad is not None:
-        reached = (keys.seen & bad[..., None, :]).any(-1)
+        reached = (keys.visible & bad[..., None, :]).any(-1)
         o = torch.where(reached[..., None], float("nan"), o)
     return o.transpose(2, 3).flatten(1, 2), final
 
@@ -283,7 +283,7 @@ class _Decay:
     def __init__(self, g: Tensor | None, size: int, same: Tensor | None, like: Tensor) -> None:
         ones = torch.ones(size, size, dtype=torch.bool, device=like.device)
         later = ones.tril(-1)
-        self.seen = ones.tril() if same is None else ones.tril() & same
+        self.visible = ones.tril() if same is None else ones.tril() & same
         self.strict = later if same is None else later & same
         self.in_last = None if same is None else same[..., -1, :]
         self.log = self.from_start = None
@@ -298,12 +298,12 @@ class _Decay:
         if self.log is None:
             return None
         log = _earlier(self.log) if early else self.log
-        visible = self.strict if early else self.seen
+        visible = self.strict if early else self.visible
         return torch.where(visible[..., None], log, float("-inf")).exp()
 
     def pairs(self, x: Tensor, y: Tensor, early: bool) -> Tensor:
         """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j; or strictly before."""
-        decay, visible = self._between(early), self.strict if early else self.seen
+        decay, visible = self._between(early), self.strict if early else self.visible
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
         products = x @ y.mT
@@ -323,7 +323,7 @@ class _Decay:
             return x
         return x * (_earlier(self.from_start) if early else self.from_start).exp()
 
-    def left(self, x: Tensor, masked: bool = True) -> Tensor:
+    def to_end(self, x: Tensor, masked: bool = True) -> Tensor:
         """``x`` times what is kept of a step's write at the end; 0 where a reset comes between."""
         weighted = x if self.log is None else x * self.log[:, :, :, -1].exp()
         if self.in_last is None or not masked:

@@ -200,7 +200,7 @@ class _Run:
         if self.low_rank:
             of_steps |= {"w": p.b, "a": p.a}
         elif p.delta:
-            a = -p.k if beta is None else -_spread(p.k, p.v.shape[2]) * beta
+            a = -p.k if beta is None else -_repeat_shared(p.k, p.v.shape[2]) * beta
             of_steps |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
         tensors = {n: None if x is None else dense(x) for n, x in of_steps.items()}
         return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
@@ -374,11 +374,14 @@ class _Gradients:
             dbeta = (dv * p.v).sum(-1)
             dv = dv * p.beta[..., None]
         if p.delta and not self.run.low_rank:
-            k, weight = _spread(p.k, p.v.shape[2]), 1 if p.beta is None else p.beta[..., None]
+            k, weight = (
+                _repeat_shared(p.k, p.v.shape[2]),
+                1 if p.beta is None else p.beta[..., None],
+            )
             if dbeta is not None:
                 dbeta = dbeta - (of["a"] * k).sum(-1)
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        of = {n: _together(x, p.q) for n, x in of.items()}
+        of = {n: _sum_shared(x, p.q) for n, x in of.items()}
         a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
         dg = self.dg
         if dg is not None and self.run.shared["CONSTANT"]:
@@ -389,12 +392,12 @@ class _Gradients:
         return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
 
 
-def _spread(x: Tensor, heads: int) -> Tensor:
+def _repeat_shared(x: Tensor, heads: int) -> Tensor:
     """Repeat for each head what heads share."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
 
 
-def _together(x: Tensor, like: Tensor) -> Tensor:
+def _sum_shared(x: Tensor, like: Tensor) -> Tensor:
     """The sum of the gradients of the heads that share something, in a fixed order."""
     if x.shape[2] != like.shape[2]:
         x = x.unflatten(2, (like.shape[2], -1)).sum(3)
