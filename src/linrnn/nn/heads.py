@@ -287,6 +287,7 @@ class BlockDiagonal(nn.Module):
 
     def product(self, x: Tensor) -> Tensor:
         """The map without its bias, for whoever adds that on the way."""
+        # (..., blocks, inputs / blocks)
         parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
         y: Tensor
         if x.ndim > 2 and not x.is_cpu:

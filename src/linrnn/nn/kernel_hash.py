@@ -90,7 +90,7 @@ class KernelHash(nn.Module):
         points, mean, width, weight = (
             b.to(x.dtype) for b in (self.points, self.mean, self.width, self.weight)
         )
-        z = (_kernel(rows, points, width) - mean[:, None]) @ weight.mT
+        z = (_kernel(rows, points, width) - mean[:, None]) @ weight.mT  # (H, all, bits)
         y: Tensor = z.transpose(0, 1).unflatten(0, x.shape[:-2])
         return y
 
@@ -118,9 +118,9 @@ class KernelHash(nn.Module):
             raise ArgumentError(
                 f"KernelHash.fit: x must hold at least {n_points} vectors, got {len(x)}."
             )
-        rows = x.transpose(0, 1).to(self.points)
+        rows = x.transpose(0, 1).to(self.points)  # (H, N, size)
         points = rows[:, torch.randperm(len(x))[:n_points]]
-        similar = rows @ rows.mT
+        similar = rows @ rows.mT  # (H, N, N)
         square = rows.square().sum(-1)
         width = (2 * square.mean(1) - 2 * similar.mean((1, 2))).clamp(min=1e-6)
         kernel = _kernel(rows, points, width)

@@ -159,7 +159,7 @@ class Resample(nn.Module):
         h, next_below = beneath.read(group[:, None], below, None, mean, None)
         full = count == p - 1
         below = _choose(full, next_below, below)
-        outputs = self.up(h[:, 0]).unflatten(1, (p, -1)).to(x_t.dtype)
+        outputs = self.up(h[:, 0]).unflatten(1, (p, -1)).to(x_t.dtype)  # (batch, p, d_model)
         at = count[:, None, None].expand(-1, 1, self.d_model)
         y = state["ahead"].gather(1, at)[:, 0].to(outputs.dtype)
         ahead = _choose(full, outputs, state["ahead"])
@@ -237,20 +237,22 @@ class Resample(nn.Module):
         p, (batch, time, width) = self.factor, x.shape
         cut = _Cut.of(state["count"], reset, batch, time, p)
         x = torch.cat([state["past"].to(x.dtype), x], 1)
-        window = cut.steps[:, None] + torch.arange(p, device=x.device)
+        window = cut.steps[:, None] + torch.arange(p, device=x.device)  # (all groups, p)
         groups = self.down(x[cut.rows[:, None], window].flatten(1)).to(x.dtype)
         means = None if times is None else cut.packed(times[cut.rows[:, None], window].mean(1))
         counted = None if valid is None else cut.packed(valid[cut.rows, cut.steps])
         h, below = _in_pieces(
             beneath, cut.packed(groups), cut.groups, below, cut.packed(cut.begins), means, counted
         )
-        outputs = self.up(h).unflatten(2, (p, -1)).to(x.dtype)
+        outputs = self.up(h).unflatten(2, (p, -1)).to(x.dtype)  # (batch, groups, p, width)
+        # (batch, groups + 1, p, width)
         ahead = torch.cat([state["ahead"].to(outputs.dtype)[:, None], outputs], 1)
+        # (batch, time + 1, width)
         index = (cut.done * p + cut.place)[..., None].expand(-1, -1, width)
         continues = cut.goes_on[..., None]
         y = torch.where(continues[:, :-1], ahead.flatten(1, 2).gather(1, index[:, :-1]), 0)
         count = cut.place[:, -1]
-        mine = ahead[torch.arange(batch, device=x.device), cut.groups]
+        mine = ahead[torch.arange(batch, device=x.device), cut.groups]  # (batch, p, width)
         next_state = {
             "count": count,
             "past": _last(x[:, time:], count),

@@ -41,13 +41,15 @@ class Blocks(NamedTuple):
     def _scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         size = self.kernel.shape[1]
         shape = (u.shape[0], u.shape[1] // size, size)
+        # cut (B, T/Q, Q), x (H, B * T/Q, Q)
         cut, x = None if reset is None else reset.view(shape), to_blocks(u, size)
         if cut is None:
             y, left = self._outputs_from_zero(x)
         else:
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
+            # (H, B * T/Q, K)
             left = products(torch.where(later.reshape(-1, size), 0, x), self.into)
-            y = self._inside(u, cut).permute(2, 0, 1)
+            y = self._inside(u, cut).permute(2, 0, 1)  # (H, B * T/Q, Q)
         entering, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
         if self.weights is not None:
             entering = columns(self.weights[:, None] * pairs(entering, h))
@@ -78,10 +80,10 @@ class Blocks(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """The states before every block, (H, B * T/Q, K), and the last one."""
         batch, count, _ = shape
-        left = left.view(left.shape[0], batch, count, left.shape[-1])
+        left = left.view(left.shape[0], batch, count, left.shape[-1])  # (H, B, T/Q, K)
         if self.decay.ndim == 3:
             return _dense_carry(self.decay, left, h, cut)
-        steps = pairs(left.permute(1, 2, 0, 3), h)
+        steps = pairs(left.permute(1, 2, 0, 3), h)  # (B, T/Q, H, M)
         states, last = linear_scan(self.decay.expand(h.shape[1:]), steps, h, reset=cut)
         states = torch.cat(  # one copy for the shift and the new layout
             [rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
@@ -91,6 +93,7 @@ class Blocks(NamedTuple):
     def _inside(self, u: Tensor, cut: Tensor) -> Tensor:
         """Outputs (B * T/Q, Q, H) from the inputs of the same block and the same sequence."""
         size = cut.shape[-1]
+        # (B * T/Q, Q, H), (B * T/Q, Q)
         u, cut = u.reshape(-1, size, u.shape[-1]), cut.reshape(-1, size)
         zero_past = u.new_zeros(()).expand(u.shape)
         y = self.kernel[:, 0] * u
@@ -114,6 +117,7 @@ def _dense_carry(
         if cut is not None:
             state = torch.where(cut[:, i, None], 0, state)
         state = torch.baddbmm(added, state, decay)
+    # (H, B * T/Q, K), (B, H, M)
     return torch.stack(entering, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
 
 

@@ -62,7 +62,7 @@ class Matrices(NamedTuple):
     def after(self, c: Tensor, time: int) -> Tensor:
         """``c A^time`` as `columns`, (H, K), of ``c`` (H, M)."""
         count, remainder = divmod(time, self.into.shape[1])
-        row = (self.out[:, remainder - 1] if remainder else columns(c))[..., None]
+        row = (self.out[:, remainder - 1] if remainder else columns(c))[..., None]  # (H, K, 1)
         matrix = self.decay
         while count:
             row = matrix @ row if count & 1 else row
@@ -90,7 +90,7 @@ class Powers(NamedTuple):
         for n in (1 << i for i in range(size.bit_length() - 1)):
             last_rows, power = right[:, (size - n) * rank :], all_a[:, n, None]
             into = torch.cat([into, _turned(into, power) - (into @ left.mT) @ last_rows], 1)
-            both = torch.cat([out, left], 1)
+            both = torch.cat([out, left], 1)  # (H, n + n rank, K)
             both = _turned(both, conjugate(power)) - (both @ last_rows.mT) @ left
             out, left = torch.cat([out, both[:, :n]], 1), torch.cat([left, both[:, n:]], 1)
         return cls(all_a, into, out, left, right)
@@ -101,6 +101,7 @@ class Powers(NamedTuple):
         power = self.a[:, n]
         turns = torch.stack([rows(power), rows(1j * power)], -1)  # of 1 and of i, (H, K, 2)
         turns = turns.unflatten(1, (-1, 2)).permute(0, 3, 2, 1)  # (H, from, to, M)
+        # (H, M, from, M, to), then (H, K, K)
         diagonal = turns.diag_embed().permute(0, 3, 1, 4, 2).flatten(3).flatten(1, 2)
         left, right = self.left[:, :used], self.right[:, self.right.shape[1] - used :]
         return torch.baddbmm(diagonal, left.mT, right, alpha=-1)
@@ -118,7 +119,7 @@ def _matrices(
 ) -> tuple[Tensor, ...]:
     """The definition of `Matrices`."""
     powers = Powers.of(a, b, c, p, q, size)
-    response = (powers.into @ columns(c)[..., None])[..., 0]
+    response = (powers.into @ columns(c)[..., None])[..., 0]  # (H, Q)
     dense = powers.dense(size), powers.dense(remainder) if remainder else response.new_empty(0)
     tensors = response, powers.into.flip(1), powers.out, *dense
     return tuple(x.to(dtype) for x in tensors)

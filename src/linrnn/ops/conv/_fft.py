@@ -34,14 +34,14 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     n = fast_length(max(time, time + taps - 1 - skip))
     if not (u.is_complex() or kernel.is_complex()):
         return circular_product(u, torch.fft.rfft(kernel[:, :taps], n), n)[:, skip:time]
-    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)
-    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)  # (B, C, n)
+    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)  # (B, T - skip, C)
     return y
 
 
 def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
     """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
-    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)
+    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)  # (B, C, n)
     return y.transpose(1, 2)
 
 
@@ -75,7 +75,7 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
         step = torch.arange(int(length[indices].max()), device=u.device)
         inside = step < length[indices, None]
         place = (start[indices, None] + step).clamp(max=steps - 1)
-        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)
+        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)  # (pieces, length, C)
         row, column = inside.nonzero(as_tuple=True)
         parts.append(convolve(inputs, indices)[row, column])
         places.append(place[row, column])

@@ -27,9 +27,9 @@ class FusedBlocks(torch.autograd.Function):
     def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        x, mark = finite(to_blocks(u, into.shape[1]))
-        entering = x @ into if mark is None else x @ into + mark[..., -1:]
-        first = h.transpose(0, 1)
+        x, mark = finite(to_blocks(u, into.shape[1]))  # (H, B * T/Q, Q)
+        entering = x @ into if mark is None else x @ into + mark[..., -1:]  # (H, B * T/Q, K)
+        first = h.transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
             last = pairs(_carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
@@ -49,9 +49,9 @@ class FusedBlocks(torch.autograd.Function):
             return None, *through_definition(ctx.definition, arguments, needs_grad, grads)
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        g = to_blocks(grads[0], into.shape[1])
+        g = to_blocks(grads[0], into.shape[1])  # (H, B * T/Q, Q)
         left = g @ out.mT  # the gradient of the states before each block, then of what is added
-        first = grads[1].transpose(0, 1)
+        first = grads[1].transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
             first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
             grad_decay = entering.mT @ left
@@ -109,7 +109,7 @@ def toeplitz(kernel: Tensor) -> Tensor:
     # read with a period of one more than its length, each copy begins one later; ``unfold`` would
     # be shorter, but PyTorch has no batching rule for its gradient
     copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
-    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)  # (H, Q, 2 Q)
     return shifted[..., :size].flip(1)
 
 

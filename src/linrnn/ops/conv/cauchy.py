@@ -59,9 +59,10 @@ def _sums(
     scaled = radius[..., None] * c  # (H, M, nodes)
     r = ((scaled - s) * (scaled + s)).to(dtype)
     m = (-2 * real).to(dtype)[..., None] * (s * c).to(dtype)
-    inverse = (r * r + m * m).reciprocal()
+    inverse = (r * r + m * m).reciprocal()  # (H, M, nodes)
     s, c, rows = s.to(dtype), c.to(dtype), beta.shape[0]
     both = torch.cat([beta, alpha]).transpose(0, 1)  # (H, 2 rows, M)
+    # (H, rows, nodes) each
     (br, ar), (bm, am) = ((both @ (x * inverse)).split(rows, 1) for x in (r, m))
     return (s * bm - c * ar).transpose(0, 1), (s * br + c * am).transpose(0, 1)
 

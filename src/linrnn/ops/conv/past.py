@@ -83,7 +83,7 @@ def _packed(
     A place before the first step of its sequence is one in its ``past``.
     """
     width, start = past.shape[1], offsets[sequence]
-    memory = torch.cat([past.flatten(0, 1), x[0].to(past.dtype)])
+    memory = torch.cat([past.flatten(0, 1), x[0].to(past.dtype)])  # (seqs * width + time, channels)
     earlier = sequence * width + width + place - start
     y = memory[torch.where(place < start, earlier, past.shape[0] * width + place)]
     if reset is None:

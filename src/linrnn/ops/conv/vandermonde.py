@@ -26,16 +26,16 @@ class Factors(NamedTuple):
         size = min(time, isqrt(time * channels // a.shape[0] - 1) + 1)
         count = -(-time // size)
         fine = powers(a, size + 1)
-        coarse = powers(fine[..., -1], count + 1).to(dtype)
+        coarse = powers(fine[..., -1], count + 1).to(dtype)  # (H, M, T / Q + 1)
         across = coarse[..., time // size] * fine[..., time % size].to(dtype)
-        fine = fine[..., :-1].to(dtype).transpose(1, 2)
+        fine = fine[..., :-1].to(dtype).transpose(1, 2)  # (H, Q, M)
         return cls(fine, coarse[..., :count].transpose(1, 2), across)
 
     def product(self, c: Tensor, time: int) -> Tensor:
         """``Re sum_n c_n a_n^t`` for ``c`` (rows, H, M): real (rows, H, T)."""
         left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
         response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
-        response = response.view(*c.shape[1::-1], -1)[..., :time]
+        response = response.view(*c.shape[1::-1], -1)[..., :time]  # (H, rows, T)
         return response.transpose(0, 1)
 
 
@@ -99,7 +99,7 @@ class _Table(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         size = 1 << (count.bit_length() // 2)
         fine = powers(a, size + 1).mT  # (H, size + 1, M)
-        coarse = powers(fine[:, -1], -(-count // size)).mT
+        coarse = powers(fine[:, -1], -(-count // size)).mT  # (H, count / size, M)
         power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
         ctx.save_for_backward(a, power_table)
         ctx.dtype = dtype

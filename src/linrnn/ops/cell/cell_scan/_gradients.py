@@ -33,6 +33,7 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     pieces = 1 if left.is_cpu else math.gcd(left.shape[0], PIECES)
     if pieces == 1:
         return torch.einsum("shm,shn->hmn", left, right)
+    # (pieces, steps / pieces, heads, width)
     left, right = (x.unflatten(0, (pieces, -1)) for x in (left, right))
     return torch.einsum("pshm,pshn->phmn", left, right).sum(0)
 
@@ -51,6 +52,7 @@ def of_matrices(
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
+        # (batch * time, heads, width / heads) each
         left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
         product = outer_sum(left, right).reshape(like.shape)
         total = gradients[i]

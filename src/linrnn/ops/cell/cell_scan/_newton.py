@@ -271,7 +271,7 @@ def _collected(
     matrices = [torch.zeros_like(x) for x in leaves.matrices]
     for i, left, right in values.products:
         heads = matrices[i].shape[0] if matrices[i].ndim == 3 else 1
-        sides = [
+        sides = [  # (batch * time, heads, width / heads) each
             x.expand(*into[0].shape[:2], x.shape[-1]).flatten(0, 1).unflatten(-1, (heads, -1))
             for x in (left, right)
         ]

@@ -189,7 +189,7 @@ def _chunks(
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """A whole number of chunks in every sequence."""
-    q, k, v = (chunked(x, size) for x in terms[:3])
+    q, k, v = (chunked(x, size) for x in terms[:3])  # (B, n, H, C, channels)
     g, e, a, b = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
     # the logarithm of a decay may be minus infinity
     bad = _not_finite(k, v, a, b, *(None if x is None else x.clamp(min=-1) for x in (g, e)))
@@ -200,15 +200,16 @@ def _chunks(
             None if x is None else torch.where(bad[..., None] if x.ndim == 5 else bad, 0, x)
             for x in (g, e, a, b)
         )
+    # (B, n, 1, C)
     begun = None if reset is None else reset.unflatten(1, (-1, size)).cumsum(-1)[:, :, None]
-    same = None if begun is None else begun[..., :, None] == begun[..., None, :]
+    same = None if begun is None else begun[..., :, None] == begun[..., None, :]  # (B, n, 1, C, C)
     early = terms.bonus is not None  # what is read is the memory before the step's write
     keys, values = _Decay(g, size, same, q), _Decay(e, size, same, q)
-    R = keys.since(q, early)
+    R = keys.since(q, early)  # (B, n, H, C, K)
     O = values.mix(keys.pairs(q, k, early), v, early)  # noqa: E741
     if terms.bonus is not None:
         O = O + (q * k * terms.bonus[:, None]).sum(-1, keepdim=True) * v  # noqa: E741
-    X = keys.to_end(k).mT @ values.to_end(v, masked=False)
+    X = keys.to_end(k).mT @ values.to_end(v, masked=False)  # (B, n, H, K, V)
     P = None
     if a is not None and b is not None:
         W, U, grown = _corrections(keys, a, b, k, v)
@@ -230,15 +231,15 @@ def _chunks(
     if bad is not None:
         reached = (keys.visible & bad[..., None, :]).any(-1)
         o = torch.where(reached[..., None], float("nan"), o)
-    return o.transpose(2, 3).flatten(1, 2), final
+    return o.transpose(2, 3).flatten(1, 2), final  # (B, T, H, V), (seqs, H, K, V)
 
 
 def _corrections(
     keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """What the steps of a chunk read before they write: ``W S + U``, and where that is infinite."""
-    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)
-    pairs = keys.pairs(a, b, True)
+    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)  # (B, n, H, C, K + V)
+    pairs = keys.pairs(a, b, True)  # (B, n, H, C, C)
     grown = _not_finite(both, pairs)
     if grown is not None:  # zero times infinity, of a step that does not see it, would be NaN
         both, pairs = (torch.where(grown[..., None], 0, x) for x in (both, pairs))
@@ -290,8 +291,9 @@ class _Decay:
         if g is not None:
             g = g if g.ndim == 5 else g[..., None]
             # sums over the steps after j up to i, never a difference of sums
+            # (B, n, H, C, C, channels)
             self.log = torch.where(later[..., None], g.unsqueeze(4), 0).cumsum(3)
-            self.from_start = g.cumsum(3)
+            self.from_start = g.cumsum(3)  # (B, n, H, C, channels)
 
     def _between(self, early: bool) -> Tensor | None:
         """From j to i, or to the step before i: (.., C, C, channels), 0 where i does not see j."""
@@ -352,6 +354,7 @@ def _carry(
 ) -> tuple[Tensor, Tensor]:
     """The memory before each chunk, and behind the last of each sequence."""
     if P is None:
+        # (B, n, H K V), (seqs, H K V)
         decay, start = across.expand_as(X).flatten(2), state.flatten(1)
         h, last = linear_scan(
             decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
