@@ -1,4 +1,4 @@
-"""How anything is computed: arguments, layout, precision, what is around a call, kernels.
+"""Machinery shared by all ops: arguments, layout, precision, modes around a call, kernels.
 
 Each module says one thing that every recurrence and every layer has to know. `linrnn.compute.op`
 makes an operator of PyTorch of a description; `linrnn.compute.backend` chooses who computes it.

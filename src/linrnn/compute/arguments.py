@@ -1,4 +1,4 @@
-"""What every op asks of its arguments before a kernel sees them."""
+"""Check the arguments of every op before a kernel reads them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,8 +42,8 @@ def check_numbers(
         optional: arguments that may be None.
     """
     check_not_traced(where)
-    given = {name: x for name, x in optional.items() if x is not None}
-    for name, x in (*required.items(), *given.items()):
+    present = {name: x for name, x in optional.items() if x is not None}
+    for name, x in (*required.items(), *present.items()):
         check_tensor(where, name, x)
         assert isinstance(x, Tensor)
         if x.dtype not in (_REAL if real else _NUMBERS):

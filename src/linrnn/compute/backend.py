@@ -1,4 +1,4 @@
-"""Which implementation computes an op: the choice, its reasons and the ways to override it."""
+"""Choose the implementation that computes an op; with the reasons, and ways to override it."""
 
 import functools
 import importlib

@@ -14,10 +14,10 @@ Gradients = list[Tensor | None]
 def through_definition(
     definition: Callable[..., Tensor | tuple[Tensor, ...]],
     arguments: Sequence[Any],
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     grads: Sequence[Tensor | None],
 ) -> Gradients:
-    """Gradients of ``definition(*arguments)`` with respect to each wanted argument, by itself.
+    """Gradients of ``definition(*arguments)`` for each argument that needs one, by itself.
 
     An argument may be a function of another one, or be the same tensor. So what is differentiated
     are views of them: a gradient with respect to the argument itself would hold, beside its own
@@ -26,38 +26,39 @@ def through_definition(
     Args:
         definition: of PyTorch's operators; returns one tensor or several.
         arguments: of the definition, tensors and others.
-        wanted: for each of the first arguments whether its gradient is asked for; none of the rest.
+        needs_grad: for each of the first arguments, whether to compute its gradient; the remaining
+            arguments have none.
         grads: cotangents of the results; None for zeros.
 
     Returns:
-        For each entry of ``wanted`` the gradient, or None where it is not wanted. They have a graph
-        of their own in grad mode.
+        For each entry of ``needs_grad`` the gradient, or None where it is False. In grad mode the
+        gradients have a graph of their own.
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        own = list(arguments)
-        for i, want in enumerate(wanted):
+        views = list(arguments)
+        for i, want in enumerate(needs_grad):
             if want:
                 # inside an operator nothing asks for a gradient
                 x = arguments[i] if arguments[i].requires_grad else arguments[i].detach()
-                own[i] = x.view_as(x) if x.requires_grad else x.requires_grad_()
-        results = definition(*own)
+                views[i] = x.view_as(x) if x.requires_grad else x.requires_grad_()
+        results = definition(*views)
     results = (results,) if isinstance(results, Tensor) else results
-    # a result that depends on no wanted argument, as a final state does not on the readout
+    # without a result that depends on none of these, as a final state does not on the readout
     pairs = [
         (y, g) for y, g in zip(results, grads, strict=True) if g is not None and y.requires_grad
     ]
-    sources = [own[i] for i, want in enumerate(wanted) if want]
+    sources = [views[i] for i, want in enumerate(needs_grad) if want]
     if not pairs:
-        found = iter([torch.zeros_like(x) for x in sources])
+        gradients = iter([torch.zeros_like(x) for x in sources])
     else:
         outputs, cotangents = zip(*pairs, strict=True)
-        found = iter(
+        gradients = iter(
             torch.autograd.grad(
                 outputs, sources, cotangents, create_graph=create_graph, materialize_grads=True
             )
         )
-    return [next(found) if want else None for want in wanted]
+    return [next(gradients) if want else None for want in needs_grad]
 
 
 def fused(
@@ -86,26 +87,28 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, compute: Any, definition: Any, *arguments: Any) -> Tensor:
-        own = [
+        leaves = [
             x.detach().requires_grad_() if isinstance(x, Tensor) and x.requires_grad else x
             for x in arguments
         ]
         with torch.enable_grad():
-            y: Tensor = compute(*own)
-        ctx.graph = (y, own)
-        ctx.definition, ctx.others = definition, [not isinstance(x, Tensor) for x in arguments]
+            y: Tensor = compute(*leaves)
+        ctx.graph = (y, leaves)
+        ctx.definition, ctx.is_constant = definition, [not isinstance(x, Tensor) for x in arguments]
         ctx.constants = [x for x in arguments if not isinstance(x, Tensor)]
         ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
         return y.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[2:]
+        needs_grad = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled() or not eager(grad):
             tensors, constants = iter(ctx.saved_tensors), iter(ctx.constants)
-            arguments = [next(constants if other else tensors) for other in ctx.others]
-            return None, None, *through_definition(ctx.definition, arguments, wanted, (grad,))
-        y, own = ctx.graph
-        sources = [x for x, want in zip(own, wanted, strict=True) if want]
-        found = iter(torch.autograd.grad(y, sources, grad, retain_graph=True))
-        return None, None, *(next(found) if want else None for want in wanted)
+            arguments = [
+                next(constants if is_constant else tensors) for is_constant in ctx.is_constant
+            ]
+            return None, None, *through_definition(ctx.definition, arguments, needs_grad, (grad,))
+        y, leaves = ctx.graph
+        sources = [x for x, want in zip(leaves, needs_grad, strict=True) if want]
+        gradients = iter(torch.autograd.grad(y, sources, grad, retain_graph=True))
+        return None, None, *(next(gradients) if want else None for want in needs_grad)

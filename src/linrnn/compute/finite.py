@@ -27,7 +27,7 @@ def _finite(x: Tensor) -> bool:
 
 
 def first_bad(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """What is wrong with the first tensor that holds NaN or infinity, or None.
+    """Describe the first tensor that holds NaN or infinity, or return None.
 
     Example:
         >>> import torch
@@ -54,8 +54,8 @@ def in_words(name: str, x: Tensor, bad: Tensor) -> str:
     return f"{name} of shape {tuple(x.shape)} has {x[place].item()} at {place}, {number}"
 
 
-def misfit(found: Mapping[str, object], expected: Mapping[str, Tensor]) -> str | None:
-    """What keeps stored tensors from taking the places of others; None where they fit.
+def misfit(stored: Mapping[str, object], expected: Mapping[str, Tensor]) -> str | None:
+    """Say why stored tensors cannot take the places of others; None where they fit.
 
     They fit where the names, shapes and dtypes are the same: PyTorch would turn integers,
     booleans and the real part of complex numbers into weights without a word.
@@ -65,10 +65,10 @@ def misfit(found: Mapping[str, object], expected: Mapping[str, Tensor]) -> str |
         >>> misfit({"w": torch.ones(2, dtype=torch.int64)}, {"w": torch.zeros(2)})
         'w, torch.int64 of shape (2,) where torch.float32 of shape (2,) belongs'
     """
-    if others := found.keys() ^ expected.keys():
-        name = min(others)
+    if unmatched := stored.keys() ^ expected.keys():
+        name = min(unmatched)
         return f"{'no ' if name in expected else 'a tensor '}{name}"
-    for name, x in found.items():
+    for name, x in stored.items():
         ours = expected[name]
         if not isinstance(x, Tensor) or (x.dtype, x.shape) != (ours.dtype, ours.shape):
             return f"{name}, {_kind(x)} where {_kind(ours)} belongs"

@@ -34,11 +34,11 @@ def _package() -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed (pip install 'linrnn[triton]')"
     try:
-        found = importlib.metadata.version("triton")
+        version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:  # of a nightly PyTorch, by another name
         return None
-    if tuple(int(n) for n in re.findall(r"\d+", found)[:2]) < OLDEST:
-        return f"the package triton must be 3.3 or newer, which PyTorch 2.7 brings, got {found}"
+    if tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < OLDEST:
+        return f"the package triton must be 3.3 or newer, which PyTorch 2.7 brings, got {version}"
     return None
 
 

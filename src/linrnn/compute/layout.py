@@ -79,13 +79,13 @@ class Ends(NamedTuple):
 def ends(x: Tensor, cu_seqlens: Tensor | None, reverse: bool = False) -> Ends:
     """Locate the first and last step of every non-empty sequence."""
     if cu_seqlens is None:
-        kept = row = torch.arange(x.shape[0], device=x.device)
+        nonempty = row = torch.arange(x.shape[0], device=x.device)
         first, last = torch.zeros_like(row), torch.full_like(row, x.shape[1] - 1)
     else:
         offsets = cu_seqlens.to(x.device, torch.long)
-        kept = (offsets.diff() > 0).nonzero().squeeze(1)
-        row, first, last = torch.zeros_like(kept), offsets[kept], offsets[kept + 1] - 1
-    return Ends(kept, row, last, first) if reverse else Ends(kept, row, first, last)
+        nonempty = (offsets.diff() > 0).nonzero().squeeze(1)
+        row, first, last = torch.zeros_like(nonempty), offsets[nonempty], offsets[nonempty + 1] - 1
+    return Ends(nonempty, row, last, first) if reverse else Ends(nonempty, row, first, last)
 
 
 def shift_time(x: Tensor, by: int) -> Tensor:
@@ -105,8 +105,8 @@ def previous_state(
     """The state each step of a scan started from, given all its states; ``empty`` after a reset."""
     edge = ends(h, cu_seqlens, reverse)
     start = h.new_full((), empty) if initial_state is None else initial_state[edge.kept].to(h.dtype)
-    before = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
-    return before if reset is None else torch.where(reset[..., None], empty, before)
+    previous = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
+    return previous if reset is None else torch.where(reset[..., None], empty, previous)
 
 
 def live_steps(

@@ -1,4 +1,4 @@
-"""What is going on around a call of an op: plain eager mode, a compiler, a transform."""
+"""Detect the mode that an op is called in: plain eager mode, a compiler, a transform."""
 
 import cmath
 from typing import Any

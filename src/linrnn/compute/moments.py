@@ -1,4 +1,4 @@
-"""What a ridge needs to know of the rows it is fitted to: sums of products, and nothing else."""
+"""Sums of products of the rows that a ridge is fitted to: all that the fit needs."""
 
 from dataclasses import dataclass, fields
 
@@ -89,8 +89,8 @@ class Moments:
         xy, yy = self.xy[group], self.yy[group]
         errors = yy + (shared * (self.xx[group] @ shared - 2 * xy)).sum(0)
         if more is not None:
-            rest = self.zy[group] - self.zx[group] @ shared
-            errors = errors + (more * (self.zz @ more - 2 * rest)).sum(0)
+            residual = self.zy[group] - self.zx[group] @ shared
+            errors = errors + (more * (self.zz @ more - 2 * residual)).sum(0)
         return errors.clamp_min(0)
 
 
@@ -105,8 +105,8 @@ class Ridge:
 
     def __init__(self, a: Tensor, b: Tensor, scale: Tensor) -> None:
         self.root = torch.where(scale > 0, scale, 1).sqrt()
-        found = torch.linalg.eigh(a / self.root[:, None] / self.root)
-        self.values, self.vectors = found.eigenvalues, found.eigenvectors
+        decomposition = torch.linalg.eigh(a / self.root[:, None] / self.root)
+        self.values, self.vectors = decomposition.eigenvalues, decomposition.eigenvectors
         # an eigenvalue below what rounding leaves of the largest says nothing
         self.noise = float(self.values[-1]) * len(a) * torch.finfo(a.dtype).eps if len(a) else 0.0
         self.b = self.vectors.T @ (b / self.root[:, None])

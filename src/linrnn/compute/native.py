@@ -91,7 +91,7 @@ def unavailable(
 
 
 _CODES = {"": "q", "array": "3q", "real": "d"}
-_NOTHING = (0, 0, 0)
+_NO_ARRAY = (0, 0, 0)
 
 
 class Kernel:
@@ -117,15 +117,15 @@ class Kernel:
         """
         run(self.name, self.pack(DTYPES[dtype], threads(), *values))
 
-    def words(self, before: str | None = None) -> int:
-        """How many words of its record come before a field; without one, how many it has."""
+    def words(self, until: str | None = None) -> int:
+        """Count the words of its record before a field; without one, all of them."""
         layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
         count = 1  # the size
         for field in layout.split():
             name, _, kind = field.partition(":")
-            if name == before:
+            if name == until:
                 break
-            count += len(_NOTHING) if kind == "array" else 1
+            count += len(_NO_ARRAY) if kind == "array" else 1
         return count
 
     @functools.cached_property
@@ -143,15 +143,15 @@ class Kernel:
         if tuple(kinds) == self.fields:
             return functools.partial(record.pack, record.size)
         places = {name: [name] * (3 if kind == "array" else 1) for name, kind in kinds.items()}
-        given = [(name, i) for name in self.fields for i, _ in enumerate(places[name])]
-        wanted = [(name, i) for name in kinds for i, _ in enumerate(places[name])]
-        order = operator.itemgetter(*map(given.index, wanted))
+        field_order = [(name, i) for name in self.fields for i, _ in enumerate(places[name])]
+        record_order = [(name, i) for name in kinds for i, _ in enumerate(places[name])]
+        order = operator.itemgetter(*map(field_order.index, record_order))
         return lambda *values: record.pack(record.size, *order(values))
 
 
 def array(x: Tensor | None) -> tuple[int, ...]:
     """Address and strides of a (sequence, time, ...) tensor; zeros for none."""
-    return _NOTHING if x is None else (x.data_ptr(), *x.stride()[:2])
+    return _NO_ARRAY if x is None else (x.data_ptr(), *x.stride()[:2])
 
 
 def handle(kernel: str) -> ctypes.CDLL:
@@ -164,8 +164,8 @@ def handle(kernel: str) -> ctypes.CDLL:
 
 @functools.cache
 def _function(kernel: str) -> Callable[[Any], int]:
-    found: Callable[[Any], int] | None = getattr(handle(kernel), f"linrnn_{kernel}", None)
-    return found or (lambda record: _OTHER_VERSION)
+    function: Callable[[Any], int] | None = getattr(handle(kernel), f"linrnn_{kernel}", None)
+    return function or (lambda record: _OTHER_VERSION)
 
 
 def run(kernel: str, record: bytes | ctypes.Array[Any]) -> None:

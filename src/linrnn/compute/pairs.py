@@ -10,7 +10,7 @@ def rows(z: Tensor) -> Tensor:
 
 
 def columns(z: Tensor) -> Tensor:
-    """What `rows` of a state is multiplied with for ``Re(z h)``."""
+    """Return the columns that multiply `rows` of a state to ``Re(z h)``."""
     return torch.view_as_real(conjugate(z)).flatten(-2) if z.is_complex() else z
 
 
@@ -28,5 +28,5 @@ def products(x: Tensor, matrix: Tensor) -> Tensor:
 
 def conjugate(z: Tensor) -> Tensor:
     """The conjugate, in memory of its own: a lazy one is lost inside a compiled operator."""
-    found: Tensor = z.conj().resolve_conj()
-    return found
+    result: Tensor = z.conj().resolve_conj()
+    return result

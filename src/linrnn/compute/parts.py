@@ -33,11 +33,11 @@ class _Parts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _whole(grads), None
+        return _joined(grads), None
 
 
-def _whole(grads: Sequence[Tensor]) -> Tensor:
-    """What the parts make, without a copy where they lie side by side."""
+def _joined(grads: Sequence[Tensor]) -> Tensor:
+    """Join the parts, without a copy where they lie side by side."""
     if torch.is_grad_enabled() or not all(map(eager, grads)) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)
     first = grads[0]
@@ -45,10 +45,10 @@ def _whole(grads: Sequence[Tensor]) -> Tensor:
     return first.as_strided(shape, first.stride(), first.storage_offset())
 
 
-def _side_by_side(some: Sequence[Tensor]) -> bool:
+def _side_by_side(tensors: Sequence[Tensor]) -> bool:
     """Whether all make one dense tensor along the last axis."""
-    first, width = some[0], some[0].shape[-1]
-    row = len(some) * width
+    first, width = tensors[0], tensors[0].shape[-1]
+    row = len(tensors) * width
     dense = row
     for size, stride in zip(first.shape[-2::-1], first.stride()[-2::-1], strict=True):
         if stride != dense:
@@ -61,13 +61,13 @@ def _side_by_side(some: Sequence[Tensor]) -> bool:
         and x.stride() == first.stride()
         and x.storage_offset() == first.storage_offset() + i * width
         and x.untyped_storage().data_ptr() == memory
-        for i, x in enumerate(some)
+        for i, x in enumerate(tensors)
     )
 
 
-def like_parts(some: Sequence[Tensor]) -> list[Tensor] | None:
+def like_parts(tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """New tensors that lie side by side as these do; None where they do not."""
-    if len(some) < 2 or not _side_by_side(some):
+    if len(tensors) < 2 or not _side_by_side(tensors):
         return None
-    *lead, width = some[0].shape
-    return list(some[0].new_empty(*lead, len(some), width).unbind(-2))
+    *lead, width = tensors[0].shape
+    return list(tensors[0].new_empty(*lead, len(tensors), width).unbind(-2))

@@ -20,7 +20,7 @@ Results = tuple[Tensor, ...]
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Computes(Protocol):
-    """What computes a product, and its gradient."""
+    """Computes a product and its gradient."""
 
     def forward(self, *arguments: Any) -> Any:
         """The results."""
@@ -59,11 +59,11 @@ class Product:
         kernels = self.kernels(arguments)
         if kernels is None:
             return self.definition(*arguments)
-        found: Results = _Function.apply(self, kernels, *arguments)
-        return found
+        results: Results = _Function.apply(self, kernels, *arguments)
+        return results
 
     def kernels(self, arguments: Sequence[Any]) -> Computes | None:
-        """What computes a call, or None where the definition does."""
+        """Return the kernels that compute a call, or None where the definition does."""
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         if not eager(*tensors):
             return None
@@ -77,18 +77,18 @@ class _Function(torch.autograd.Function):
     def forward(ctx: Any, product: Product, kernels: Computes, *arguments: Any) -> Results:
         ctx.product, ctx.kernels = product, kernels
         ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
-        ctx.others = [None if isinstance(x, Tensor) else (x,) for x in arguments]
-        found: Results = kernels.forward(*arguments)
-        return found
+        ctx.constants = [None if isinstance(x, Tensor) else (x,) for x in arguments]
+        results: Results = kernels.forward(*arguments)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         saved, product = iter(ctx.saved_tensors), ctx.product
-        arguments = [next(saved) if other is None else other[0] for other in ctx.others]
-        wanted = ctx.needs_input_grad[2:][: product.gradients]
+        arguments = [next(saved) if constant is None else constant[0] for constant in ctx.constants]
+        needs_grad = ctx.needs_input_grad[2:][: product.gradients]
         if torch.is_grad_enabled() or not eager(*grads):
-            found: Sequence[Tensor | None]
-            found = through_definition(product.definition, arguments, wanted, grads)
+            gradients: Sequence[Tensor | None]
+            gradients = through_definition(product.definition, arguments, needs_grad, grads)
         else:
-            found = ctx.kernels.backward(*arguments, *grads)
-        return None, None, *found, *(None,) * (len(arguments) - product.gradients)
+            gradients = ctx.kernels.backward(*arguments, *grads)
+        return None, None, *gradients, *(None,) * (len(arguments) - product.gradients)

@@ -1,4 +1,4 @@
-"""How every Triton kernel of the package is compiled: once for all lengths of a sequence."""
+"""Compile the package's Triton kernels: once for all lengths of a sequence."""
 
 import functools
 

@@ -113,9 +113,9 @@ class ChannelMix(nn.Module):
 
         ``reset``, boolean (batch, time), is True where a new sequence starts.
         """
-        before = recall(x, past, 1, reset)
-        key = F.relu(self.key(token_shift(x, before, self.mu_k))).square()
-        gate = self.receptance(token_shift(x, before, self.mu_r)).sigmoid()
+        previous = recall(x, past, 1, reset)
+        key = F.relu(self.key(token_shift(x, previous, self.mu_k))).square()
+        gate = self.receptance(token_shift(x, previous, self.mu_r)).sigmoid()
         return (gate * self.value(key)).to(x.dtype), last_inputs(x, past, reset)
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,9 +128,9 @@ class ChannelMix(nn.Module):
         return y[:, 0], past
 
 
-def token_shift(x: Tensor, before: Tensor, mu: Tensor) -> Tensor:
-    """``mu * x + (1 - mu) * before`` in the dtype of ``mu``: 1 sees only the current step."""
-    return mu * x.to(mu.dtype) + (1 - mu) * before.to(mu.dtype)
+def token_shift(x: Tensor, previous: Tensor, mu: Tensor) -> Tensor:
+    """``mu * x + (1 - mu) * previous`` in the dtype of ``mu``: 1 sees only the current step."""
+    return mu * x.to(mu.dtype) + (1 - mu) * previous.to(mu.dtype)
 
 
 def initial_mix(d_model: int, power: float) -> Tensor:
@@ -157,8 +157,8 @@ def orthogonal(weight: Tensor, gain: float | None = None) -> None:
     """Fill with a random orthogonal matrix; the default gain keeps the size of a wider output."""
     gain = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5 if gain is None else gain
     # half precision has no QR decomposition
-    wide = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
-    weight.copy_(nn.init.orthogonal_(wide, gain))
+    matrix = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
+    weight.copy_(nn.init.orthogonal_(matrix, gain))
 
 
 def check_layer(where: str, layer: int, n_layers: int) -> None:

@@ -55,7 +55,7 @@ class CausalConv(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """As `torch.nn.Conv1d`: uniform within ``width ** -0.5``."""
+        """Draw new weights as `torch.nn.Conv1d` does: uniform within ``width ** -0.5``."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(self.width**-0.5), self.width**-0.5)
 

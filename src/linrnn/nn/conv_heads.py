@@ -36,7 +36,7 @@ class ConvHeads(nn.Module):
         self.conv1d = CausalConv(width, d_conv, bias=False, silu=True, **factory)
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear` and `torch.nn.Conv1d`."""
+        """Draw new weights as `torch.nn.Linear` and `torch.nn.Conv1d` do."""
         self.heads.reset_parameters()
         self.conv1d.reset_parameters()
 

@@ -165,8 +165,9 @@ def dense(
     step, into = step.expand(*lead, size, size), into.expand(*lead, size)
     if rule == "zoh":
         top = torch.cat([step, into[..., None]], -1)
-        whole = torch.linalg.matrix_exp(torch.cat([top, torch.zeros_like(top[..., :1, :])], -2))
-        return whole[..., :size, :size], whole[..., :size, size]
+        square = torch.cat([top, torch.zeros_like(top[..., :1, :])], -2)  # (..., N + 1, N + 1)
+        exponential = torch.linalg.matrix_exp(square)
+        return exponential[..., :size, :size], exponential[..., :size, size]
     alpha = _alpha(rule)
     eye = torch.eye(size, dtype=A.dtype, device=A.device)
     right = torch.cat([eye + (1 - alpha) * step, into[..., None]], -1)

@@ -1,4 +1,4 @@
-"""What a wave does above a threshold, counted inside the scan of its mode."""
+"""Count what a wave does above a threshold, inside the scan of its mode."""
 
 from typing import Any, NamedTuple
 
@@ -25,11 +25,11 @@ class Modes(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What modes read at each step, (B, T, ...)."""
+    """The inputs of modes at each step, (B, T, ...)."""
 
     x: Tensor
     """(B, T, inputs), finite: 0 where nothing was observed."""
-    seen: Tensor
+    observed: Tensor
     """(B, T, 1): 1 where something was observed, else 0."""
     time: Tensor
     """(B, T, 1): when."""
@@ -62,14 +62,14 @@ def _read(h: Any, decay: Any, x: Any, W: Any) -> Any:
     return decay * h + F.linear(x, W)
 
 
-def _counted(wave: Any, tally: Any, q: Any, seen: Any, time: Any) -> tuple[Any, ...]:
+def _counted(wave: Any, tally: Any, q: Any, observed: Any, time: Any) -> tuple[Any, ...]:
     """The statistics after a step at which the wave is ``wave``."""
     run, steps, excess, place, longest, top, end = tally
-    end = torch.where(seen > 0.0, wave, end)
-    wave = torch.where(seen > 0.0, wave, _BELOW)
+    end = torch.where(observed > 0.0, wave, end)
+    wave = torch.where(observed > 0.0, wave, _BELOW)
     above = wave > q
     one = torch.where(above, 1.0, 0.0)
-    run = torch.where(above, run + 1.0, torch.where(seen > 0.0, 0.0, run))
+    run = torch.where(above, run + 1.0, torch.where(observed > 0.0, 0.0, run))
     excess = excess + torch.where(above, wave - q, 0.0)
     longest, top = torch.maximum(longest, run), torch.maximum(top, wave)
     return run, steps + one, excess, place + one * time, longest, top, end
@@ -78,28 +78,28 @@ def _counted(wave: Any, tally: Any, q: Any, seen: Any, time: Any) -> tuple[Any, 
 @cell(state=_STATES, constant="decay out q", matrix="W ones", complex="h decay out")
 def _steps(
     h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any, end: Any,
-    x: Any, seen: Any, t: Any,
+    x: Any, observed: Any, t: Any,
     decay: Any, out: Any, q: Any, W: Any, ones: Any,
 ) -> Any:  # fmt: skip
     """Equal steps. The products with ones hand a number to all modes without a copy of it."""
     h = _read(h, decay, x, W)
     tally = (run, steps, excess, place, longest, top, end)
-    after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
-    return (), (h, *after)
+    next_tally = _counted((out * h).real, tally, q, F.linear(observed, ones), F.linear(t, ones))
+    return (), (h, *next_tally)
 
 
 @cell(state=_STATES, constant="rate angle out q", matrix="W ones", complex="h out")
 def _times(
     h: Any, run: Any, steps: Any, excess: Any, place: Any, longest: Any, top: Any, end: Any,
-    x: Any, seen: Any, t: Any, dt: Any,
+    x: Any, observed: Any, t: Any, dt: Any,
     rate: Any, angle: Any, out: Any, q: Any, W: Any, ones: Any,
 ) -> Any:  # fmt: skip
     """Steps that a time of ``dt`` lies before."""
     dt = F.linear(dt, ones)
     h = _read(h, torch.polar(torch.exp(-rate * dt), angle * dt), x, W)
     tally = (run, steps, excess, place, longest, top, end)
-    after = _counted((out * h).real, tally, q, F.linear(seen, ones), F.linear(t, ones))
-    return (), (h, *after)
+    next_tally = _counted((out * h).real, tally, q, F.linear(observed, ones), F.linear(t, ones))
+    return (), (h, *next_tally)
 
 
 @cell(state="h", constant="decay out", matrix="W", complex="h decay out")
@@ -117,34 +117,39 @@ def _timed_wave(h: Any, x: Any, dt: Any, rate: Any, angle: Any, out: Any, W: Any
 
 def waves(modes: Modes, drive: Drive) -> Tensor:
     """The waves themselves, (B, T, N), from zero: to find thresholds, of a few series."""
-    given: dict[str, Any] = {"x": drive.x, "out": modes.out, "W": modes.weight}
+    operands: dict[str, Any] = {"x": drive.x, "out": modes.out, "W": modes.weight}
     if drive.dt is None:
-        step, given = _wave, given | {"decay": _decay(modes)}
+        step, operands = _wave, operands | {"decay": _decay(modes)}
     else:
-        step, given = _timed_wave, given | {"dt": drive.dt, "ones": _ones(modes)}
-        given |= {"rate": modes.rate, "angle": modes.angle}
-    found: Tensor = cell_scan(step, **given)[0]
-    return found
+        step, operands = _timed_wave, operands | {"dt": drive.dt, "ones": _ones(modes)}
+        operands |= {"rate": modes.rate, "angle": modes.angle}
+    result: Tensor = cell_scan(step, **operands)[0]
+    return result
 
 
-def tally(modes: Modes, threshold: Tensor, drive: Drive, before: Tally) -> Tally:
+def tally(modes: Modes, threshold: Tensor, drive: Drive, start: Tally) -> Tally:
     """Read on and count: all steps in one scan, of which nothing but the last state is kept.
 
     Args:
         modes: the recurrences.
         threshold: (N,).
         drive: of at least one step.
-        before: the state before the first step.
+        start: the state before the first step.
     """
-    given: dict[str, Any] = {"x": drive.x, "seen": drive.seen, "t": drive.time, "out": modes.out}
-    given |= {"q": threshold, "W": modes.weight, "ones": _ones(modes)}
+    operands: dict[str, Any] = {
+        "x": drive.x,
+        "observed": drive.observed,
+        "t": drive.time,
+        "out": modes.out,
+    }
+    operands |= {"q": threshold, "W": modes.weight, "ones": _ones(modes)}
     if drive.dt is None:
-        step, given = _steps, given | {"decay": _decay(modes)}
+        step, operands = _steps, operands | {"decay": _decay(modes)}
     else:
         step = _times
-        given |= {"dt": drive.dt, "rate": modes.rate, "angle": modes.angle}
-    _, after = cell_scan(step, state=tuple(before), **given)
-    return Tally(*after)
+        operands |= {"dt": drive.dt, "rate": modes.rate, "angle": modes.angle}
+    _, final = cell_scan(step, state=tuple(start), **operands)
+    return Tally(*final)
 
 
 def _decay(modes: Modes) -> Tensor:

@@ -37,5 +37,5 @@ def dpfp(x: Tensor, nu: int = 1) -> Tensor:
         )
     r = torch.cat([x, -x], -1).relu()
     # turned by joining, for no recorded step knows torch.roll
-    turned = (torch.cat([r[..., -shift:], r[..., :-shift]], -1) for shift in range(1, nu + 1))
-    return torch.cat([r * other for other in turned], -1)
+    rolls = (torch.cat([r[..., -shift:], r[..., :-shift]], -1) for shift in range(1, nu + 1))
+    return torch.cat([r * rolled for rolled in rolls], -1)

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 
-def filled(x: Tensor, before: Tensor) -> Tensor:
+def filled(x: Tensor, previous: Tensor) -> Tensor:
     """Each value or, where it is NaN, the last one before it that is not.
 
     Args:
         x: (batch, time, channels); NaN is a value that is missing.
-        before: (batch, channels), the last value before the first step; NaN if there was none.
+        previous: (batch, channels), the last value before the first step; NaN if there was none.
 
     Example:
         >>> nan = float("nan")
@@ -17,20 +17,20 @@ def filled(x: Tensor, before: Tensor) -> Tensor:
         >>> filled(x, torch.full((1, 1), 0.5)).flatten()
         tensor([0.5000, 1.0000, 1.0000, 3.0000])
     """
-    every = torch.cat([before[:, None], x], 1)
+    every = torch.cat([previous[:, None], x], 1)
     steps = torch.arange(every.shape[1], device=x.device)[:, None]
     last = torch.where(every.isnan(), 0, steps).cummax(1).values
     return every.gather(1, last)[:, 1:]
 
 
-def increments(x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """What each value adds to the last one before it; 0 where there is none, or no value.
+def increments(x: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+    """Subtract from each value the last one before it; 0 where either is missing.
 
     Args:
-        x, before: see `filled`.
+        x, previous: see `filled`.
 
     Returns:
-        The increments, of the shape of ``x``, and the last values, of that of ``before``.
+        The increments, of the shape of ``x``, and the last values, of that of ``previous``.
 
     Example:
         >>> nan = float("nan")
@@ -38,7 +38,7 @@ def increments(x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         >>> increments(x, torch.full((1, 1), nan))[0].flatten()
         tensor([0., 0., 2.])
     """
-    every = torch.cat([before[:, None], filled(x, before)], 1)
+    every = torch.cat([previous[:, None], filled(x, previous)], 1)
     return (x - every[:, :-1]).nan_to_num(nan=0.0), every[:, -1]
 
 
@@ -83,6 +83,6 @@ def centre_and_spread(x: Tensor) -> tuple[Tensor, Tensor]:
     away = torch.where(observed, x - mean, 0.0)
     spread = (away.square().sum((0, 1)) / count).sqrt() * size
     # the mean of a constant is rounded, and what is left of it no spread
-    least = torch.where(observed, x, torch.inf).amin((0, 1))
-    moves = torch.where(observed, x, -torch.inf).amax((0, 1)) > least
+    lowest = torch.where(observed, x, torch.inf).amin((0, 1))
+    moves = torch.where(observed, x, -torch.inf).amax((0, 1)) > lowest
     return mean * size, torch.where(moves & (spread > 0), spread, 1.0)

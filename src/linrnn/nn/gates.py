@@ -22,8 +22,8 @@ def unit_gain(less: Any) -> Any:
         >>> unit_gain(torch.tensor(0.6).log().expm1())
         tensor(0.8000)
     """
-    rest = -less * (less + 2)
-    return torch.where(rest > _NOTHING, rest, _NOTHING).sqrt()
+    squared_gain = -less * (less + 2)
+    return torch.where(squared_gain > _NOTHING, squared_gain, _NOTHING).sqrt()
 
 
 def held_gain(z: Tensor) -> Tensor:

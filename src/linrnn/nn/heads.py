@@ -41,7 +41,7 @@ class Heads(nn.Module):
         self.proj = nn.Linear(d_model, n_heads * sum(sizes), bias=bias, **factory)
 
     def reset_parameters(self, gain: float | None = None) -> None:
-        """As `torch.nn.Linear`, or with a ``gain`` Glorot-uniform, each vector for itself."""
+        """Draw weights as `torch.nn.Linear`; with a ``gain`` Glorot-uniform, vector by vector."""
         self.proj.reset_parameters()
         if gain is not None:
             for rows in self.rows():
@@ -62,8 +62,8 @@ class Heads(nn.Module):
         What some of them have in common, such as turns, is then done to these at once.
         """
         projected = self.proj(x.to(self.proj.weight.dtype))
-        found: Tensor = projected.unflatten(-1, (len(self.sizes), self.n_heads, -1))
-        return found
+        vectors: Tensor = projected.unflatten(-1, (len(self.sizes), self.n_heads, -1))
+        return vectors
 
     def split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """The vectors of every head, of all channels side by side."""
@@ -115,7 +115,7 @@ class GatedOut(nn.Module):
         self.out_proj = nn.Linear(width, d_model, bias=False, **factory)
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear`."""
+        """Draw new weights as `torch.nn.Linear` does."""
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 part.reset_parameters()
@@ -131,18 +131,18 @@ class GatedOut(nn.Module):
         return y
 
 
-def default_heads(d_model: int, most: int) -> int:
-    """``most`` heads, or as many of at least 16 channels as there are, and at least one.
+def default_heads(d_model: int, max_heads: int) -> int:
+    """``max_heads`` heads, or as many of at least 16 channels as there are, and at least one.
 
     Example:
         >>> default_heads(1024, 4), default_heads(32, 4), default_heads(6, 4)
         (4, 2, 1)
     """
-    return max(1, min(most, d_model // 16))
+    return max(1, min(max_heads, d_model // 16))
 
 
-def _check_norm(where: str, norm: str, d_value: int, known: tuple[str, ...]) -> None:
-    check_in(where, "norm", norm, known)
+def _check_norm(where: str, norm: str, d_value: int, choices: tuple[str, ...]) -> None:
+    check_in(where, "norm", norm, choices)
     if norm == "layer" and d_value < 2:
         raise ArgumentError(
             f"{where}: heads with norm='layer' must have at least 2 channels, whose mean is "
@@ -231,7 +231,7 @@ class LowRank(nn.Module):
         self.up = nn.Linear(rank, d_out, bias=bias, **factory)
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear`."""
+        """Draw new weights as `torch.nn.Linear` does."""
         self.down.reset_parameters()
         self.up.reset_parameters()
 
@@ -287,6 +287,7 @@ class BlockDiagonal(nn.Module):
 
     def product(self, x: Tensor) -> Tensor:
         """The map without its bias, for whoever adds that on the way."""
+        # (..., blocks, inputs / blocks)
         parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
         y: Tensor
         if x.ndim > 2 and not x.is_cpu:
@@ -374,8 +375,8 @@ class _EluPlusOne(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        found: Tensor = grad * y.clamp(max=1)
-        return found
+        grad_x: Tensor = grad * y.clamp(max=1)
+        return grad_x
 
 
 def _elu_plus_one(x: Tensor) -> Tensor:

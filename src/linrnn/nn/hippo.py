@@ -1,4 +1,4 @@
-"""What the state-space mixers share: HiPPO memories, initial eigenvalues and step sizes."""
+"""Initial values of the state-space mixers: HiPPO memories, eigenvalues and step sizes."""
 
 from math import inf, lgamma, log, pi
 from typing import NamedTuple

@@ -85,12 +85,12 @@ class KernelHash(nn.Module):
             setattr(self, name, value.to(getattr(self, name)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What signs are taken of, (..., H, bits), of unit vectors (..., H, size)."""
+        """Return the values before the sign, (..., H, bits), for unit vectors (..., H, size)."""
         rows = x.flatten(0, -3).transpose(0, 1)  # (H, all, size)
         points, mean, width, weight = (
             b.to(x.dtype) for b in (self.points, self.mean, self.width, self.weight)
         )
-        z = (_kernel(rows, points, width) - mean[:, None]) @ weight.mT
+        z = (_kernel(rows, points, width) - mean[:, None]) @ weight.mT  # (H, all, bits)
         y: Tensor = z.transpose(0, 1).unflatten(0, x.shape[:-2])
         return y
 
@@ -118,19 +118,19 @@ class KernelHash(nn.Module):
             raise ArgumentError(
                 f"KernelHash.fit: x must hold at least {n_points} vectors, got {len(x)}."
             )
-        rows = x.transpose(0, 1).to(self.points)
+        rows = x.transpose(0, 1).to(self.points)  # (H, N, size)
         points = rows[:, torch.randperm(len(x))[:n_points]]
-        similar = rows @ rows.mT
+        similar = rows @ rows.mT  # (H, N, N)
         square = rows.square().sum(-1)
         width = (2 * square.mean(1) - 2 * similar.mean((1, 2))).clamp(min=1e-6)
         kernel = _kernel(rows, points, width)
         mean = kernel.mean(1)
         left, weight = bits * _targets(similar, min(pairs, len(x) // 2)), []
         for start in self.weight.unbind(1):
-            found = _fit_bit(kernel - mean[:, None], left, start, steps, lr, bits)
-            code = sign(((kernel - mean[:, None]) @ found[..., None]).squeeze(-1))
+            bit_weight = _fit_bit(kernel - mean[:, None], left, start, steps, lr, bits)
+            code = sign(((kernel - mean[:, None]) @ bit_weight[..., None]).squeeze(-1))
             left = left - code[:, :, None] * code[:, None]
-            weight.append(found)
+            weight.append(bit_weight)
         self._put(points=points, mean=mean, width=width, weight=torch.stack(weight, 1))
         self.fits = self.fits + 1
 
@@ -179,5 +179,5 @@ def _fit_bit(
         slope = ((slope * (1 - y.square()) / 2)[:, None] @ kernel).squeeze(1)
         speed = 0.9 * speed + slope
         weight = weight - lr * (slope + 0.9 * speed)
-    before, after = (_loss(sign(z(w)), left, bits) for w in (start, weight))
-    return torch.where((after < before)[:, None], weight, start)
+    start_loss, fitted_loss = (_loss(sign(z(w)), left, bits) for w in (start, weight))
+    return torch.where((fitted_loss < start_loss)[:, None], weight, start)

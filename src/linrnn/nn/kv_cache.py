@@ -28,7 +28,7 @@ def check_sight(where: str, window: int | None, base: float) -> None:
 def cache_spec(
     window: int | None, key: Mapping[str, int], value: Mapping[str, int]
 ) -> dict[str, Part]:
-    """What the state is made of, given the axes of a step's key and of its value.
+    """Describe the state, given the axes of a step's key and of its value.
 
     Example:
         >>> cache_spec(4, {"d_key": 2}, {"d_value": 3})["v"].shape

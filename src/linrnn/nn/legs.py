@@ -25,9 +25,9 @@ def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
         >>> legs_step(torch.tensor([1.0, 0.0]), torch.tensor(4.0), torch.tensor(2.0))
         tensor([2.2000, 1.3856])
     """
-    after = legs_bilinear(c, f, 1 / k.to(c.dtype).clamp(min=1))
-    first = F.pad(f[..., None], (0, c.shape[-1] - 1)).expand(after.shape)
-    return torch.where(k[..., None] == 0, first, after)
+    updated = legs_bilinear(c, f, 1 / k.to(c.dtype).clamp(min=1))
+    first = F.pad(f[..., None], (0, c.shape[-1] - 1)).expand(updated.shape)
+    return torch.where(k[..., None] == 0, first, updated)
 
 
 def legs_bilinear(c: Tensor, f: Tensor, dt: Tensor) -> Tensor:
@@ -86,8 +86,8 @@ def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     else:
         nodes, weights = _gauss(size, k.device)
         r = (k / (k + 1))[..., None]
-        seen = legendre(size, r * nodes) * (weights * r)[..., None]
-        a = seen.mT @ legendre(size, nodes)
+        weighted = legendre(size, r * nodes) * (weights * r)[..., None]
+        a = weighted.mT @ legendre(size, nodes)
     return a, F.pad(torch.ones_like(k)[..., None], (0, size - 1)) - a[..., 0]
 
 
@@ -109,6 +109,6 @@ def legendre(size: int, x: Tensor) -> Tensor:
 def _gauss(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes and weights on [0, 1], by the eigenvectors of the recurrence of the polynomials."""
     n = torch.arange(1, size, dtype=torch.float64, device=device)
-    beside = torch.diag(n / (4 * n * n - 1).sqrt(), 1)
-    y, vectors = torch.linalg.eigh(beside + beside.T)
+    off_diagonal = torch.diag(n / (4 * n * n - 1).sqrt(), 1)
+    y, vectors = torch.linalg.eigh(off_diagonal + off_diagonal.T)
     return (y + 1) / 2, vectors[0].square()

@@ -20,19 +20,19 @@ def as_lengths(where: str, lengths: Any) -> Tensor:
         tensor([6, 3])
     """
     try:
-        found: Tensor = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+        tensor: Tensor = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise DTypeError(f"{where}: lengths must be integers, got {show(lengths)}.") from error
-    if not isinstance(lengths, Tensor) and found.numel() == 0:
-        return found.long()  # an empty list has no dtype
-    real = found.is_floating_point() or found.is_complex() or found.is_quantized
-    if real or found.dtype == torch.bool:
-        raise DTypeError(f"{where}: lengths must be integers, got {found.dtype}.")
-    return found.long()  # of small integers 255 + 1 is 0, and uint8 is a mask where it is an index
+    if not isinstance(lengths, Tensor) and tensor.numel() == 0:
+        return tensor.long()  # an empty list has no dtype
+    real = tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized
+    if real or tensor.dtype == torch.bool:
+        raise DTypeError(f"{where}: lengths must be integers, got {tensor.dtype}.")
+    return tensor.long()  # of small integers 255 + 1 is 0, and uint8 is a mask where it is an index
 
 
 def steps_before(lengths: Tensor, time: int, device: torch.device) -> Tensor:
-    """Which of so many steps are not padding: boolean (batch, time), of lengths (batch,).
+    """Mask the steps that are not padding: boolean (batch, time), from lengths (batch,).
 
     Example:
         >>> steps_before(torch.tensor([1, 2]), 3, torch.device("cpu"))
@@ -57,20 +57,20 @@ def check_lengths(where: str, lengths: Any, x: Tensor, least: int = 0) -> Tensor
     Raises:
         DTypeError, ShapeError, ArgumentError: other numbers.
     """
-    found = as_lengths(where, lengths)
-    if tuple(found.shape) != (x.shape[0],):
+    result = as_lengths(where, lengths)
+    if tuple(result.shape) != (x.shape[0],):
         raise ShapeError(
-            f"{where}: lengths must have shape (batch={x.shape[0]}), got {tuple(found.shape)}."
+            f"{where}: lengths must have shape (batch={x.shape[0]}), got {tuple(result.shape)}."
         )
-    if found.device.type != "cpu" or torch.compiler.is_compiling() or found.shape[0] == 0:
-        return found
-    low, high = found.aminmax()
+    if result.device.type != "cpu" or torch.compiler.is_compiling() or result.shape[0] == 0:
+        return result
+    low, high = result.aminmax()
     if low < least or high > x.shape[1]:
         wrong = int(low if low < least else high)
         raise ArgumentError(
             f"{where}: lengths must be in {least}..{x.shape[1]}, the steps of x, got {wrong}."
         )
-    return found
+    return result
 
 
 def reverse(x: Tensor, stop: Tensor | None = None, start: Tensor | None = None) -> Tensor:

@@ -21,7 +21,7 @@ GROWS = {
 
 
 def long_spec(channels: int, width: int) -> dict[str, Any]:
-    """What the state of a filter is made of: see `linrnn.ops.conv.online_conv.State`.
+    """Describe the state of a filter: see `linrnn.ops.conv.online_conv.State`.
 
     Example:
         >>> len(long_spec(4, 1024)["far"])
@@ -37,7 +37,7 @@ def padded(kernel: Tensor, length: int) -> Tensor:
 
 
 def window_decays(count: int, like: Tensor) -> Tensor:
-    """How much Hyena's windows fade over the length of a filter, in nats: (count,).
+    """Return the decay of Hyena's windows over the length of a filter, in nats: (count,).
 
     They are spread evenly, so that what is left at the end is 1 % of 1 / 1.5 to 1 / 0.3 of it.
     """
@@ -46,17 +46,17 @@ def window_decays(count: int, like: Tensor) -> Tensor:
 
 
 def reach(state: dict[str, Any], time: int, width: int) -> int:
-    """How many taps of a filter reading so many steps can ask for, at most ``width``.
+    """Return how many taps of a filter can matter over the steps read, at most ``width``.
 
     Twice as many as there are inputs, since what a block adds is computed for its length ahead.
     """
     if torch.compiler.is_compiling():  # a graph must not depend on which of the two is less
         return width
-    return min(width, 2 * (State.of(state).held() + time))
+    return min(width, 2 * (State.of(state).n_inputs() + time))
 
 
 class Kept:
-    """What follows from parameters, kept as long as these are the same and nobody differentiates.
+    """Caches a value computed from parameters while they stay the same and need no gradient.
 
     They are compared number by number: what reads them otherwise may have changed them in any way.
 
@@ -68,7 +68,7 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self._found: tuple[list[Tensor], Any] | None = None
+        self._entry: tuple[list[Tensor], Any] | None = None
 
     def __reduce__(self) -> Any:
         return Kept, ()  # a copy of a layer makes its own
@@ -77,16 +77,16 @@ class Kept:
         """``make()``, or what an earlier call of it gave."""
         if torch.is_grad_enabled() or not eager(*sources):
             return make()
-        found = self._found
-        if found is None or not _same(found[0], sources):
-            found = self._found = [p.detach().clone() for p in sources], make()
-        return found[1]
+        entry = self._entry
+        if entry is None or not _same(entry[0], sources):
+            entry = self._entry = [p.detach().clone() for p in sources], make()
+        return entry[1]
 
 
-def _same(kept: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
+def _same(stored: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
     return all(
         k.dtype == p.dtype and k.device == p.device and torch.equal(k, p)
-        for k, p in zip(kept, sources, strict=True)
+        for k, p in zip(stored, sources, strict=True)
     )
 
 

@@ -37,8 +37,8 @@ class Modes(NamedTuple):
         """The filters' first ``length`` numbers: (channels, length), float64."""
         powers = torch.linalg.vander(self.poles, N=max(2, length - 1))
         waves = (powers * self.residues[..., None]).real.sum(1)
-        found: Tensor = torch.cat([self.direct[:, None], waves], 1)
-        return found[:, :length]
+        filters: Tensor = torch.cat([self.direct[:, None], waves], 1)
+        return filters[:, :length]
 
     def padded(self, count: int) -> "Modes":
         """The same with ``count`` modes a channel, poles and residues of the new ones 0."""
@@ -154,7 +154,8 @@ def fit_orders(kernel: Tensor, orders: Sequence[int], *, rows: int = ROWS) -> li
             _nearer_of(fit, poles, kernel[missed])
             for fit, poles in zip(more, _slow_poles(kernel[missed], orders), strict=True)
         ]
-    return [_better(fit, other, missed, kernel) for fit, other in zip(fits, more, strict=True)]
+    pairs = zip(fits, more, strict=True)
+    return [_better(fit, wide_fit, missed, kernel) for fit, wide_fit in pairs]
 
 
 def _with_floors(
@@ -163,15 +164,16 @@ def _with_floors(
     return [(fit, (fit.floor, floor)) for fit, floor in zip(fits, floors, strict=True)]
 
 
-def _better(fit: Fit, other: Fit, place: Tensor, kernel: Tensor) -> Fit:
+def _better(fit: Fit, wide_fit: Fit, place: Tensor, kernel: Tensor) -> Fit:
     """``fit``, in the channels at ``place`` that of a wider matrix where it is nearer."""
-    count = max(fit.modes.poles.shape[1], other.modes.poles.shape[1])
+    count = max(fit.modes.poles.shape[1], wide_fit.modes.poles.shape[1])
     poles, residues, direct = fit.modes.padded(count)
-    near = _nearer(kernel[place], Modes(poles[place], residues[place], direct[place]), other.modes)
+    narrow = Modes(poles[place], residues[place], direct[place])
+    near = _nearer(kernel[place], narrow, wide_fit.modes)
     modes = Modes(
         poles.index_put((place,), near.poles), residues.index_put((place,), near.residues), direct
     )
-    floor = fit.floor.index_put((place,), torch.maximum(fit.floor[place], other.floor))
+    floor = fit.floor.index_put((place,), torch.maximum(fit.floor[place], wide_fit.floor))
     return Fit(modes, floor, fit.singular, _error(modes, kernel))
 
 
@@ -182,8 +184,10 @@ def _slow_poles(kernel: Tensor, orders: Sequence[int]) -> list[Tensor]:
     """
     q = -(-(kernel.shape[1] - 1) // (2 * WIDEST))
     observed, _ = _balanced(F.pad(kernel[:, 1::q], (1, 0)), WIDEST, max(orders))
-    found = (_poles(observed[..., :order])[0] for order in orders)
-    roots = (torch.where(p == 0, 0, (torch.where(p == 0, 1, p).log() / q).exp()) for p in found)
+    subsampled = (_poles(observed[..., :order])[0] for order in orders)
+    roots = (
+        torch.where(p == 0, 0, (torch.where(p == 0, 1, p).log() / q).exp()) for p in subsampled
+    )
     return [p * (STABLE / p.abs().clamp(min=STABLE)) for p in roots]
 
 
@@ -193,9 +197,9 @@ def _nearer_of(fit: Fit, poles: Tensor, kernel: Tensor) -> Fit:
 
 
 def _fits(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Fit]:
-    """Of one Hankel matrix, which sees the first ``2 rows`` numbers."""
-    most = max(orders)
-    observed, values = _balanced(kernel, rows, most)
+    """Fit all orders from one Hankel matrix, which sees the first ``2 rows`` numbers."""
+    max_order = max(orders)
+    observed, values = _balanced(kernel, rows, max_order)
     kernel, size = kernel.double(), values.shape[1]
     tiny = torch.finfo(torch.float64).tiny
     norm = kernel.norm(dim=1).clamp(min=tiny)
@@ -211,9 +215,9 @@ def _fits(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Fit]:
             modes = _nearer(kernel, _with_residues(_poles(heard)[0], kernel), modes)
         if bool(grows.any()):  # the kernel ends before it has faded: so let it end with zeros
             if ending is None:
-                ending = _balanced(F.pad(kernel, (0, kernel.shape[1])), rows, most)[0]
-            other = _with_residues(_poles(ending[..., :order])[0], kernel)
-            modes = _nearer(kernel, modes, other)
+                ending = _balanced(F.pad(kernel, (0, kernel.shape[1])), rows, max_order)[0]
+            ended = _with_residues(_poles(ending[..., :order])[0], kernel)
+            modes = _nearer(kernel, modes, ended)
         floor = (values[:, order:].square().sum(1) / size).sqrt() / norm
         behind = F.pad(values, (0, 1))[:, order] / values[:, 0].clamp(min=tiny)
         fits.append(Fit(modes, floor, behind, _error(modes, kernel)))
@@ -222,8 +226,8 @@ def _fits(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Fit]:
 
 def _error(modes: Modes, kernel: Tensor) -> Tensor:
     norm = kernel.norm(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-    found: Tensor = (modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) / norm
-    return found
+    error: Tensor = (modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) / norm
+    return error
 
 
 def _floors_of_all(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Tensor]:
@@ -246,23 +250,23 @@ def _floors_of_all(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Ten
     return [(squares[:, order:].sum(1) / size).sqrt() / norm for order in orders]
 
 
-def _balanced(kernel: Tensor, rows: int, most: int) -> tuple[Tensor, Tensor]:
-    """What is observed of the first balanced states, (C, rows, most), and all singular values.
+def _balanced(kernel: Tensor, rows: int, order: int) -> tuple[Tensor, Tensor]:
+    """Return what the first balanced states show, (C, rows, order), and all singular values.
 
     The Hankel matrix is symmetric: its singular values are the moduli of its eigenvalues.
     """
     hankel = _hankel(kernel, rows)
     size, parts = hankel.shape[-1], []
-    if most > size:
+    if order > size:
         raise ArgumentError(
-            f"fit_modes: order must be at most the {size} rows of the Hankel matrix, got {most}. "
+            f"fit_modes: order must be at most the {size} rows of the Hankel matrix, got {order}. "
             "Take a longer kernel, or more rows."
         )
     for part in hankel.split(max(1, _AT_ONCE // size**2)):
         values, vectors = torch.linalg.eigh(part)
         values, place = values.abs().sort(-1, descending=True)
-        first = vectors.gather(2, place[:, None, :most].expand(-1, size, -1))
-        parts.append((first * values[:, None, :most].sqrt(), values))
+        first = vectors.gather(2, place[:, None, :order].expand(-1, size, -1))
+        parts.append((first * values[:, None, :order].sqrt(), values))
     observed, every = (torch.cat(each) for each in zip(*parts, strict=True))
     return observed, every
 
@@ -282,13 +286,13 @@ def _poles(observed: Tensor) -> tuple[Tensor, Tensor]:
     return poles.gather(1, chosen).where(upper.gather(1, chosen), 0), grows
 
 
-def _nearer(kernel: Tensor, one: Modes, other: Modes) -> Modes:
-    """Of each channel those modes whose kernel is nearer, the first where they are as good."""
-    count = max(one.poles.shape[1], other.poles.shape[1])
-    both = one.padded(count), other.padded(count)
+def _nearer(kernel: Tensor, one: Modes, alternative: Modes) -> Modes:
+    """Take for each channel the modes whose kernel is nearer, the first where they are as good."""
+    count = max(one.poles.shape[1], alternative.poles.shape[1])
+    both = one.padded(count), alternative.padded(count)
     errors = [(modes.kernel(kernel.shape[1]) - kernel).norm(dim=1) for modes in both]
-    nothing = _ALIKE * kernel.norm(dim=1)
-    first = ((errors[0] <= errors[1]) | (errors[0] <= nothing))[:, None]
+    negligible = _ALIKE * kernel.norm(dim=1)
+    first = ((errors[0] <= errors[1]) | (errors[0] <= negligible))[:, None]
     poles, residues = (
         torch.where(first, a, b) for a, b in zip(both[0][:2], both[1][:2], strict=True)
     )
@@ -301,8 +305,8 @@ def _with_residues(poles: Tensor, kernel: Tensor) -> Modes:
     waves = waves * (poles != 0)[:, None]
     single = (poles.imag == 0)[:, None]  # an imaginary part would add nothing
     columns = torch.cat([waves.real, torch.where(single, 0, -waves.imag)], -1)
-    found = torch.linalg.lstsq(columns, kernel[:, 1:, None], driver="gelsd").solution[..., 0]
-    re, im = found.chunk(2, -1)
+    solution = torch.linalg.lstsq(columns, kernel[:, 1:, None], driver="gelsd").solution[..., 0]
+    re, im = solution.chunk(2, -1)
     return Modes(poles, torch.complex(re, im), kernel[:, 0])
 
 

@@ -104,9 +104,9 @@ class ModeBank(nn.Module):
         # two copies in double precision while they are drawn
         check_fits("ModeBank", "its modes", 16 * n_modes * (5 + 2 * d_input), _FEWER)
         self.d_input, self.n_modes, self.length = d_input, n_modes, length
-        drawn = random_modes(d_input, n_modes, length, generator)
-        drawn |= {"threshold": torch.zeros(n_modes)}
-        for name, value in drawn.items():
+        modes = random_modes(d_input, n_modes, length, generator)
+        modes |= {"threshold": torch.zeros(n_modes)}
+        for name, value in modes.items():
             self.register_buffer(name, value.to(device, dtype or torch.get_default_dtype()))
         # in single precision a centre far from zero would be off by more than the spread
         double = {"device": device, "dtype": torch.float64}
@@ -152,8 +152,8 @@ class ModeBank(nn.Module):
         self.scale.copy_(scale)
         x, dt = x[steps.any(1)], None if dt is None else dt[steps.any(1)]
         rows = some_rows(len(x), x.shape[1], generator).to(x.device)
-        before = self.threshold.new_full((len(rows), self.d_input), torch.nan)
-        drive, _ = self._drive(x[rows], before, None if dt is None else dt[rows])
+        last = self.threshold.new_full((len(rows), self.d_input), torch.nan)
+        drive, _ = self._drive(x[rows], last, None if dt is None else dt[rows])
         self.threshold.copy_(random_quantiles(self._modes(), drive, generator))
         return self
 
@@ -179,13 +179,13 @@ class ModeBank(nn.Module):
         self._check(x, dt)
         needed = self.n_modes * (_STATE * min(len(x), _ROWS) + 8 * len(STATISTICS) * len(x))
         check_fits("ModeBank", "states and features", needed, _FEWER)
-        found = []
+        features = []
         for k in range(0, max(1, len(x)), _ROWS):
             rows = slice(k, k + _ROWS)
             state = self.init_state(len(x[rows]))
             state = self._update(x[rows], state, None if dt is None else dt[rows])
-            found.append(self.features(state))
-        return torch.cat(found)
+            features.append(self.features(state))
+        return torch.cat(features)
 
     def init_state(self, batch_size: int) -> dict[str, Tensor]:
         """The state before the first step; see `linrnn.state` for what can be done with one."""
@@ -226,17 +226,17 @@ class ModeBank(nn.Module):
     def features(self, state: dict[str, Tensor]) -> Float[Tensor, "batch features"]:
         """The features of what was read until now; see `forward`."""
         q, observed = self.threshold, state["observed"][:, None]
-        above, seen = state["steps"].clamp(min=1), observed.clamp(min=1)
+        above, n_observed = state["steps"].clamp(min=1), observed.clamp(min=1)
         until = torch.where(state["until"] > 0, state["until"], 1.0)[:, None]
-        found = (
-            state["steps"] / seen,
+        statistics = (
+            state["steps"] / n_observed,
             q + state["excess"] / above,
             torch.where(state["steps"] > 0, state["place"] / above / until, _NEVER),
-            state["longest"] / seen,
+            state["longest"] / n_observed,
             torch.where(observed > 0, state["top"], q),
             torch.where(observed > 0, state["end"], q),
         )
-        return torch.cat([x.to(q.dtype) for x in found], 1)
+        return torch.cat([x.to(q.dtype) for x in statistics], 1)
 
     def extra_repr(self) -> str:
         """The arguments, for ``print``."""
@@ -254,23 +254,23 @@ class ModeBank(nn.Module):
     def _chunk(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> dict[str, Tensor]:
         drive, last = self._drive(x, state["last"], dt)
         none = torch.zeros_like(state["run"])
-        kept = {name: state[name] for name in ("h", "run", "longest", "top", "end")}
-        before = Tally(**kept, steps=none, excess=none, place=none)
-        new = tally(self._modes(), self.threshold, drive, before)
-        seen, time = drive.seen[..., 0] > 0, drive.time[..., 0].double()
-        until = state["time"] + torch.where(seen, time, 0.0).amax(1)
+        running = {name: state[name] for name in ("h", "run", "longest", "top", "end")}
+        start = Tally(**running, steps=none, excess=none, place=none)
+        new = tally(self._modes(), self.threshold, drive, start)
+        observed, time = drive.observed[..., 0] > 0, drive.time[..., 0].double()
+        until = state["time"] + torch.where(observed, time, 0.0).amax(1)
         return {
-            **{name: getattr(new, name) for name in kept},
+            **{name: getattr(new, name) for name in running},
             **{name: state[name] + getattr(new, name) for name in ("steps", "excess")},
             "place": state["place"] + new.place + state["time"][:, None] * new.steps,
             "last": last,
             "time": state["time"] + time[:, -1],
-            "until": torch.where(seen.any(1), until, state["until"]),
-            "observed": state["observed"] + seen.sum(1),
+            "until": torch.where(observed.any(1), until, state["until"]),
+            "observed": state["observed"] + observed.sum(1),
         }
 
     def _drive(self, x: Tensor, last: Tensor, dt: Tensor | None) -> tuple[Drive, Tensor]:
-        """What the modes read, and the last value of each channel, both standardised."""
+        """Return the inputs of the modes and the last value of each channel, both standardised."""
         x = (x.double() - self.mean) / self.scale
         if bool((x.abs() > _FARTHEST).any()):
             raise ArgumentError(
@@ -278,13 +278,13 @@ class ModeBank(nn.Module):
                 "the bank was calibrated on, got a value farther away."
             )
         x = x.to(self.threshold.dtype)
-        seen = x.isnan().all(-1, keepdim=True).logical_not().to(x.dtype)
-        step = torch.ones_like(seen) if dt is None else dt[..., None].to(x.dtype)
+        observed = x.isnan().all(-1, keepdim=True).logical_not().to(x.dtype)
+        step = torch.ones_like(observed) if dt is None else dt[..., None].to(x.dtype)
         more, last = increments(x, last)
         # times count from the beginning of the piece, where single precision is enough
         time = step.double().cumsum(1).to(x.dtype)
         both = torch.cat([x.nan_to_num(nan=0.0), more], -1)
-        return Drive(both, seen, time, None if dt is None else step), last
+        return Drive(both, observed, time, None if dt is None else step), last
 
     def _check(self, x: Tensor, dt: Tensor | None) -> None:
         if x.dtype not in (torch.float32, torch.float64):

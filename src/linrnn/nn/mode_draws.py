@@ -1,4 +1,4 @@
-"""What a bank of modes is made of: random modes, and random quantiles of their waves."""
+"""Draw a bank of modes: random modes, and random quantiles of their waves."""
 
 from math import log, pi
 
@@ -48,8 +48,8 @@ def random_modes(
 
 def some_rows(count: int, time: int, generator: torch.Generator | None = None) -> Tensor:
     """Random rows of so many series, of which not too many waves are held."""
-    some = max(1, min(_SERIES, _WAVES // max(1, time)))
-    return torch.randperm(count, generator=generator)[:some]
+    n_rows = max(1, min(_SERIES, _WAVES // max(1, time)))
+    return torch.randperm(count, generator=generator)[:n_rows]
 
 
 def random_quantiles(
@@ -62,16 +62,16 @@ def random_quantiles(
         drive: of some series, at least one step of which was observed.
         generator: of the random numbers; None is PyTorch's own.
     """
-    seen = drive.seen[..., 0].flatten() > 0
-    places = seen.nonzero()[:, 0].cpu()
+    observed = drive.observed[..., 0].flatten() > 0
+    places = observed.nonzero()[:, 0].cpu()
     places = places[torch.randperm(len(places), generator=generator)[:_SAMPLE]]
     # between two numbers of the wave: at one of them rounding would decide
-    level = torch.rand(len(modes.rate), generator=generator).to(seen.device) * (len(places) - 1)
+    level = torch.rand(len(modes.rate), generator=generator).to(observed.device) * (len(places) - 1)
     under = level.long().clamp(max=max(0, len(places) - 2))
-    found = []
-    for part in torch.arange(len(level)).split(max(1, _WAVES // seen.numel())):
-        some = Modes(*(x[part] for x in modes))
-        wave = waves(some, drive).flatten(0, 1)[places].sort(0).values
+    quantiles = []
+    for part in torch.arange(len(level)).split(max(1, _WAVES // observed.numel())):
+        part_modes = Modes(*(x[part] for x in modes))
+        wave = waves(part_modes, drive).flatten(0, 1)[places].sort(0).values
         low, high = (wave.gather(0, under[part][None] + k)[0] for k in (0, min(1, len(wave) - 1)))
-        found.append(torch.lerp(low, high, (level - under)[part].to(low.dtype)))
-    return torch.cat(found)
+        quantiles.append(torch.lerp(low, high, (level - under)[part].to(low.dtype)))
+    return torch.cat(quantiles)

@@ -89,7 +89,7 @@ class _BatchNorm(nn.BatchNorm1d):
 
 
 def normalise(norm: Any, x: Tensor, valid: Tensor | None) -> Tensor:
-    """What a norm of `make_norm` gives; one that averages over a batch counts valid steps alone.
+    """Apply a norm of `make_norm`; one that averages over a batch counts valid steps alone.
 
     Args:
         norm: of the last axis.

@@ -77,18 +77,18 @@ class KeepsPrecision(nn.Module):
     Neither ``dtype=`` of the constructor nor ``.to(torch.bfloat16)`` makes them smaller."""
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of `torch.nn.Module`; one of `single_precision` becomes float32 at least."""
+        """Register as `torch.nn.Module` does; `single_precision` ones become float32 at least."""
         if param is not None and name in self.single_precision and _is_half(param):
             param = nn.Parameter(param.detach().float(), param.requires_grad)
         super().register_parameter(name, param)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "KeepsPrecision":
-        """What ``.to`` and its like do: `single_precision` stays, on the device of the others."""
-        own = [(name, self._parameters.get(name)) for name in self.single_precision]
-        before = [(name, p.detach(), p.grad) for name, p in own if p is not None]
-        before = [(name, x, g if g is None else g.detach()) for name, x, g in before]
+        """Convert as ``.to`` and its like do; `single_precision` only moves to the device."""
+        parameters = [(name, self._parameters.get(name)) for name in self.single_precision]
+        saved = [(name, p.detach(), p.grad) for name, p in parameters if p is not None]
+        saved = [(name, x, g if g is None else g.detach()) for name, x, g in saved]
         super()._apply(fn, recurse)
-        for name, value, grad in before:
+        for name, value, grad in saved:
             parameter = self._parameters[name]
             if parameter is not None and _is_half(parameter):
                 device = parameter.device

@@ -75,13 +75,13 @@ class Pool(nn.Module):
         fresh = torch.zeros_like(valid[:, 0]) if time else valid.new_zeros(batch)
         if reset is not None and time:
             active = reset & valid
-            after = active.flip(1).cumsum(1).flip(1) - active.long()  # resets still to come
-            valid = valid & (after == 0)
+            resets_ahead = active.flip(1).cumsum(1).flip(1) - active.long()  # resets still to come
+            valid = valid & (resets_ahead == 0)
             fresh = active.any(1)
         # choices and not products, for what does not count may be NaN
-        before = {name: torch.where(fresh[:, None], 0, h) for name, h in state.items()}
-        total = before["sum"] + torch.where(valid[..., None], x, 0).sum(1)
-        count = before["count"] + valid.sum(1, keepdim=True)
+        previous = {name: torch.where(fresh[:, None], 0, h) for name, h in state.items()}
+        total = previous["sum"] + torch.where(valid[..., None], x, 0).sum(1)
+        count = previous["count"] + valid.sum(1, keepdim=True)
         return total / count.clamp_min(1), {"sum": total, "count": count}
 
     def step(self, x_t: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -13,7 +13,7 @@ from linrnn.nn.affine import affine_of
 
 
 class RelativePositions(nn.Module):
-    r"""What Transformer-XL's scores are made of beside keys: distances, and two vectors.
+    r"""The parts of Transformer-XL's scores besides keys: distances, and two vectors.
 
     Equation::
 
@@ -66,6 +66,7 @@ class RelativePositions(nn.Module):
 
 def distance_keys(weight: Tensor, n_heads: int, count: int) -> Tensor:
     """``W R_d`` of distances from 0 on, (H, count, d_head), for `linrnn.ops.attention`."""
+    # (count, H, d_head)
     keys: Tensor = (far_waves(count, weight) @ weight.mT).unflatten(-1, (n_heads, -1))
     return keys.flip(0).transpose(0, 1)
 
@@ -79,8 +80,8 @@ def distance_scores(p: Tensor, weight: Tensor, count: int) -> Tensor:
         count: of distances.
     """
     turn = weight.unflatten(0, (p.shape[2], -1))  # (H, K, D)
-    asked = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn
-    scores: Tensor = asked @ far_waves(count, weight).mT
+    queries = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn  # (B, H, T, D)
+    scores: Tensor = queries @ far_waves(count, weight).mT
     return scores
 
 
@@ -89,8 +90,8 @@ def far_waves(count: int, like: Tensor) -> Tensor:
     if not eager(like):
         return _far_waves(count, like.shape[-1], like.dtype, like.device)
     # a step would spend most of its time on the same numbers again
-    known = -(-count // _ROWS) * _ROWS
-    return _kept_waves(known, like.shape[-1], like.dtype, like.device)[known - count :]
+    rounded = -(-count // _ROWS) * _ROWS
+    return _kept_waves(rounded, like.shape[-1], like.dtype, like.device)[rounded - count :]
 
 
 _ROWS = 256

@@ -15,7 +15,7 @@ from linrnn.typing import State
 
 
 class Beneath(NamedTuple):
-    """What reads the groups, at the lower rate."""
+    """Reads the groups, at the lower rate."""
 
     read: Callable[..., tuple[Tensor, State]]
     """``(groups, state, reset, dt, valid)`` to ``(y, state)``; groups (batch, groups, width), and
@@ -138,8 +138,8 @@ class Resample(nn.Module):
             times = self._times(x, state, dt) if self.timed else None
         place = 0 if fresh else _place(state["count"], self.factor)
         if place is not None and (reset is None or not bool(reset.any())):
-            return self._together(x, state, below, beneath, times, valid, place)
-        return self._apart(x, state, below, beneath, reset, times, valid)
+            return self._read_aligned(x, state, below, beneath, times, valid, place)
+        return self._read_ragged(x, state, below, beneath, reset, times, valid)
 
     def step(
         self, x_t: Tensor, state: dict[str, Tensor], below: State, beneath: Beneath, dt: Any = None
@@ -156,30 +156,30 @@ class Resample(nn.Module):
             times = torch.cat([state["times"], dt[:, None].to(state["times"].dtype)], 1)
         mean = None if times is None else times.mean(1)[:, None]
         group = self.down(window.flatten(1)).to(x_t.dtype)
-        h, after = beneath.read(group[:, None], below, None, mean, None)
+        h, next_below = beneath.read(group[:, None], below, None, mean, None)
         full = count == p - 1
-        below = _choose(full, after, below)
-        made = self.up(h[:, 0]).unflatten(1, (p, -1)).to(x_t.dtype)
+        below = _choose(full, next_below, below)
+        outputs = self.up(h[:, 0]).unflatten(1, (p, -1)).to(x_t.dtype)  # (batch, p, d_model)
         at = count[:, None, None].expand(-1, 1, self.d_model)
-        y = state["ahead"].gather(1, at)[:, 0].to(made.dtype)
-        ahead = _choose(full, made, state["ahead"])
-        found = {"count": torch.where(full, 0, count + 1), "ahead": ahead}
-        kept = torch.where(full, 0, count + 1)
-        found["past"] = _last(window[:, 1:], kept).to(state["past"].dtype)
+        y = state["ahead"].gather(1, at)[:, 0].to(outputs.dtype)
+        ahead = _choose(full, outputs, state["ahead"])
+        next_state = {"count": torch.where(full, 0, count + 1), "ahead": ahead}
+        n_past = torch.where(full, 0, count + 1)
+        next_state["past"] = _last(window[:, 1:], n_past).to(state["past"].dtype)
         if self.timed:
             past = torch.ones_like(state["times"]) if times is None else times[:, 1:]
-            found["times"] = _last(past, kept, 1.0)
-        return y, self._kept(state, found), below
+            next_state["times"] = _last(past, n_past, 1.0)
+        return y, self._as_state(state, next_state), below
 
     def _checked(self, state: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
         spec, dtype = self.state_spec(), self.down.weight.dtype
-        found = check_state("Resample", state, spec, x.shape[0], x.device, dtype)
-        return cast(dict[str, Tensor], opened(found, spec))
+        checked = check_state("Resample", state, spec, x.shape[0], x.device, dtype)
+        return cast(dict[str, Tensor], opened(checked, spec))
 
-    def _kept(self, state: dict[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What a call returns, in the order and the dtypes of the state before."""
-        after = {name: found[name].to(h.dtype) for name, h in state.items()}
-        return cast(dict[str, Tensor], closed(after, self.state_spec()))
+    def _as_state(self, state: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the new state in the order and the dtypes of the previous one."""
+        stored = {name: values[name].to(h.dtype) for name, h in state.items()}
+        return cast(dict[str, Tensor], closed(stored, self.state_spec()))
 
     def _times(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> Tensor:
         """Times of the last ``factor - 1`` steps and of these."""
@@ -187,7 +187,7 @@ class Resample(nn.Module):
         dt = past.new_ones(x.shape[:2]) if dt is None else dt.to(past.dtype)
         return torch.cat([past, dt], 1)
 
-    def _together(
+    def _read_aligned(
         self,
         x: Tensor,
         state: dict[str, Tensor],
@@ -210,20 +210,20 @@ class Resample(nn.Module):
             if valid is not None:
                 valid = valid[:, p - 1 - place :: p][:, :n]
             h, below = beneath.read(groups, below, None, means, valid)
-            made = self.up(h).reshape(batch, n * p, width).to(x.dtype)
-            ahead = torch.cat([ahead.to(made.dtype), made], 1)
-        rest = x[:, n * p :]
-        found = {
+            outputs = self.up(h).reshape(batch, n * p, width).to(x.dtype)
+            ahead = torch.cat([ahead.to(outputs.dtype), outputs], 1)
+        remaining = x[:, n * p :]
+        next_state = {
             "count": torch.full_like(state["count"], place + time - n * p),
-            "past": nn.functional.pad(rest, (0, 0, p - 1 - rest.shape[1], 0)),
+            "past": nn.functional.pad(remaining, (0, 0, p - 1 - remaining.shape[1], 0)),
             "ahead": ahead[:, n * p :],
         }
         if self.timed:
             last = state["times"] if times is None else times[:, time:]
-            found["times"] = last if times is None else _last(last, found["count"], 1.0)
-        return ahead[:, place : place + time], self._kept(state, found), below
+            next_state["times"] = last if times is None else _last(last, next_state["count"], 1.0)
+        return ahead[:, place : place + time], self._as_state(state, next_state), below
 
-    def _apart(
+    def _read_ragged(
         self,
         x: Tensor,
         state: dict[str, Tensor],
@@ -237,32 +237,34 @@ class Resample(nn.Module):
         p, (batch, time, width) = self.factor, x.shape
         cut = _Cut.of(state["count"], reset, batch, time, p)
         x = torch.cat([state["past"].to(x.dtype), x], 1)
-        window = cut.steps[:, None] + torch.arange(p, device=x.device)
+        window = cut.steps[:, None] + torch.arange(p, device=x.device)  # (all groups, p)
         groups = self.down(x[cut.rows[:, None], window].flatten(1)).to(x.dtype)
         means = None if times is None else cut.packed(times[cut.rows[:, None], window].mean(1))
         counted = None if valid is None else cut.packed(valid[cut.rows, cut.steps])
         h, below = _in_pieces(
             beneath, cut.packed(groups), cut.groups, below, cut.packed(cut.begins), means, counted
         )
-        made = self.up(h).unflatten(2, (p, -1)).to(x.dtype)
-        ahead = torch.cat([state["ahead"].to(made.dtype)[:, None], made], 1)
+        outputs = self.up(h).unflatten(2, (p, -1)).to(x.dtype)  # (batch, groups, p, width)
+        # (batch, groups + 1, p, width)
+        ahead = torch.cat([state["ahead"].to(outputs.dtype)[:, None], outputs], 1)
+        # (batch, time + 1, width)
         index = (cut.done * p + cut.place)[..., None].expand(-1, -1, width)
-        known = cut.goes_on[..., None]
-        y = torch.where(known[:, :-1], ahead.flatten(1, 2).gather(1, index[:, :-1]), 0)
+        continues = cut.goes_on[..., None]
+        y = torch.where(continues[:, :-1], ahead.flatten(1, 2).gather(1, index[:, :-1]), 0)
         count = cut.place[:, -1]
-        mine = ahead[torch.arange(batch, device=x.device), cut.groups]
-        found = {
+        mine = ahead[torch.arange(batch, device=x.device), cut.groups]  # (batch, p, width)
+        next_state = {
             "count": count,
             "past": _last(x[:, time:], count),
-            "ahead": torch.where(known[:, -1:], mine, 0),
+            "ahead": torch.where(continues[:, -1:], mine, 0),
         }
         if self.timed:
             last = state["times"] if times is None else times[:, time:]
-            found["times"] = last if times is None else _last(last, count, 1.0)
+            next_state["times"] = last if times is None else _last(last, count, 1.0)
         if bool(cut.unread.any()):
             start = beneath.start(batch)
             below = start if bool(cut.unread.all()) else _choose(cut.unread, start, below)
-        return y, self._kept(state, found), below
+        return y, self._as_state(state, next_state), below
 
 
 class _Cut(NamedTuple):
@@ -300,17 +302,17 @@ class _Cut(NamedTuple):
         done = nn.functional.pad(ends.cumsum(1), (1, 0))
         rows, last = ends.nonzero(as_tuple=True)
         mine = sequence[rows, last]
-        before = nn.functional.pad(mine[:-1], (1, 0))
-        begins = mine != torch.where(done[rows, last] > 0, before, 0)
+        previous = nn.functional.pad(mine[:-1], (1, 0))
+        begins = mine != torch.where(done[rows, last] > 0, previous, 0)
         goes_on = (since >= p) | (sequence == 0)
         unread = ~goes_on[:, -1]
         return cls(place, done, goes_on, rows, last, begins, groups, unread)
 
     def packed(self, values: Tensor) -> Tensor:
-        """What belongs to the groups (all groups, ...) by rows (batch, groups, ...)."""
+        """Arrange values (all groups, ...) by rows: (batch, groups, ...), padded with zeros."""
         rank = self.done[self.rows, self.steps]
-        most = int(self.groups.max()) if len(self.groups) else 0
-        padded = values.new_zeros(len(self.groups), most, *values.shape[1:])
+        max_groups = int(self.groups.max()) if len(self.groups) else 0
+        padded = values.new_zeros(len(self.groups), max_groups, *values.shape[1:])
         return padded.index_put((self.rows, rank), values)
 
 
@@ -335,21 +337,21 @@ def _in_pieces(
     valid: Tensor | None,
 ) -> tuple[Tensor, State]:
     """Read rows of different lengths, in as many pieces as there are lengths."""
-    begin, found = 0, []
+    begin, outputs = 0, []
     cut = reset if bool(reset.any()) else None
     for end in sorted(set(lengths.tolist()) - {0}):
         rows = (lengths >= end).nonzero().flatten()
         alone = len(rows) < len(lengths)
-        given = [None if v is None else v[:, begin:end] for v in (x, cut, dt, valid)]
-        before = state
+        arguments = [None if v is None else v[:, begin:end] for v in (x, cut, dt, valid)]
+        part = state
         if alone:
-            given = [None if v is None else v[rows] for v in given]
-            before = states.select(state, rows)
-        y, after = beneath.read(given[0], before, *given[1:])
-        state = _put(state, rows, after) if alone else after
-        found.append(y.new_zeros(len(lengths), *y.shape[1:]).index_copy(0, rows, y))
+            arguments = [None if v is None else v[rows] for v in arguments]
+            part = states.select(state, rows)
+        y, next_part = beneath.read(arguments[0], part, *arguments[1:])
+        state = _put(state, rows, next_part) if alone else next_part
+        outputs.append(y.new_zeros(len(lengths), *y.shape[1:]).index_copy(0, rows, y))
         begin = end
-    return torch.cat(found, 1) if found else x, state
+    return torch.cat(outputs, 1) if outputs else x, state
 
 
 def _put(state: State, rows: Tensor, part: State) -> State:
@@ -360,11 +362,11 @@ def _put(state: State, rows: Tensor, part: State) -> State:
             _refuse(h, new)
         return h.index_copy(0, rows, new.to(h.dtype))
 
-    found: State = _both(put, state, part)
-    return found
+    result: State = _both(put, state, part)
+    return result
 
 
-def _choose(rows: Tensor, state: State, other: State) -> Any:
+def _choose(rows: Tensor, state: State, alternative: State) -> Any:
     """The rows of one state, and the others of another."""
 
     def choose(h: Tensor, g: Tensor) -> Tensor:
@@ -372,15 +374,15 @@ def _choose(rows: Tensor, state: State, other: State) -> Any:
             _refuse(h, g)
         return torch.where(like(rows, h), h.to(g.dtype), g)
 
-    return _both(choose, state, other)
+    return _both(choose, state, alternative)
 
 
-def _both(function: Callable[[Tensor, Tensor], Tensor], state: State, other: State) -> Any:
+def _both(function: Callable[[Tensor, Tensor], Tensor], state: State, second: State) -> Any:
     try:
-        found: Any = tree_map(function, state, other)
+        result: Any = tree_map(function, state, second)
     except ValueError as error:
         raise ArgumentError(_DIFFERENT.format("another structure")) from error
-    return found
+    return result
 
 
 def _refuse(h: Tensor, new: Tensor) -> None:
@@ -394,7 +396,7 @@ _DIFFERENT = (
 )
 
 
-def _last(x: Tensor, count: Tensor, other: float = 0.0) -> Tensor:
-    """The last ``count`` steps of each row, with ``other`` in the place of those before."""
-    kept = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
-    return torch.where(like(kept, x), x, other)
+def _last(x: Tensor, count: Tensor, fill: float = 0.0) -> Tensor:
+    """The last ``count`` steps of each row, with ``fill`` in the place of those before."""
+    keep = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
+    return torch.where(like(keep, x), x, fill)

@@ -39,11 +39,12 @@ def rotate(
     if plainly and _same_rows(position):
         position = position[:1]
     angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps
+    # (batch, time, 1, ..., channels / 2)
     angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
     if plainly and _in_pairs(x):  # the same numbers in one pass
-        turned = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())
-        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-        return torch.view_as_real(pairs * turned).flatten(-2)
+        phases = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))  # (..., channels / 2)
+        return torch.view_as_real(pairs * phases).flatten(-2)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
@@ -80,26 +81,26 @@ def rotate_first(
         return rotate(x, position, base, rescale=rescale)
     if count == 0:
         return x
-    turned = rotate(x[..., :count], position, base, rescale=rescale)
-    return torch.cat([turned, x[..., count:]], -1)
+    rotated = rotate(x[..., :count], position, base, rescale=rescale)
+    return torch.cat([rotated, x[..., count:]], -1)
 
 
-def with_relative(x: Tensor, b: Tensor, base: float, before: int = 0) -> Tensor:
+def with_relative(x: Tensor, b: Tensor, base: float, start: int = 0) -> Tensor:
     """Queries or keys with ``R^t b`` as further channels: a relative bias is a product of these.
 
     Args:
         x: (batch, time, channels).
         b: a vector of an even number of channels.
         base: of `rotate`.
-        before: position of the first step.
+        start: position of the first step.
 
     Example:
         >>> with_relative(torch.zeros(1, 1, 1), torch.tensor([1.0, 0.0]), 10_000.0, 1)
         tensor([[[0.0000, 0.5403, 0.8415]]])
     """
-    place = torch.arange(before, before + x.shape[1], device=x.device)[None]
-    turned = rotate(b.to(x.dtype).expand(1, x.shape[1], -1), place, base)
-    return torch.cat([x, turned.expand(x.shape[0], -1, -1)], -1)
+    place = torch.arange(start, start + x.shape[1], device=x.device)[None]
+    rotated = rotate(b.to(x.dtype).expand(1, x.shape[1], -1), place, base)
+    return torch.cat([x, rotated.expand(x.shape[0], -1, -1)], -1)
 
 
 def check_rotary(where: str, d_rotary: int, d_head: int) -> None:

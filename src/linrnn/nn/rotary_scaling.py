@@ -59,7 +59,7 @@ class RotaryScaling(NamedTuple):
             >>> RotaryScaling("linear", 4.0).turns(torch.tensor([1.0, 0.5]))
             tensor([0.2500, 0.1250])
         """
-        kept: Tensor | float = 0.0  # 1 where a turn is not slowed
+        unscaled: Tensor | float = 0.0  # 1 where a turn is not slowed
         if self.kind == "none":
             return turn
         if self.kind == "ntk":
@@ -69,11 +69,11 @@ class RotaryScaling(NamedTuple):
             low, high = (self._channel(times, 2 * len(turn)) for times in (_FAST, _SLOW))
             low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * len(turn) - 1)
             place = torch.arange(len(turn), dtype=turn.dtype, device=turn.device)
-            kept = 1 - ((place - low) / (high - low or 0.001)).clamp(0, 1)
+            unscaled = 1 - ((place - low) / (high - low or 0.001)).clamp(0, 1)
         if self.kind == "llama3":
             times = self.trained * turn / (2 * math.pi)
-            kept = ((times - _LOW) / (_HIGH - _LOW)).clamp(0, 1)
-        return turn * (kept + (1 - kept) / self.factor)
+            unscaled = ((times - _LOW) / (_HIGH - _LOW)).clamp(0, 1)
+        return turn * (unscaled + (1 - unscaled) / self.factor)
 
     @property
     def length(self) -> float:

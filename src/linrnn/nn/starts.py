@@ -1,4 +1,4 @@
-"""How forget gates start and what refines them: the same few words for every gated layer.
+"""Start forget gates and refine them: the same few options for every gated layer.
 
 ``gates`` is one of
 
@@ -23,14 +23,16 @@ from linrnn.nn.ring import uniform
 GATES = ("plain", "chrono", "uniform", "refine", "ur")
 
 
-def check_gates(where: str, gates: str, t_max: int | None, known: tuple[str, ...] = GATES) -> None:
+def check_gates(
+    where: str, gates: str, t_max: int | None, choices: tuple[str, ...] = GATES
+) -> None:
     """Raise unless ``gates`` is known, and ``t_max`` there where chrono needs it and only there.
 
     Raises:
         UnknownNameError: another word.
         ArgumentError: no ``t_max`` of at least 2 for ``chrono``, or one for others.
     """
-    check_in(where, "gates", gates, known)
+    check_in(where, "gates", gates, choices)
     if gates != "chrono":
         if t_max is not None:
             raise ArgumentError(
@@ -115,9 +117,9 @@ def refined(f: Any, r: Any) -> Any:
     """
     # log(f + 2 r (1 - f)) by logarithms, for both terms may be as small as exp(-100)
     two = 0.6931471805599453
-    kept = torch.logaddexp(F.logsigmoid(f), two + F.logsigmoid(r) + F.logsigmoid(-f))
-    lost = torch.logaddexp(F.logsigmoid(-f), two + F.logsigmoid(-r) + F.logsigmoid(f))
-    return f + kept - lost
+    log_kept = torch.logaddexp(F.logsigmoid(f), two + F.logsigmoid(r) + F.logsigmoid(-f))
+    log_lost = torch.logaddexp(F.logsigmoid(-f), two + F.logsigmoid(-r) + F.logsigmoid(f))
+    return f + log_kept - log_lost
 
 
 def check_periods(where: str, min_period: float, max_period: float) -> None:
@@ -155,7 +157,7 @@ def start_rotations(A: Tensor, gain: float, min_period: float, max_period: float
     low, high = log(min_period), log(max_period)
     angles = 2 * pi / torch.exp(low + (high - low) * uniform(pairs))
     A.zero_()
-    here = 2 * torch.arange(pairs)
+    even = 2 * torch.arange(pairs)
     cos, sin = (gain * f(angles).to(A) for f in (torch.cos, torch.sin))
-    A[here, here], A[here, here + 1] = cos, -sin
-    A[here + 1, here], A[here + 1, here + 1] = sin, cos
+    A[even, even], A[even, even + 1] = cos, -sin
+    A[even + 1, even], A[even + 1, even + 1] = sin, cos

@@ -1,4 +1,4 @@
-"""Which backend computes a call, or could on this machine, and why the others do not."""
+"""Say which backend computes a call, or could on this machine, and why the others do not."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -77,8 +77,8 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     call = reached(op, *args, **kwargs)
     if call is None:
         return "PyTorch's operators: one step from a state is a single torch.addcmul"
-    found, arguments, backend = call
-    reasons: str = found.explain(arguments, backend)
+    operator, arguments, backend = call
+    reasons: str = operator.explain(arguments, backend)
     return reasons
 
 
@@ -100,5 +100,5 @@ def backend_report(op: str = "linear_scan") -> dict[str, str]:
     problems = of_cells if op == "cell_scan" else ALL[op].problems
     best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_best, on_cpu = (problems(d, torch.float32) for d in (best, torch.device("cpu")))
-    found = on_best | {"cpu": on_cpu["cpu"]}
-    return {name: why or "available" for name, why in found.items()}
+    obstacles = on_best | {"cpu": on_cpu["cpu"]}
+    return {name: why or "available" for name, why in obstacles.items()}

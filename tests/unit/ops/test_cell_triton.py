@@ -284,7 +284,7 @@ import re, torch, triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from linrnn.ops.cell.cell_scan._arguments import prepare
-_triton._triton._processors = lambda device: 132
+_triton.gpu.processors = lambda device: 132
 
 def kinds(code, storage, wide):
     for name in code.kernel.arg_names:

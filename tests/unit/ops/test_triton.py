@@ -29,7 +29,7 @@ from linrnn.testing import OP_LAWS, _op_laws as laws
 """
 # so many multiprocessors to fill that time is split, into chunks this short
 NARROW = f"""{WIDE}
-_scan_triton._processors = lambda device: 64
+_scan_triton.gpu.processors = lambda device: 64
 _scan_triton.SHORTEST_CHUNK = 3
 """
 REGIMES = {"wide": WIDE, "narrow": NARROW}
@@ -237,7 +237,7 @@ for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, Tru
 
 
 def plan(shape, *, processors=132, packed=False, seqs=None, dtype=torch.float32, monkeypatch):
-    monkeypatch.setattr(_scan_triton, "_processors", lambda device: processors)
+    monkeypatch.setattr(_scan_triton.gpu, "processors", lambda device: processors)
     x = torch.empty(shape, dtype=dtype, device="meta")
     return _scan_triton.make_plan(x, seqs or shape[0], packed)
 

@@ -29,18 +29,19 @@ def carry(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
         return last
     h, decay = first, decay[:, None]
     for block in left.unbind(2):
-        after = (decay * h).add_(block)  # of complex numbers `addcmul` takes four times as long
+        # for complex numbers `addcmul` takes four times as long
+        next_state = (decay * h).add_(block)
         block.copy_(h)
-        h = after
+        h = next_state
     return h
 
 
-def carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+def carry_back(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """Puts the gradient of what each block adds in the place of that of the state before it.
 
     Args:
         left: (H, B, n, M), in order.
-        before: the states that `carry` left.
+        states: those that `carry` left.
         grad: (H, B, M), of the last state.
         decay: (H, M).
 
@@ -49,11 +50,11 @@ def carry_back(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tup
     """
     kernels = _kernels(left)
     if kernels is not None:
-        found: tuple[Tensor, Tensor] = kernels.backward(left, before, grad, decay)
-        return found
+        gradients: tuple[Tensor, Tensor] = kernels.backward(left, states, grad, decay)
+        return gradients
     decay = decay[:, None].conj_physical()
     total = torch.zeros_like(grad, memory_format=torch.contiguous_format)
-    for block, h in zip(reversed(left.unbind(2)), reversed(before.unbind(2)), strict=True):
+    for block, h in zip(reversed(left.unbind(2)), reversed(states.unbind(2)), strict=True):
         total.add_(h * grad.conj_physical())
         earlier = (decay * grad).add_(block)
         block.copy_(grad)

@@ -27,14 +27,14 @@ def forward(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
     return last
 
 
-def backward(left: Tensor, before: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+def backward(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """`linrnn.ops.conv._block_carry.carry_back`."""
-    grad, decay, before = dense(grad), dense(decay), dense(before)
+    grad, decay, states = dense(grad), dense(decay), dense(states)
     first, of_decay = torch.empty_like(grad), torch.empty_like(decay)
-    _run(left, first, grad, decay, True, pointer(before), pointer(of_decay))
+    _run(left, first, grad, decay, True, pointer(states), pointer(of_decay))
     return first, of_decay
 
 
-def _run(left: Tensor, *others: Tensor | int) -> None:
-    addresses = (x.data_ptr() if isinstance(x, Tensor) else x for x in others)
+def _run(left: Tensor, *operands: Tensor | int) -> None:
+    addresses = (x.data_ptr() if isinstance(x, Tensor) else x for x in operands)
     _CARRY(left.dtype, *left.shape, left.data_ptr(), *addresses)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linrnn.compute.modes import eager
 from linrnn.compute.pairs import columns, pairs, products, rows
-from linrnn.ops.conv._fused_blocks import FusedBlocks, apart, finite, toeplitz, together
+from linrnn.ops.conv._fused_blocks import FusedBlocks, finite, from_blocks, to_blocks, toeplitz
 from linrnn.ops.conv.past import recall
 from linrnn.ops.linear.linear_scan import linear_scan
 
@@ -32,42 +32,44 @@ class Blocks(NamedTuple):
     def scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """A whole number of blocks: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
         matrices = (self.kernel, self.into, self.out, self.decay)
-        plain = self.weights is None and reset is None
-        if plain and eager(*matrices, u, h):
-            y, h = FusedBlocks.apply(_whole, u, h, *matrices)
+        fusible = self.weights is None and reset is None
+        if fusible and eager(*matrices, u, h):
+            y, h = FusedBlocks.apply(_fused_definition, u, h, *matrices)
             return y, h
         return self._scan(u, h, reset)
 
     def _scan(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         size = self.kernel.shape[1]
         shape = (u.shape[0], u.shape[1] // size, size)
-        cut, x = None if reset is None else reset.view(shape), apart(u, size)
+        # cut (B, T/Q, Q), x (H, B * T/Q, Q)
+        cut, x = None if reset is None else reset.view(shape), to_blocks(u, size)
         if cut is None:
-            y, left = self._whole(x)
+            y, left = self._outputs_from_zero(x)
         else:
             later = cut.flip(-1).cumsum(-1).flip(-1) > cut  # a reset after it in the block
+            # (H, B * T/Q, K)
             left = products(torch.where(later.reshape(-1, size), 0, x), self.into)
-            y = self._inside(u, cut).permute(2, 0, 1)
-        before, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
+            y = self._inside(u, cut).permute(2, 0, 1)  # (H, B * T/Q, Q)
+        entering, h = self._carry(left, h, shape, None if cut is None else cut.any(-1))
         if self.weights is not None:
-            before = columns(self.weights[:, None] * pairs(before, h))
+            entering = columns(self.weights[:, None] * pairs(entering, h))
         if cut is not None:
             y = y + torch.where(
-                (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(before, self.out)
+                (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(entering, self.out)
             )
         elif self.weights is None:
-            y = torch.baddbmm(y, before, self.out)
+            y = torch.baddbmm(y, entering, self.out)
         else:
-            y = y + products(before, self.out)
-        return together(y, u.shape), h
+            y = y + products(entering, self.out)
+        return from_blocks(y, u.shape), h
 
     def last(self, u: Tensor, h: Tensor) -> Tensor:
         """The state after a whole number of blocks, without outputs."""
         size = self.kernel.shape[1]
-        left = products(apart(u, self.kernel.shape[1]), self.into)
+        left = products(to_blocks(u, self.kernel.shape[1]), self.into)
         return self._carry(left, h, (u.shape[0], u.shape[1] // size, size), None)[1]
 
-    def _whole(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _outputs_from_zero(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero."""
         safe, mark = finite(x)
         y, left = safe @ toeplitz(self.kernel), products(safe, self.into)
@@ -78,10 +80,10 @@ class Blocks(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """The states before every block, (H, B * T/Q, K), and the last one."""
         batch, count, _ = shape
-        left = left.view(left.shape[0], batch, count, left.shape[-1])
+        left = left.view(left.shape[0], batch, count, left.shape[-1])  # (H, B, T/Q, K)
         if self.decay.ndim == 3:
             return _dense_carry(self.decay, left, h, cut)
-        steps = pairs(left.permute(1, 2, 0, 3), h)
+        steps = pairs(left.permute(1, 2, 0, 3), h)  # (B, T/Q, H, M)
         states, last = linear_scan(self.decay.expand(h.shape[1:]), steps, h, reset=cut)
         states = torch.cat(  # one copy for the shift and the new layout
             [rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
@@ -91,30 +93,32 @@ class Blocks(NamedTuple):
     def _inside(self, u: Tensor, cut: Tensor) -> Tensor:
         """Outputs (B * T/Q, Q, H) from the inputs of the same block and the same sequence."""
         size = cut.shape[-1]
+        # (B * T/Q, Q, H), (B * T/Q, Q)
         u, cut = u.reshape(-1, size, u.shape[-1]), cut.reshape(-1, size)
-        nothing = u.new_zeros(()).expand(u.shape)
+        zero_past = u.new_zeros(()).expand(u.shape)
         y = self.kernel[:, 0] * u
         for delay in range(1, size):
-            y = y + self.kernel[:, delay] * recall(u, nothing, delay, cut)
+            y = y + self.kernel[:, delay] * recall(u, zero_past, delay, cut)
         return y
 
 
-def _whole(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """What `FusedBlocks` computes, in operators that can be differentiated to any order."""
+def _fused_definition(u: Tensor, h: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `FusedBlocks` in operators that can be differentiated to any order."""
     return Blocks(*matrices)._scan(u, h, None)
 
 
 def _dense_carry(
     decay: Tensor, left: Tensor, h: Tensor, cut: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """As `Blocks._carry`, block after block."""
-    state, before = rows(h).transpose(0, 1), []  # (H, B, K)
+    """Compute `Blocks._carry` for a dense transition, block after block."""
+    state, entering = rows(h).transpose(0, 1), []  # (H, B, K)
     for i, added in enumerate(left.unbind(2)):
-        before.append(state)
+        entering.append(state)
         if cut is not None:
             state = torch.where(cut[:, i, None], 0, state)
         state = torch.baddbmm(added, state, decay)
-    return torch.stack(before, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
+    # (H, B * T/Q, K), (B, H, M)
+    return torch.stack(entering, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
 
 
 def add_now(kernel: Tensor, d: Tensor) -> Tensor:
@@ -123,10 +127,10 @@ def add_now(kernel: Tensor, d: Tensor) -> Tensor:
 
 
 def spans(time: int, size: int) -> list[tuple[int, int, int]]:
-    """Where whole blocks begin and end, and the rest, as far as there are; steps of a block."""
-    whole = time - time % size
-    found = (0, whole, size), (whole, time, time - whole)
-    return [(lo, hi, length) for lo, hi, length in found if lo < hi]
+    """List ``(begin, end, steps per block)`` of the full blocks and of a shorter last one."""
+    blocks_end = time - time % size
+    candidates = (0, blocks_end, size), (blocks_end, time, time - blocks_end)
+    return [(lo, hi, length) for lo, hi, length in candidates if lo < hi]
 
 
 def scan_all(
@@ -143,7 +147,7 @@ def scan_all(
 def scan_shapes(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Of a sequence ``u`` (B, T, H) and a state: tensors like outputs and the last state."""
+    """Return empty tensors like the outputs and the last state, for ``u`` (B, T, H) and a state."""
     return u.new_empty(u.shape), h.new_empty(h.shape)
 
 

@@ -24,17 +24,17 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 def forward(*arguments: Tensor) -> tuple[Tensor, ...]:
     """Real and imaginary part of the sums (rows, channels, nodes)."""
     beta, angle = arguments[0], arguments[4]
-    found = tuple(beta.new_empty((*beta.shape[:2], len(angle))) for _ in range(2))
-    _run([dense(x) for x in arguments], found, False, 0, 0, 0, 0)
-    return found
+    sums = tuple(beta.new_empty((*beta.shape[:2], len(angle))) for _ in range(2))
+    _run([dense(x) for x in arguments], sums, False, 0, 0, 0, 0)
+    return sums
 
 
 def backward(*inputs: Tensor) -> tuple[Tensor, ...]:
     """Gradients of ``beta``, ``alpha``, ``radius`` and ``real``."""
     arguments, grads = [dense(x) for x in inputs[:5]], [dense(g) for g in inputs[5:]]
-    found = tuple(torch.empty_like(x) for x in arguments[:4])
-    _run(arguments, grads, True, *map(pointer, found))
-    return found
+    gradients = tuple(torch.empty_like(x) for x in arguments[:4])
+    _run(arguments, grads, True, *map(pointer, gradients))
+    return gradients
 
 
 def _run(arguments: Any, results: Any, *gradients: int) -> None:

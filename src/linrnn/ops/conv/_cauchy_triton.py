@@ -25,19 +25,19 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 def forward(*arguments: Tensor) -> tuple[Tensor, ...]:
     """Real and imaginary part of the sums (rows, channels, nodes)."""
     beta, angle = arguments[0], arguments[4]
-    found = tuple(beta.new_empty((*beta.shape[:2], len(angle))) for _ in range(2))
+    sums = tuple(beta.new_empty((*beta.shape[:2], len(angle))) for _ in range(2))
     blocks = -(-len(angle) // _NODES)
-    _run(_kernels().run_forward, beta.shape[1] * blocks, arguments, found)
-    return found
+    _run(_kernels().run_forward, beta.shape[1] * blocks, arguments, sums)
+    return sums
 
 
 def backward(*inputs: Tensor) -> tuple[Tensor, ...]:
     """Gradients of ``beta``, ``alpha``, ``radius`` and ``real``."""
     arguments = inputs[:5]
-    found = tuple(torch.empty_like(dense(x)) for x in arguments[:4])
+    gradients = tuple(torch.empty_like(dense(x)) for x in arguments[:4])
     programs = arguments[2].numel()  # one for each mode, so that every sum has one owner
-    _run(_kernels().run_backward, programs, arguments, [*map(dense, inputs[5:]), *found])
-    return found
+    _run(_kernels().run_backward, programs, arguments, [*map(dense, inputs[5:]), *gradients])
+    return gradients
 
 
 def _run(kernel: Any, programs: int, arguments: Any, results: Any) -> None:

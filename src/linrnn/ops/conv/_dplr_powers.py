@@ -35,34 +35,34 @@ class Matrices(NamedTuple):
         cls,
         transition: Sequence[Tensor],
         time: int,
-        most: int,
+        max_size: int,
         dtype: torch.dtype,
     ) -> "Matrices":
-        """For blocks of at most ``most`` steps, a power of two, and no more than there are.
+        """For blocks of at most ``max_size`` steps, a power of two, and no more than there are.
 
         Args:
             transition: ``a, b, c`` (H, M) and ``p, q`` (H, rank, M), complex128.
             time: steps in all.
-            most: steps of a block at most, a power of two.
+            max_size: steps of a block at most, a power of two.
             dtype: of the matrices, which are computed in double precision.
         """
-        size = min(most, 1 << (time.bit_length() - 1))
+        size = min(max_size, 1 << (time.bit_length() - 1))
         return cls(*_PRODUCT(*transition, size, time % size, dtype))
 
     def blocks(self, time: int, d: Tensor, dtype: torch.dtype) -> list[tuple[int, int, Blocks]]:
-        """Where the whole blocks begin and end, and the rest, each with its matrices."""
+        """List begin, end and matrices of the full blocks, and of the shorter last one, if any."""
         response, into, out, decay, rest_decay = (x.to(dtype) for x in self)
-        size, found = into.shape[1], []
+        size, blocks = into.shape[1], []
         for lo, hi, n in spans(time, size):
             kernel = add_now(response[:, :n], d)
             carried = decay if n == size else rest_decay
-            found.append((lo, hi, Blocks(kernel, into[:, size - n :], out[:, :n].mT, carried)))
-        return found
+            blocks.append((lo, hi, Blocks(kernel, into[:, size - n :], out[:, :n].mT, carried)))
+        return blocks
 
     def after(self, c: Tensor, time: int) -> Tensor:
         """``c A^time`` as `columns`, (H, K), of ``c`` (H, M)."""
-        count, rest = divmod(time, self.into.shape[1])
-        row = (self.out[:, rest - 1] if rest else columns(c))[..., None]
+        count, remainder = divmod(time, self.into.shape[1])
+        row = (self.out[:, remainder - 1] if remainder else columns(c))[..., None]  # (H, K, 1)
         matrix = self.decay
         while count:
             row = matrix @ row if count & 1 else row
@@ -82,16 +82,16 @@ class Powers(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, c: Tensor, p: Tensor, q: Tensor, size: int) -> "Powers":
-        """Of ``a, b, c`` (H, M) and ``p, q`` (H, rank, M); ``size`` is a power of two."""
+        """From ``a, b, c`` (H, M) and ``p, q`` (H, rank, M); ``size`` is a power of two."""
         rank, all_a = p.shape[1], table(a, size + 1, a.dtype)
         right = rows(p[:, None] * all_a[:, :size].flip(1)[:, :, None]).flatten(1, 2)
         p, left, into, c = rows(p), columns(q), rows(b)[:, None], columns(c)[:, None]
         out = _turned(c, conjugate(a)[:, None]) - (c @ p.mT) @ left
         for n in (1 << i for i in range(size.bit_length() - 1)):
-            most, power = right[:, (size - n) * rank :], all_a[:, n, None]
-            into = torch.cat([into, _turned(into, power) - (into @ left.mT) @ most], 1)
-            both = torch.cat([out, left], 1)
-            both = _turned(both, conjugate(power)) - (both @ most.mT) @ left
+            last_rows, power = right[:, (size - n) * rank :], all_a[:, n, None]
+            into = torch.cat([into, _turned(into, power) - (into @ left.mT) @ last_rows], 1)
+            both = torch.cat([out, left], 1)  # (H, n + n rank, K)
+            both = _turned(both, conjugate(power)) - (both @ last_rows.mT) @ left
             out, left = torch.cat([out, both[:, :n]], 1), torch.cat([left, both[:, n:]], 1)
         return cls(all_a, into, out, left, right)
 
@@ -101,6 +101,7 @@ class Powers(NamedTuple):
         power = self.a[:, n]
         turns = torch.stack([rows(power), rows(1j * power)], -1)  # of 1 and of i, (H, K, 2)
         turns = turns.unflatten(1, (-1, 2)).permute(0, 3, 2, 1)  # (H, from, to, M)
+        # (H, M, from, M, to), then (H, K, K)
         diagonal = turns.diag_embed().permute(0, 3, 1, 4, 2).flatten(3).flatten(1, 2)
         left, right = self.left[:, :used], self.right[:, self.right.shape[1] - used :]
         return torch.baddbmm(diagonal, left.mT, right, alpha=-1)
@@ -113,15 +114,15 @@ def _matrices(
     p: Tensor,
     q: Tensor,
     size: int,
-    rest: int,
+    remainder: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
     """The definition of `Matrices`."""
     powers = Powers.of(a, b, c, p, q, size)
-    response = (powers.into @ columns(c)[..., None])[..., 0]
-    dense = powers.dense(size), powers.dense(rest) if rest else response.new_empty(0)
-    found = response, powers.into.flip(1), powers.out, *dense
-    return tuple(x.to(dtype) for x in found)
+    response = (powers.into @ columns(c)[..., None])[..., 0]  # (H, Q)
+    dense = powers.dense(size), powers.dense(remainder) if remainder else response.new_empty(0)
+    tensors = response, powers.into.flip(1), powers.out, *dense
+    return tuple(x.to(dtype) for x in tensors)
 
 
 def _turned(x: Tensor, a: Tensor) -> Tensor:

@@ -24,27 +24,27 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(*arguments: Any) -> tuple[Tensor, ...]:
     """`linrnn.ops.conv._dplr_powers.Matrices`."""
-    *system, size, rest, dtype = arguments
+    *system, size, remainder, dtype = arguments
     channels, columns = system[0].shape[0], 2 * system[0].shape[1]
     shapes: list[tuple[int, ...]] = [(channels, size)]
     shapes += [(channels, size, columns)] * 2 + [(channels, columns, columns)]
-    shapes.append(shapes[-1] if rest else (0,))
-    found = tuple(torch.empty(shape, dtype=dtype) for shape in shapes)
-    _run([dense(x) for x in system], size, rest, found, *_NO_GRADIENTS)
-    return found
+    shapes.append(shapes[-1] if remainder else (0,))
+    matrices = tuple(torch.empty(shape, dtype=dtype) for shape in shapes)
+    _run([dense(x) for x in system], size, remainder, matrices, *_NO_GRADIENTS)
+    return matrices
 
 
 def backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Gradients of ``a``, ``b``, ``c``, ``p`` and ``q``."""
-    *system, size, rest, _ = inputs[:8]
+    *system, size, remainder, _ = inputs[:8]
     system = [dense(x) for x in system]
-    found = tuple(torch.empty_like(x) for x in system)
-    _run(system, size, rest, [dense(g) for g in inputs[8:]], True, *map(pointer, found))
-    return found
+    gradients = tuple(torch.empty_like(x) for x in system)
+    _run(system, size, remainder, [dense(g) for g in inputs[8:]], True, *map(pointer, gradients))
+    return gradients
 
 
-def _run(system: Any, size: int, rest: int, matrices: Any, *gradients: int) -> None:
+def _run(system: Any, size: int, remainder: int, matrices: Any, *gradients: int) -> None:
     channels, modes = system[0].shape
-    sizes = channels, modes, system[3].shape[1], size, rest
+    sizes = channels, modes, system[3].shape[1], size, remainder
     addresses = map(pointer, (*system, *matrices))
     _POWERS(matrices[0].dtype, *sizes, *addresses, *gradients)

@@ -1,4 +1,4 @@
-"""What the ops that are FFTs share: a causal product, and the pieces that resets cut."""
+"""Helpers of the ops that use FFTs: a causal product, and the pieces that resets cut."""
 
 from collections.abc import Callable
 
@@ -10,14 +10,14 @@ from linrnn.compute.layout import Ends
 _SIZES = (1, 3, 5, 9, 15)  # times a power of two: lengths that every FFT is quick at
 
 
-def fast_length(least: int) -> int:
-    """The smallest length of at least ``least`` at which an FFT is quick.
+def fast_length(minimum: int) -> int:
+    """The smallest length of at least ``minimum`` at which an FFT is quick.
 
     Example:
         >>> fast_length(1025)
         1152
     """
-    return min(m << max(0, -(-least // m) - 1).bit_length() for m in _SIZES)
+    return min(m << max(0, -(-minimum // m) - 1).bit_length() for m in _SIZES)
 
 
 def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
@@ -34,19 +34,19 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     n = fast_length(max(time, time + taps - 1 - skip))
     if not (u.is_complex() or kernel.is_complex()):
         return circular_product(u, torch.fft.rfft(kernel[:, :taps], n), n)[:, skip:time]
-    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)
-    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)
+    spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)  # (B, C, n)
+    y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)  # (B, T - skip, C)
     return y
 
 
 def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
     """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
-    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)
+    y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)  # (B, C, n)
     return y.transpose(1, 2)
 
 
 def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
-    """Where pieces begin, in order, in the rows of u (B, T, C) one after the other.
+    """Return where pieces begin, in order, in the flattened rows of u (B, T, C).
 
     A piece begins with each sequence and at each reset.
     """
@@ -71,13 +71,13 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
     size = length.double().log2().ceil()  # pieces of one power of two waste less than half
     parts, places = [], []
     for exponent in size.unique().tolist():
-        some = (size == exponent).nonzero().squeeze(1)
-        step = torch.arange(int(length[some].max()), device=u.device)
-        inside = step < length[some, None]
-        place = (start[some, None] + step).clamp(max=steps - 1)
-        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)
+        indices = (size == exponent).nonzero().squeeze(1)
+        step = torch.arange(int(length[indices].max()), device=u.device)
+        inside = step < length[indices, None]
+        place = (start[indices, None] + step).clamp(max=steps - 1)
+        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)  # (pieces, length, C)
         row, column = inside.nonzero(as_tuple=True)
-        parts.append(convolve(inputs, some)[row, column])
+        parts.append(convolve(inputs, indices)[row, column])
         places.append(place[row, column])
     order = torch.cat(places).argsort()
     return torch.cat(parts)[order].view(u.shape)

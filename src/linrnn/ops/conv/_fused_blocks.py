@@ -27,42 +27,42 @@ class FusedBlocks(torch.autograd.Function):
     def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        x, mark = finite(apart(u, into.shape[1]))
-        before = x @ into if mark is None else x @ into + mark[..., -1:]
-        first = h.transpose(0, 1)
+        x, mark = finite(to_blocks(u, into.shape[1]))  # (H, B * T/Q, Q)
+        entering = x @ into if mark is None else x @ into + mark[..., -1:]  # (H, B * T/Q, K)
+        first = h.transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
-            last = pairs(_carry_dense(_blocks(before, shape), rows(first), decay), h)
+            last = pairs(_carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
-            last = carry(_states(before, h, shape), first, decay)
-        y = torch.baddbmm(x @ toeplitz(kernel), before, out)
+            last = carry(_states(entering, h, shape), first, decay)
+        y = torch.baddbmm(x @ toeplitz(kernel), entering, out)
         y = y if mark is None else y + mark
         ctx.marked = mark is not None
-        ctx.save_for_backward(*arguments, x, before)
+        ctx.save_for_backward(*arguments, x, entering)
         ctx.definition = definition
-        return together(y, u.shape), last.transpose(0, 1).contiguous()
+        return from_blocks(y, u.shape), last.transpose(0, 1).contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        *arguments, x, before = ctx.saved_tensors
+        *arguments, x, entering = ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(*grads):
-            wanted = ctx.needs_input_grad[1:]
-            return None, *through_definition(ctx.definition, arguments, wanted, grads)
+            needs_grad = ctx.needs_input_grad[1:]
+            return None, *through_definition(ctx.definition, arguments, needs_grad, grads)
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        g = apart(grads[0], into.shape[1])
+        g = to_blocks(grads[0], into.shape[1])  # (H, B * T/Q, Q)
         left = g @ out.mT  # the gradient of the states before each block, then of what is added
-        first = grads[1].transpose(0, 1)
+        first = grads[1].transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
             first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
-            grad_decay = before.mT @ left
+            grad_decay = entering.mT @ left
         else:
             first, grad_decay = carry_back(
-                _states(left, h, shape), _states(before, h, shape), first, decay
+                _states(left, h, shape), _states(entering, h, shape), first, decay
             )
         grad_x = None
         if ctx.needs_input_grad[1]:
             grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
-            grad_x = together(grad_x, u.shape)
+            grad_x = from_blocks(grad_x, u.shape)
             if ctx.marked:
                 grad_x = torch.where(u.isfinite(), grad_x, 0)
         return (
@@ -71,7 +71,7 @@ class FusedBlocks(torch.autograd.Function):
             first.transpose(0, 1),
             _diagonals(x.mT @ g),
             x.mT @ left,
-            before.mT @ g,
+            entering.mT @ g,
             grad_decay,
         )
 
@@ -91,14 +91,14 @@ def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
     return x.nan_to_num(0, 0, 0), mark.to(x.dtype)
 
 
-def apart(u: Tensor, size: int) -> Tensor:
+def to_blocks(u: Tensor, size: int) -> Tensor:
     """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
     # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
     return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
 
 
-def together(y: Tensor, shape: torch.Size) -> Tensor:
-    """The inverse of `apart`."""
+def from_blocks(y: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `to_blocks`."""
     return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
 
 
@@ -109,7 +109,7 @@ def toeplitz(kernel: Tensor) -> Tensor:
     # read with a period of one more than its length, each copy begins one later; ``unfold`` would
     # be shorter, but PyTorch has no batching rule for its gradient
     copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
-    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)
+    shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)  # (H, Q, 2 Q)
     return shifted[..., :size].flip(1)
 
 
@@ -134,16 +134,16 @@ def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
-    """As `carry`, of states as real numbers (H, B, K) and a matrix."""
+    """Compute `carry` for states as real numbers (H, B, K) and a matrix."""
     for block in left.unbind(2):
-        after = torch.baddbmm(block, h, decay)
+        next_state = torch.baddbmm(block, h, decay)
         block.copy_(h)
-        h = after
+        h = next_state
     return h
 
 
 def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
-    """As `carry_back`; the gradient of the first state alone."""
+    """Compute `carry_back` for a matrix; returns the gradient of the first state alone."""
     for block in reversed(left.unbind(2)):
         earlier = torch.baddbmm(block, grad, decay.mT)
         block.copy_(grad)

@@ -59,9 +59,10 @@ def _sums(
     scaled = radius[..., None] * c  # (H, M, nodes)
     r = ((scaled - s) * (scaled + s)).to(dtype)
     m = (-2 * real).to(dtype)[..., None] * (s * c).to(dtype)
-    inverse = (r * r + m * m).reciprocal()
+    inverse = (r * r + m * m).reciprocal()  # (H, M, nodes)
     s, c, rows = s.to(dtype), c.to(dtype), beta.shape[0]
     both = torch.cat([beta, alpha]).transpose(0, 1)  # (H, 2 rows, M)
+    # (H, rows, nodes) each
     (br, ar), (bm, am) = ((both @ (x * inverse)).split(rows, 1) for x in (r, m))
     return (s * bm - c * ar).transpose(0, 1), (s * br + c * am).transpose(0, 1)
 
@@ -71,17 +72,17 @@ class _Tiled:
 
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         beta, alpha, radius, real, _ = arguments
-        found = [_sums(beta, alpha, radius, real, nodes) for nodes in _tiles(arguments)]
-        return tuple(torch.cat(parts, -1) for parts in zip(*found, strict=True))
+        tile_sums = [_sums(beta, alpha, radius, real, nodes) for nodes in _tiles(arguments)]
+        return tuple(torch.cat(parts, -1) for parts in zip(*tile_sums, strict=True))
 
     def backward(self, *inputs: Tensor) -> Gradients:
-        arguments, grads, wanted = inputs[:5], inputs[5:], (True,) * 4
+        arguments, grads, needs_grad = inputs[:5], inputs[5:], (True,) * 4
         total: list[Tensor] = [torch.zeros_like(x) for x in arguments[:4]]
         sizes = [len(nodes) for nodes in _tiles(arguments)]
         pieces = zip(*(g.split(sizes, -1) for g in grads), strict=True)
         for nodes, piece in zip(_tiles(arguments), pieces, strict=True):
-            found = through_definition(_sums, (*arguments[:4], nodes), wanted, piece)
-            for sum_, g in zip(total, found, strict=True):
+            gradients = through_definition(_sums, (*arguments[:4], nodes), needs_grad, piece)
+            for sum_, g in zip(total, gradients, strict=True):
                 if g is not None:
                     sum_ += g
         return [*total]

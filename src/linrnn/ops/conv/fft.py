@@ -72,9 +72,9 @@ def fft_scan(
     return h, final
 
 
-def _shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _shapes(a: Tensor, b: Tensor, *remaining: Any) -> tuple[Tensor, Tensor]:
     dtype = torch.promote_types(a.dtype, b.dtype)
-    seqs = n_sequences(b, rest[2])
+    seqs = n_sequences(b, remaining[2])
     return b.new_empty(b.shape, dtype=dtype), b.new_empty((seqs, b.shape[2]), dtype=dtype)
 
 
@@ -121,7 +121,7 @@ def _piecewise(a: Tensor, b: Tensor, state: Tensor, reset: Tensor | None, edge: 
     first = torch.searchsorted(start, edge.row * b.shape[1] + edge.first)
     entering = clear_first(state[edge.kept], reset, edge)
     states = b.new_zeros(start.shape[0], b.shape[2]).index_put((first,), entering)
-    return piecewise(b, start, lambda inputs, some: _convolve(a, inputs, states[some]))
+    return piecewise(b, start, lambda inputs, indices: _convolve(a, inputs, states[indices]))
 
 
 def _convolve(a: Tensor, b: Tensor, initial_state: Tensor) -> Tensor:
@@ -164,8 +164,8 @@ def _check(
 
 def _powers(a: Tensor, time: int) -> Tensor:
     """``a^0 .. a^{time-1}``, each from its binary digits in double precision."""
-    wide = a.to(torch.complex128 if a.is_complex() else torch.float64)
-    powers, square = torch.ones_like(wide)[None], wide
+    base = a.to(torch.complex128 if a.is_complex() else torch.float64)
+    powers, square = torch.ones_like(base)[None], base
     while len(powers) < time:
         powers, square = torch.cat([powers, powers * square]), square * square
     return powers[:time].to(a.dtype)

@@ -86,10 +86,10 @@ def fft_conv(
     check_reset(where, reset, batch, time)
     check_device(where, "x", x.device, kernel=kernel, initial_state=initial_state, reset=reset)
     store = torch.float64 if kernel.dtype == torch.float64 else x.dtype
-    wide = accumulator_dtype(store)
-    past = x.new_zeros(seqs, 0, channels, dtype=wide)
-    past = past if initial_state is None else initial_state.to(wide)
-    y = convolve(x.to(store), past, kernel.to(wide), reset, cu_seqlens, reverse, backend)
+    compute_dtype = accumulator_dtype(store)
+    past = x.new_zeros(seqs, 0, channels, dtype=compute_dtype)
+    past = past if initial_state is None else initial_state.to(compute_dtype)
+    y = convolve(x.to(store), past, kernel.to(compute_dtype), reset, cu_seqlens, reverse, backend)
     if past.shape[1] != taps - 1:  # oldest first: others are zero, or cut off
         past = F.pad(past, (0, 0, taps - 1 - past.shape[1], 0))
     return y, last_inputs(x, past, reset, cu_seqlens, reverse)
@@ -126,17 +126,17 @@ def _definition(
         return _tap_by_tap(x, past, kernel, reset, cu_seqlens, reverse)
     if reverse:
         x, past, reset, cu_seqlens = mirrored(x, past, reset, cu_seqlens)
-    wide = torch.promote_types(kernel.dtype, past.dtype)
-    past = past[:, max(0, past.shape[1] - kernel.shape[1] + 1) :].to(wide)
-    given, kernel = x.to(wide), kernel.to(wide)
+    compute_dtype = torch.promote_types(kernel.dtype, past.dtype)
+    past = past[:, max(0, past.shape[1] - kernel.shape[1] + 1) :].to(compute_dtype)
+    inputs, kernel = x.to(compute_dtype), kernel.to(compute_dtype)
     if cu_seqlens is not None:
-        y = _packed(given, past, kernel, reset, cu_seqlens)
+        y = _packed(inputs, past, kernel, reset, cu_seqlens)
     else:
-        u, before = torch.cat([past, given], 1), past.shape[1]
+        u, past_steps = torch.cat([past, inputs], 1), past.shape[1]
         if reset is None:
-            y = causal_product(u, kernel, before)
+            y = causal_product(u, kernel, past_steps)
         else:
-            y = _pieces(u, kernel, F.pad(reset, (before, 0)))[:, before:]
+            y = _pieces(u, kernel, F.pad(reset, (past_steps, 0)))[:, past_steps:]
     y = y.to(x.dtype)
     return y.flip(1) if reverse else y
 
@@ -148,9 +148,10 @@ def _packed(
     time, width = x.shape[1], past.shape[1]
     offsets, t = cu_seqlens.to(x.device, torch.long), torch.arange(time, device=x.device)
     sequence = torch.arange(past.shape[0], device=x.device)[:, None]
-    before = offsets[:-1, None] + sequence * width + torch.arange(width, device=x.device)
+    past_place = offsets[:-1, None] + sequence * width + torch.arange(width, device=x.device)
     place = t + (torch.searchsorted(offsets[1:], t, right=True) + 1) * width
-    u = torch.cat([past.flatten(0, 1), x[0]])[torch.cat([before.flatten(), place]).argsort()][None]
+    order = torch.cat([past_place.flatten(), place]).argsort()
+    u = torch.cat([past.flatten(0, 1), x[0]])[order][None]  # (1, seqs * width + time, channels)
     cut = None
     if reset is not None:
         cut = reset.new_zeros(u.shape[1]).index_put((place,), reset[0])[None]

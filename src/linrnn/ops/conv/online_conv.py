@@ -48,8 +48,8 @@ class Kernel:
     def recent(self, count: int) -> Tensor:
         """The taps of the ``count`` inputs before the current one, oldest first, (count, C)."""
         if self._recent is None:
-            some = self.taps[:, 1 : NEAR + 1]
-            self._recent = F.pad(some, (0, NEAR - some.shape[1])).flip(1).t().contiguous()
+            taps = self.taps[:, 1 : NEAR + 1]
+            self._recent = F.pad(taps, (0, NEAR - taps.shape[1])).flip(1).t().contiguous()
         return self._recent[NEAR - count :]
 
     def spectrum(self, taps: int, n: int) -> Tensor:
@@ -74,7 +74,7 @@ class State(NamedTuple):
         """The inputs of each size of blocks, (B, S or 0, C)."""
         return [block[:, : NEAR << i] for i, block in enumerate(self.far)]
 
-    def held(self) -> int:
+    def n_inputs(self) -> int:
         """How many inputs there are."""
         return self.near.shape[1] + sum(block.shape[1] for block in self.blocks())
 
@@ -96,11 +96,11 @@ def levels(width: int) -> int:
 def check_blocks(where: str, state: State) -> None:
     """Raise `ShapeError` unless the blocks of a state are of the sizes that there are."""
     for i, block in enumerate(state.far):
-        size, found = NEAR << i, block.shape[1]
-        if found not in (0, size, 2 * size):
+        size, length = NEAR << i, block.shape[1]
+        if length not in (0, size, 2 * size):
             raise ShapeError(
-                f"{where}: state['far'][{i}] must hold 0, {size} or {2 * size} steps, got {found}. "
-                "Pass what this layer returned, or None."
+                f"{where}: state['far'][{i}] must hold 0, {size} or {2 * size} steps, "
+                f"got {length}. Pass what this layer returned, or None."
             )
 
 
@@ -128,7 +128,7 @@ def read(
         y = convolve(x, past, kernel.taps, reset)
         return y, State(_joined(x, past, reset), _emptied(state, x))._asdict()
     check_blocks(where, state)
-    if reset is not None or time > max(state.held(), 1):  # one convolution of all is the least
+    if reset is not None or time > max(state.n_inputs(), 1):  # one convolution of all is the least
         past = state.inputs()
         y = convolve(x, past, kernel.taps, reset)
         return y, _cut(_joined(x, past, reset), _emptied(state, x))._asdict()
@@ -145,31 +145,31 @@ def read(
 
 def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
     """The first steps of x: as many as fill the inputs in no block, or a block."""
-    near, before = state.near, state.near.shape[1]
+    near, n_near = state.near, state.near.shape[1]
     lowest = next((i for i, b in enumerate(state.far) if b.shape[1]), len(state.far) - 1)
     size = NEAR << min(lowest, (x.shape[1] // NEAR).bit_length() - 1) if x.shape[1] >= NEAR else 0
-    if before or not size:
-        x = x[:, : NEAR - before]
+    if n_near or not size:
+        x = x[:, : NEAR - n_near]
         u = torch.cat([near, x], 1)
         if x.shape[1] == 1:
-            own = kernel.taps[:, 0] * x + (near * kernel.recent(before)).sum(1, keepdim=True)
+            direct = kernel.taps[:, 0] * x + (near * kernel.recent(n_near)).sum(1, keepdim=True)
         else:
             # of the circle, what comes around its end must fall before the steps of x
             taps = NEAR // 2 if u.shape[1] <= NEAR // 2 else NEAR
-            n = 2 * taps if before < NEAR // 2 else 3 * NEAR // 2
-            own = circular_product(u, kernel.spectrum(taps, n), n)[:, before : u.shape[1]]
+            n = 2 * taps if n_near < NEAR // 2 else 3 * NEAR // 2
+            direct = circular_product(u, kernel.spectrum(taps, n), n)[:, n_near : u.shape[1]]
         full = u.shape[1] == NEAR
-        after = state._replace(near=u[:, :0]) if full else state._replace(near=u)
-        after = _pushed(after, u, 0) if full else after
+        next_state = state._replace(near=u[:, :0]) if full else state._replace(near=u)
+        next_state = _pushed(next_state, u, 0) if full else next_state
     else:
         u = x = x[:, :size]
-        own = causal_product(u, kernel.taps)
-        after = _pushed(state, u, (size // NEAR).bit_length() - 1)
-    return own + _promised(state, x.shape[1]), after
+        direct = causal_product(u, kernel.taps)
+        next_state = _pushed(state, u, (size // NEAR).bit_length() - 1)
+    return direct + _promised(state, x.shape[1]), next_state
 
 
 def _promised(state: State, count: int) -> Tensor | float:
-    """What the blocks add to the next so many steps."""
+    """Return what the blocks add to the next steps."""
     total: Tensor | float = 0.0
     since = state.near.shape[1]  # steps since a block was made: those of all smaller blocks
     for i, block in enumerate(state.far):

@@ -1,4 +1,4 @@
-"""What came before: a sequence a few steps back, and what to keep of it."""
+"""Read a sequence a few steps back, and cut off the past that the next call needs."""
 
 import torch
 import torch.nn.functional as F
@@ -35,8 +35,8 @@ def recall(
         t, offsets = torch.arange(time, device=x.device), cu_seqlens.to(x.device, torch.long)
         sequence = torch.searchsorted(offsets[1:], t, right=True)
         return _packed(x, past, sequence, t - delay, t + 1, reset, offsets)[None]
-    before = past[:, past.shape[1] - delay :]
-    y = torch.cat([before.to(x.dtype), x], 1)[:, :time]
+    recent = past[:, past.shape[1] - delay :]
+    y = torch.cat([recent.to(x.dtype), x], 1)[:, :time]
     if reset is None:
         return y
     started = F.pad(reset.cumsum(1), (delay, 0))  # sequences begun up to t, and up to t - delay
@@ -78,16 +78,16 @@ def _packed(
     reset: Tensor | None,
     offsets: Tensor,
 ) -> Tensor:
-    """What packed sequences read at some places, zero where a reset lies between and ``until``.
+    """Read packed sequences at ``place``; zero where a reset lies between that and ``until``.
 
     A place before the first step of its sequence is one in its ``past``.
     """
     width, start = past.shape[1], offsets[sequence]
-    memory = torch.cat([past.flatten(0, 1), x[0].to(past.dtype)])
+    memory = torch.cat([past.flatten(0, 1), x[0].to(past.dtype)])  # (seqs * width + time, channels)
     earlier = sequence * width + width + place - start
     y = memory[torch.where(place < start, earlier, past.shape[0] * width + place)]
     if reset is None:
         return y
-    before = F.pad(reset[0].cumsum(0), (1, 0))  # resets before each step
-    cut = before[until] > before[torch.maximum(place + 1, start)]
+    resets_before = F.pad(reset[0].cumsum(0), (1, 0))  # resets before each step
+    cut = resets_before[until] > resets_before[torch.maximum(place + 1, start)]
     return torch.where(cut[..., None], 0, y)

@@ -21,21 +21,21 @@ class Factors(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, time: int, dtype: torch.dtype, channels: int) -> "Factors":
-        """Of ``a`` (H, M) in double precision, or (1, M) if all ``channels`` share their modes."""
+        """From ``a`` (H, M) in double precision, (1, M) if all ``channels`` share their modes."""
         # shared modes have one matrix of fine powers, and every channel coarse ones times its c
         size = min(time, isqrt(time * channels // a.shape[0] - 1) + 1)
         count = -(-time // size)
         fine = powers(a, size + 1)
-        coarse = powers(fine[..., -1], count + 1).to(dtype)
+        coarse = powers(fine[..., -1], count + 1).to(dtype)  # (H, M, T / Q + 1)
         across = coarse[..., time // size] * fine[..., time % size].to(dtype)
-        fine = fine[..., :-1].to(dtype).transpose(1, 2)
+        fine = fine[..., :-1].to(dtype).transpose(1, 2)  # (H, Q, M)
         return cls(fine, coarse[..., :count].transpose(1, 2), across)
 
     def product(self, c: Tensor, time: int) -> Tensor:
         """``Re sum_n c_n a_n^t`` for ``c`` (rows, H, M): real (rows, H, T)."""
         left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
         response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
-        response = response.view(*c.shape[1::-1], -1)[..., :time]
+        response = response.view(*c.shape[1::-1], -1)[..., :time]  # (H, rows, T)
         return response.transpose(0, 1)
 
 
@@ -74,18 +74,18 @@ def _by_factors(c: Tensor, a: Tensor, time: int) -> tuple[Tensor]:
 
 def powers(a: Tensor, count: int) -> Tensor:
     """``a^0 .. a^(count - 1)`` along a new last axis, each from its binary digits."""
-    found, square = torch.ones_like(a)[..., None], a[..., None]
-    while found.shape[-1] < count:
-        found, square = torch.cat([found, found * square], -1), square * square
-    return found[..., :count]
+    result, square = torch.ones_like(a)[..., None], a[..., None]
+    while result.shape[-1] < count:
+        result, square = torch.cat([result, result * square], -1), square * square
+    return result[..., :count]
 
 
 def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """``a^0 .. a^(count - 1)`` of ``a`` (H, M) as (H, count, M), in a precision to compute in."""
     if not eager(a):
         return _rounded(a, count, dtype)
-    found: Tensor = _Table.apply(a, count, dtype)
-    return found
+    result: Tensor = _Table.apply(a, count, dtype)
+    return result
 
 
 def _rounded(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
@@ -99,21 +99,21 @@ class _Table(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         size = 1 << (count.bit_length() // 2)
         fine = powers(a, size + 1).mT  # (H, size + 1, M)
-        coarse = powers(fine[:, -1], -(-count // size)).mT
-        found = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
-        ctx.save_for_backward(a, found)
+        coarse = powers(fine[:, -1], -(-count // size)).mT  # (H, count / size, M)
+        power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+        ctx.save_for_backward(a, power_table)
         ctx.dtype = dtype
-        return found
+        return power_table
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, found = ctx.saved_tensors
-        count = found.shape[1]
+        a, power_table = ctx.saved_tensors
+        count = power_table.shape[1]
         if torch.is_grad_enabled() or not eager(grad):
-            given = (a, count, ctx.dtype)
-            return *through_definition(_rounded, given, (True,), (grad,)), None, None
-        exponents = torch.arange(1, count, dtype=found.real.dtype, device=a.device)
-        terms = (exponents[:, None] * grad[:, 1:]).mul_(found[:, :-1].conj())
+            arguments = (a, count, ctx.dtype)
+            return *through_definition(_rounded, arguments, (True,), (grad,)), None, None
+        exponents = torch.arange(1, count, dtype=power_table.real.dtype, device=a.device)
+        terms = (exponents[:, None] * grad[:, 1:]).mul_(power_table[:, :-1].conj())
         return terms.sum(1).to(a.dtype), None, None
 
 

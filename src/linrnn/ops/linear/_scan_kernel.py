@@ -1,4 +1,4 @@
-"""How the native kernels of `linear_scan` and `log_linear_scan` are called."""
+"""Call the native kernels of `linear_scan` and `log_linear_scan`."""
 
 from torch import Tensor
 

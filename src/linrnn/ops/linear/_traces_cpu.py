@@ -26,10 +26,10 @@ def advance(
     """`linrnn.ops.linear.traces.advance`, of one step or none."""
     trace, keep, index = dense(trace), dense(keep), dense(index)
     slope, x = None if slope is None else dense(slope), None if x is None else dense(x)
-    after = torch.empty_like(trace)
-    there = (pointer(z) for z in (index, trace, after, keep, slope, x))
-    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *there, 0, 0, 0, 0)
-    return after
+    new_trace = torch.empty_like(trace)
+    addresses = (pointer(z) for z in (index, trace, new_trace, keep, slope, x))
+    _TRACES(trace.dtype, *trace.shape, keep.shape[-1], *addresses, 0, 0, 0, 0)
+    return new_trace
 
 
 def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None) -> Tensor:
@@ -38,8 +38,8 @@ def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None)
     pairs = None if pairs is None else dense(pairs)
     outputs, inputs = trace.shape[2:]
     total = trace.new_empty(outputs if pairs is None else 2 * outputs, inputs)
-    there = (pointer(index), pointer(trace), 0, 0, 0, 0, pointer(credit), pointer(total))
-    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *there, pointer(pairs), 0)
+    addresses = (pointer(index), pointer(trace), 0, 0, 0, 0, pointer(credit), pointer(total))
+    _TRACES(trace.dtype, *trace.shape, credit.shape[-1], *addresses, pointer(pairs), 0)
     return total
 
 
@@ -56,11 +56,13 @@ def learned(
     """`linrnn.ops.linear.traces.learned`."""
     trace = None if trace is None else dense(trace)
     pairs = None if pairs is None else dense(pairs)
-    given = [dense(z) for z in (keep, index, slope, x, credit, gain)]
-    keep, index, slope, x, credit, gain = given
+    operands = [dense(z) for z in (keep, index, slope, x, credit, gain)]
+    keep, index, slope, x, credit, gain = operands
     rows, parts, outputs = slope.shape
     shape = (parts, rows, outputs, x.shape[1])
-    after, total = x.new_empty(shape), x.new_empty(gain.shape[1], x.shape[1])
-    there = (pointer(z) for z in (index, trace, after, keep, slope, x, credit, total, pairs, gain))
-    _TRACES(x.dtype, *shape, keep.shape[-1], *there)
-    return after, total
+    new_trace, total = x.new_empty(shape), x.new_empty(gain.shape[1], x.shape[1])
+    addresses = (
+        pointer(z) for z in (index, trace, new_trace, keep, slope, x, credit, total, pairs, gain)
+    )
+    _TRACES(x.dtype, *shape, keep.shape[-1], *addresses)
+    return new_trace, total

@@ -231,7 +231,7 @@ def _compare_cards(card: _Card, chain: _Chain) -> bool:
     """Raise on every rank where ranks disagree; whether any rank asks for gradients."""
     numbers = chain.gather(torch.tensor(card.encode()))
     cards = [_Card.decode(row) for row in numbers.tolist()]
-    refused = [rank for rank, other in enumerate(cards) if not other.accepted]
+    refused = [rank for rank, peer in enumerate(cards) if not peer.accepted]
     if refused and card.accepted:
         raise BackendError(
             f"{_WHERE}: every rank must accept its arguments, got a refusal on rank {refused[0]}. "
@@ -246,21 +246,21 @@ def _compare_cards(card: _Card, chain: _Chain) -> bool:
     _check_equal("reverse", [bool(c.reverse) for c in cards], ArgumentError)
     _check_equal("torch.is_grad_enabled()", [bool(c.grad_mode) for c in cards], ArgumentError)
     starts = chain.ranks - 1 if chain.reverse else 0
-    given = [rank for rank, other in enumerate(cards) if other.has_state]
-    if given and starts not in given:
+    with_state = [rank for rank, peer in enumerate(cards) if peer.has_state]
+    if with_state and starts not in with_state:
         raise ArgumentError(
             f"{_WHERE}: initial_state must be given on rank {starts}, which starts the sequence, "
-            f"got it on rank {given[0]} only. Pass it on every rank."
+            f"got it on rank {with_state[0]} only. Pass it on every rank."
         )
     return any(c.differentiable for c in cards)
 
 
 def _check_equal(what: str, values: Sequence[object], error: type[LinrnnError]) -> None:
-    other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
-    if other is not None:
+    mismatch = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+    if mismatch is not None:
         raise error(
             f"{_WHERE}: {what} must be equal on every rank, got {values[0]} on rank 0 and "
-            f"{values[other]} on rank {other}."
+            f"{values[mismatch]} on rank {mismatch}."
         )
 
 
@@ -286,22 +286,22 @@ class _ShardedScan(torch.autograd.Function):
         batch, _, width = b.shape
         if chain.place == 0:  # nothing enters: its own states are already the result
             entering = initial_state
-            h, own = local_scan(a, b, entering, **options)
-            product = torch.zeros_like(own)
+            h, local_state = local_scan(a, b, entering, **options)
+            product = torch.zeros_like(local_state)
         else:
-            product, own = _summary(a, b, reset, chain.reverse, backend)
+            product, local_state = _summary(a, b, reset, chain.reverse, backend)
         cleared = b.new_zeros(batch, dtype=torch.bool) if reset is None else reset.any(1)
-        wide = _wide(b.dtype)
-        sent = torch.cat([x.to(wide) for x in (product, own, cleared[:, None])], 1)
-        products, owns, flags = chain.gather_in_order(sent).split([width, width, 1], 2)
+        gather_dtype = _wide(b.dtype)
+        sent = torch.cat([x.to(gather_dtype) for x in (product, local_state, cleared[:, None])], 1)
+        products, local_states, flags = chain.gather_in_order(sent).split([width, width, 1], 2)
         cuts = flags.real != 0  # (ranks, B, 1)
-        states = _carry(products, owns, cuts, torch.zeros_like(owns[0]))
+        states = _carry(products, local_states, cuts, torch.zeros_like(local_states[0]))
         if chain.place > 0:
-            entering = states[chain.place].to(own.dtype)
+            entering = states[chain.place].to(local_state.dtype)
             h, _ = local_scan(a, b, entering, **options)
         ctx.save_for_backward(a, h, entering, reset, products, cuts)
         ctx.chain, ctx.backend, ctx.has_state = chain, backend, initial_state is not None
-        return h, states[-1].to(own.dtype)
+        return h, states[-1].to(local_state.dtype)
 
     @staticmethod
     @once_differentiable
@@ -309,12 +309,12 @@ class _ShardedScan(torch.autograd.Function):
         a, h, entering, reset, products, cuts = ctx.saved_tensors
         chain: _Chain = ctx.chain
         if chain.place == 0:  # what leaves it reaches the initial state alone
-            own = torch.zeros_like(grad_final)
+            local_grad = torch.zeros_like(grad_final)
         else:
-            own = _adjoint_summary(a, grad_h, reset, chain.reverse, ctx.backend)
-        sent = torch.cat([own, grad_final], 1).to(products.dtype)
-        owns, finals = chain.gather_in_order(sent).split(h.shape[2], 2)
-        arriving = _carry(products.conj().flip(0), owns.flip(0), cuts.flip(0), finals.sum(0))
+            local_grad = _adjoint_summary(a, grad_h, reset, chain.reverse, ctx.backend)
+        sent = torch.cat([local_grad, grad_final], 1).to(products.dtype)
+        local_grads, finals = chain.gather_in_order(sent).split(h.shape[2], 2)
+        arriving = _carry(products.conj().flip(0), local_grads.flip(0), cuts.flip(0), finals.sum(0))
         arriving_here = arriving[chain.ranks - 1 - chain.place].to(grad_final.dtype)
         arguments = (a, None, entering, reset, None, chain.reverse)
         grad_a, grad_b, grad_state = linear.backward(
@@ -327,11 +327,13 @@ class _ShardedScan(torch.autograd.Function):
         return grad_a, grad_b, grad_state, None, None, None, None
 
 
-def _carry(products: Tensor, owns: Tensor, cuts: Tensor, entering: Tensor) -> list[Tensor]:
+def _carry(products: Tensor, local_states: Tensor, cuts: Tensor, entering: Tensor) -> list[Tensor]:
     """The state that enters each piece in turn, and the one that leaves the last."""
     states = [entering]
-    for product, own, cut in zip(products, owns, cuts, strict=True):
-        states.append(torch.where(cut, own, torch.addcmul(own, product, states[-1])))
+    for product, local_state, cut in zip(products, local_states, cuts, strict=True):
+        states.append(
+            torch.where(cut, local_state, torch.addcmul(local_state, product, states[-1]))
+        )
     return states
 
 
@@ -340,15 +342,15 @@ def _summary(
 ) -> tuple[Tensor, Tensor]:
     """The product of a piece's decays and its final state from zero, both (B, C)."""
     batch, time, width = b.shape
-    wide = _wide(b.dtype)
-    product = b.new_ones(batch, width, dtype=wide)
+    product_dtype = _wide(b.dtype)
+    product = b.new_ones(batch, width, dtype=product_dtype)
     state = b.new_zeros(batch, width, dtype=accumulator_dtype(b.dtype))
     for a_part, b_part, reset_part in _blocks(a, b, reset, reverse):
         options: Any = {"reset": reset_part, "reverse": reverse, "backend": backend}
         _, state = local_scan(a_part, b_part, state, **options)
         if a.ndim == 3:
-            product = product * a_part.to(wide).prod(1)
-    return product if a.ndim == 3 else _power(a.to(wide), time).expand(batch, width), state
+            product = product * a_part.to(product_dtype).prod(1)
+    return product if a.ndim == 3 else _power(a.to(product_dtype), time).expand(batch, width), state
 
 
 def _adjoint_summary(

@@ -24,16 +24,16 @@ def loop(
 ) -> tuple[Tensor, Tensor]:
     """``h_t = a_t times h_{t-1} plus b_t``; arguments and results as of a kernel's ``forward``."""
     batch, time, channels = b.shape
-    wide = accumulator_dtype(b.dtype)
+    compute_dtype = accumulator_dtype(b.dtype)
     # unbind, not b[:, t]: the gradient of an index is as large as the whole tensor
-    inputs = b.to(wide).unbind(1)
-    decays = (a.to(wide),) * time if a.ndim == 1 else a.to(wide).unbind(1)
+    inputs = b.to(compute_dtype).unbind(1)
+    decays = (a.to(compute_dtype),) * time if a.ndim == 1 else a.to(compute_dtype).unbind(1)
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     h: dict[int, Tensor] = {}
     finals = []
     for s, (start, end) in enumerate(itertools.pairwise(offsets)):
         if initial_state is None:
-            state = b.new_full((batch, channels), ring.zero, dtype=wide)
+            state = b.new_full((batch, channels), ring.zero, dtype=compute_dtype)
         else:
             state = initial_state if cu_seqlens is None else initial_state[s : s + 1]
         for t in range(end - 1, start - 1, -1) if reverse else range(start, end):
@@ -48,10 +48,10 @@ def loop(
 def _add_exponentials(x: Tensor, y: Tensor) -> Tensor:
     """``logaddexp`` whose derivatives are 0 with respect to a logarithm of 0, and finite."""
     largest = torch.maximum(x, y).detach()  # cancels out of the result
-    nothing = largest == float("-inf")
-    shift = torch.where(nothing, 0, largest)
+    both_zero = largest == float("-inf")
+    shift = torch.where(both_zero, 0, largest)
     total = (x - shift).exp() + (y - shift).exp()
-    return torch.where(nothing, largest, shift + torch.where(nothing, 1, total).log())
+    return torch.where(both_zero, largest, shift + torch.where(both_zero, 1, total).log())
 
 
 #: The logarithms of positive quantities, to be differentiated.

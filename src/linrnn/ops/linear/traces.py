@@ -29,8 +29,8 @@ def advance(trace: Tensor | None, keep: Tensor, index: Tensor, slope: Tensor, x:
         return torch.stack([torch.bmm(g.mT, x) for g in slope.unbind(1)])
     kernels = _kernels(trace)
     if kernels is not None and x.shape[1] == 1:
-        after: Tensor = kernels.advance(trace, keep, index, slope[:, :, 0], x[:, 0])
-        return after
+        new_trace: Tensor = kernels.advance(trace, keep, index, slope[:, :, 0], x[:, 0])
+        return new_trace
     new = kept(trace, keep, index)
     for of_part, g in zip(new, slope.unbind(1), strict=True):
         of_part.baddbmm_(g.mT, x)
@@ -45,8 +45,8 @@ def kept(trace: Tensor, keep: Tensor, index: Tensor) -> Tensor:
     """
     kernels = _kernels(trace)
     if kernels is not None:
-        after: Tensor = kernels.advance(trace, keep, index, None, None)
-        return after
+        new_trace: Tensor = kernels.advance(trace, keep, index, None, None)
+        return new_trace
     return carried(trace, keep.index_select(3, index))
 
 
@@ -81,13 +81,13 @@ def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None 
     if kernels is not None:
         total: Tensor = kernels.credited(trace, credit, index, pairs)
         return total
-    own = torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
+    gradient = torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
     if pairs is None:
-        return own
+        return gradient
     # the parts of the other are minus the imaginary part of the first, and its real part
-    other = credited(trace, torch.stack([credit[1], -credit[0]]), index)
-    both = own.new_empty(2 * len(own), *own.shape[1:])
-    return both.index_copy_(0, pairs[0], own).index_copy_(0, pairs[1], other)
+    paired_gradient = credited(trace, torch.stack([credit[1], -credit[0]]), index)
+    both = gradient.new_empty(2 * len(gradient), *gradient.shape[1:])
+    return both.index_copy_(0, pairs[0], gradient).index_copy_(0, pairs[1], paired_gradient)
 
 
 def learned(
@@ -111,13 +111,13 @@ def learned(
     """
     kernels = _kernels(x)
     if kernels is not None:
-        found: tuple[Tensor, Tensor] = kernels.learned(
+        results: tuple[Tensor, Tensor] = kernels.learned(
             trace, keep, index, slope, x, credit, gain, pairs
         )
-        return found
-    after = advance(trace, keep, index, slope[:, :, None], x[:, None])
+        return results
+    new_trace = advance(trace, keep, index, slope[:, :, None], x[:, None])
     total = gain.mT @ x
-    return after, total if trace is None else total + credited(trace, credit, index, pairs)
+    return new_trace, total if trace is None else total + credited(trace, credit, index, pairs)
 
 
 def _kernels(trace: Tensor) -> ModuleType | None:

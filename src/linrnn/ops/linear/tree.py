@@ -51,8 +51,8 @@ def solve(ring: Semiring, levels: Iterator[Tensor], b: Tensor, live: Tensor | No
     h[:, 0] = b[:, 0]
     even = slice(2, None, 2)
     even_live = None if live is None else live[:, even]
-    before = h_odd[:, : (b.shape[1] - 1) // 2]
-    h[:, even] = ring.plus(_carry(ring, _from(a, 2), before, even_live), b[:, even])
+    previous = h_odd[:, : (b.shape[1] - 1) // 2]
+    h[:, even] = ring.plus(_carry(ring, _from(a, 2), previous, even_live), b[:, even])
     return h
 
 

@@ -64,10 +64,10 @@ def delta_scan(
         2021, arXiv:2102.11174; in chunks, Yang et al., "Parallelizing Linear Transformers with the
         Delta Rule over Sequence Length", 2024, arXiv:2406.06484.
     """
-    given = (q, k, v, g, None, None, beta, a, b, initial_state)
-    known, key = again(given, reset, cu_seqlens, True, False, scale, reverse, backend)
-    if known is not None:
-        return known
+    tensors = (q, k, v, g, None, None, beta, a, b, initial_state)
+    results, key = again(tensors, reset, cu_seqlens, True, False, scale, reverse, backend)
+    if results is not None:
+        return results
     if (a is None) != (b is None):
         missing = "a" if a is None else "b"
         raise ArgumentError(
@@ -79,5 +79,5 @@ def delta_scan(
         "delta_scan", q, k, v, optional, reset, cu_seqlens, delta=True, scale=scale, reverse=reverse
     )
     o, final = DELTA(*problem, backend=backend)
-    remember(key, DELTA, problem, given, (o, final))
+    remember(key, DELTA, problem, tensors, (o, final))
     return o, final

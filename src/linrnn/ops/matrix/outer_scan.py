@@ -76,15 +76,15 @@ def outer_scan(
         al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2023,
         arXiv:2312.06635.
     """
-    given = (q, k, v, g, value_decay, bonus, None, None, None, initial_state)
-    known, key = again(given, reset, cu_seqlens, False, normalizer, scale, reverse, backend)
-    if known is not None:
-        return known
+    tensors = (q, k, v, g, value_decay, bonus, None, None, None, initial_state)
+    results, key = again(tensors, reset, cu_seqlens, False, normalizer, scale, reverse, backend)
+    if results is not None:
+        return results
     optional = {"g": g, "value_decay": value_decay, "bonus": bonus, "initial_state": initial_state}
     options = {"normalizer": normalizer, "reverse": reverse}
     problem = checked(
         "outer_scan", q, k, v, optional, reset, cu_seqlens, delta=False, scale=scale, **options
     )
     o, final = OUTER(*problem, backend=backend)
-    remember(key, OUTER, problem, given, (o, final))
+    remember(key, OUTER, problem, tensors, (o, final))
     return o, final

@@ -95,10 +95,11 @@ def selective_scan(
     required = {"x": x, "dt": dt, "A": A, "B": B, "C": C}
     optional = {"D": D, "initial_state": initial_state, "z": z, "dt_bias": dt_bias}
     check_numbers(_WHERE, required, real=True, **optional)
-    given = required | {name: t for name, t in optional.items() if t is not None}
-    _check(given, reset, cu_seqlens)
-    store, wide = _dtypes(given)
-    cast = {n: t.to(store if n in ("x", "dt", "B", "C", "z") else wide) for n, t in given.items()}
+    tensors = required | {name: t for name, t in optional.items() if t is not None}
+    _check(tensors, reset, cu_seqlens)
+    store, compute_dtype = _dtypes(tensors)
+    stored = ("x", "dt", "B", "C", "z")
+    cast = {n: t.to(store if n in stored else compute_dtype) for n, t in tensors.items()}
     sequences = (cast["x"], cast["dt"], cast["A"], cast["B"], cast["C"])
     D, initial_state, z, dt_bias = (cast.get(n) for n in ("D", "initial_state", "z", "dt_bias"))
     optional_tensors = (D, initial_state, z, dt_bias, reset, cu_seqlens)
@@ -107,8 +108,8 @@ def selective_scan(
     return y, final
 
 
-def _check(given: dict[str, Tensor], reset: Tensor | None, cu_seqlens: Tensor | None) -> None:
-    x, A = given["x"], given["A"]
+def _check(tensors: dict[str, Tensor], reset: Tensor | None, cu_seqlens: Tensor | None) -> None:
+    x, A = tensors["x"], tensors["A"]
     check_shape(_WHERE, "x", x.shape, {"batch": None, "time": None, "channels": None})
     batch, time, channels = x.shape
     check_shape(_WHERE, "A", A.shape, {"channels": channels, "d_state": None})
@@ -119,20 +120,20 @@ def _check(given: dict[str, Tensor], reset: Tensor | None, cu_seqlens: Tensor | 
     axes = {"initial_state": (rows, "channels", "d_state"), "A": ("channels", "d_state")}
     axes |= dict.fromkeys(("D", "dt_bias"), ("channels",))
     axes |= dict.fromkeys(("B", "C"), ("batch", "time", "d_state"))
-    for name, t in given.items():
-        wanted = axes.get(name, ("batch", "time", "channels"))
-        check_shape(_WHERE, name, t.shape, {axis: sizes[axis] for axis in wanted})
+    for name, t in tensors.items():
+        axis_names = axes.get(name, ("batch", "time", "channels"))
+        check_shape(_WHERE, name, t.shape, {axis: sizes[axis] for axis in axis_names})
     check_reset(_WHERE, reset, batch, time)
-    check_device(_WHERE, "x", x.device, reset=reset, **given)
+    check_device(_WHERE, "x", x.device, reset=reset, **tensors)
 
 
-def _dtypes(given: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
-    """What sequences are stored as, and what the recurrence runs in."""
-    store = given["x"].dtype
+def _dtypes(tensors: dict[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
+    """Return the dtype that sequences are stored in and the one the recurrence computes in."""
+    store = tensors["x"].dtype
     for name in ("dt", "B", "C", "z"):
-        if name in given:
-            store = torch.promote_types(store, given[name].dtype)
-    if any(given[n].dtype == torch.float64 for n in ("A", "D", "dt_bias") if n in given):
+        if name in tensors:
+            store = torch.promote_types(store, tensors[name].dtype)
+    if any(tensors[n].dtype == torch.float64 for n in ("A", "D", "dt_bias") if n in tensors):
         store = torch.float64
     return store, accumulator_dtype(store)
 

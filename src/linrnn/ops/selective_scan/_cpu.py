@@ -32,11 +32,11 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(y, final_state)`` of a `Problem`; the state before each chunk goes to the last input."""
-    *fields, kept = inputs
+    *fields, chunk_states = inputs
     p = _prepare(Problem(*fields))
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
     final = p.A.new_empty(p.seqs, *p.A.shape)
-    _run(p, _groups(p), p.seqs, kept, y, final, _NO_GRADIENTS)
+    _run(p, _groups(p), p.seqs, chunk_states, y, final, _NO_GRADIENTS)
     return y, final
 
 
@@ -45,7 +45,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
     Its fields are followed by the states before each chunk and the gradients of the results.
     """
-    *fields, kept, grad_y, grad_final = inputs
+    *fields, chunk_states, grad_y, grad_final = inputs
     p = _prepare(Problem(*fields))
     batch, time, channels = p.x.shape
     modes, groups, rows = p.A.shape[1], _groups(p), min(p.seqs, _MOST_ROWS)
@@ -58,7 +58,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     grad_y, grad_final = unit_channels(grad_y), dense(grad_final)
     gradients = (field for t in (x, dt, z, B[0], C[0]) for field in array(t))
     outputs = (True, *gradients, initial.data_ptr(), sums.data_ptr())
-    _run(p, groups, rows, kept, grad_y, grad_final, outputs)
+    _run(p, groups, rows, chunk_states, grad_y, grad_final, outputs)
     B, C = (t.sum(0) if groups > 1 else t.squeeze(0) for t in (B, C))
     total = sums.sum(0)
     # an operator's results must not share memory
@@ -72,7 +72,7 @@ def _run(
     p: Problem,
     groups: int,
     rows: int,
-    kept: Tensor | None,
+    chunk_states: Tensor | None,
     y: Tensor,
     final: Tensor,
     outputs: tuple[int, ...],
@@ -93,7 +93,7 @@ def _run(
         rows,
         *(field for t in (p.x, p.dt, p.B, p.C, p.z, p.reset) for field in array(t)),
         *(pointer(t) for t in (p.A, p.D, p.dt_bias, p.initial_state)),
-        pointer(kept),
+        pointer(chunk_states),
         *array(y),
         final.data_ptr(),
         *outputs,

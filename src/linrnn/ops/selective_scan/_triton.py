@@ -29,7 +29,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(y, final_state)`` of a `Problem`; the state before each chunk goes to the last input."""
-    *fields, kept = inputs
+    *fields, chunk_states = inputs
     p = Problem(*fields)
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
     final = p.A.new_empty(p.seqs, *p.A.shape)
@@ -40,7 +40,7 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
             None if p.initial_state is None else dense(p.initial_state),
             *_steps(y),
             final,
-            kept,
+            chunk_states,
             *_sizes(p),
             **options,
             UNROLL=_STEPS,
@@ -53,7 +53,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
     Its fields are followed by the states before each chunk and the gradients of the results.
     """
-    *fields, kept, grad_y, grad_final = inputs
+    *fields, chunk_states, grad_y, grad_final = inputs
     p = Problem(*fields)
     batch, time, channels = p.x.shape
     modes = p.A.shape[1]
@@ -71,7 +71,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
             *_inputs(p),
             *_steps(unit_channels(grad_y)),
             dense(grad_final),
-            kept,
+            chunk_states,
             scratch,
             *(x, dt, z, B, C, A, D, bias, initial),
             batch,

@@ -91,12 +91,12 @@ def cell_scan(
             f"cell_scan: cell must be a Cell, got {type(cell).__name__}. "
             "Declare the function: linrnn.cells.Cell(step, state='h')."
         )
-    given = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
-    plain = checkpoint is None and not torch.compiler.is_compiling()
-    sig = signature(cell, *given) if plain else None
-    found = None if sig is None else again(cell, sig)
-    if found is not None:
-        return found
+    request = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
+    replayable = checkpoint is None and not torch.compiler.is_compiling()
+    sig = signature(cell, *request) if replayable else None
+    replayed = None if sig is None else again(cell, sig)
+    if replayed is not None:
+        return replayed
     check_flags("cell_scan", reverse=reverse)
     call = prepare(cell, arguments, state, reset, cu_seqlens, reverse, time)
     if checkpoint is not None:
@@ -165,7 +165,7 @@ def _computed(
         # in operators that every format and every fusing compiler knows
         return loop(cell.program, leaves, layout, cell.by_parts)
     if torch.compiler.is_compiling() or leaves.states[0].is_meta:
-        found = in_graphs(
+        results = in_graphs(
             list(leaves.states),
             list(leaves.inputs),
             list(leaves.parameters),
@@ -182,6 +182,6 @@ def _computed(
             backend,
         )
         n = len(layout.widths)
-        return list(found[:n]), list(found[n:])
+        return list(results[:n]), list(results[n:])
     with without_autocast(leaves.states[0].device):
         return compute(cell.program, leaves, layout, form, backend, cell.by_parts)

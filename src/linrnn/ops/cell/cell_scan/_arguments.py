@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 def prepare(
     cell: Cell,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     state: Any,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
@@ -38,7 +38,7 @@ def prepare(
     time: int | None,
 ) -> Call:
     """Check and convert the arguments of a call."""
-    named = _named(cell, given)
+    named = _named(cell, arguments)
     states = _states(cell, state)
     check_numbers(WHERE, {**named, **states})
     inputs = {name: named[name] for name in cell.inputs}
@@ -62,36 +62,36 @@ def prepare(
         cell.parts(2, [_of(named, cell, n, dtype) for n in cell.constants]),
         cell.parts(3, [_of(named, cell, n, dtype) for n in cell.matrices]),
     )
-    found, sizes = _sized(cell, parts, channels)
+    leaves, sizes = _sized(cell, parts, channels)
     if not states:
-        found = found._replace(states=_starts(cell, sizes[0], seqs, lead.device, dtype))
+        leaves = leaves._replace(states=_starts(cell, sizes[0], seqs, lead.device, dtype))
     layout = Layout(reset, cu_seqlens, steps, reverse, list(cell.starts()), stored, sizes[1])
-    return Call(found, layout, channels)
+    return Call(leaves, layout, channels)
 
 
-def _named(cell: Cell, given: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = (*cell.inputs, *cell.constants, *cell.matrices)
-    missing = [name for name in wanted if name not in given]
-    extra = [name for name in given if name not in wanted]
+def _named(cell: Cell, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    names = (*cell.inputs, *cell.constants, *cell.matrices)
+    missing = [name for name in names if name not in arguments]
+    extra = [name for name in arguments if name not in names]
     if missing or extra:
         got = f"no {missing[0]}" if missing else extra[0]
         raise ArgumentError(
-            f"{WHERE}: the arguments must be those of {cell.name}, {', '.join(wanted) or 'none'}, "
+            f"{WHERE}: the arguments must be those of {cell.name}, {', '.join(names) or 'none'}, "
             f"got {got}. Give each by its name, and the states as state=."
         )
-    return {name: given[name] for name in wanted}
+    return {name: arguments[name] for name in names}
 
 
 def _states(cell: Cell, state: Any) -> dict[str, Tensor]:
     if state is None:
         return {}
-    found = tuple(state) if isinstance(state, (tuple, list)) else (state,)
-    if len(found) != len(cell.states):
+    states = tuple(state) if isinstance(state, (tuple, list)) else (state,)
+    if len(states) != len(cell.states):
         raise ArgumentError(
-            f"{WHERE}: state must hold {', '.join(cell.states)}, got {len(found)} tensors. "
+            f"{WHERE}: state must hold {', '.join(cell.states)}, got {len(states)} tensors. "
             "Give them as a tuple in this order."
         )
-    return dict(zip(cell.states, found, strict=True))
+    return dict(zip(cell.states, states, strict=True))
 
 
 def _rows_and_steps(
@@ -130,7 +130,7 @@ def _rows_and_steps(
 def _dtypes(
     cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
 ) -> tuple[torch.dtype, torch.dtype]:
-    """What is computed in, and what outputs are stored in; both real."""
+    """Return the dtype to compute in and that of the outputs; both real."""
     for name, x in {**named, **states}.items():
         if x.is_complex() and name not in cell.is_complex:
             raise DTypeError(
@@ -148,8 +148,8 @@ def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
     # tables, for a compiler does not follow the methods of a dtype
     kinds = [_REAL.get(x.dtype, x.dtype) for x in tensors]
     dtype = kinds[0]
-    for other in kinds[1:]:
-        dtype = torch.promote_types(dtype, other)
+    for kind in kinds[1:]:
+        dtype = torch.promote_types(dtype, kind)
     return dtype
 
 
@@ -209,22 +209,23 @@ def _sized(
     if channels is not None:
         n = prod(channels)
         return parts, ([n] * len(program.states), [n] * len(program.outputs))
-    vectors = [[tuple(x.shape[-1:]) for x in some] for some in parts[:3]]
+    vectors = [[tuple(x.shape[-1:]) for x in group] for group in parts[:3]]
     vectors[0] = vectors[0] or [None] * len(program.states)  # type: ignore[list-item]
     shapes = dict(zip(("state", "input", "parameter"), vectors, strict=True))
-    found = widths(WHERE, program, {**shapes, "matrix": [tuple(w.shape) for w in parts.matrices]})
+    matrices = [tuple(w.shape) for w in parts.matrices]
+    node_widths = widths(WHERE, program, {**shapes, "matrix": matrices})
     places = [program.leaves(kind) for kind in ("state", "input", "parameter")]
     states, inputs, parameters = (
         [
-            x.expand(*x.shape[:leading], found[where[i]]) if i in where else x
-            for i, x in enumerate(some)
+            x.expand(*x.shape[:leading], node_widths[where[i]]) if i in where else x
+            for i, x in enumerate(group)
         ]
-        for some, where, leading in zip(parts[:3], places, (1, 2, 0), strict=True)
+        for group, where, leading in zip(parts[:3], places, (1, 2, 0), strict=True)
     )
-    after = [found[x] for x in program.next_states]
-    sizes = [found[places[0][i]] if i in places[0] else n for i, n in enumerate(after)]
+    state_widths = [node_widths[x] for x in program.next_states]
+    sizes = [node_widths[places[0][i]] if i in places[0] else n for i, n in enumerate(state_widths)]
     full = Leaves(states, inputs, parameters, parts.matrices)
-    return full, (sizes, [found[x] for x in program.outputs])
+    return full, (sizes, [node_widths[x] for x in program.outputs])
 
 
 def _starts(

@@ -29,7 +29,7 @@ MACHINE = native.Kernel(
     "reverse backward seqs time channels offsets reset program operands every again kept widths "
     "again_widths",
 )
-_KEPT = 256  # cells that are remembered
+_MAX_CELLS = 256  # cells whose programs stay cached
 _PER_STEP = ("input", "output", "factor")
 _OPERAND_WORDS = 4
 _HERE = torch.device("cpu")  # whatever the default device is
@@ -50,8 +50,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     """Why the machine cannot compute a cell, or None."""
-    known = (*ELEMENTWISE, *SPREADS)
-    missing = {x.op for x in program.nodes if x.op in known}.difference(operations())
+    native_ops = (*ELEMENTWISE, *SPREADS)
+    missing = {x.op for x in program.nodes if x.op in native_ops}.difference(operations())
     if missing:
         return f"the native kernels are of a version without {min(missing)}; reinstall linrnn"
     return None
@@ -65,21 +65,22 @@ def forward(
     That is the states after each step, the products with matrices and the folds; or, with
     checkpoints, the states after some steps.
     """
-    code, kept = forward_code(program, leaves, layout, keep)
-    given, every, n = read(leaves), _every(layout) if keep else 0, len(program.outputs)
-    tensors, marks = given | room(code, given, leaves, layout, few=bool(every)), list[Tensor]()
+    code, saved_outputs = forward_code(program, leaves, layout, keep)
+    operands, every, n = read(leaves), _every(layout) if keep else 0, len(program.outputs)
+    tensors = operands | room(code, operands, leaves, layout, few=bool(every))
+    marks: list[Tensor] = []
     if every:
         steps = (layout.batch(leaves.states), layout.time // every)
         marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.computed_in())
     written = tensors["output"]
     code.run(layout, leaves.computed_in(), tensors, len(leaves.states[0]), marks=marks)
-    return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in kept]
+    return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in saved_outputs]
 
 
 def forward_code(
     program: Program, leaves: Leaves, layout: Layout, keep: bool
 ) -> "tuple[_Code, list[int]]":
-    """What `forward` runs, and which of its outputs the adjoint reads."""
+    """Return the program that `forward` runs, and which of its outputs the adjoint reads."""
     cell = _cell(program, tuple(layout.starts))
     return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
 
@@ -95,13 +96,13 @@ def read(leaves: Leaves) -> Operands:
 
 
 def room(
-    code: "_Code", given: Operands, leaves: Leaves, layout: Layout, *, few: bool = False
+    code: "_Code", operands: Operands, leaves: Leaves, layout: Layout, *, few: bool = False
 ) -> Operands:
     """Tensors to be written, by kinds of `Operand`; the program's outputs come first.
 
     Args:
         code, leaves, layout: of the call.
-        given: what `read` found.
+        operands: what `read` found.
         few: None in the place of all but the program's outputs.
     """
     states, dtype = leaves.states, leaves.computed_in()
@@ -112,12 +113,12 @@ def room(
     finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
     if few:
         return {"final": finals, "output": [*outputs, *(None for _ in more)]}
-    widths = code.wide(given | {"output": outputs}, "output", more)
+    widths = code.operand_widths(operands | {"output": outputs}, "output", more)
     return {"final": finals, "output": outputs + _fresh(steps, widths, dtype)}
 
 
 def offsets(layout: Layout) -> Tensor | None:
-    """Where packed sequences begin and end, as the machine reads it."""
+    """Return where packed sequences begin and end, as the machine reads it."""
     return checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
 
 
@@ -142,10 +143,12 @@ def backward(
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
     inputs = list(map(unit_channels, leaves.inputs))
-    again, kept = _again(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
-    given = map(unit_channels, grad_outputs)
+    recompute, saved_values = (
+        _again(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
+    )
+    output_grads = map(unit_channels, grad_outputs)
     tensors: Operands = {
-        "input": [*inputs, *kept[:n_states], *given, *kept[n_states:]],
+        "input": [*inputs, *saved_values[:n_states], *output_grads, *saved_values[n_states:]],
         "before": [dense(h) for h in leaves.states],
         "initial": [dense(g) for g in grad_finals],
         "final": grads,
@@ -154,12 +157,13 @@ def backward(
         "output": list(gradients.values()),
         "sum": sums,
     }
-    if again is not None:
-        tensors["window"] = _window_widths(*again)
-    factors = code.wide(tensors, "factor", range(code.assembled.factors))
+    if recompute is not None:
+        tensors["window"] = _window_widths(*recompute)
+    factors = code.operand_widths(tensors, "factor", range(code.assembled.factors))
     tensors["factor"] = _fresh(steps, factors, dtype)
     marks = saved if layout.checkpoint else ()
-    code.run(layout, dtype, tensors, len(leaves.states[0]), adjoint=True, marks=marks, again=again)
+    seqs = len(leaves.states[0])
+    code.run(layout, dtype, tensors, seqs, adjoint=True, marks=marks, recompute=recompute)
     of_inputs = [
         gradients[i] if i in gradients else torch.zeros(x.shape, dtype=x.dtype, device=_HERE)
         for i, x in enumerate(leaves.inputs)
@@ -174,7 +178,7 @@ def backward(
 def _again(
     cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
 ) -> tuple[tuple["_Code", Operands], list[int]]:
-    """What computes states that were not kept, a window at a time, and the windows' numbers."""
+    """Return the program that recomputes states between checkpoints, and its windows."""
     dtype = leaves.states[0].dtype
     code, places = cell.keeping(layout.dtype == dtype)
     windows = [places.index(x) for x in places]
@@ -188,13 +192,13 @@ def _again(
 
 
 def _window_widths(code: "_Code", tensors: Operands) -> list[int]:
-    """How wide each window is, by its number."""
+    """Return the width of each window, by its number."""
     places = {x: i for i, x in enumerate(tensors["output"]) if x is not None}
-    widths = code.wide(tensors, "output", list(places.values()))
-    found = [0] * (max(places) + 1)  # a number may be left out
+    widths = code.operand_widths(tensors, "output", list(places.values()))
+    by_number = [0] * (max(places) + 1)  # a number may be left out
     for window, width in zip(places, widths, strict=True):
-        found[window] = width
-    return found
+        by_number[window] = width
+    return by_number
 
 
 def _every(layout: Layout) -> int:
@@ -227,16 +231,18 @@ class _Code:
         #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
         #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
         #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
-        self._whole = not program.leaves("matrix") and (
+        self._always_widths = not program.leaves("matrix") and (
             program.mixed or any(x.op == "roll" for x in program.nodes)
         )
         self.assembled = assemble(program, operations(), starts, previous, passing)
-        self._kept = ctypes.create_string_buffer(self.assembled.code, len(self.assembled.code))
-        self._address = ctypes.addressof(self._kept)
+        self._code_buffer = ctypes.create_string_buffer(
+            self.assembled.code, len(self.assembled.code)
+        )
+        self._address = ctypes.addressof(self._code_buffer)
         self._order: list[Operand] = list(self.assembled.operands)
 
     def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
-        """What the machine is told of each operand, four numbers each."""
+        """Return address, strides and dtype of each operand, as the machine reads them."""
         values: list[int] = []
         for kind, number in self._order:
             x = tensors[kind][number]
@@ -254,33 +260,34 @@ class _Code:
         return values
 
     def widths(self, tensors: Operands) -> list[int]:
-        """Of each class of values, as far as the tensors tell."""
-        found, windows = [], tensors.get("window", ())
-        for some in self.assembled.widths:
-            known = ((tensors.get(x.kind, ()), x, axis) for x, axis in some)
-            there = (k for k in known if k[1].number < len(k[0]))  # others are yet to be made
-            sizes = (_size(given[x.number], x, axis, windows) for given, x, axis in there)
-            found.append(next(filter(None, sizes), 0))
+        """Return the width of each class of values; 0 where no tensor shows it."""
+        class_widths, windows = [], tensors.get("window", ())
+        for members in self.assembled.widths:
+            candidates = ((tensors.get(x.kind, ()), x, axis) for x, axis in members)
+            # the others are yet to be written
+            available = (k for k in candidates if k[1].number < len(k[0]))
+            sizes = (_size(group[x.number], x, axis, windows) for group, x, axis in available)
+            class_widths.append(next(filter(None, sizes), 0))
         for _ in self.assembled.ratios:
-            for wide, narrow, n in self.assembled.ratios:
-                found[wide] = found[wide] or n * found[narrow]
-                found[narrow] = found[narrow] or found[wide] // n
-        return found
+            for wider, narrower, n in self.assembled.ratios:
+                class_widths[wider] = class_widths[wider] or n * class_widths[narrower]
+                class_widths[narrower] = class_widths[narrower] or class_widths[wider] // n
+        return class_widths
 
-    def wide(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
-        """The widths of operands that are not there yet."""
+    def operand_widths(self, tensors: Operands, kind: str, numbers: Sequence[int]) -> list[int]:
+        """Return the widths of operands that are yet to be allocated."""
         if not numbers:
             return []
         sizes = self.widths(tensors)
         pairs = zip(sizes, self.assembled.widths, strict=True)
-        known = {x: n for n, some in pairs for x, _ in some}
-        found = [known[Operand(kind, i)] for i in numbers]
-        if not all(found):  # the machine would write beyond it
+        width_of = {x: n for n, members in pairs for x, _ in members}
+        operand_widths = [width_of[Operand(kind, i)] for i in numbers]
+        if not all(operand_widths):  # the machine would write beyond it
             raise BackendError(
                 f"cell_scan: every {kind} must have a width that an argument says, got one of "
                 "none. Use form='loop'."
             )
-        return found
+        return operand_widths
 
     def run(self, *call: Any, **options: Any) -> None:
         """Compute; arguments as of `record`."""
@@ -297,9 +304,9 @@ class _Code:
         *,
         adjoint: bool = False,
         marks: Sequence[Tensor] = (),
-        again: "tuple[_Code, Operands] | None" = None,
+        recompute: "tuple[_Code, Operands] | None" = None,
     ) -> tuple[bytes, list[Any], Tensor | None]:
-        """What the machine is called with; and memory that this refers to, None if there is none.
+        """Build the machine's record; with it, the memory that it refers to, None if there is none.
 
         That is the widths of both programs, and the offsets, which may be a copy of those given.
 
@@ -309,20 +316,27 @@ class _Code:
             seqs: how many sequences there are.
             adjoint: against time.
             marks: the states after every so many steps.
-            again: of an adjoint what computes those between them.
+            recompute: of an adjoint, what computes the states between them.
         """
-        values, address, others = self.operands(dtype, tensors), 0, list[int]()
-        if again is not None:
-            address, others = again[0]._address, again[0].widths(again[1])
-            values += again[0].operands(dtype, again[1])
-        kept = len(values) // _OPERAND_WORDS
+        values, address, recompute_widths = self.operands(dtype, tensors), 0, list[int]()
+        if recompute is not None:
+            address, recompute_widths = recompute[0]._address, recompute[0].widths(recompute[1])
+            values += recompute[0].operands(dtype, recompute[1])
+        n_operands = len(values) // _OPERAND_WORDS
         for x in marks:
             values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
         sequences = offsets(layout)
-        own = self.widths(tensors)
-        every = {*own, *others} - {0}  # 0: not a value
-        told = len(every) > 1 or self._whole or (again is not None and again[0]._whole)
-        sizes = [(ctypes.c_int64 * len(x))(*x) if told else None for x in (own, others)]
+        class_widths = self.widths(tensors)
+        every = {*class_widths, *recompute_widths} - {0}  # 0: not a value
+        pass_widths = (
+            len(every) > 1
+            or self._always_widths
+            or (recompute is not None and recompute[0]._always_widths)
+        )
+        sizes = [
+            (ctypes.c_int64 * len(x))(*x) if pass_widths else None
+            for x in (class_widths, recompute_widths)
+        ]
         header = MACHINE.pack(
             DTYPES[dtype],
             native.threads(),
@@ -337,7 +351,7 @@ class _Code:
             len(self._order),
             _every(layout) if marks else 0,
             address,
-            kept,
+            n_operands,
             *(0 if x is None else ctypes.addressof(x) for x in sizes),
         )
         return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
@@ -349,7 +363,7 @@ class _Code:
 
 
 def _size(x: Any, operand: Operand, axis: int, windows: Sequence[int]) -> int:
-    """Of an axis; 0 of what is no tensor, and no window whose width is told."""
+    """Return the size of an axis; 0 for what is neither a tensor nor a window of known width."""
     if not isinstance(x, Tensor):
         return windows[x] if isinstance(x, int) and windows else 0
     heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1
@@ -376,11 +390,11 @@ class _Cell:
             states = len(self.program.states)
             for i, node in enumerate((*self.program.next_states, *self.products)):
                 # each state has a place of its own: so do the windows of checkpoints
-                taken = places if i < states else ()
-                there = [k for k, x in enumerate(outputs) if x == node and k not in taken]
-                if not share or not there:
+                used = places if i < states else ()
+                candidates = [k for k, x in enumerate(outputs) if x == node and k not in used]
+                if not share or not candidates:
                     outputs.append(node)
-                places.append(there[0] if share and there else len(outputs) - 1)
+                places.append(candidates[0] if share and candidates else len(outputs) - 1)
             more = self.program._replace(outputs=tuple(outputs))
             self._keeping[share] = _Code(more, self.starts), places
         return self._keeping[share]
@@ -396,13 +410,13 @@ class _Cell:
         if self._backward is None:
             program = adjoint(self.program, tuple(self.products))
             nodes, first = program.nodes, len(self.program.inputs)
-            there = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
-            program = program._replace(outputs=tuple(program.outputs[i] for i in there))
+            with_gradient = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
+            program = program._replace(outputs=tuple(program.outputs[i] for i in with_gradient))
             previous = range(first, first + len(self.program.states))
-            given = first + len(self.program.states) + len(self.program.outputs)
-            passing = range(given, len(program.inputs))
+            first_passing = first + len(self.program.states) + len(self.program.outputs)
+            passing = range(first_passing, len(program.inputs))
             code = _Code(program, self.starts, previous, passing)
-            code.outputs = there
+            code.outputs = with_gradient
             self._backward = code
         return self._backward
 
@@ -413,12 +427,12 @@ _cells: dict[tuple[int, tuple[float, ...]], _Cell] = {}
 def _cell(program: Program, starts: tuple[float, ...]) -> _Cell:
     """Found by the identity of a program, whose nodes take long to compare."""
     key = (id(program), starts)
-    found = _cells.get(key)
-    if found is None:
-        if len(_cells) >= _KEPT:
+    cell = _cells.get(key)
+    if cell is None:
+        if len(_cells) >= _MAX_CELLS:
             _cells.clear()
-        found = _cells[key] = _Cell(program, starts)  # keeps the program, and so its identity
-    return found
+        cell = _cells[key] = _Cell(program, starts)  # keeps the program, and so its identity
+    return cell
 
 
 @cache

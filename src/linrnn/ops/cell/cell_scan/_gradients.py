@@ -1,4 +1,4 @@
-"""What the kernels of every device do alike about matrices and their gradients."""
+"""Handle matrices and their gradients, for the kernels of every device."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,6 +33,7 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     pieces = 1 if left.is_cpu else math.gcd(left.shape[0], PIECES)
     if pieces == 1:
         return torch.einsum("shm,shn->hmn", left, right)
+    # (pieces, steps / pieces, heads, width)
     left, right = (x.unflatten(0, (pieces, -1)) for x in (left, right))
     return torch.einsum("pshm,pshn->phmn", left, right).sum(0)
 
@@ -47,12 +48,14 @@ def of_matrices(
         products: the parts of them: of which matrix, and the values (batch, time, width) on its
             left and on its right, whose outer product is summed over batch and time.
     """
-    found: list[Tensor | None] = [None] * len(matrices)
+    gradients: list[Tensor | None] = [None] * len(matrices)
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
+        # (batch * time, heads, width / heads) each
         left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
         product = outer_sum(left, right).reshape(like.shape)
-        before = found[i]
-        found[i] = product if before is None else before + product
-    return [torch.zeros_like(m) if g is None else g for m, g in zip(matrices, found, strict=True)]
+        total = gradients[i]
+        gradients[i] = product if total is None else total + product
+    pairs = zip(matrices, gradients, strict=True)
+    return [torch.zeros_like(m) if g is None else g for m, g in pairs]

@@ -21,7 +21,7 @@ def loop(program: Program, leaves: Leaves, layout: Layout, step: Step | None = N
         leaves, layout: see there.
         step: the function the program was read from; by default the program is computed.
     """
-    step = step or (lambda *given: evaluate(program, *given)[:2])
+    step = step or (lambda *arguments: evaluate(program, *arguments)[:2])
     rows, reset = layout.batch(leaves.states), layout.reset
     # unbind, not x[:, t]: the gradient of an index is as large as the whole tensor
     inputs = [x.unbind(1) for x in wide_inputs(leaves)]
@@ -42,12 +42,12 @@ def loop(program: Program, leaves: Leaves, layout: Layout, step: Step | None = N
         finals.append(states)
     stacked = []
     for i, width in enumerate(layout.widths):
-        found = [outputs[t][i].expand(rows, width) for t in range(time)]
+        steps = [outputs[t][i].expand(rows, width) for t in range(time)]
         empty = leaves.states[0].new_empty(rows, 0, width)
-        stacked.append((torch.stack(found, 1) if found else empty).to(layout.dtype))
+        stacked.append((torch.stack(steps, 1) if steps else empty).to(layout.dtype))
     if not finals:
         return stacked, list(leaves.states)
-    return stacked, [torch.cat(some) for some in zip(*finals, strict=True)]
+    return stacked, [torch.cat(parts) for parts in zip(*finals, strict=True)]
 
 
 def _restarted(states: Sequence[Tensor], reset: Tensor, starts: Sequence[float]) -> list[Tensor]:

@@ -46,9 +46,9 @@ NOTED: Ambient[list[Convergence]] = Ambient("convergence")
 class Solution(NamedTuple):
     """States that solve the recurrence."""
 
-    before: list[Tensor]
+    previous_states: list[Tensor]
     """What each step starts from, (batch, time, width)."""
-    after: list[Tensor]
+    next_states: list[Tensor]
     convergence: Convergence
 
 
@@ -65,16 +65,16 @@ def forward(
     Raises:
         BackendError: no solution was found.
     """
-    found = solve(program, leaves, layout)
-    rest = (wide_inputs(leaves), leaves.parameters, leaves.matrices)
+    solution = solve(program, leaves, layout)
+    operands = (wide_inputs(leaves), leaves.parameters, leaves.matrices)
     outputs = layout.stored(
-        evaluate(program, found.before, *rest).outputs, layout.batch(leaves.states)
+        evaluate(program, solution.previous_states, *operands).outputs, layout.batch(leaves.states)
     )
-    edge = ends(found.after[0], layout.cu_seqlens, layout.reverse)
+    edge = ends(solution.next_states[0], layout.cu_seqlens, layout.reverse)
     finals = []
-    for h, initial in zip(found.after, leaves.states, strict=True):
+    for h, initial in zip(solution.next_states, leaves.states, strict=True):
         finals.append(initial.index_put((edge.kept,), h[edge.row, edge.last]))
-    return outputs, finals, found.before
+    return outputs, finals, solution.previous_states
 
 
 def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
@@ -83,7 +83,7 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     Raises:
         BackendError: the residual does not fall; names it.
     """
-    rest = (wide_inputs(leaves), leaves.parameters, leaves.matrices)
+    operands = (wide_inputs(leaves), leaves.parameters, leaves.matrices)
     shape = (layout.batch(leaves.states), layout.time)
     derivative = jacobian(program)
     h = [x.new_zeros(*shape, x.shape[-1]) for x in leaves.states]
@@ -91,17 +91,17 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     # what the arguments are not, no state need be; and NaN that fits its step is the right one
     finite = all(bool(x.isfinite().all()) for x in leaves.flat())
     for rounds in range(ROUNDS):
-        before = layout.before(h, leaves.states)
-        slopes, after, *_ = evaluate(derivative, before, *rest)
-        after = [f.expand(x.shape) for f, x in zip(after, h, strict=True)]
-        residuals.append(_residual(h, after))
+        previous_states = layout.before(h, leaves.states)
+        slopes, next_states, *_ = evaluate(derivative, previous_states, *operands)
+        next_states = [f.expand(x.shape) for f, x in zip(next_states, h, strict=True)]
+        residuals.append(_residual(h, next_states))
         if _settled(residuals, leaves.computed_in()):
-            found = Convergence(residuals[-1], rounds)
+            convergence = Convergence(residuals[-1], rounds)
             noted = NOTED.get()
             if noted is not None:
-                noted.append(found)
-            return Solution(before, after, found)
-        h = _corrected(program, slopes, after, before, leaves, layout, finite)
+                noted.append(convergence)
+            return Solution(previous_states, next_states, convergence)
+        h = _corrected(program, slopes, next_states, previous_states, leaves, layout, finite)
     allowed = _ROUNDINGS * torch.finfo(leaves.computed_in()).eps
     raise BackendError(
         f"cell_scan: newton must reach a residual of {allowed:.1g} within {ROUNDS} rounds, "
@@ -110,15 +110,15 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
 
 
 def _left_out(program: Program) -> str:
-    """What of the derivative the corrections do not know."""
+    """Describe the part of the derivative that the corrections ignore."""
     matrix = mixing(program, ["state"], program.next_states)
     return "" if matrix is None else f"; its corrections leave out what {matrix} mixes"
 
 
-def _residual(h: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+def _residual(h: Sequence[Tensor], next_states: Sequence[Tensor]) -> float:
     """The largest difference, over ``|f|`` and the largest of it, or 1 where that is larger."""
     largest = 0.0
-    for x, f in zip(h, after, strict=True):
+    for x, f in zip(h, next_states, strict=True):
         if not f.numel():
             continue
         same = (x == f) | (x.isnan() & f.isnan())  # infinity has no distance from itself
@@ -129,7 +129,7 @@ def _residual(h: Sequence[Tensor], after: Sequence[Tensor]) -> float:
 
 
 def _settled(residuals: Sequence[float], dtype: torch.dtype) -> bool:
-    """Whether the states are found.
+    """Whether the iteration has converged.
 
     Residuals add up over a long memory, so as long as rounds help there is another.
     """
@@ -142,27 +142,28 @@ def _settled(residuals: Sequence[float], dtype: torch.dtype) -> bool:
 def _corrected(
     program: Program,
     slopes: Sequence[Tensor],
-    after: Sequence[Tensor],
-    before: Sequence[Tensor],
+    next_states: Sequence[Tensor],
+    previous_states: Sequence[Tensor],
     leaves: Leaves,
     layout: Layout,
     finite: bool,
 ) -> list[Tensor]:
     """States of the recurrence that is made straight at each step."""
-    there = _there(program)
-    scan = Scan(_live(after[0], layout), layout.reset, layout.cu_seqlens, layout.reverse, finite)
+    nonzero, m = _nonzero(program), len(next_states)
+    live = _live(next_states[0], layout)  # (batch, time, 1)
+    scan = Scan(live, layout.reset, layout.cu_seqlens, layout.reverse, finite)
     return straight(
         program,
-        lambda i, j: slopes[i * len(after) + j] if there[i * len(after) + j] else None,
-        after,
-        before,
+        lambda i, j: slopes[i * m + j] if nonzero[i * m + j] else None,
+        next_states,
+        previous_states,
         lambda i, x: layout.one_before(i, x, leaves.states[i]),
         scan,
     )
 
 
-def _there(program: Program) -> list[bool]:
-    """Which derivatives of the next states by the states are not 0 throughout."""
+def _nonzero(program: Program) -> list[bool]:
+    """Mark the derivatives of the next states by the states that are not 0 throughout."""
     derivative = jacobian(program)
     nodes = (derivative.nodes[x] for x in derivative.outputs)
     return [x.op != "constant" or x.attribute != 0 for x in nodes]
@@ -197,8 +198,8 @@ def backward(
     carry = [torch.zeros_like(x) for x in saved]
     residuals: list[float] = []
     for _ in range(ROUNDS):
-        found = evaluate(back, carry, inputs, leaves.parameters, leaves.matrices)
-        into = [x.expand(h.shape) for x, h in zip(found.next_states, saved, strict=True)]
+        values = evaluate(back, carry, inputs, leaves.parameters, leaves.matrices)
+        into = [x.expand(h.shape) for x, h in zip(values.next_states, saved, strict=True)]
         if layout.reset is not None:
             into = [torch.where(layout.reset[..., None], 0, x) for x in into]
         later = []
@@ -207,7 +208,7 @@ def backward(
             later.append(moved.index_put((edge.row, edge.last), final[edge.kept]))
         residuals.append(_residual(carry, later))
         if _settled(residuals, dtype):
-            return _collected(program, leaves, layout, found, into, grad_finals)
+            return _collected(program, leaves, layout, values, into, grad_finals)
         carry = _carried(program, slopes, later, carry, layout)
     return leaves.like(_by_the_loop(program, leaves, layout, [*grad_outputs, *grad_finals]))
 
@@ -215,8 +216,8 @@ def backward(
 def _by_the_loop(
     program: Program, leaves: Leaves, layout: Layout, grads: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    def definition(*given: Tensor) -> tuple[Tensor, ...]:
-        outputs, finals = loop(program, leaves.like(given), layout)
+    def definition(*flat: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = loop(program, leaves.like(flat), layout)
         return (*outputs, *finals)
 
     flat = leaves.flat()
@@ -232,10 +233,10 @@ def _carried(
 ) -> list[Tensor]:
     """Cotangents of the recurrence that is made straight, corrected."""
     by, m = 1 if layout.reverse else -1, len(later)
-    live, there = _live(later[0], layout), _there(program)
+    live, nonzero = _live(later[0], layout), _nonzero(program)
 
     def slope(i: int, j: int) -> Tensor | None:
-        if not there[j * m + i]:
+        if not nonzero[j * m + i]:
             return None
         x = torch.where(live, slopes[j * m + i], 0.0)
         return shift_time(x, by)
@@ -243,15 +244,15 @@ def _carried(
     follows = shift_time(live, by)
     scan = Scan(follows, None, layout.cu_seqlens, not layout.reverse, True)
     old = [shift_time(x, by) for x in carry]
-    before = lambda i, x: shift_time(x, by)  # noqa: E731
-    return straight(program, slope, later, old, before, scan, adjoint=True)
+    previous = lambda i, x: shift_time(x, by)  # noqa: E731
+    return straight(program, slope, later, old, previous, scan, adjoint=True)
 
 
 def _collected(
     program: Program,
     leaves: Leaves,
     layout: Layout,
-    found: Values,
+    values: Values,
     into: Sequence[Tensor],
     grad_finals: Sequence[Tensor],
 ) -> Leaves:
@@ -261,16 +262,16 @@ def _collected(
     for x, final in zip(into, grad_finals, strict=True):
         states.append(final.index_put((edge.kept,), x[edge.row, edge.first]))
     inputs = [
-        y.expand(x.shape).to(x.dtype) for y, x in zip(found.outputs, leaves.inputs, strict=True)
+        y.expand(x.shape).to(x.dtype) for y, x in zip(values.outputs, leaves.inputs, strict=True)
     ]
     parameters = [torch.zeros_like(x) for x in leaves.parameters]
-    for i, x in found.sums:
+    for i, x in values.sums:
         shape = (*into[0].shape[:2], parameters[i].shape[-1])
         parameters[i] = parameters[i] + x.expand(shape).sum((0, 1))
     matrices = [torch.zeros_like(x) for x in leaves.matrices]
-    for i, left, right in found.products:
+    for i, left, right in values.products:
         heads = matrices[i].shape[0] if matrices[i].ndim == 3 else 1
-        sides = [
+        sides = [  # (batch * time, heads, width / heads) each
             x.expand(*into[0].shape[:2], x.shape[-1]).flatten(0, 1).unflatten(-1, (heads, -1))
             for x in (left, right)
         ]

@@ -1,4 +1,4 @@
-"""What every form of a cell's recurrence is given, and how states stand before each step."""
+"""Describe a call for every form of a cell's recurrence, and find the states before each step."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,17 +24,17 @@ class Leaves(NamedTuple):
 
     def flat(self) -> list[Tensor]:
         """All of them in this order."""
-        return [x for some in self for x in some]
+        return [x for group in self for x in group]
 
     def like(self, flat: Sequence[Any]) -> "Leaves":
-        """As many of each kind, taken from ``flat``."""
-        some = iter(flat)
-        return Leaves(*([next(some) for _ in kind] for kind in self))
+        """Group the values of ``flat`` as this one groups its own."""
+        values = iter(flat)
+        return Leaves(*([next(values) for _ in kind] for kind in self))
 
     def computed_in(self) -> torch.dtype:
         """The dtype of states, parameters and matrices."""
-        found: torch.dtype = self.states[0].dtype
-        return found
+        dtype: torch.dtype = self.states[0].dtype
+        return dtype
 
 
 class Layout(NamedTuple):

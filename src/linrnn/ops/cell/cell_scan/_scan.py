@@ -25,26 +25,27 @@ def obstacle(program: Program) -> str | None:
 def scan(program: Program, leaves: Leaves, layout: Layout, backend: str | None = None) -> Results:
     """Outputs and final states of a program that `obstacle` finds none in."""
     inputs = wide_inputs(leaves)
-    rest = (inputs, leaves.parameters, leaves.matrices)
-    own = known_at_once(program)
-    if own is not None:
-        outputs, finals = own.by_parts(
-            *(leaves.states, *rest),
+    operands = (inputs, leaves.parameters, leaves.matrices)
+    parallel = known_at_once(program)
+    if parallel is not None:
+        outputs, finals = parallel.by_parts(
+            *(leaves.states, *operands),
             reset=layout.reset,
             cu_seqlens=layout.cu_seqlens,
             reverse=layout.reverse,
         )
         return layout.stored(outputs, layout.batch(leaves.states)), finals
     count = len(leaves.states)
-    before: list[Tensor] = [x[:1, None] for x in leaves.states]  # read once they are solved
+    # (1, 1, width) each, which nothing reads until they are solved: (batch, time, width)
+    previous_states: list[Tensor] = [x[:1, None] for x in leaves.states]
     finals = list(leaves.states)
     for group in affine(program).groups:
-        parts = evaluate(group.coefficients, before, *rest).outputs
+        parts = evaluate(group.coefficients, previous_states, *operands).outputs
         solved, last = _solve(group, parts, leaves, layout, backend)
         for i, h, final in zip(group.states, solved, last, strict=True):
-            before[i], finals[i] = layout.one_before(i, h, leaves.states[i]), final
-    assert len(before) == count
-    outputs = evaluate(program, before, *rest).outputs
+            previous_states[i], finals[i] = layout.one_before(i, h, leaves.states[i]), final
+    assert len(previous_states) == count
+    outputs = evaluate(program, previous_states, *operands).outputs
     return layout.stored(outputs, layout.batch(leaves.states)), finals
 
 
@@ -61,7 +62,7 @@ def _solve(
     decays = [x.expand(shape) for x in decays] if varying else decays
     added = [x.expand(shape) for x in parts[n:]]
     starts = [layout.starts[i] for i in group.states]
-    a, b, h0 = (_one(some) for some in (decays, added, initial))
+    a, b, h0 = (_one(tensors) for tensors in (decays, added, initial))
     if layout.reset is not None and any(starts):
         start = complex(*starts) if n == 2 else starts[0]
         b = torch.where(layout.reset[..., None], b + a * start, b)

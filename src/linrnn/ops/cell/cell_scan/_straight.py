@@ -18,7 +18,7 @@ from linrnn.ops.linear.tree import Semiring, products, solve
 
 
 def _product(a: Tensor, h: Tensor) -> Tensor:
-    """Of many matrices that are far too small for a kernel of matrix products."""
+    """Multiply many matrices that are far too small for a kernel of matrix products."""
     return (a[..., None] * h[..., None, :, :]).sum(-2)
 
 
@@ -72,25 +72,25 @@ def straight(
     slope: Callable[[int, int], Tensor | None],
     fixed: Sequence[Tensor],
     old: Sequence[Tensor],
-    before: Callable[[int, Tensor], Tensor],
+    previous: Callable[[int, Tensor], Tensor],
     scan: Scan,
     *,
     adjoint: bool = False,
 ) -> list[Tensor]:
-    """All ``x_i = fixed_i + sum_j slope_ij (before(x_j) - old_j)``, channel by channel.
+    """All ``x_i = fixed_i + sum_j slope_ij (previous(x_j) - old_j)``, channel by channel.
 
     Args:
         program: says which states are solved together, and in which order.
         slope: of the i-th by the j-th; None where it is 0 throughout, as between states that
             differ in width.
         fixed, old: of each state, (batch, time, width).
-        before: of the i-th state what each step takes over, in the order of the scan.
+        previous: of the i-th state what each step takes over, in the order of the scan.
         scan: which steps follow one another.
         adjoint: states depend on those that depend on them.
     """
     pairs = state_groups(program)
     groups = coupled(program, tuple(pairs))
-    found, moved = list(fixed), dict[int, Tensor]()
+    solved, moved = list(fixed), dict[int, Tensor]()
     for group in reversed(groups) if adjoint else groups:
         b = []
         for i in group:
@@ -100,9 +100,11 @@ def straight(
             # nothing enters a first step but what it starts from, which is known
             b.append(torch.where(scan.live, sum(terms, fixed[i]), fixed[i]))
         rows = [[_expanded(slope(i, j), b[0]) for j in group] for i in group]
-        turned = len(group) == 2 and group in pairs and multiplies(program, (group[0], group[1]))
-        new = scan.pair(rows, b) if turned else scan(rows, b)
+        complex_pair = (
+            len(group) == 2 and group in pairs and multiplies(program, (group[0], group[1]))
+        )
+        new = scan.pair(rows, b) if complex_pair else scan(rows, b)
         for i, x in zip(group, new, strict=True):
-            found[i] = torch.where(x.isfinite(), x, fixed[i]) if scan.finite else x
-            moved[i] = before(i, found[i]) - old[i]
-    return found
+            solved[i] = torch.where(x.isfinite(), x, fixed[i]) if scan.finite else x
+            moved[i] = previous(i, solved[i]) - old[i]
+    return solved

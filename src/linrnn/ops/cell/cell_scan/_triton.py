@@ -33,7 +33,7 @@ MOST_WARPS = 16
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
 MOST_OPERATIONS = 192
-_KEPT = 256  # cells that are remembered
+_MAX_CELLS = 256  # cells whose programs stay cached
 
 
 class Shape(NamedTuple):
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
     """Of 32 bits, of a number that is computed with."""
 
     def sides(self, matrix: int) -> tuple[int, int]:
-        """How wide the two vectors beside a matrix are."""
+        """Return the widths of the two vectors that a matrix multiplies."""
         *heads, m, n = self.matrices[matrix]
         return (m * heads[0], n * heads[0]) if heads else (m, n)
 
@@ -56,13 +56,13 @@ class Shape(NamedTuple):
         """Into how many parts each matrix divides the channels; 0 stands for any number."""
         nodes = program.nodes
         used = {int(nodes[x.args[0]].attribute or 0) for x in nodes if x.op in CONTRACTIONS}
-        found = {x[0] if len(x) == 3 else 1 for x in (self.matrices[i] for i in used)}
-        found |= {1} if any(x.op in SPREADS for x in nodes) else set()
+        counts = {x[0] if len(x) == 3 else 1 for x in (self.matrices[i] for i in used)}
+        counts |= {1} if any(x.op in SPREADS for x in nodes) else set()
         vectors = {*self.states, *self.inputs, *self.parameters, *self.outputs}
-        return found or {0 if len(vectors) == 1 else 1}
+        return counts or {0 if len(vectors) == 1 else 1}
 
     def numbers(self, program: Program) -> dict[int, int]:
-        """How many words one instance has of each matrix."""
+        """Return the words that one instance holds of each matrix."""
         sides = {i: self.matrices[i][-2:] for i in program.leaves("matrix")}
         return {i: self.words * _rounded(m) * _rounded(n) for i, (m, n) in sides.items()}
 
@@ -104,7 +104,7 @@ def forward(
     That is the states after each step, and the products with matrices.
     """
     cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
-    code, kept = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
+    code, saved_outputs = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
     rows, n, first = layout.batch(leaves.states), len(program.outputs), leaves.states[0]
     written = [
         first.new_empty(rows, layout.time, width, dtype=layout.dtype if i < n else dtype)
@@ -113,7 +113,7 @@ def forward(
     finals = [torch.empty_like(h, memory_format=torch.contiguous_format) for h in leaves.states]
     tensors = {"input": leaves.inputs, "initial": leaves.states, "final": finals}
     code.run(leaves, layout, tensors | {"stored": written})
-    return written[:n], finals, [written[i] for i in kept]
+    return written[:n], finals, [written[i] for i in saved_outputs]
 
 
 def backward(
@@ -130,7 +130,7 @@ def backward(
     code, of_factors = cell.backward(stored == dtype)
     rows, first = layout.batch(leaves.states), leaves.states[0]
     n, n_states = len(cell.with_gradient), len(leaves.states)
-    given = [*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:]]
+    program_inputs = [*leaves.inputs, *saved[:n_states], *grad_outputs, *saved[n_states:]]
     written = [
         first.new_empty(rows, layout.time, width, dtype=stored if i < n else dtype)
         for i, width in enumerate(code.stored)
@@ -140,11 +140,14 @@ def backward(
     sums = [
         first.new_empty(len(first), x.shape[-1], dtype=torch.float64) for x in leaves.parameters
     ]
-    tensors = {"input": given, "before": leaves.states, "initial": grad_finals, "final": grads}
+    tensors = {"input": program_inputs, "before": leaves.states}
+    tensors |= {"initial": grad_finals, "final": grads}
     code.run(leaves, layout, tensors | {"stored": written, "sum": sums}, adjoint=True)
-    found = dict(zip(cell.with_gradient, written, strict=False))
+    gradients = dict(zip(cell.with_gradient, written, strict=False))
     inputs = [
-        found[i] if i in found else torch.zeros_like(x, memory_format=torch.contiguous_format)
+        gradients[i]
+        if i in gradients
+        else torch.zeros_like(x, memory_format=torch.contiguous_format)
         for i, x in enumerate(leaves.inputs)
     ]
     summed = {i for i, _ in cell.adjoint.sums}
@@ -152,13 +155,13 @@ def backward(
         sums[i].sum(0).to(dtype) if i in summed else torch.zeros_like(x)
         for i, x in enumerate(leaves.parameters)
     ]
-    tables = {"input": given, "stored": written}
+    tables = {"input": program_inputs, "stored": written}
     products = ((i, tables[left][x], tables[right][y]) for i, (left, x), (right, y) in of_factors)
     return Leaves(grads, inputs, parameters, of_matrices(leaves.matrices, products))
 
 
 def _shape(leaves: Leaves, layout: Layout) -> Shape:
-    states, inputs, parameters = (tuple(x.shape[-1] for x in some) for some in leaves[:3])
+    states, inputs, parameters = (tuple(x.shape[-1] for x in group) for group in leaves[:3])
     matrices, words = tuple(tuple(w.shape) for w in leaves.matrices), leaves.computed_in().itemsize
     return Shape(states, inputs, parameters, matrices, tuple(layout.widths), words // 4)
 
@@ -259,7 +262,7 @@ def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
 
 def _widths(program: Program, shape: Shape) -> list[int]:
     """The width of each node, of all heads."""
-    leaves = [[(n,) for n in some] for some in shape[:3]]
+    leaves = [[(n,) for n in group] for group in shape[:3]]
     kinds = dict(zip(("state", "input", "parameter"), leaves, strict=True))
     return widths("cell_scan", program, {**kinds, "matrix": shape.matrices})
 
@@ -279,8 +282,8 @@ def _sizes(
     every = sorted(flat)
     place = {n: k for k, n in enumerate(every)}
 
-    def placed(some: Sequence[int]) -> tuple[int, ...]:
-        return tuple(place[n] for n in some)
+    def placed(sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(place[n] for n in sizes)
 
     matrices = tuple((place[m], place[n]) for m, n in sides)
     vectors = placed(nodes), placed(shape.states), placed(stored), placed(shape.parameters)
@@ -328,25 +331,25 @@ class _Cell:
     @cached_property
     def _products(self) -> dict[int, int]:
         """The products and folds that are kept, and their widths."""
-        kept = products_read(self.program)
-        nodes = _widths(self.program, self.shape) if kept else []
-        return {i: nodes[i] for i in kept}
+        read_nodes = products_read(self.program)
+        nodes = _widths(self.program, self.shape) if read_nodes else []
+        return {i: nodes[i] for i in read_nodes}
 
     @cached_property
-    def _whole(self) -> Program:
+    def _full_adjoint(self) -> Program:
         return adjoint(self.program, tuple(self._products))
 
     @cached_property
     def adjoint(self) -> Program:
         """Its outputs are the gradients of those inputs that have one."""
-        found = self._whole
-        return found._replace(outputs=tuple(found.outputs[i] for i in self.with_gradient))
+        program = self._full_adjoint
+        return program._replace(outputs=tuple(program.outputs[i] for i in self.with_gradient))
 
     @cached_property
     def with_gradient(self) -> list[int]:
         """The inputs whose gradient is not 0 everywhere."""
-        found = self._whole
-        return [i for i, x in enumerate(found.outputs) if found.nodes[x].op != "constant"]
+        program = self._full_adjoint
+        return [i for i, x in enumerate(program.outputs) if program.nodes[x].op != "constant"]
 
     def backward(self, share: bool) -> tuple[_Code, list[_Product]]:
         """The kernel of the adjoint, and the products that are the gradients of matrices.
@@ -360,7 +363,7 @@ class _Cell:
 
     def _of_adjoint(self, share: bool) -> tuple[_Code, list[_Product]]:
         shape, first, program = self.shape, len(self.program.inputs), self.adjoint
-        before = tuple(range(first, first + len(self.program.states)))
+        previous = tuple(range(first, first + len(self.program.states)))
         shape = shape._replace(
             inputs=(*shape.inputs, *shape.states, *shape.outputs, *self._products.values()),
             outputs=tuple(shape.inputs[i] for i in self.with_gradient),
@@ -370,7 +373,7 @@ class _Cell:
 
         def operand(node: int, width: int) -> tuple[str, int]:
             index = program.nodes[node].attribute
-            if program.nodes[node].op == "input" and index not in before:
+            if program.nodes[node].op == "input" and index not in previous:
                 return "input", int(index or 0)
             if node not in places:
                 places[node] = len(stored)
@@ -381,7 +384,7 @@ class _Cell:
         for i, *sides in program.products:
             left, right = map(operand, sides, shape.sides(i))
             products.append((i, left, right))
-        return _Code(program, shape, stored, self.starts, before), products
+        return _Code(program, shape, stored, self.starts, previous), products
 
 
 _cells: dict[tuple[int, tuple[float, ...], Shape], _Cell] = {}
@@ -390,9 +393,9 @@ _cells: dict[tuple[int, tuple[float, ...], Shape], _Cell] = {}
 def _cell(program: Program, leaves: Leaves, layout: Layout) -> _Cell:
     """Found by the identity of a program, whose nodes take long to compare."""
     key = (id(program), tuple(layout.starts), _shape(leaves, layout))
-    found = _cells.get(key)
-    if found is None:
-        if len(_cells) >= _KEPT:
+    cell = _cells.get(key)
+    if cell is None:
+        if len(_cells) >= _MAX_CELLS:
             _cells.clear()
-        found = _cells[key] = _Cell(program, *key[1:])  # keeps the program, and so its identity
-    return found
+        cell = _cells[key] = _Cell(program, *key[1:])  # keeps the program, and so its identity
+    return cell

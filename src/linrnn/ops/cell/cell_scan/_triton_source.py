@@ -92,7 +92,7 @@ class _Writer:
         self.widths = range(sizes.different)
 
     def source(self) -> Source:
-        lines = [*self._begin(), *self._before(), *self._loop(), *self._end()]
+        lines = [*self._begin(), *self._prologue(), *self._loop(), *self._end()]
         names = []
         for kind, number in self.operands:
             names.append(f"{kind}_{number}")
@@ -109,13 +109,13 @@ class _Writer:
         return Source(text, tuple(self.operands), weight)
 
     def _operand(self, kind: str, number: int) -> str:
-        found = Operand(kind, number)
-        if found not in self.operands:
-            self.operands.append(found)
+        operand = Operand(kind, number)
+        if operand not in self.operands:
+            self.operands.append(operand)
         return f"{kind}_{number}"
 
     def _begin(self) -> list[str]:
-        """Where this instance reads and writes."""
+        """Return the lines that locate what this instance reads and writes."""
         lines = [
             "part = tl.program_id(0) % parts",
             "s, chunk, row, first, left, count, lane_0 = place("
@@ -136,22 +136,24 @@ class _Writer:
             lines.append(f"steps_{k} = tl.where(inside_{k}, count, 0)")
         return lines
 
-    def _before(self) -> list[str]:
-        """What is read and computed once."""
+    def _prologue(self) -> list[str]:
+        """Return the lines that run once, before the loop."""
         lines = []
         for i in range(len(self.program.states)):
-            lines.append(self._whole(f"state_{i}", "initial", i, self.sizes.states[i]))
+            lines.append(self._load_row(f"state_{i}", "initial", i, self.sizes.states[i]))
         for i, start in enumerate(self.task.starts):
             lines.append(f"start_{i} = {_number(start)}")
         for i, node in enumerate(self.task.previous):
             if node in self.inputs:
-                lines.append(self._whole(f"entering_{i}", "before", i, self._input_size(node)))
-        for node, found in enumerate(self.program.nodes):
-            if found.op == "parameter":
-                number = int(found.attribute or 0)
-                lines.append(self._whole(f"v{node}", found.op, number, self.sizes.nodes[node]))
-            elif found.op == "constant":
-                lines.append(f"v{node} = {_number(float(found.attribute or 0.0))}")
+                lines.append(self._load_row(f"entering_{i}", "before", i, self._input_size(node)))
+        for node, operation in enumerate(self.program.nodes):
+            if operation.op == "parameter":
+                number = int(operation.attribute or 0)
+                lines.append(
+                    self._load_row(f"v{node}", operation.op, number, self.sizes.nodes[node])
+                )
+            elif operation.op == "constant":
+                lines.append(f"v{node} = {_number(float(operation.attribute or 0.0))}")
         if self.task.resident:
             lines += [f"{name} = {text}" for name, text in self._matrices().items()]
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
@@ -160,20 +162,20 @@ class _Writer:
             lines.append(f"total_{i} = tl.zeros([BLOCK_{k}], tl.float64)")
         return lines
 
-    def _whole(self, name: str, kind: str, number: int, k: int) -> str:
-        """A row of a tensor without an axis of time."""
+    def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
+        """Return the line that loads a row of a tensor without an axis of time."""
         at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
         return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
 
     def _matrices(self) -> dict[str, str]:
         """Names of the matrices that vectors are multiplied with, and how each is read."""
-        found = {}
+        loads = {}
         for node in self.program.nodes:
             if node.op in CONTRACTIONS:
                 name, operand, m, n = self._sides(node)
                 sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}"
-                found[name] = f"matrix({operand}, part, 0, {sides})"
-        return found
+                loads[name] = f"matrix({operand}, part, 0, {sides})"
+        return loads
 
     def _sides(self, node: Node) -> tuple[str, str, int, int]:
         """The name of a matrix as a product reads it, its operand, and its sizes.
@@ -189,7 +191,7 @@ class _Writer:
 
     def _loop(self) -> list[str]:
         """All steps, some at once."""
-        ahead, rest = [], []
+        ahead, body = [], []
         for i in self.inputs:
             k, name = self._input_size(i), self._operand("input", i)
             by, left = f"by_{i}", f"left_{i}"
@@ -200,7 +202,7 @@ class _Writer:
                 f"{left} = tl.where(inside_{k}, count - 1, 0)" if shift else f"{left} = steps_{k}",
                 f"next_{i} = rows({name}, {by}, lane_{k}, {left}, UNROLL)",
             ]
-            rest += [
+            body += [
                 f"now_{i} = next_{i}",
                 f"{name} += UNROLL * {by}",
                 f"next_{i} = rows({name}, {by}, lane_{k}, {left} - j - UNROLL, UNROLL)",
@@ -215,7 +217,7 @@ class _Writer:
             "    reset += row * reset_seq + first * reset_step",
             "    reset_next = flags(reset, reset_by, count, UNROLL)",
         ]
-        rest += [
+        body += [
             "if reset is not None:",
             "    reset_now = reset_next",
             "    reset += UNROLL * reset_by",
@@ -224,7 +226,7 @@ class _Writer:
             *(f"    {line}" for line in self._step()),
             *(f"stored_{i} += UNROLL * stored_by_{i}" for i in range(len(self.sizes.stored))),
         ]
-        return [*ahead, "for j in range(0, count, UNROLL):", *(f"    {line}" for line in rest)]
+        return [*ahead, "for j in range(0, count, UNROLL):", *(f"    {line}" for line in body)]
 
     def _step(self) -> list[str]:
         """One step; the last group has fewer of them than it computes."""
@@ -277,8 +279,8 @@ class _Writer:
 
     def _operations(self) -> list[tuple[int, int]]:
         """Nodes that are computed, with their level."""
-        found = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
-        return [(i, level) for i, (node, level) in found if node.args]
+        numbered = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
+        return [(i, level) for i, (node, level) in numbered if node.args]
 
     def _compute(self, i: int) -> str:
         node = self.program.nodes[i]
@@ -337,9 +339,9 @@ def load(text: str) -> Any:
     scan = importlib.import_module("linrnn.ops.linear.linear_scan._triton_kernels")
     name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    known = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
-    known |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
-    known["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
-    known["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
-    exec(compile(text, name, "exec"), known)
-    return known["run"]
+    namespace = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
+    namespace |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
+    namespace["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
+    namespace["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["run"]

@@ -1,4 +1,4 @@
-"""Which form computes a call of `cell_scan`, and the operator that graphs hold."""
+"""Choose the form that computes a call of `cell_scan`; define the operator that graphs hold."""
 
 import functools
 import importlib
@@ -63,9 +63,9 @@ def _module(name: str) -> Any:
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether kernels compute cells there, unless something else was asked for."""
     kind = _kind(device)
-    found = kernels(kind)
-    asked = requested(None)[0] in ("auto", kind)
-    return asked and found is not None and found.unavailable(device, dtype) is None
+    module = kernels(kind)
+    allowed = requested(None)[0] in ("auto", kind)
+    return allowed and module is not None and module.unavailable(device, dtype) is None
 
 
 def kernels(kind: str) -> Any:
@@ -82,8 +82,8 @@ def problems(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
 def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
     """Each form, and why it cannot compute a call, or None."""
     kind = _kind(leaves.states[0].device)
-    found: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
-    return found | {"scan": obstacle(program), "loop": None, "newton": None}
+    reasons: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
+    return reasons | {"scan": obstacle(program), "loop": None, "newton": None}
 
 
 def _kind(device: torch.device) -> str:
@@ -115,7 +115,7 @@ def choose(
     form, why = requested_form(form)
     if form is not None:
         check_in("cell_scan", "form", form, FORMS)
-        return _asked(program, leaves, layout, form, name, why)
+        return _choose_form(program, leaves, layout, form, name, why)
     if name in _NATIVE:
         reason = _native_obstacle(name, program, leaves, layout)
         if reason is not None:
@@ -148,7 +148,7 @@ def _announce(leaves: Leaves, layout: Layout) -> None:
         _announce_slow("cell_scan", "tree", f"{kind} cannot ({reason})")
 
 
-def _asked(
+def _choose_form(
     program: Program, leaves: Leaves, layout: Layout, form: str, name: str, asked_by: str
 ) -> Choice:
     kind = name if form == "native" and name in _NATIVE else None
@@ -177,11 +177,11 @@ def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
 def explain(
     program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
 ) -> str:
-    """What would compute a call, and what keeps the cell from other forms."""
+    """Say what would compute a call, and what keeps the cell from other forms."""
     chosen = choose(program, leaves, layout, form, backend)
     problems = obstacles(program, leaves, layout)
-    others = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
-    return "; ".join([chosen.why, *others])
+    refusals = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
+    return "; ".join([chosen.why, *refusals])
 
 
 class _Described:
@@ -218,9 +218,9 @@ def compute(
     if modified or not all(map(eager, tensors)):
         return definition(program, leaves, layout, step)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        found = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
+        results = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
         n = len(layout.widths)
-        return list(found[:n]), list(found[n:])
+        return list(results[:n]), list(results[n:])
     outputs, finals, _ = chosen.kernels.forward(program, leaves, layout, False)
     return outputs, finals
 
@@ -228,7 +228,7 @@ def compute(
 def definition(
     program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
-    """Of PyTorch's operators: differentiable to any order, in every mode."""
+    """Compute a call by PyTorch's operators: differentiable to any order, in every mode."""
     if layout.time != 1 and obstacle(program) is None:
         return scan(program, leaves, layout)
     return loop(program, leaves, layout, step)
@@ -252,18 +252,18 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        kept = ctx.saved_tensors  # once: checkpointing gives them out no second time
-        tensors, (reset, cu_seqlens, *saved) = kept[: ctx.count], kept[ctx.count :]
+        stored = ctx.saved_tensors  # once: checkpointing gives them out no second time
+        tensors, (reset, cu_seqlens, *saved) = stored[: ctx.count], stored[ctx.count :]
         layout = ctx.layout._replace(reset=reset, cu_seqlens=cu_seqlens)
-        wanted = ctx.needs_input_grad[4:]
+        needs_grad = ctx.needs_input_grad[4:]
         if torch.is_grad_enabled() or not eager(*grads):
-            found = _by_definition(ctx.program, ctx.like, layout, tensors, wanted, grads)
+            computed = _by_definition(ctx.program, ctx.like, layout, tensors, needs_grad, grads)
         else:
             n = len(layout.widths)
-            given = (ctx.program, ctx.like(tensors), layout, saved, grads[:n], grads[n:])
-            found = ctx.kernels.backward(*given).flat()
-        some = (g if want else None for g, want in zip(found, wanted, strict=True))
-        return None, None, None, None, *some
+            arguments = (ctx.program, ctx.like(tensors), layout, saved, grads[:n], grads[n:])
+            computed = ctx.kernels.backward(*arguments).flat()
+        gradients = (g if want else None for g, want in zip(computed, needs_grad, strict=True))
+        return None, None, None, None, *gradients
 
 
 def _by_definition(
@@ -271,16 +271,16 @@ def _by_definition(
     like: Any,
     layout: Layout,
     tensors: Sequence[Tensor],
-    wanted: Sequence[bool],
+    needs_grad: Sequence[bool],
     grads: Sequence[Tensor],
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated again."""
 
-    def results(*given: Tensor) -> tuple[Tensor, ...]:
-        outputs, finals = definition(program, like(given), layout)
+    def results(*flat: Tensor) -> tuple[Tensor, ...]:
+        outputs, finals = definition(program, like(flat), layout)
         return (*outputs, *finals)
 
-    return through_definition(results, tensors, wanted, grads)
+    return through_definition(results, tensors, needs_grad, grads)
 
 
 def _shapes(

@@ -83,17 +83,17 @@ def causal_conv(
     store = x.dtype
     if torch.float64 in (weight.dtype, None if bias is None else bias.dtype):
         store = torch.float64
-    wide = accumulator_dtype(store)
+    compute_dtype = accumulator_dtype(store)
     if initial_state is None:
-        initial_state = x.new_zeros(seqs, taps - 1, channels, dtype=wide)
+        initial_state = x.new_zeros(seqs, taps - 1, channels, dtype=compute_dtype)
     axes: dict[str, int | None] = {rows: seqs, "past": taps - 1, "channels": channels}
     check_shape(where, "initial_state", initial_state.shape, axes)
     check_reset(where, reset, batch, time)
     check_device(
         where, "x", x.device, weight=weight, bias=bias, initial_state=initial_state, reset=reset
     )
-    weight, past = weight.to(wide), initial_state.to(wide)
-    bias = None if bias is None else bias.to(wide)
+    weight, past = weight.to(compute_dtype), initial_state.to(compute_dtype)
+    bias = None if bias is None else bias.to(compute_dtype)
     return convolve(x.to(store), past, weight, bias, reset, cu_seqlens, silu, reverse, backend)
 
 
@@ -128,9 +128,9 @@ def _definition(
     """In PyTorch operations: on any device, differentiable to any order."""
     if reverse:
         x, past, reset, cu_seqlens = mirrored(x, past, reset, cu_seqlens)
-    store, wide = x.dtype, torch.promote_types(weight.dtype, past.dtype)
-    x = x.to(wide)  # beside which the past keeps its precision
-    y = torch.zeros_like(x) if bias is None else bias.to(wide)
+    store, compute_dtype = x.dtype, torch.promote_types(weight.dtype, past.dtype)
+    x = x.to(compute_dtype)  # beside which the past keeps its precision
+    y = torch.zeros_like(x) if bias is None else bias.to(compute_dtype)
     width = weight.shape[1]
     for j in range(width):
         y = y + weight[:, width - 1 - j] * recall(x, past, j, reset, cu_seqlens)

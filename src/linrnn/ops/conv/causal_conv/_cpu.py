@@ -51,9 +51,9 @@ def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *arguments, grad_y = inputs
     x, past, weight = arguments[:3]
     channels, width = weight.shape
-    wide = accumulator_dtype(x.dtype)
+    compute_dtype = accumulator_dtype(x.dtype)
     grad_x = torch.empty(x.shape, dtype=x.dtype)
-    grad_past = torch.zeros(past.shape, dtype=wide)
+    grad_past = torch.zeros(past.shape, dtype=compute_dtype)
     rows = min(_MOST_ROWS, max(1, x.shape[0] * x.shape[1] // 32))
     sums = torch.zeros(rows, width + 1, channels, dtype=torch.float64)
     grad_y = unit_channels(grad_y)
@@ -67,10 +67,11 @@ def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def _run(arguments: Sequence[Any], *outputs: int) -> None:
     x, past, weight, bias, reset, cu_seqlens, silu, reverse = arguments
-    wide = accumulator_dtype(x.dtype)
+    compute_dtype = accumulator_dtype(x.dtype)
     _, time, channels = x.shape
-    x, past, taps = unit_channels(x), dense(past.to(wide)), dense(weight.to(wide).T)
-    bias = None if bias is None else dense(bias.to(wide))
+    x, past = unit_channels(x), dense(past.to(compute_dtype))
+    taps = dense(weight.to(compute_dtype).T)  # (width, channels)
+    bias = None if bias is None else dense(bias.to(compute_dtype))
     cu_seqlens = checked_offsets("causal_conv", cu_seqlens, time)
     _CONV(
         x.dtype,

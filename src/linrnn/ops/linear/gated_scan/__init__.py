@@ -111,9 +111,9 @@ def _check(
     check_device(where, "x", x.device, initial_state=initial_state, reset=reset)
 
 
-def _shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _shapes(x: Tensor, *remaining: Any) -> tuple[Tensor, Tensor]:
     batch, time, _, channels = x.shape
-    seqs = n_sequences(x, rest[2])
+    seqs = n_sequences(x, remaining[2])
     final = x.new_empty((seqs, channels), dtype=accumulator_dtype(x.dtype))
     return x.new_empty((batch, time, channels)), final
 

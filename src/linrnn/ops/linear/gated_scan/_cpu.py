@@ -30,13 +30,13 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return native.unavailable(device, dtype, real=True)
 
 
-def declines(x: Tensor, *rest: Any) -> str | None:
+def declines(x: Tensor, *remaining: Any) -> str | None:
     """Why operators are faster.
 
     The kernel shares sequences and channels between threads but not time: where these keep less
     than one thread in eight busy, operators that do share time are faster, for all their passes.
     """
-    units = n_sequences(x, rest[2]) * -(-x.shape[-1] // _LINE)
+    units = n_sequences(x, remaining[2]) * -(-x.shape[-1] // _LINE)
     if native.threads() <= _PASSES * units:
         return None
     return "there are too few sequences and channels for the threads to share"
@@ -53,8 +53,8 @@ def forward(
     x = unit_channels(x)
     batch, time, _, channels = x.shape
     h = torch.empty((batch, time, channels), dtype=x.dtype)
-    wide = accumulator_dtype(x.dtype)
-    final = torch.empty((n_sequences(x, cu_seqlens), channels), dtype=wide)
+    compute_dtype = accumulator_dtype(x.dtype)
+    final = torch.empty((n_sequences(x, cu_seqlens), channels), dtype=compute_dtype)
     _run(x, h, initial_state, reset, cu_seqlens, options, (final.data_ptr(), 0, 0, 0, 0, 0, 0, 0))
     return h, final
 
@@ -64,10 +64,10 @@ def backward(
     initial_state: Tensor | None,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
-    *rest: Any,
+    *remaining: Any,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``(x, initial_state)`` in one pass over ``x``, ``h`` and ``grad_h``."""
-    *options, h, grad_h, grad_final = rest
+    *options, h, grad_h, grad_final = remaining
     x, h, grad_h = unit_channels(x), unit_channels(h), unit_channels(grad_h)
     grad_final = dense(grad_final)
     grad_x = torch.empty(x.shape, dtype=x.dtype)

@@ -24,11 +24,12 @@ def gated_scan(
     backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``(h, final_state)`` with every intermediate in memory."""
-    wide = x.to(accumulator_dtype(x.dtype))
-    keep, b = keep_and_input(wide, positive, normalise)
+    pre_activations = x.to(accumulator_dtype(x.dtype))
+    keep, b = keep_and_input(pre_activations, positive, normalise)
     if start:
         if initial_state is None:
-            initial_state = wide.new_full((n_sequences(x, cu_seqlens), x.shape[-1]), start)
+            shape = (n_sequences(x, cu_seqlens), x.shape[-1])
+            initial_state = pre_activations.new_full(shape, start)
         if reset is not None:
             b = torch.where(reset[..., None], b + start * keep, b)
     layout = {"reset": reset, "cu_seqlens": cu_seqlens}

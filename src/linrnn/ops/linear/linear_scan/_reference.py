@@ -25,8 +25,8 @@ def forward(
     for s, steps in enumerate(spans(b, cu_seqlens, reverse)):
         seqs = slice(None) if cu_seqlens is None else slice(s, s + 1)
         for t in steps:
-            before = _clear(final[seqs], reset, t)
-            final[seqs] = (a if a.ndim == 1 else a[:, t]) * before + b[:, t]
+            previous = _clear(final[seqs], reset, t)
+            final[seqs] = (a if a.ndim == 1 else a[:, t]) * previous + b[:, t]
             h[:, t] = final[seqs].to(h.dtype)
     return h, final
 
@@ -47,17 +47,17 @@ def backward(
     grad_b = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     carry = grad_final.clone()
     # a sum over time of thousands of terms needs more digits than its terms
-    wide = torch.complex128 if a.is_complex() else torch.float64
-    grad_a = torch.zeros_like(a, dtype=wide if a.ndim == 1 else carry.dtype)
+    sum_dtype = torch.complex128 if a.is_complex() else torch.float64
+    grad_a = torch.zeros_like(a, dtype=sum_dtype if a.ndim == 1 else carry.dtype)
     for s, steps in enumerate(spans(h, cu_seqlens, reverse)):
         seqs = slice(None) if cu_seqlens is None else slice(s, s + 1)
         for i in reversed(range(len(steps))):
             t = steps[i]
-            before = h[:, steps[i - 1]] if i > 0 else start[seqs]
+            previous = h[:, steps[i - 1]] if i > 0 else start[seqs]
             delta = grad_h[:, t] + carry[seqs]
             grad_b[:, t] = delta.to(h.dtype)
             carry[seqs] = _clear((a if a.ndim == 1 else a[:, t]).conj() * delta, reset, t)
-            grad_a_t = _clear(delta * before.conj(), reset, t)
+            grad_a_t = _clear(delta * previous.conj(), reset, t)
             if a.ndim == 1:
                 grad_a += grad_a_t.sum(0)
             else:

@@ -168,7 +168,7 @@ def _entering(
     cut = None if layout[0] is None else torch.empty(shape[:2], dtype=torch.int8, device=b.device)
     entering = torch.empty_like(_real(state))
     summaries = (_real(product), _real(state), cut)
-    wide = {"WIDE": kernels.tl.float64}
+    precision = {"WIDE": kernels.tl.float64}
     kernels.summarise[(seqs * plan.chunks * plan.blocks,)](
         *_steps(a),
         *_steps(b),
@@ -177,7 +177,7 @@ def _entering(
         *_sizes(b, plan),
         ADJOINT=adjoint,
         **options,
-        **wide,
+        **precision,
         **_tile(plan, a, b, arrays=1 + (a.ndim > 1)),
     )
     tile = _tile(plan, product, state, arrays=2)
@@ -189,7 +189,7 @@ def _entering(
         plan.chunks,
         CX=options["CX"],
         DTYPE=options["DTYPE"],
-        **wide,
+        **precision,
         **tile,
     )
     return entering
@@ -215,8 +215,8 @@ def _tile(plan: Plan, a: Tensor, x: Tensor, *, arrays: int, deep: bool = False) 
     """Channels and steps at once; one warp, so that a program never waits for another warp."""
     words = plan.block // 32 * max(a.element_size(), x.element_size()) / 4
     steps = int(REGISTERS / (2 * arrays * words))  # rows used now and rows under way
-    most = 2 * MOST_STEPS if deep else MOST_STEPS
-    unroll = max(1, min(most, 1 << max(steps.bit_length() - 1, 0)))
+    max_steps = 2 * MOST_STEPS if deep else MOST_STEPS
+    unroll = max(1, min(max_steps, 1 << max(steps.bit_length() - 1, 0)))
     # fusing a multiplication and an addition saves a rounding; the default changes with Triton 3.10
     return {"BLOCK": plan.block, "UNROLL": unroll, "num_warps": 1, "enable_fp_fusion": True}
 

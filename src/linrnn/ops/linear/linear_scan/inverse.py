@@ -69,5 +69,5 @@ def backward_in_time(
     scan: Callable[..., Any], a: Tensor, b: Tensor, final: Tensor
 ) -> tuple[Tensor, Tensor]:
     """All states, and the initial one, of a recurrence whose final one is given."""
-    before, initial = scan(1 / a, -b / a, final, reverse=True)  # h_{t-1} in the place of h_t
-    return torch.cat([before[:, 1:], final[:, None].to(before)], 1), initial
+    previous, initial = scan(1 / a, -b / a, final, reverse=True)  # h_{t-1} in the place of h_t
+    return torch.cat([previous[:, 1:], final[:, None].to(previous)], 1), initial

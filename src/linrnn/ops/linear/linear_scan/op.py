@@ -15,8 +15,8 @@ from linrnn.ops.linear.linear_scan.transforms import scan_adjoint, transformed_s
 from linrnn.ops.linear.loop import LINEAR, loop
 
 
-def _shapes(a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return empty_results(b, rest[2])
+def _shapes(a: Tensor, b: Tensor, *remaining: Any) -> tuple[Tensor, Tensor]:
+    return empty_results(b, remaining[2])
 
 
 def _definition(*arguments: Any, backend: str | None = None) -> tuple[Tensor, Tensor]:
@@ -34,16 +34,17 @@ def _adjoint(
     grad_h: Tensor,
     grad_final: Tensor,
 ) -> Gradients:
-    wide = accumulator_dtype(h.dtype)  # sums over time of half precision would lose their end
+    # sums over time of half precision would lose their end
+    compute_dtype = accumulator_dtype(h.dtype)
     grad_a, grad_b, grad_initial = scan_adjoint(
         linear,
-        a.to(wide),
-        h.to(wide),
+        a.to(compute_dtype),
+        h.to(compute_dtype),
         initial_state,
         reset,
         cu_seqlens,
         reverse,
-        grad_h.to(wide),
+        grad_h.to(compute_dtype),
         grad_final,
     )
     return [grad_a.to(a.dtype), grad_b.to(h.dtype), grad_initial]

@@ -15,13 +15,13 @@ _SPLITTER = 134217729.0  # 2**27 + 1 halves a float64 mantissa
 
 def squared_powers(a: Tensor) -> Iterator[Tensor]:
     """Yield ``a, a**2, a**4, ...`` for ever, each rounded once to the dtype of ``a``."""
-    wide = torch.float64 if a.device.type != "mps" else torch.float32
+    dtype = torch.float64 if a.device.type != "mps" else torch.float32
     if not a.is_complex():
-        hi, lo = a.to(wide), torch.zeros_like(a, dtype=wide)
+        hi, lo = a.to(dtype), torch.zeros_like(a, dtype=dtype)
         while True:
             yield (hi + lo).to(a.dtype)
             hi, lo = _multiply(hi, lo, hi, lo)
-    re, im = a.real.to(wide), a.imag.to(wide)
+    re, im = a.real.to(dtype), a.imag.to(dtype)
     re_lo, im_lo = torch.zeros_like(re), torch.zeros_like(im)
     while True:
         yield torch.complex(re + re_lo, im + im_lo).to(a.dtype)

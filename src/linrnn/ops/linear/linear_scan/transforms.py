@@ -136,7 +136,7 @@ def fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) ->
         return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
     def rows(x: Tensor, dim: int | None) -> Tensor:
-        x = mapped_first(x, dim).flatten(0, 1)
+        x = mapped_first(x, dim).flatten(0, 1)  # (size * batch, time, ...)
         return x if cu_seqlens is None else x.flatten(0, 1)[None]
 
     batch, time = mapped_first(b, b_dim).shape[1:3]

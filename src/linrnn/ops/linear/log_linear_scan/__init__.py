@@ -80,8 +80,8 @@ def log_linear_scan(
     return unflat_channels(log_h, final, log_b.shape)
 
 
-def _shapes(log_a: Tensor, log_b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return empty_results(log_b, rest[2])
+def _shapes(log_a: Tensor, log_b: Tensor, *remaining: Any) -> tuple[Tensor, Tensor]:
+    return empty_results(log_b, remaining[2])
 
 
 def _definition(*arguments: Any, backend: str | None = None) -> tuple[Tensor, Tensor]:

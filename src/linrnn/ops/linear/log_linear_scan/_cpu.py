@@ -35,16 +35,16 @@ def forward(
 
 
 def _shares_backward(
-    kept: Tensor,
+    keep: Tensor,
     grad_h: Tensor,
     grad_final: Tensor,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """What `backward_in_time` gives, by the fused adjoint of `linear_scan`."""
-    arguments = (kept, None, None, reset, cu_seqlens, reverse)
-    _, delta, into_initial = linear.backward(arguments, (kept,), (grad_h, grad_final))
+    """Compute `backward_in_time` by the fused adjoint of `linear_scan`."""
+    arguments = (keep, None, None, reset, cu_seqlens, reverse)
+    _, delta, into_initial = linear.backward(arguments, (keep,), (grad_h, grad_final))
     return delta, into_initial
 
 

@@ -41,23 +41,23 @@ class TransformableLogScan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_h: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:
-        """The adjoint of ``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+        """The adjoint of ``dh_t = keep_t (dh_{t-1} + da_t) + added_t db_t``."""
         *arguments, log_h = ctx.saved_tensors
-        given = (*arguments, ctx.reverse, log_h, grad_h, grad_final)
-        grads = log_scan_adjoint(functools.partial(backward_in_time, _linear), *given)
+        operands = (*arguments, ctx.reverse, log_h, grad_h, grad_final)
+        grads = log_scan_adjoint(functools.partial(backward_in_time, _linear), *operands)
         return None, *grads, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
-        """``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+        """``dh_t = keep_t (dh_{t-1} + da_t) + added_t db_t``."""
         _, into_a, into_b, into_initial, *_ = tangents
         log_a, log_b, initial_state, reset, cu_seqlens, log_h = ctx.saved_tensors
         layout = (reset, cu_seqlens, ctx.reverse)
-        kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
+        keep, added = shares(log_a, log_b, log_h, initial_state, *layout)
         into = torch.zeros_like(log_h) if into_b is None else added * into_b
         if into_a is not None:
-            into = into + kept * into_a
-        return _linear(kept, into, into_initial, *layout)
+            into = into + keep * into_a
+        return _linear(keep, into, into_initial, *layout)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], compute: Any, *inputs: Any) -> Any:
@@ -77,17 +77,17 @@ def shares(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """``a_t h_{t-1} / h_t`` and ``b_t / h_t``, what a step keeps and what it adds, in [0, 1]."""
-    before = previous_state(log_h, initial_state, reset, cu_seqlens, reverse, _ZERO)
-    return _share(log_a + before, log_h), _share(log_b, log_h)
+    previous = previous_state(log_h, initial_state, reset, cu_seqlens, reverse, _ZERO)
+    return _share(log_a + previous, log_h), _share(log_b, log_h)
 
 
 def _share(log_part: Tensor, log_whole: Tensor) -> Tensor:
     """``part / whole``; a part of 0 has no share, even of nothing."""
-    nothing = log_part == _ZERO
+    is_zero = log_part == _ZERO
     # both sides masked first: a NaN that is only masked afterwards comes back in the gradient
-    log_share = torch.where(nothing, 0, log_part) - torch.where(nothing, 0, log_whole)
+    log_share = torch.where(is_zero, 0, log_part) - torch.where(is_zero, 0, log_whole)
     # by rounding a part may be more than the whole, and in half precision far more
-    return torch.where(nothing, 0, log_share.clamp_max(0).exp())
+    return torch.where(is_zero, 0, log_share.clamp_max(0).exp())
 
 
 def log_scan_adjoint(
@@ -102,11 +102,11 @@ def log_scan_adjoint(
     grad_h: Tensor,
     grad_final: Tensor,
 ) -> Gradients:
-    """The adjoint of ``dh_t = kept_t (dh_{t-1} + da_t) + added_t db_t``."""
+    """The adjoint of ``dh_t = keep_t (dh_{t-1} + da_t) + added_t db_t``."""
     layout = (reset, cu_seqlens, reverse)
-    kept, added = shares(log_a, log_b, log_h, initial_state, *layout)
-    delta, into_initial = run(kept, grad_h, grad_final, *layout)
-    grad_a = delta * kept
+    keep, added = shares(log_a, log_b, log_h, initial_state, *layout)
+    delta, into_initial = run(keep, grad_h, grad_final, *layout)
+    grad_a = delta * keep
     grad_a = grad_a.sum((0, 1)) if log_a.ndim == 1 else grad_a
     grads = (grad_a.to(log_a.dtype), (delta * added).to(log_b.dtype))
     return [*grads, None if initial_state is None else into_initial]

@@ -1,1 +1,1 @@
-"""What `outer_scan` and `delta_scan` share: a matrix a head that forgets and is written to."""
+"""Kernels of `outer_scan` and `delta_scan`: a matrix per head that decays and is written to."""

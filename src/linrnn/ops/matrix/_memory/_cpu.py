@@ -38,11 +38,11 @@ def window(p: Problem) -> int | None:
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories kept on the way go to the last input."""
-    *fields, kept = inputs
+    *fields, memories = inputs
     p = _prepare(Problem(*fields))
     o = p.v.new_empty(*p.v.shape[:3], p.columns)
     final = p.v.new_empty(p.memory, dtype=p.wide)
-    _run(p, _width(p), 1, kept, o, final, _NO_GRADIENTS)
+    _run(p, _width(p), 1, memories, o, final, _NO_GRADIENTS)
     return o, final
 
 
@@ -51,7 +51,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
     Its fields are followed by the kept memories and the gradients of the results.
     """
-    *fields, kept, grad_o, grad_final = inputs
+    *fields, memories, grad_o, grad_final = inputs
     p = _prepare(Problem(*fields))
     width = _width(p)
     slices, parts = max(1, -(-p.columns // width)), _parts(p, width)
@@ -63,8 +63,8 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     v, initial = empty(p.v.shape), empty(p.memory, dtype=p.wide)
     varying = p.g is not None and p.g.ndim > 2
     g, beta = (
-        empty(slices, *x.shape, dtype=p.wide) if x is not None and given else None
-        for x, given in ((p.g, varying), (p.beta, True))
+        empty(slices, *x.shape, dtype=p.wide) if x is not None and present else None
+        for x, present in ((p.g, varying), (p.beta, True))
     )
     e = None if p.value_decay is None else empty(p.value_decay.shape, dtype=p.wide)
     heads, keys = p.memory[1:3]
@@ -78,7 +78,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
         initial.data_ptr(),
         sums.data_ptr(),
     )
-    _run(p, width, parts, kept, _rows(grad_o), dense(grad_final), outputs)
+    _run(p, width, parts, memories, _rows(grad_o), dense(grad_final), outputs)
     q, k, a, b, g, beta = (None if x is None else _sum(x) for x in (q, k, a, b, g, beta))
     if p.g is not None and not varying:
         g = sums[:, :, :, 0].sum((0, 1)).to(p.wide)
@@ -91,7 +91,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
 
 def _sum(parts: Tensor) -> Tensor:
-    """Of what parts found, in their order."""
+    """Add the parts, in a fixed order."""
     return parts.sum(0) if parts.shape[0] > 1 else parts.squeeze(0)
 
 
@@ -99,20 +99,20 @@ def _flat(x: Tensor | None) -> Tensor | None:
     return x if x is None or x.ndim < 4 else x.flatten(2)
 
 
-def _run(p: Problem, *rest: Any) -> None:
-    SCAN(p.q.dtype, *_values(p, *rest))
+def _run(p: Problem, *arguments: Any) -> None:
+    SCAN(p.q.dtype, *_values(p, *arguments))
 
 
 def _values(
     p: Problem,
     width: int,
     parts: int,
-    kept: Tensor | None,
+    memories: Tensor | None,
     o: Tensor,
     final: Tensor,
     outputs: tuple[int, ...],
 ) -> tuple[float, ...]:
-    """Of the record."""
+    """Return the fields of the kernel's record."""
     q, k, v, g, e, bonus, beta, a, b = p[:9]
     constant = g is not None and g.ndim < 3
     return (
@@ -137,7 +137,7 @@ def _values(
         *(field for x in (_flat(e), beta, p.reset) for field in array(x)),
         pointer(bonus),
         pointer(p.initial_state),
-        pointer(kept),
+        pointer(memories),
         *array(_flat(o)),
         final.data_ptr(),
         *outputs,
@@ -145,7 +145,7 @@ def _values(
 
 
 def record(fields: Problem, o: Tensor, final: Tensor) -> bytes | None:
-    """That of a call without a gradient; None where the kernel would read a copy of an argument."""
+    """Build the record of a call without a gradient; None where an argument must be copied."""
     p = _prepare(fields)
     if any(x is not y for x, y in zip(p[:12], fields[:12], strict=True)):
         return None
@@ -175,13 +175,13 @@ def _prepare(p: Problem) -> Problem:
 def _width(p: Problem) -> int:
     """Columns of a slice, a multiple of any vector unless there is one slice."""
     units, columns = p.seqs * p.v.shape[2], max(p.columns, 1)
-    wanted = -(-_ENOUGH // max(units, 1))
-    width = -(-columns // (wanted * _NARROWEST)) * _NARROWEST
+    slices = -(-_ENOUGH // max(units, 1))
+    width = -(-columns // (slices * _NARROWEST)) * _NARROWEST
     return columns if width + 16 > columns else width
 
 
 def _parts(p: Problem, width: int) -> int:
-    """How many parts add up the gradients of keys that heads and slices share."""
+    """Return how many parts add up the gradients of keys that heads and slices share."""
     items = max(1, p.v.shape[2] // p.q.shape[2] * -(-p.columns // width))
     share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * p.q.shape[2], 1))))
     return -(-items // share)  # each has something to do

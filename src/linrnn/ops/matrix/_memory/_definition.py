@@ -43,7 +43,7 @@ def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Ten
     if state is None:
         state = terms.v.new_zeros(p.memory)
     if p.q.shape[1] == 0 or terms.v.numel() * terms.k.numel() == 0:
-        return _nothing(p, terms, state)
+        return _empty_results(p, terms, state)
     if p.q.shape[1] == 1 and p.cu_seqlens is None:
         o, last = _one_step(terms, state, p.reset)
         return o.to(p.v.dtype), last
@@ -57,14 +57,14 @@ def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Ten
     return o.to(p.v.dtype), last
 
 
-def _wide(p: Problem, x: Tensor | None) -> Tensor | None:
+def _to_compute_dtype(p: Problem, x: Tensor | None) -> Tensor | None:
     return None if x is None else x.to(p.wide)
 
 
 def _terms(p: Problem) -> Terms:
-    """What every head computes with."""
+    """Prepare the operands of every head, in the dtype to compute in."""
     q, k, v = (x.to(p.wide) for x in p[:3])
-    g, e, bonus, beta, a, b = (_wide(p, x) for x in p[3:9])
+    g, e, bonus, beta, a, b = (_to_compute_dtype(p, x) for x in p[3:9])
     each = v.shape[2] // max(1, q.shape[2])
     if each > 1:
         q, k = (x.repeat_interleave(each, 2) for x in (q, k))
@@ -85,8 +85,8 @@ def _terms(p: Problem) -> Terms:
     return Terms(q, k, v, g, e, bonus, a, b)
 
 
-def _nothing(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Of no step, head or channel; what the results depend on stays in the graph."""
+def _empty_results(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return empty results, without a step, head or channel, that stay in the autograd graph."""
     if p.q.shape[1] == 0:
         return p.v.new_zeros(*p.v.shape[:3], p.columns), state.clone()
     o = terms.v.new_zeros(*p.v.shape[:3], p.columns) * terms.v.sum()
@@ -162,14 +162,14 @@ def _packed(
     offsets = cu_seqlens.tolist()
     lengths = [end - begin for begin, end in itertools.pairwise(offsets)]
     counts = [-(-length // size) for length in lengths]
-    places, here = [], []
+    places, step_places = [], []
     at = 0
     for begin, length, count in zip(offsets, lengths, counts, strict=False):
         places += [*range(begin, begin + length), *[time] * (count * size - length)]
-        here += list(range(at, at + length))
+        step_places += list(range(at, at + length))
         at += count * size
     device = terms.v.device
-    index, back = (torch.tensor(x, device=device) for x in (places, here))
+    index, back = (torch.tensor(x, device=device) for x in (places, step_places))
 
     def spread(x: Tensor) -> Tensor:
         return _longer(x, 1).index_select(1, index)
@@ -189,7 +189,7 @@ def _chunks(
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """A whole number of chunks in every sequence."""
-    q, k, v = (chunked(x, size) for x in terms[:3])
+    q, k, v = (chunked(x, size) for x in terms[:3])  # (B, n, H, C, channels)
     g, e, a, b = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
     # the logarithm of a decay may be minus infinity
     bad = _not_finite(k, v, a, b, *(None if x is None else x.clamp(min=-1) for x in (g, e)))
@@ -200,45 +200,46 @@ def _chunks(
             None if x is None else torch.where(bad[..., None] if x.ndim == 5 else bad, 0, x)
             for x in (g, e, a, b)
         )
+    # (B, n, 1, C)
     begun = None if reset is None else reset.unflatten(1, (-1, size)).cumsum(-1)[:, :, None]
-    same = None if begun is None else begun[..., :, None] == begun[..., None, :]
+    same = None if begun is None else begun[..., :, None] == begun[..., None, :]  # (B, n, 1, C, C)
     early = terms.bonus is not None  # what is read is the memory before the step's write
     keys, values = _Decay(g, size, same, q), _Decay(e, size, same, q)
-    R = keys.since(q, early)
+    R = keys.since(q, early)  # (B, n, H, C, K)
     O = values.mix(keys.pairs(q, k, early), v, early)  # noqa: E741
     if terms.bonus is not None:
         O = O + (q * k * terms.bonus[:, None]).sum(-1, keepdim=True) * v  # noqa: E741
-    X = keys.left(k).mT @ values.left(v, masked=False)
+    X = keys.to_end(k).mT @ values.to_end(v, masked=False)  # (B, n, H, K, V)
     P = None
     if a is not None and b is not None:
         W, U, grown = _corrections(keys, a, b, k, v)
         if grown is not None:
             bad = grown if bad is None else bad | grown
-        reads, kept = keys.pairs(q, b, False), keys.left(b)
+        reads, writes = keys.pairs(q, b, False), keys.to_end(b)
         R, O = R + reads @ W, O + reads @ U  # noqa: E741
-        P, X = kept.mT @ W, X + kept.mT @ U
+        P, X = writes.mT @ W, X + writes.mT @ U
     if bad is not None:
         last = bad if same is None else bad & same[..., -1, :]
         X = torch.where(last.any(-1)[..., None, None], float("nan"), X)
     across = keys.across(k)[..., None] * values.across(v)[..., None, :]  # (B, n, H, K, V)
     cleared = None if begun is None else begun[..., 0, -1] > 0
-    before, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
-    past = values.since(R @ before, early)
+    entering, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
+    past = values.since(R @ entering, early)
     if begun is not None:
         past = torch.where((begun > 0)[..., None], 0, past)
     o = O + past
     if bad is not None:
-        reached = (keys.seen & bad[..., None, :]).any(-1)
+        reached = (keys.visible & bad[..., None, :]).any(-1)
         o = torch.where(reached[..., None], float("nan"), o)
-    return o.transpose(2, 3).flatten(1, 2), final
+    return o.transpose(2, 3).flatten(1, 2), final  # (B, T, H, V), (seqs, H, K, V)
 
 
 def _corrections(
     keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """What the steps of a chunk read before they write: ``W S + U``, and where that is infinite."""
-    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)
-    pairs = keys.pairs(a, b, True)
+    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)  # (B, n, H, C, K + V)
+    pairs = keys.pairs(a, b, True)  # (B, n, H, C, C)
     grown = _not_finite(both, pairs)
     if grown is not None:  # zero times infinity, of a step that does not see it, would be NaN
         both, pairs = (torch.where(grown[..., None], 0, x) for x in (both, pairs))
@@ -258,16 +259,16 @@ def chunked(x: Tensor, size: int) -> Tensor:
     return parts.transpose(2, 3).contiguous()
 
 
-def _not_finite(*given: Tensor | None) -> Tensor | None:
-    """The steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
-    tensors = [x for x in given if x is not None]
+def _not_finite(*optional: Tensor | None) -> Tensor | None:
+    """Mark the steps (B, n, H, C) at which something is NaN or infinite; None where nothing is."""
+    tensors = [x for x in optional if x is not None]
     if all(seen_finite(x) for x in tensors):
         return None
-    found = tensors[0].new_zeros(tensors[0].shape[:4], dtype=torch.bool)
+    mask = tensors[0].new_zeros(tensors[0].shape[:4], dtype=torch.bool)
     for x in tensors:
         wrong = ~x.isfinite()
-        found = found | (wrong.any(-1) if x.ndim == 5 else wrong)
-    return found
+        mask = mask | (wrong.any(-1) if x.ndim == 5 else wrong)
+    return mask
 
 
 class _Decay:
@@ -283,32 +284,33 @@ class _Decay:
     def __init__(self, g: Tensor | None, size: int, same: Tensor | None, like: Tensor) -> None:
         ones = torch.ones(size, size, dtype=torch.bool, device=like.device)
         later = ones.tril(-1)
-        self.seen = ones.tril() if same is None else ones.tril() & same
+        self.visible = ones.tril() if same is None else ones.tril() & same
         self.strict = later if same is None else later & same
         self.in_last = None if same is None else same[..., -1, :]
         self.log = self.from_start = None
         if g is not None:
             g = g if g.ndim == 5 else g[..., None]
             # sums over the steps after j up to i, never a difference of sums
+            # (B, n, H, C, C, channels)
             self.log = torch.where(later[..., None], g.unsqueeze(4), 0).cumsum(3)
-            self.from_start = g.cumsum(3)
+            self.from_start = g.cumsum(3)  # (B, n, H, C, channels)
 
     def _between(self, early: bool) -> Tensor | None:
         """From j to i, or to the step before i: (.., C, C, channels), 0 where i does not see j."""
         if self.log is None:
             return None
         log = _earlier(self.log) if early else self.log
-        seen = self.strict if early else self.seen
-        return torch.where(seen[..., None], log, float("-inf")).exp()
+        visible = self.strict if early else self.visible
+        return torch.where(visible[..., None], log, float("-inf")).exp()
 
     def pairs(self, x: Tensor, y: Tensor, early: bool) -> Tensor:
         """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j; or strictly before."""
-        decay, seen = self._between(early), self.strict if early else self.seen
+        decay, visible = self._between(early), self.strict if early else self.visible
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
-        found = x @ y.mT
-        found = found if decay is None else found * decay.squeeze(-1)
-        return torch.where(seen, found, 0)
+        products = x @ y.mT
+        products = products if decay is None else products * decay.squeeze(-1)
+        return torch.where(visible, products, 0)
 
     def mix(self, weight: Tensor, v: Tensor, early: bool) -> Tensor:
         """``sum_j weight_ij v_jc decay_ijc``."""
@@ -323,13 +325,15 @@ class _Decay:
             return x
         return x * (_earlier(self.from_start) if early else self.from_start).exp()
 
-    def left(self, x: Tensor, masked: bool = True) -> Tensor:
+    def to_end(self, x: Tensor, masked: bool = True) -> Tensor:
         """``x`` times what is kept of a step's write at the end; 0 where a reset comes between."""
-        kept = x if self.log is None else x * self.log[:, :, :, -1].exp()
-        return kept if self.in_last is None or not masked else kept * self.in_last[..., None]
+        weighted = x if self.log is None else x * self.log[:, :, :, -1].exp()
+        if self.in_last is None or not masked:
+            return weighted
+        return weighted * self.in_last[..., None]
 
     def across(self, x: Tensor) -> Tensor:
-        """What a whole chunk keeps, (.., channels of ``x``)."""
+        """Return the decay across a full chunk, (.., channels of ``x``)."""
         if self.from_start is None:
             return x.new_ones(x.shape[:3] + x.shape[4:])
         return self.from_start[:, :, :, -1].exp().expand(x.shape[:3] + x.shape[4:])
@@ -350,13 +354,14 @@ def _carry(
 ) -> tuple[Tensor, Tensor]:
     """The memory before each chunk, and behind the last of each sequence."""
     if P is None:
+        # (B, n, H K V), (seqs, H K V)
         decay, start = across.expand_as(X).flatten(2), state.flatten(1)
         h, last = linear_scan(
             decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
         )
         # a chunk's own resets say which of its steps read what was before
-        before = previous_state(h, start, cu_seqlens=cu_chunks)
-        return before.unflatten(-1, state.shape[1:]), last.view(state.shape)
+        entering = previous_state(h, start, cu_seqlens=cu_chunks)
+        return entering.unflatten(-1, state.shape[1:]), last.view(state.shape)
     P = P + torch.diag_embed(across[..., 0])
     chunks, befores, finals = X.shape[1], [], []
     offsets = [0, chunks] if cu_chunks is None else cu_chunks.tolist()
@@ -364,11 +369,11 @@ def _carry(
         S = state if cu_chunks is None else state[s : s + 1]
         for n in range(begin, end):
             befores.append(S)
-            after = X[:, n] + P[:, n] @ S
+            next_state = X[:, n] + P[:, n] @ S
             S = (
-                after
+                next_state
                 if cleared is None
-                else torch.where(cleared[:, n, None, None, None], X[:, n], after)
+                else torch.where(cleared[:, n, None, None, None], X[:, n], next_state)
             )
         finals.append(S)
     return torch.stack(befores, 1), torch.cat(finals)

@@ -43,12 +43,12 @@ class Problem(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Of the memory: channels of a value, and one of the normalizer."""
+        """Columns of the memory: channels of a value, and one of the normalizer."""
         return self.v.shape[3] + self.normalizer
 
     @property
     def wide(self) -> torch.dtype:
-        """What is computed in."""
+        """The dtype to compute in."""
         return accumulator_dtype(self.v.dtype)
 
     @property
@@ -94,14 +94,15 @@ def checked(
         raise ArgumentError(f"{where}: scale must be a number, got {scale!r:.60}.")
     required = {"q": q, "k": k, "v": v}
     check_numbers(where, required, real=True, **optional)
-    given = required | {name: x for name, x in optional.items() if x is not None}
-    _check_shapes(where, given, reset, cu_seqlens, normalizer)
+    tensors = required | {name: x for name, x in optional.items() if x is not None}
+    _check_shapes(where, tensors, reset, cu_seqlens, normalizer)
     stored = q.dtype
     for name in ("k", "v", "a", "b"):
-        if name in given:
-            stored = torch.promote_types(stored, given[name].dtype)
-    wide = accumulator_dtype(stored)
-    cast = {n: x.to(stored if n in ("q", "k", "v", "a", "b") else wide) for n, x in given.items()}
+        if name in tensors:
+            stored = torch.promote_types(stored, tensors[name].dtype)
+    compute_dtype = accumulator_dtype(stored)
+    in_storage = ("q", "k", "v", "a", "b")
+    cast = {n: x.to(stored if n in in_storage else compute_dtype) for n, x in tensors.items()}
     fields: list[Any] = [cast.get(name) for name in Problem._fields[:10]]
     fields += [reset, cu_seqlens, delta, normalizer, float(scale), reverse]
     return Problem(*fields)
@@ -109,12 +110,12 @@ def checked(
 
 def _check_shapes(
     where: str,
-    given: dict[str, Tensor],
+    tensors: dict[str, Tensor],
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
     normalizer: bool,
 ) -> None:
-    q, v = given["q"], given["v"]
+    q, v = tensors["q"], tensors["v"]
     check_shape(where, "q", q.shape, dict.fromkeys(("batch", "time", "key_heads", "d_key")))
     batch, time, key_heads, d_key = q.shape
     steps = {"batch": batch, "time": time}
@@ -132,13 +133,13 @@ def _check_shapes(
     of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: decays}
     axes = {
         **dict.fromkeys(("k", "a", "b"), keys),
-        "g": of_g.get(given["g"].ndim if "g" in given else 0, (*decays, "d_key")),
+        "g": of_g.get(tensors["g"].ndim if "g" in tensors else 0, (*decays, "d_key")),
         "value_decay": (*decays, "d_value"),
         "bonus": ("heads", "d_key"),
         "beta": decays,
         "initial_state": (rows, "heads", "d_key", "columns"),
     }
-    for name in given.keys() & axes.keys():
-        check_shape(where, name, given[name].shape, {axis: sizes[axis] for axis in axes[name]})
+    for name in tensors.keys() & axes.keys():
+        check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes[name]})
     check_reset(where, reset, batch, time)
-    check_device(where, "q", q.device, reset=reset, **given)
+    check_device(where, "q", q.device, reset=reset, **tensors)

@@ -113,16 +113,16 @@ def window(p: Problem) -> int | None:
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories before chunks go to the last input."""
-    *fields, kept = inputs
+    *fields, memories = inputs
     p = Problem(*fields)
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
-        kept, u, final = run.states(pairs, kept)
+        memories, u, final = run.states(pairs, memories)
         o = p.v.new_empty(*p.v.shape[:3], p.columns)
         run.launch(
             "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
-            kept=kept, u=u, o=o,
+            kept=memories, u=u, o=o,
         )  # fmt: skip
     return o, final
 
@@ -132,18 +132,18 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
 
     Its fields are followed by what `forward` kept and by the gradients of the results.
     """
-    *fields, kept, grad_o, grad_final = inputs
+    *fields, memories, grad_o, grad_final = inputs
     p, u = Problem(*fields), None
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
         if p.delta:
-            kept, u, _ = run.states(pairs, None)
-        run.known |= {"do": dense(grad_o), "u": u}
+            memories, u, _ = run.states(pairs, None)
+        run.shared |= {"do": dense(grad_o), "u": u}
         behind, dz, initial = run.adjoint(pairs, dense(grad_final))
-        grads = _Gradients(run, kept, behind, dz)
+        grads = _Gradients(run, memories, behind, dz)
         dv = dz
-        if run.known["k"] is not None:
+        if run.shared["k"] is not None:
             dv = p.v.new_empty(p.v.shape, dtype=p.wide)
             run.launch(
                 "run_values", run.tiles(p.v.shape[3]), near=pairs["near"], past=pairs["past"],
@@ -173,11 +173,11 @@ class _Run:
         if offsets is not None:
             offsets = offsets.to(p.v.device, torch.int64).contiguous()
             self.count = time // self.chunk + p.seqs
-            before = offsets[:-1] // self.chunk + torch.arange(p.seqs, device=p.v.device)
+            first_slot = offsets[:-1] // self.chunk + torch.arange(p.seqs, device=p.v.device)
             places = torch.arange(self.count, device=p.v.device)
-            slots = torch.searchsorted(before, places, right=True) - 1
+            slots = torch.searchsorted(first_slot, places, right=True) - 1
         kind = 0 if g is None else 2 if g.ndim in (2, 4) else 1
-        self.known: dict[str, Any] = {
+        self.shared: dict[str, Any] = {
             "time": time, "heads": heads, "keys": p.q.shape[3], "values": values,
             "columns": p.columns, "g": g if g is None else dense(g), "reset": p.reset,
             "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
@@ -188,26 +188,26 @@ class _Run:
             "DTYPE": kernels.tl.float64 if p.wide == torch.float64 else kernels.tl.float32,
         }  # fmt: skip
         if p.reset is not None:
-            self.known["reset"] = dense(p.reset)
-        self.known |= self._operands()
+            self.shared["reset"] = dense(p.reset)
+        self.shared |= self._operands()
 
     def _operands(self) -> dict[str, Any]:
         """The tensors of steps, and how many heads share each."""
         p = self.p
         beta = None if p.beta is None else p.beta[..., None]
         v = p.v if beta is None else p.v * beta
-        found = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
+        of_steps = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
         if self.low_rank:
-            found |= {"w": p.b, "a": p.a}
+            of_steps |= {"w": p.b, "a": p.a}
         elif p.delta:
-            a = -p.k if beta is None else -_spread(p.k, p.v.shape[2]) * beta
-            found |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
-        tensors = {n: None if x is None else dense(x) for n, x in found.items()}
+            a = -p.k if beta is None else -_repeat_shared(p.k, p.v.shape[2]) * beta
+            of_steps |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
+        tensors = {n: None if x is None else dense(x) for n, x in of_steps.items()}
         return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
 
-    def launch(self, name: str, programs: int, **own: Any) -> None:
+    def launch(self, name: str, programs: int, **operands: Any) -> None:
         """Run a kernel for every head of every chunk, so many programs each."""
-        self._start(name, programs * self.count * self.p.v.shape[2], own)
+        self._start(name, programs * self.count * self.p.v.shape[2], operands)
 
     def tiles(self, columns: int) -> int:
         """Tiles of columns that programs of all keys have."""
@@ -220,86 +220,86 @@ class _Run:
             keys = min(keys, 32 if name in WALKS else 64)
         return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
 
-    def _start(self, name: str, programs: int, own: dict[str, Any]) -> None:
+    def _start(self, name: str, programs: int, operands: dict[str, Any]) -> None:
         kernel = getattr(_module(_MODULES[name]), name)
         tile = self._tile(name)
-        given = {**self.known, **tile, "SIDE": SIDE, **own}
-        arguments = {n: given[n] for n in kernel.arg_names}
+        values = {**self.shared, **tile, "SIDE": SIDE, **operands}
+        arguments = {n: values[n] for n in kernel.arg_names}
         warps = WARPS[name][self.p.delta]
         if name in WALKS and tile["KEYS"] * tile["COLUMNS"] <= 512:
             warps = 4
-        elif name in WALKS and self.p.delta and tile["KEYS"] > FEW_KEYS and self.known["G"] < 2:
+        elif name in WALKS and self.p.delta and tile["KEYS"] > FEW_KEYS and self.shared["G"] < 2:
             warps = 2
         # chunks under way at once (num_stages) would be faster still, but made a layer of few
         # channels read memory that is not its own (H100, Triton 3.6)
         kernel[(programs,)](**arguments, num_warps=warps, num_stages=1)
 
-    def _walk(self, name: str, own: dict[str, Any]) -> None:
+    def _walk(self, name: str, operands: dict[str, Any]) -> None:
         """Run a kernel for every tile of the memories of a sequence."""
         tile, p = self._tile(name), self.p
         tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
-        self._start(name, p.seqs * p.v.shape[2] * tiles, own)
+        self._start(name, p.seqs * p.v.shape[2] * tiles, operands)
 
     def empty(self, *shape: int) -> Tensor:
         """Room for numbers that are computed with."""
         return self.p.v.new_empty(shape, dtype=self.p.wide)
 
     def pairs(self, x: str, y: str) -> dict[str, Any]:
-        """What the kernels of pairs are told about two tensors of steps."""
+        """Return the arguments of the kernels of pairs for two tensors of steps."""
         early = self.p.bonus is not None if x == "q" else self.low_rank
-        known = self.known
+        shared = self.shared
         return {
-            "x": known[x], "y": known[y], "x_heads": known[f"{x}_heads"],
-            "y_heads": known[f"{y}_heads"], "EARLY": early, "STRICT": early or x == "a",
+            "x": shared[x], "y": shared[y], "x_heads": shared[f"{x}_heads"],
+            "y_heads": shared[f"{y}_heads"], "EARLY": early, "STRICT": early or x == "a",
             "bonus": None if x == "a" or self.p.bonus is None else dense(self.p.bonus),
         }  # fmt: skip
 
     def all_pairs(self) -> dict[str, Tensor | None]:
         """Products of steps, for every chunk and head, and the solved system."""
-        found: dict[str, Tensor | None] = {}
-        by_channel = self.known["G"] == 2
+        pairs: dict[str, Tensor | None] = {}
+        by_channel = self.shared["G"] == 2
         for name, (x, y) in PAIRS.items():
-            found[name] = None
-            if self.known[x] is not None and self.known[y] is not None:
-                found[name] = self.empty(self.count, self.p.v.shape[2], self.chunk, self.chunk)
+            pairs[name] = None
+            if self.shared[x] is not None and self.shared[y] is not None:
+                pairs[name] = self.empty(self.count, self.p.v.shape[2], self.chunk, self.chunk)
                 kernel, blocks = "run_pairs", 1
                 if by_channel:
                     kernel, blocks = "run_channel_pairs", self.chunk // SIDE
-                self.launch(kernel, blocks, A=found[name], **self.pairs(x, y))
-        system = found["system"]
-        found["solved"] = None if system is None else torch.empty_like(system)
+                self.launch(kernel, blocks, A=pairs[name], **self.pairs(x, y))
+        system = pairs["system"]
+        pairs["solved"] = None if system is None else torch.empty_like(system)
         if system is not None:
-            self.launch("run_solve", 1, A=system, T=found["solved"])
-        return found
+            self.launch("run_solve", 1, A=system, T=pairs["solved"])
+        return pairs
 
     def states(
-        self, pairs: dict[str, Tensor | None], kept: Tensor | None
+        self, pairs: dict[str, Tensor | None], memories: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The memory before each chunk, what is solved for, and the last memory.
 
-        The first goes to ``kept``, if that has room for it.
+        The first goes to ``memories``, if that has room for it.
         """
         p, final = self.p, self.empty(*self.p.memory)
-        if kept is None or p.delta:
-            kept = self.empty(self.count, *p.memory[1:])
+        if memories is None or p.delta:
+            memories = self.empty(self.count, *p.memory[1:])
         u = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
         initial = None if p.initial_state is None else dense(p.initial_state)
-        own = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
-        own |= {"initial": initial, "kept": kept, "u": u, "final": final}
-        self._walk("run_states", own)
-        return kept, u, final
+        operands = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
+        operands |= {"initial": initial, "kept": memories, "u": u, "final": final}
+        self._walk("run_states", operands)
+        return memories, u, final
 
     def adjoint(
         self, pairs: dict[str, Tensor | None], grad_final: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The gradients of the memory behind each chunk, of what is solved for, of the first."""
         p = self.p
-        kept, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+        grad_memories, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
         dz = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
-        own = {n: pairs[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
-        own |= {"kept": kept, "dz": dz, "grad_initial": initial}
-        self._walk("run_adjoint", own)
-        return kept, dz, initial
+        operands = {n: pairs[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
+        operands |= {"kept": grad_memories, "dz": dz, "grad_initial": initial}
+        self._walk("run_adjoint", operands)
+        return grad_memories, dz, initial
 
 
 class _Gradients:
@@ -311,21 +311,21 @@ class _Gradients:
         dz: of what is solved for.
     """
 
-    def __init__(self, run: _Run, kept: Tensor, behind: Tensor, dz: Tensor | None) -> None:
-        self.run, known, p = run, run.known, run.p
-        self.read = {"q": known["do"], "a": dz}
-        self.written = {"k": known["v"], "w": known["u"]}
+    def __init__(self, run: _Run, memories: Tensor, behind: Tensor, dz: Tensor | None) -> None:
+        self.run, shared, p = run, run.shared, run.p
+        self.read = {"q": shared["do"], "a": dz}
+        self.written = {"k": shared["v"], "w": shared["u"]}
         each = (*p.v.shape[:3], p.q.shape[3])
         self.of = {
             n: torch.zeros(each, dtype=p.wide, device=p.v.device)
             for n in ("q", "k", "w", "a")
-            if known[n] is not None
+            if shared[n] is not None
         }
-        shape = each[: known["G"] + 2]
-        self.dg = torch.zeros(shape, dtype=p.wide, device=p.v.device) if known["G"] else None
+        shape = each[: shared["G"] + 2]
+        self.dg = torch.zeros(shape, dtype=p.wide, device=p.v.device) if shared["G"] else None
         self.dbonus: Tensor | None = None
         for n in self.of:
-            self._of_memories(n, kept, behind)
+            self._of_memories(n, memories, behind)
         for x, y in PAIRS.values():
             if x in self.of and y in self.of:
                 self._of_pairs(x, y)
@@ -339,16 +339,17 @@ class _Gradients:
         ones = self.run.p.normalizer and y == "k"
         return {"y": values, "values": values.shape[3], "ONES": ones}
 
-    def _of_memories(self, n: str, kept: Tensor, behind: Tensor) -> None:
-        known = self.run.known
-        own = {"x": known[n], "x_heads": known[f"{n}_heads"], "dx": self.of[n], "dg": self.dg}
+    def _of_memories(self, n: str, memories: Tensor, behind: Tensor) -> None:
+        shared = self.run.shared
+        operands = {"x": shared[n], "x_heads": shared[f"{n}_heads"]}
+        operands |= {"dx": self.of[n], "dg": self.dg}
         if n in self.read:
-            own |= {"dy": self.read[n], "kept": kept, **self._options(n)}
-            self.run.launch("run_asked", 1, **own)
+            operands |= {"dy": self.read[n], "kept": memories, **self._options(n)}
+            self.run.launch("run_asked", 1, **operands)
         else:  # with what crosses a chunk, once
-            before = kept if n == "k" or "k" not in self.of else None
-            own |= {"before": before, "kept": behind, **self._values(n)}
-            self.run.launch("run_written", 1, **own)
+            entering = memories if n == "k" or "k" not in self.of else None
+            operands |= {"before": entering, "kept": behind, **self._values(n)}
+            self.run.launch("run_written", 1, **operands)
 
     def _of_pairs(self, x: str, y: str) -> None:
         run, p = self.run, self.run.p
@@ -356,14 +357,14 @@ class _Gradients:
         values = self._values(y)
         read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
         run.launch("run_products", 1, A=dA, y_size=values.pop("values"), **read, **values)
-        by_channel = run.known["G"] == 2
+        by_channel = run.shared["G"] == 2
         blocks = run.chunk // SIDE if by_channel else 1
-        own = run.pairs(x, y)
-        if own["bonus"] is not None:
+        operands = run.pairs(x, y)
+        if operands["bonus"] is not None:
             self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])
         grads = {"dx": self.of[x], "dy": self.of[y], "dg": self.dg, "dbonus": self.dbonus}
         kernel = "run_channel_pairs_back" if by_channel else "run_pairs_back"
-        run.launch(kernel, blocks, dA=dA, **own, **grads)
+        run.launch(kernel, blocks, dA=dA, **operands, **grads)
 
     def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
         """In the order of a `Problem`, from the gradient of values times beta."""
@@ -373,14 +374,17 @@ class _Gradients:
             dbeta = (dv * p.v).sum(-1)
             dv = dv * p.beta[..., None]
         if p.delta and not self.run.low_rank:
-            k, weight = _spread(p.k, p.v.shape[2]), 1 if p.beta is None else p.beta[..., None]
+            k, weight = (
+                _repeat_shared(p.k, p.v.shape[2]),
+                1 if p.beta is None else p.beta[..., None],
+            )
             if dbeta is not None:
                 dbeta = dbeta - (of["a"] * k).sum(-1)
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        of = {n: _together(x, p.q) for n, x in of.items()}
+        of = {n: _sum_shared(x, p.q) for n, x in of.items()}
         a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
         dg = self.dg
-        if dg is not None and self.run.known["CONSTANT"]:
+        if dg is not None and self.run.shared["CONSTANT"]:
             dg = dg.sum((0, 1))
         bonus = None if self.dbonus is None else self.dbonus.sum((0, 1))
         state = None if p.initial_state is None else initial
@@ -388,12 +392,12 @@ class _Gradients:
         return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
 
 
-def _spread(x: Tensor, heads: int) -> Tensor:
-    """What heads share, for each of them."""
+def _repeat_shared(x: Tensor, heads: int) -> Tensor:
+    """Repeat for each head what heads share."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
 
 
-def _together(x: Tensor, like: Tensor) -> Tensor:
+def _sum_shared(x: Tensor, like: Tensor) -> Tensor:
     """The sum of the gradients of the heads that share something, in a fixed order."""
     if x.shape[2] != like.shape[2]:
         x = x.unflatten(2, (like.shape[2], -1)).sum(3)
