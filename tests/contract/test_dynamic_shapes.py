@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import linrnn.ops
 from linrnn import RNN, SequenceModel, mixers
 from linrnn.errors import ArgumentError
 from linrnn.nn import CausalConv
@@ -25,7 +26,7 @@ def reset(batch, time):
     return torch.rand(batch, time) < 0.2
 
 
-@pytest.mark.parametrize("op", ops())
+@pytest.mark.parametrize("op", [op for op in ops() if op in linrnn.ops.__all__])
 def test_op_refuses_to_be_traced(op):
     call = next(calls(op))
     tensors = {n: x for n, x in call.arguments.items() if isinstance(x, torch.Tensor)}

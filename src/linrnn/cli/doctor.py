@@ -85,12 +85,13 @@ def backends() -> dict[str, str]:
 
 
 def ops() -> dict[str, str]:
-    """The backends that can compute each op, fastest first; of the others, why not."""
+    """The backends that can compute each public op, fastest first; of the others, why not."""
+    import linrnn.ops
     from linrnn.compute.op import ALL
     from linrnn.ops import backend_report
 
     rows = {}
-    for op in sorted((*ALL, "cell_scan")):
+    for op in sorted({*ALL} & {*linrnn.ops.__all__}):
         report = backend_report(op)
         able = [name for name, state in report.items() if state == "available"]
         unable = [f"{name}: {why}" for name, why in report.items() if why != "available"]

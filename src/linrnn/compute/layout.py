@@ -27,6 +27,16 @@ def gathered(x: Tensor, place: Tensor) -> Tensor:
     return x.gather(1, like(place, x).expand(*place.shape, *x.shape[2:]))
 
 
+def stacked(steps: list[Tensor], one: Tensor) -> Tensor:
+    """The steps (B, ...) of a loop along time, (B, T, ...); no step at all, where each is as one.
+
+    Example:
+        >>> stacked([], torch.zeros(2, 3)).shape
+        torch.Size([2, 0, 3])
+    """
+    return torch.stack(steps, 1) if steps else one[:, None][:, :0]
+
+
 def n_sequences(x: Tensor, cu_seqlens: Tensor | None) -> int:
     """How many independent sequences ``x`` (B, T, ...) holds."""
     return x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -21,6 +21,7 @@ from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.compute.derivatives import Gradients, through_definition
 from linrnn.compute.layout import dense
 from linrnn.compute.modes import eager, transformed
+from linrnn.compute.precision import without_autocast
 
 Arguments = Sequence[Any]
 Results = tuple[Tensor, ...]
@@ -143,6 +144,15 @@ class Op:
         """What stands in a graph."""
         return getattr(torch.ops.linrnn, self.name + suffix).default
 
+    def operands(self, arguments: Arguments, backend: str | None, *, keep: bool) -> Arguments:
+        """What the operator is called with for a call of the op; ``keep`` with a gradient."""
+        return (*arguments, keep, backend)
+
+    def leading(self, arguments: Arguments) -> Tensor:
+        """The tensor whose device and dtype decide."""
+        lead: Tensor = arguments[self._lead]
+        return lead
+
     def decomposition(self, *inputs: Any) -> list[Tensor]:
         """The operator by the definition, without what it keeps for a gradient."""
         *arguments, _, backend = inputs
@@ -264,14 +274,8 @@ class Op:
 
     def _register(self, parts: list[str]) -> None:
         name, back = self.name, f"{self.name}_backward"
-        given = [
-            part.replace("Tensor ", "Tensor? ") if i in self._unread else part
-            for i, part in enumerate(parts)
-        ]
-        given += ["Tensor[] saved", "Tensor[] grads", "bool[] wanted", "str? backend"]
-        schema = ", ".join([*parts, "bool keep", "str? backend"])
-        _library.define(f"{name}({schema}) -> Tensor[]", tags=_TAGS)
-        _library.define(f"{back}({', '.join(given)}) -> Tensor[]", tags=_TAGS)
+        for operator, schema in zip((name, back), self._schemas(parts), strict=True):
+            _library.define(f"{operator}({', '.join(schema)}) -> Tensor[]", tags=_TAGS)
         _library.impl(name, self._run_operator, "CompositeExplicitAutograd")
         _library.impl(back, self._run_backward, "CompositeExplicitAutograd")
         torch.library.register_fake(f"linrnn::{name}", self._fake, lib=_library)
@@ -280,12 +284,22 @@ class Op:
             f"linrnn::{name}", self._differentiate, setup_context=self._setup, lib=_library
         )
 
+    def _schemas(self, parts: list[str]) -> tuple[list[str], list[str]]:
+        """What the operator takes, and the one of its gradient."""
+        given = [
+            part.replace("Tensor ", "Tensor? ") if i in self._unread else part
+            for i, part in enumerate(parts)
+        ]
+        given += ["Tensor[] saved", "Tensor[] grads", "bool[] wanted", "str? backend"]
+        return [*parts, "bool keep", "str? backend"], given
+
     def _run_operator(self, *inputs: Any) -> list[Tensor]:
         *arguments, keep, backend = inputs
         kernels = self.kernels(arguments[self._lead], arguments, backend)
         if kernels is not None:
             return list(self.run(kernels, arguments, keep=keep))
-        return apart(self.decomposition(*inputs), arguments)
+        with without_autocast(arguments[self._lead].device):
+            return apart(self.decomposition(*inputs), arguments)
 
     def _fake(self, *inputs: Any) -> list[Tensor]:
         *arguments, keep, backend = inputs
@@ -314,7 +328,8 @@ class Op:
 
     def _run_backward(self, *inputs: Any) -> list[Tensor]:
         *arguments, saved, grads, wanted, backend = inputs
-        found = self.backward(arguments, saved, grads, wanted, backend=backend)
+        with without_autocast(grads[0].device):
+            found = self.backward(arguments, saved, grads, wanted, backend=backend)
         pairs = zip(found, wanted, strict=True)
         return apart([cast(Tensor, g) for g, want in pairs if want], (arguments, saved, grads))
 

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import block_linear, cell
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import stacked
 from linrnn.compute.modes import plain
-from linrnn.compute.opaque import opaque
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive, check_positive_int
@@ -209,7 +210,7 @@ def _shapes(
     return y, h.new_empty(h.shape), c.new_empty(c.shape)
 
 
-@opaque(
+@composed(
     "legs_rnn",
     "Tensor f, Tensor u, Tensor h, Tensor c, Tensor position, Tensor[] weights, Tensor? reset, "
     "str rule",
@@ -248,7 +249,7 @@ def legs_rnn(
             c = torch.addmm(f_t.reshape(-1, 1) * b[i], c.reshape(-1, size), a[i].t()).view(c.shape)
         h = _hidden(u_t, h, c, V)
         states.append(h)
-    return torch.stack(states, 1), h, c
+    return stacked(states, h), h, c
 
 
 def _in_common(

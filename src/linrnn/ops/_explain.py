@@ -1,5 +1,8 @@
 """Say which backend computes a call, or could on this machine, and why the others do not."""
 
+import importlib
+import os
+import pkgutil
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -43,7 +46,8 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     """Say which backend would compute a call of an op, and why no other one.
 
     Args:
-        op: an op of `linrnn.ops`, or its name; or a `linrnn.cells.Cell`, for `cell_scan` of
+        op: an op of `linrnn.ops`, or its name, or that of a recurrence in one of its modules, such
+            as "siso_scan"; or a `linrnn.cells.Cell`, for `cell_scan` of
             it, and then also what keeps the cell from other forms; or the ``step`` of a
             `linrnn.SequenceModel`, which is run: whether it is one native call, and which operator
             kept it from that. Left out, it is `linear_scan`,
@@ -67,8 +71,12 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     if isinstance(module, nn.Module) and getattr(op, "__name__", "") == "step":
         return explain_step(module, cast(Any, op), *args, **kwargs)
     if isinstance(op, str):
-        check_in("explain", "op", op, (*ALL, "cell_scan"))
-        op = _BY_NAME[op]
+        if op not in ALL:  # its module may not have been needed so far
+            for module in pkgutil.walk_packages([os.path.dirname(__file__)], "linrnn.ops."):
+                if "._" not in module.name:
+                    importlib.import_module(module.name)
+        check_in("explain", "op", op, ALL)
+        op = _BY_NAME[op] if op in _BY_NAME else ALL[op]
     if isinstance(op, Cell):
         op, args = cell_scan, (op, *args)
     if not callable(op):
@@ -96,7 +104,7 @@ def backend_report(op: str = "linear_scan") -> dict[str, str]:
         >>> backend_report()["tree"]
         'available'
     """
-    check_in("backend_report", "op", op, (*ALL, "cell_scan"))
+    check_in("backend_report", "op", op, ALL)
     problems = of_cells if op == "cell_scan" else ALL[op].problems
     best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_best, on_cpu = (problems(d, torch.float32) for d in (best, torch.device("cpu")))

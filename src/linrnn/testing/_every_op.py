@@ -10,18 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from linrnn.cells import Cell
 from linrnn.compute.backend import BACKENDS
+from linrnn.compute.composed import Composed
 from linrnn.compute.layout import accumulator_dtype, spans
 from linrnn.compute.op import ALL, reached
 from linrnn.errors import check_in
 from linrnn.ops.cell.cell_scan import forms
+from linrnn.testing._calls import Call
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._devices import there
 from linrnn.testing._dynamic import check_dynamic
-from linrnn.testing._examples import Call, calls, examples
+from linrnn.testing._examples import calls, examples
 from linrnn.testing._one_device import one_device
 from linrnn.testing._op_laws import OP_LAWS
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
@@ -31,7 +33,7 @@ Run = Callable[..., tuple[Tensor, Tensor]]
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _TIME = 11
-_OFFSETS = (0, 0, 4, 5, 11, 11)
+_OFFSETS = (0, 0, 4, 5)  # and the end, twice
 # what is not finite anywhere in a row is so everywhere: said there
 _TRANSFORMED = ("fft_conv", "fft_scan")
 _SIZES = ((11, 13), (2, 70), (5, 7))
@@ -46,18 +48,20 @@ def backends(op: str | Cell) -> list[str]:
         call = next(calls(op))
         problems = forms(op, **call.arguments)
         return [form for form, why in problems.items() if why is None and form != "newton"]
+    if isinstance(ALL[op], Composed):  # which takes none
+        return ["auto"]
     problems = ALL[op].problems(torch.device("cpu"), torch.float32)
-    available = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
-    return available if "tree" in available else [*available, "tree"]
+    own = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
+    return own if "tree" in own else [*own, "tree"]
 
 
 def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The definition: one step after the other, each sequence from its state."""
-    inputs = dict(arguments)
+    given = dict(arguments)
     state, reset, cu_seqlens, reverse = (
-        inputs.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
+        given.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
     )
-    like = inputs[call.steps[0]]
+    like = given[call.steps[0]]
     empty = torch.as_tensor(call.empty, dtype=like.real.dtype, device=like.device)
     outputs: dict[int, Tensor] = {}
     finals = []
@@ -72,20 +76,20 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
             if reset is not None:
                 cut = reset[:, t].view(-1, *(1 for _ in call.state))
                 h = torch.where(cut, empty, h)
-            inputs_t = {n: x[:, t] if n in call.steps else x for n, x in inputs.items()}
-            outputs[t], h = call.step(inputs_t, h)
+            now = {n: x[:, t] if n in call.steps else x for n, x in given.items()}
+            outputs[t], h = call.step(now, h)
         finals.append(h)
     return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
 
 
-def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu") -> None:
+def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu", time: int = _TIME) -> None:
     """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
-    double, single = torch.float64, torch.float32
-    for call, layout, i in _layouts(op):
-        dtypes = (single, torch.bfloat16, torch.float16) if call.half else (single,)
-        for dtype in (double, dtypes[i % len(dtypes)]):
+    wide, single = torch.float64, torch.float32
+    for call, layout, i in _layouts(op, time):
+        others = (single, torch.bfloat16, torch.float16) if call.half else (single,)
+        for dtype in (wide, others[i % len(others)]):
             exact = _cast({**call.arguments, **layout}, dtype)
-            truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (double, single))
+            truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (wide, single))
             got = _evaluate(call, there(device, _on(call, backend)), exact, dtype)
             for name, value in got.items():
                 error = difference(loop[name], truth[name])
@@ -98,9 +102,9 @@ def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu") -> None
                 )
 
 
-def _coarser(call: Call, dtype: torch.dtype, stored: torch.dtype) -> float:
+def _coarser(call: Call, found: torch.dtype, stored: torch.dtype) -> float:
     """How much larger a rounding of what it is stored in is, where that is read back."""
-    return max(1.0, epsilon(stored) / epsilon(dtype)) if call.reads_back else 1.0
+    return max(1.0, epsilon(stored) / epsilon(found)) if call.reads_back else 1.0
 
 
 def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
@@ -110,12 +114,12 @@ def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
         if "cu_seqlens" in layout:
             continue
         sizes = next(cuts)
-        arguments, run = {**call.arguments, **layout}, _on(call, backend)
-        one_pass = _evaluate(call, run, arguments, torch.float64)
-        parts = _evaluate(call, _in_pieces(call, run, sizes), arguments, torch.float64)
+        given, run = {**call.arguments, **layout}, _on(call, backend)
+        whole = _evaluate(call, run, given, torch.float64)
+        parts = _evaluate(call, _in_pieces(call, run, sizes), given, torch.float64)
         for name, value in parts.items():
             what = f"{op} {backend} {call.kind} {_named(layout)} in pieces of {sizes}: {name}"
-            check_close(what, value, one_pass[name], roundings=64 * call.roundings)
+            check_close(what, value, whole[name], roundings=64 * call.roundings)
 
 
 def empty_sizes(op: str | Cell, backend: str) -> None:
@@ -126,24 +130,24 @@ def empty_sizes(op: str | Cell, backend: str) -> None:
     sizes = ((0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0), (2, 1, 2))
     for (batch, time, channels), packed in itertools.product(sizes, (False, True)):
         for call in calls(op, 1 if packed else batch, time, channels):
+            if packed and "cu_seqlens" in call.lacks:
+                continue
             sequences = 2 if packed else batch
             h0 = torch.full((sequences, *call.state), 0.5, dtype=torch.float64)
             layout = {"cu_seqlens": torch.tensor([0, 0, time])} if packed else {}
-            arguments = _leaves({**call.arguments, "initial_state": h0})
-            y, final = _on(call, backend)(**arguments, **layout)
+            given = _leaves({**call.arguments, "initial_state": h0})
+            y, final = _on(call, backend)(**given, **layout)
             what = f"{op} {backend} {call.kind} {(batch, time, channels)} packed={packed}"
             shape = (1 if packed else batch, time, channels * call.outputs)
             check_true(f"{what}: outputs {tuple(y.shape)}", y.shape == shape)
             check_true(f"{what}: final state {tuple(final.shape)}", final.shape == h0.shape)
-            sources = {
-                n: x for n, x in arguments.items() if isinstance(x, Tensor) and x.requires_grad
-            }
+            sources = {n: x for n, x in given.items() if isinstance(x, Tensor) and x.requires_grad}
             grads = torch.autograd.grad(
                 final.abs().sum() + y.abs().sum(), list(sources.values()), materialize_grads=True
             )
             for name, grad in zip(sources, grads, strict=True):
-                no_effect = y.numel() + final.numel() == 0 or (time == 0 and name in call.steps)
-                fits = not (no_effect and grad.any()) and bool(grad.isfinite().all())
+                nothing = y.numel() + final.numel() == 0 or (time == 0 and name in call.steps)
+                fits = not (nothing and grad.any()) and bool(grad.isfinite().all())
                 check_true(f"{what}: gradient of {name}", fits)
             if time == 0:
                 check_close(f"{what}: final state", final, h0.to(final.dtype))
@@ -158,17 +162,14 @@ def any_memory(op: str | Cell, backend: str) -> None:
         lambda x: x.flip(-1).contiguous().flip(-1),
     )
     for call, layout, i in _layouts(op):
-        arguments, run = {**call.arguments, **layout}, _on(call, backend)
-        copies = {n: x.clone() for n, x in arguments.items() if isinstance(x, Tensor)}
-        first, second = (_evaluate(call, run, arguments, torch.float64) for _ in range(2))
-        for name, x in copies.items():
+        given, run = {**call.arguments, **layout}, _on(call, backend)
+        kept = {n: x.clone() for n, x in given.items() if isinstance(x, Tensor)}
+        first, second = (_evaluate(call, run, given, torch.float64) for _ in range(2))
+        for name, x in kept.items():
             check_true(
-                f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, arguments[name])
+                f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, given[name])
             )
-        viewed = {
-            n: views[i % 3](x) if isinstance(x, Tensor) and _differentiable(x) else x
-            for n, x in arguments.items()
-        }
+        viewed = {n: views[i % 3](x) if _differentiable(x) else x for n, x in given.items()}
         moved = _evaluate(call, run, viewed, torch.float64)
         for name, value in first.items():
             what = f"{op} {backend} {call.kind} {_named(layout)}: {name}"
@@ -180,23 +181,28 @@ def nothing_passes_a_cut(op: str | Cell, backend: str) -> None:
     """NaN, infinity and what overflows reach no step before, pass no reset, leave no sequence."""
     for bad, reverse in itertools.product((float("nan"), float("inf"), -1e200), (False, True)):
         for call in calls(op, 1, _TIME):
+            if "reset" in call.lacks or (reverse and "reverse" in call.lacks):
+                continue
             reset = torch.zeros(1, _TIME, dtype=torch.bool)
             reset[:, 4 if reverse else 6] = True
-            cuts = torch.tensor([0, 5, 6, _TIME])
-            arguments = dict(call.arguments)
+            given: dict[str, Any] = dict(call.arguments)
             for name in call.steps:
-                arguments[name] = arguments[name].clone()
-                arguments[name][:, 5] = bad
+                given[name] = given[name].clone()
+                given[name][:, 5] = bad
             behind, ahead = slice(None, 5), slice(6, None)
             behind, ahead = (behind, ahead) if reverse else (ahead, behind)
+            if "reverse" not in call.lacks:
+                given["reverse"] = reverse
             run = _on(call, backend)
-            y, final = run(**arguments, reset=reset, reverse=reverse)
+            y, final = run(**given, reset=reset)
             what = f"{op} {backend} {call.kind} reverse={reverse}: {bad}"
             if op not in _TRANSFORMED:
                 check_true(f"{what} reached a step before", bool(y[:, ahead].isfinite().all()))
             finite = y[:, behind].isfinite().all() and final.isfinite().all()
             check_true(f"{what} passed a reset", bool(finite))
-            y, final = run(**arguments, cu_seqlens=cuts, reverse=reverse)
+            if "cu_seqlens" in call.lacks:
+                continue
+            y, final = run(**given, cu_seqlens=torch.tensor([0, 5, 6, _TIME]))
             y, final = torch.cat([y[:, :5], y[:, 6:]], 1), final[::2]
             check_true(
                 f"{what} left its sequence", bool(y.isfinite().all() and final.isfinite().all())
@@ -215,12 +221,10 @@ def operators(op: str) -> None:
         call = reached(example.function, **example.arguments)
         if call is None:
             raise BrokenLawError(f"{example.name}: comes to no operator")
-        definition, arguments, backend = call
-        inputs = [
-            x.clone().requires_grad_() if i < definition.gradients and x is not None else x
-            for i, x in enumerate(arguments)
-        ]
-        torch.library.opcheck(definition.operator(), (*inputs, True, backend))
+        found, arguments, backend = call
+        first, rest = list(arguments[: found.gradients]), arguments[found.gradients :]
+        inputs = (*tree_map(_wanting, first), *rest)
+        torch.library.opcheck(found.operator(), found.operands(inputs, backend, keep=True))
 
 
 def meta_device(op: str) -> None:
@@ -228,19 +232,16 @@ def meta_device(op: str) -> None:
     for call in calls(op):
         batch = call.arguments[call.steps[0]].shape[0]
         state = _random(batch, *call.state, is_complex=call.is_complex())
-        for initial in ({}, {"initial_state": state}):
-            arguments = {**call.arguments, **initial}
-            bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in arguments.items()}
+        for more in ({}, {"initial_state": state}):
+            given = {**call.arguments, **more}
+            bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in given.items()}
             with one_device():
                 got, form = tree_flatten(call.function(**bare))
-            true, expected_form = tree_flatten(call.function(**arguments))
+            true, wanted = tree_flatten(call.function(**given))
             facts = [(x.device.type, x.shape, x.dtype) for x in got]
             outline = [("meta", x.shape, x.dtype) for x in true]
             what = f"{op} {call.kind} on the meta device is {form} of {facts}"
-            check_true(
-                f"{what}, not {expected_form} of {outline}",
-                (facts, form) == (outline, expected_form),
-            )
+            check_true(f"{what}, not {wanted} of {outline}", (facts, form) == (outline, wanted))
 
 
 def any_size_in_one_graph(
@@ -251,16 +252,19 @@ def any_size_in_one_graph(
     For as many kinds of calls; the first of them also packed.
     """
     for i in range(len(list(calls(op))) if kinds is None else kinds):
-        argument_sets: list[dict[str, Any]] = []
+        drawn: list[dict[str, Any]] = []
         for batch, time in _SIZES:
             call = list(calls(op, batch, time))[i]
-            arguments = _cast(call.arguments, torch.float32)
+            given = _cast(call.arguments, torch.float32)
             state = _random(batch, *call.state, is_complex=call.is_complex())
             state = _cast({"": state}, torch.float32)[""]
-            reset = torch.rand(batch, time, generator=torch.Generator().manual_seed(batch)) < 0.2
-            argument_sets.append(_leaves({**arguments, "initial_state": state, "reset": reset}))
-        _check_graph(op, backend, call, argument_sets, compiler, reverse=bool(i % 2))
-        if i == 0:
+            more = {"initial_state": state}
+            if "reset" not in call.lacks:
+                mask = torch.Generator().manual_seed(batch)
+                more["reset"] = torch.rand(batch, time, generator=mask) < 0.2
+            drawn.append(_leaves({**given, **more}))
+        _check_graph(op, backend, call, drawn, compiler, reverse=bool(i % 2))
+        if i == 0 and not call.lacks:
             _check_graph(
                 op, backend, call, [_packed(op, *s) for s in _SIZES], compiler, reverse=True
             )
@@ -270,16 +274,18 @@ def _check_graph(
     op: str | Cell,
     backend: str,
     call: Call,
-    argument_sets: list[dict[str, Any]],
+    drawn: list[dict[str, Any]],
     compiler: str,
     reverse: bool,
 ) -> None:
     options = {n: x for n, x in call.arguments.items() if not isinstance(x, Tensor)}
+    if "reverse" not in call.lacks:
+        options["reverse"] = reverse
 
     def run(**tensors: Any) -> Any:
-        return call.function(**tensors, **options, reverse=reverse, backend=backend)
+        return call.function(**tensors, **options, backend=backend)
 
-    tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in argument_sets]
+    tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in drawn]
     check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler)
 
 
@@ -291,23 +297,27 @@ def _packed(op: str | Cell, sequences: int, time: int) -> dict[str, Any]:
     )
 
 
-def _layouts(op: str | Cell) -> Iterator[tuple[Call, dict[str, Any], int]]:
+def _layouts(op: str | Cell, time: int = _TIME) -> Iterator[tuple[Call, dict[str, Any], int]]:
     """Every combination of initial state, resets, packing and direction; the kinds take turns."""
     flags = itertools.product((False, True), repeat=4)
     for i, (initial, resets, packed, reverse) in enumerate(flags):
-        kinds = list(calls(op, 1 if packed else 2, _TIME, 3))
-        for j in (i, i + i // len(kinds) + 1):
+        kinds = list(calls(op, 1 if packed else 2, time, 3))
+        turns = range(len(kinds)) if kinds[0].lacks else (i, i + i // len(kinds) + 1)
+        for j in turns:
             call = kinds[j % len(kinds)]
-            sequences = len(_OFFSETS) - 1 if packed else 2
+            chosen = {"reset": resets, "cu_seqlens": packed, "reverse": reverse}
+            if any(on and name in call.lacks for name, on in chosen.items()):
+                continue
+            sequences = len(_OFFSETS) + 1 if packed else 2
             is_complex = call.is_complex()
-            layout: dict[str, Any] = {"reverse": reverse}
+            layout: dict[str, Any] = {} if "reverse" in call.lacks else {"reverse": reverse}
             if initial:
                 layout["initial_state"] = _random(sequences, *call.state, is_complex=is_complex)
             if resets:
                 mask = torch.Generator().manual_seed(i)
-                layout["reset"] = torch.rand(1 if packed else 2, _TIME, generator=mask) < 0.3
+                layout["reset"] = torch.rand(1 if packed else 2, time, generator=mask) < 0.3
             if packed:
-                layout["cu_seqlens"] = torch.tensor(_OFFSETS)
+                layout["cu_seqlens"] = torch.tensor((*_OFFSETS, time, time))
             yield call, layout, i + j
             if len(kinds) == 1:
                 break
@@ -330,25 +340,25 @@ def _loop(call: Call) -> Run:
 
 def _in_pieces(call: Call, run: Run, sizes: tuple[int, ...]) -> Run:
     def pieces(**arguments: Any) -> tuple[Tensor, Tensor]:
-        state, reverse = arguments.pop("initial_state", None), arguments["reverse"]
+        state, reverse = arguments.pop("initial_state", None), arguments.get("reverse")
         ends = list(itertools.accumulate(sizes))
         windows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        outputs = []
+        found = []
         for window in reversed(windows) if reverse else windows:
             cut = {
                 n: x[:, window] if n in (*call.steps, "reset") else x for n, x in arguments.items()
             }
             y, state = run(**cut, initial_state=state)
-            outputs.append(y)
+            found.append(y)
         assert state is not None
-        return torch.cat(outputs[::-1] if reverse else outputs, 1), state
+        return torch.cat(found[::-1] if reverse else found, 1), state
 
     return pieces
 
 
-def _evaluate(call: Call, run: Run, arguments: dict[str, Any], dtype: torch.dtype) -> Results:
+def _evaluate(call: Call, run: Run, given: dict[str, Any], dtype: torch.dtype) -> Results:
     """Outputs and all gradients, computed in ``dtype``."""
-    inputs = _leaves(_cast(arguments, dtype))
+    inputs = _leaves(_cast(given, dtype))
     y, final = run(**inputs)
     leaves = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
     into = [cotangent(h) for h in (y, final)]
@@ -362,28 +372,29 @@ def cotangent(h: Tensor) -> Tensor:
     return ((torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8).to(h.dtype)
 
 
-def _cast(arguments: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+def _cast(given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Every number in ``dtype`` or its complex kind, states in what it accumulates in."""
 
     def cast(name: str, x: Any) -> Any:
-        if not (isinstance(x, Tensor) and _differentiable(x)):
+        if not (_differentiable(x)):
             return x
-        accumulator = accumulator_dtype(dtype)
-        real = accumulator if name == "initial_state" else dtype
-        return x.to(_COMPLEX[accumulator] if x.is_complex() else real)
+        wide = accumulator_dtype(dtype)
+        real = wide if name == "initial_state" else dtype
+        return x.to(_COMPLEX[wide] if x.is_complex() else real)
 
-    return {name: cast(name, x) for name, x in arguments.items()}
-
-
-def _leaves(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {
-        n: x.detach().requires_grad_() if isinstance(x, Tensor) and _differentiable(x) else x
-        for n, x in arguments.items()
-    }
+    return {name: cast(name, x) for name, x in given.items()}
 
 
-def _differentiable(x: Tensor) -> bool:
-    return x.is_floating_point() or x.is_complex()
+def _leaves(given: dict[str, Any]) -> dict[str, Any]:
+    return {n: x.detach().requires_grad_() if _differentiable(x) else x for n, x in given.items()}
+
+
+def _wanting(x: Any) -> Any:
+    return x.clone().requires_grad_() if _differentiable(x) else x
+
+
+def _differentiable(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def _random(*shape: int, is_complex: bool = False) -> Tensor:

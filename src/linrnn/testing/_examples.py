@@ -5,7 +5,7 @@ these; nothing else lists the ops.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,44 +27,12 @@ from linrnn.ops import (
     outer_scan,
     selective_scan,
 )
+from linrnn.testing import _dense_examples, _matrix_examples, _reading_examples, _system_examples
+from linrnn.testing._calls import Call, Draw
 from linrnn.testing._cell_widths import leaf_widths
 
 _MODES = 3
 _HEADS = 2
-
-Step = Callable[[dict[str, Any], Tensor], tuple[Tensor, Tensor]]
-
-
-class Call(NamedTuple):
-    """One way to call an op, and the equation of one step of it."""
-
-    kind: str
-    function: Callable[..., Any]
-    arguments: dict[str, Any]
-    """Without a state and a layout, in double precision."""
-    steps: Sequence[str]
-    """Which arguments are (batch, time, ...)."""
-    state: tuple[int, ...]
-    """The shape of the state of a sequence."""
-    step: Step
-    """``(arguments at a step, state)`` to ``(output, state)``."""
-    empty: float | Tensor = 0.0
-    """The state at a reset, and where none is given."""
-    roundings: float = 8.0
-    """Of the largest number, that are allowed beside a loop's own error."""
-    half: bool = True
-    """Whether it takes half precision."""
-    reads_back: bool = False
-    """Whether gradients come from the outputs, in the precision they are stored in."""
-    outputs: int = 1
-    """How many times as wide as its channels the output is."""
-    real_state: bool = False
-    """Whether a state is real although steps are complex."""
-
-    def is_complex(self) -> bool:
-        """Whether a state is complex."""
-        tensors = (x for x in self.arguments.values() if isinstance(x, Tensor))
-        return not self.real_state and any(x.is_complex() for x in tensors)
 
 
 class Example(NamedTuple):
@@ -82,7 +50,7 @@ def calls(op: "str | Cell", batch: int = 2, time: int = 6, channels: int = 2) ->
         >>> next(calls("linear_scan")).kind
         'varying'
     """
-    draw = _Draw(batch, time, channels)
+    draw = Draw(batch, time, channels)
     yield from _CALLS[op](draw) if isinstance(op, str) else _cell(op, draw)
 
 
@@ -93,16 +61,21 @@ def examples(op: "str | Cell") -> Iterator[Example]:
         >>> next(examples("linear_scan")).name
         'linear_scan varying'
     """
-    draw = _Draw(2, 6, 2, seed=1)
+    draw = Draw(2, 6, 2, seed=1)
     for i, call in enumerate(calls(op)):
-        yield Example(f"{op} {call.kind}", call.function, dict(call.arguments))
+        # steps that a state counts are fixed: where that varies, they would vary as well
+        count = {} if call.counter is None else {"read": torch.zeros(2, dtype=torch.long)}
+        yield Example(f"{op} {call.kind}", call.function, {**call.arguments, **count})
         more = {"initial_state": draw.state(2, call), "reset": draw.reset(2)}
-        yield Example(f"{op} {call.kind} reset", call.function, {**call.arguments, **more})
-        if i == 0:
+        some = {n: x for n, x in more.items() if n not in call.lacks}
+        if call.counter is not None:
+            some["read"] = call.counter(more["initial_state"])
+        yield Example(f"{op} {call.kind} reset", call.function, {**call.arguments, **some})
+        if i == 0 and not call.lacks:
             yield _packed(op, draw)
 
 
-def _packed(op: "str | Cell", draw: "_Draw") -> Example:
+def _packed(op: "str | Cell", draw: Draw) -> Example:
     """Offsets are not mapped by vmap."""
     call = next(calls(op, batch=1))
     layout = {"cu_seqlens": torch.tensor([0, 0, 4, 6]), "reverse": True}
@@ -120,28 +93,7 @@ def ops() -> list[str]:
     return list(_CALLS)
 
 
-class _Draw:
-    """Random tensors of a batch, in double precision."""
-
-    def __init__(self, batch: int, time: int, channels: int, seed: int = 0) -> None:
-        self.batch, self.time, self.channels = batch, time, channels
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __call__(self, *shape: int, is_complex: bool = False) -> Tensor:
-        dtype = torch.complex128 if is_complex else torch.float64
-        return torch.randn(shape, dtype=dtype, generator=self.generator)
-
-    def steps(self, *shape: int, is_complex: bool = False) -> Tensor:
-        return self(self.batch, self.time, *shape, is_complex=is_complex)
-
-    def state(self, sequences: int, call: Call) -> Tensor:
-        return self(sequences, *call.state, is_complex=call.is_complex())
-
-    def reset(self, batch: int) -> Tensor:
-        return torch.rand(batch, self.time, generator=self.generator) < 0.3
-
-
-def _linear(draw: _Draw) -> Iterator[Call]:
+def _linear(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         h = x["a"] * h + x["b"]
         return h, h
@@ -158,7 +110,7 @@ def _linear(draw: _Draw) -> Iterator[Call]:
         yield Call(kind, linear_scan, arguments, steps, state, step, half=not is_complex)
 
 
-def _log_linear(draw: _Draw) -> Iterator[Call]:
+def _log_linear(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.logaddexp(x["log_a"] + h, x["log_b"])
         return h, h
@@ -172,7 +124,7 @@ def _log_linear(draw: _Draw) -> Iterator[Call]:
         yield call._replace(reads_back=True)
 
 
-def _gated(draw: _Draw) -> Iterator[Call]:
+def _gated(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         value, *gates = x["x"].unbind(1)
         if x["positive"]:
@@ -201,7 +153,7 @@ def _gated(draw: _Draw) -> Iterator[Call]:
         yield Call(kind, gated_scan, arguments, ("x",), (draw.channels,), step, start)
 
 
-def _selective(draw: _Draw) -> Iterator[Call]:
+def _selective(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         dt = x["dt"] + x.get("dt_bias", 0)
         dt = (F.softplus(dt) if x.get("dt_softplus") else dt)[..., None]
@@ -232,13 +184,13 @@ def _selective(draw: _Draw) -> Iterator[Call]:
     yield Call("complete", selective_scan, complete, steps, state, step, roundings=32)
 
 
-def _fft(draw: _Draw) -> Iterator[Call]:
+def _fft(draw: Draw) -> Iterator[Call]:
     for call in _linear(draw):
         if "constant" in call.kind:  # accurate in absolute terms only
             yield call._replace(function=fft_scan, roundings=64.0, half=False)
 
 
-def _conv(draw: _Draw) -> Iterator[Call]:
+def _conv(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], past: Tensor) -> tuple[Tensor, Tensor]:
         window = torch.cat([past, x["x"][:, None]], 1)
         y = (window * x["weight"].T).sum(1) + x["bias"]
@@ -256,7 +208,7 @@ def _conv(draw: _Draw) -> Iterator[Call]:
         yield Call(f"silu={silu}", causal_conv, arguments, ("x",), state, step)
 
 
-def _long_conv(draw: _Draw) -> Iterator[Call]:
+def _long_conv(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], past: Tensor) -> tuple[Tensor, Tensor]:
         window = torch.cat([past, x["x"][:, None]], 1)
         return (window * x["kernel"].T.flip(0)).sum(1), window[:, 1:]
@@ -267,7 +219,7 @@ def _long_conv(draw: _Draw) -> Iterator[Call]:
         yield Call(f"width={width}", fft_conv, arguments, ("x",), state, step, roundings=64)
 
 
-def _outer(draw: _Draw) -> Iterator[Call]:
+def _outer(draw: Draw) -> Iterator[Call]:
     heads, keys = _HEADS, _MODES
 
     def step(by_head: bool, x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
@@ -315,7 +267,7 @@ def _outer(draw: _Draw) -> Iterator[Call]:
         yield Call(kind, run, given, steps, state, equation, roundings=32, outputs=heads)
 
 
-def _delta(draw: _Draw) -> Iterator[Call]:
+def _delta(draw: Draw) -> Iterator[Call]:
     heads, keys = _HEADS, _MODES
 
     def step(x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
@@ -359,7 +311,29 @@ def _flat(o: Tensor, normalizer: bool) -> Tensor:
     return (o[..., :-1] + o[..., -1:] if normalizer else o).flatten(-2)
 
 
-def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
+def _turned(h: Any, m: Any, x: Any, rate: Any, w: Any) -> tuple[Any, Any]:
+    m = m + rate * torch.sin(x)
+    h = torch.tanh(x + h @ w) * m
+    return h + x, (h, m)
+
+
+def _leaky(h: Any, x: Any, rate: Any) -> tuple[Any, Any]:
+    h = torch.sigmoid(rate) * h + x
+    return h, h
+
+
+_CELLS = (
+    Cell(_turned, state="h m", constant="rate", matrix="w", start={"m": 0.5}, name="turned"),
+    Cell(_leaky, state="h", constant="rate", name="leaky"),
+)
+
+
+def _cells(draw: Draw) -> Iterator[Call]:
+    for each in _CELLS:
+        yield from _cell(each, draw)
+
+
+def _cell(cell: Cell, draw: Draw) -> Iterator[Call]:
     """A cell; its states and its outputs as real parts of one tensor."""
     widths = leaf_widths(cell, draw.channels)
     n = widths[cell.states[0]]
@@ -379,6 +353,7 @@ def _cell(cell: Cell, draw: _Draw) -> Iterator[Call]:
     def run(initial_state: Any = None, backend: Any = None, **given: Any) -> Any:
         state = None if initial_state is None else tuple(cell.joined(0, initial_state.unbind(1)))
         form: dict[str, Any] = {"backend" if backend in BACKENDS else "form": backend}
+        form = {} if backend == "auto" else form
         y, last = cell_scan(cell, state=state, **given, **form)
         last = last if isinstance(last, tuple) else (last,)
         none = given[cell.inputs[0]][..., :0]
@@ -415,7 +390,7 @@ def _matrix(cell: Cell, name: str, n: int) -> tuple[int, ...]:
     return (1, n, n) if of_heads else (n, n)
 
 
-_CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {
+_CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "linear_scan": _linear,
     "log_linear_scan": _log_linear,
     "gated_scan": _gated,
@@ -425,4 +400,9 @@ _CALLS: dict[str, Callable[[_Draw], Iterator[Call]]] = {
     "causal_conv": _conv,
     "outer_scan": _outer,
     "delta_scan": _delta,
+    **_matrix_examples.CALLS,
+    **_system_examples.CALLS,
+    **_dense_examples.CALLS,
+    **_reading_examples.CALLS,
+    "cell_scan": _cells,
 }

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import fused, through_definition
 from linrnn.compute.layout import like
-from linrnn.compute.modes import eager, seen_finite
-from linrnn.compute.opaque import opaque
+from linrnn.compute.modes import eager, mapped, seen_finite
 from linrnn.ops.attention.relative import relative
 
 QUERIES = 1024
@@ -222,10 +222,11 @@ def _shapes(
     return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
 
 
-@opaque(
+@composed(
     "attend",
     "str kind, Tensor q, Tensor k, Tensor v, Tensor sight, int? window, Tensor? far",
     _shapes,
+    lead=1,
 )
 def _chunks(
     kind: str,
@@ -237,6 +238,8 @@ def _chunks(
     far: Tensor | None,
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the keys it may see."""
+    if q.shape[1] == 0:
+        return _shapes(kind, q, k, v, sight, window, far)
     parts = _parts(kind, q, k, sight, window)
     given = [x for x in (q, k, v, far) if x is not None]
     alone = torch.is_grad_enabled() and any(x.requires_grad for x in given)
@@ -324,7 +327,7 @@ def _firsts(
     sight: Tensor, before: int, window: int, bounds: Sequence[tuple[int, int]]
 ) -> list[int]:
     """The first entry that any query of each chunk sees."""
-    if len(sight) == 0 or torch._C._functorch.is_batchedtensor(sight):  # no numbers, or none to see
+    if len(sight) == 0 or mapped(sight):  # no numbers, or none to see
         return [max(0, before + begin - window + 1) for begin, _ in bounds]
     first = torch.arange(sight.shape[1], device=sight.device) - sight + before
     found = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.compute.opaque import opaque
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import stacked
 from linrnn.ops.attention import softmax_read
 from linrnn.ops.cell.dense_recurrence import CELLS, arguments
 
@@ -24,10 +25,11 @@ def _shapes(
     return y, *(h.new_empty(h.shape) for h in state)
 
 
-@opaque(
+@composed(
     "attentive_recurrence",
     "str kind, Tensor k, Tensor v, Tensor position, Tensor[] state, Tensor query, Tensor[] weights",
     _shapes,
+    lead=1,
 )
 def attentive_recurrence(
     kind: str,
@@ -72,4 +74,4 @@ def attentive_recurrence(
         y, after = cell.function(*state, *inputs, *constants)
         state = list(after) if isinstance(after, tuple) else [after]
         ys.append(y)
-    return torch.stack(ys, 1), *state
+    return stacked(ys, state[0]), *state

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from linrnn.compute.opaque import opaque
+from linrnn.compute.composed import composed
 
 STEPS = 64
 """Of each so many, what they have seen is computed again for the gradient, and not kept."""
@@ -18,11 +18,12 @@ def _shapes(policy: str, q: Tensor, k: Tensor, v: Tensor, *state: Any) -> tuple[
     return (v.new_empty(*q.shape[:-1], v.shape[-1]), *(h.new_empty(h.shape) for h in before))
 
 
-@opaque(
+@composed(
     "attend_evicting",
     "str policy, Tensor q, Tensor k, Tensor v, Tensor kept_k, Tensor kept_v, Tensor weight, "
     "Tensor position",
     _shapes,
+    lead=1,
 )
 def attend_evicting(
     policy: str,
@@ -53,6 +54,8 @@ def attend_evicting(
         ``(y, kept_k, kept_v, weight)``: outputs (B, T, G, H, K), and what is kept.
     """
     ys, kept = [], [kept_k, kept_v, weight]
+    if q.shape[1] == 0:
+        return (_shapes(policy, q, k, v, *kept)[0], *kept)
     for begin in range(0, q.shape[1], STEPS):
         end = min(begin + STEPS, q.shape[1])
         args = [z[:, begin:end] for z in (q, k, v, position)] + kept

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.compute.composed import composed
 from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, may_look, seen_finite, transformed
-from linrnn.compute.opaque import opaque
 from linrnn.engine.replay.recorder import assumed
 from linrnn.ops.attention._segment_plan import Plan, Rows, rows_of
 
@@ -143,11 +143,12 @@ def _read(
     return tuple(_tied(results, sources, linked))
 
 
-_operator = opaque(
+_operator = composed(
     "segments",
     "str rule, str mode, Tensor[] q, Tensor[] entries, Tensor[] begun, Tensor[] memory, "
     "Tensor[] weights, Tensor position, int segment, int cut, bool replay",
     _shapes,
+    lead=7,
 )(_read)
 
 
@@ -328,7 +329,7 @@ class _Reader:
         position: Tensor,
     ) -> list[Tensor]:
         """All steps, cut into segments that begin where each row begins one."""
-        if position.shape[0] == 0:
+        if position.numel() == 0:
             return [q[0], *begun, *memory]
         plan = Plan(position, self.n)
         last = [_left(b, e, plan.left, self.n) for b, e in zip(begun, entries, strict=True)]

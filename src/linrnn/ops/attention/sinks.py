@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from linrnn.compute.composed import composed
 from linrnn.compute.layout import gathered, like
-from linrnn.compute.opaque import opaque
 from linrnn.ops.attention import QUERIES, softmax_read
 
 
@@ -76,7 +76,7 @@ def _shapes(
     return (v.new_empty(*q.shape[:-1], v.shape[-1]),)
 
 
-@opaque(
+@composed(
     "attend_sinks",
     "Tensor q, Tensor k, Tensor v, Tensor fk, Tensor fv, Tensor position, int recent",
     _shapes,
@@ -86,6 +86,8 @@ def _in_chunks(
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the steps near them and the first of all."""
     time, size = q.shape[1], min(QUERIES, max(recent, QUERIES // 4))
+    if time == 0:
+        return _shapes(q, k, v, fk, fv, position, recent)
     ys = []
     for begin in range(0, time, size):
         args = q, k, v, fk, fv, position, recent, begin, min(begin + size, time)

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell
+from linrnn.compute.composed import composed
 from linrnn.compute.modes import eager, mapped
-from linrnn.compute.opaque import opaque
+from linrnn.compute.op import reached
 from linrnn.compute.parts import parts
 from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
 
@@ -148,13 +149,27 @@ def _shapes(
     return y, *(h.new_empty(h.shape) for h in state)
 
 
-@opaque(
-    "recurrence", "Tensor x, Tensor[] state, Tensor[] weights, Tensor? reset, str kind", _shapes
+def _explained(
+    x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
+) -> str:
+    if not _as_cell(x, state, weights, reset, kind):
+        return f"PyTorch's operators: torch.{KERNELS[kind].__name__}, from reset to reset"
+    given: dict[str, Any] = dict(arguments(kind, x, weights))
+    op, call, backend = reached(cell_scan, CELLS[kind], **given, state=tuple(state), reset=reset)
+    reasons: str = op.explain(call, backend)
+    return reasons
+
+
+@composed(
+    "recurrence",
+    "Tensor x, Tensor[] state, Tensor[] weights, Tensor? reset, str kind",
+    _shapes,
+    explained=_explained,
 )
 def recurrence(
     x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
 ) -> tuple[Tensor, ...]:
-    """``gru``, ``lstm``, ``tanh`` or ``relu`` over at least one step.
+    """``gru``, ``lstm``, ``tanh`` or ``relu`` along time.
 
     Args:
         x: (batch, time, d_model).
@@ -170,6 +185,8 @@ def recurrence(
         given: dict[str, Any] = dict(arguments(kind, x, weights))
         y, last = cell_scan(CELLS[kind], **given, state=tuple(state), reset=reset)
         return y, *(last if isinstance(last, tuple) else [last])
+    if x.shape[1] == 0:  # of which PyTorch's kernels know nothing
+        return _shapes(x, state, weights, reset, kind)[0], *state
     ys = []
     for begin, end in stretches(reset, x.shape[1]):
         if reset is not None:
@@ -222,7 +239,8 @@ def arguments(
         b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
     given = dict(zip(cell.constants, constants, strict=True))
     given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
-    matrices = [*U.split(D), *weights[len(weights) - others :]]
+    # without a state there is nothing to split
+    matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - others :]]
     given |= zip(cell.matrices, matrices, strict=True)
     return given
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.compute.opaque import opaque
+from linrnn.compute.composed import composed
 from linrnn.ops.linear.matrix_scan import many_dense_scan
 
 
@@ -44,7 +44,7 @@ def _convolved(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, 
     return u.new_empty((*u.shape, system[3].shape[1])), h.new_empty(h.shape)
 
 
-@opaque("dense_ssm_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved)
+@composed("dense_ssm_convolve", "Tensor[] system, Tensor u, Tensor h", _convolved, lead=1)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A sequence ``u`` (B, T, H) by FFT: ``(y, h)``.
 

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import stacked
 from linrnn.compute.modes import may_look, seen_zero
-from linrnn.compute.opaque import opaque
 from linrnn.compute.pairs import columns, conjugate, pairs, rows
 from linrnn.ops.conv._blocks import add_now, convolve_shapes, scan_all, scan_shapes
 from linrnn.ops.conv._dplr_powers import Matrices
@@ -98,8 +99,8 @@ def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 
 def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
     """A `System` of which every step has its own dt (B, T, H): as `scan`, one after the other."""
-    states, last = _states(Transition.of(system).to(h.dtype), u, h, reset)
-    return (columns(system.c.to(h.dtype)) * rows(states)).sum(-1) + system.d * u, last
+    every, last = states(Transition.of(system).to(h.dtype), u, h, reset)
+    return (columns(system.c.to(h.dtype)) * rows(every)).sum(-1) + system.d * u, last
 
 
 def _all_states(
@@ -108,22 +109,24 @@ def _all_states(
     return h.new_empty((*u.shape, h.shape[-1])), h.new_empty(h.shape)
 
 
-@opaque("dplr_states", "Tensor[] transition, Tensor u, Tensor h, Tensor? reset", _all_states)
-def _states(
+@composed(
+    "dplr_states", "Tensor[] transition, Tensor u, Tensor h, Tensor? reset", _all_states, lead=1
+)
+def states(
     transition: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """All states (B, T, H, M) of steps that have their own transitions, and the last."""
-    each, states = Transition(*transition), []
+    each, every = Transition(*transition), []
     for t in range(u.shape[1]):
         now = each.at(t)
         if reset is not None:
             h = torch.where(reset[:, t, None, None], 0, h)
         h = now.apply(h) + now.b * u[:, t, :, None]
-        states.append(h)
-    return torch.stack(states, 1), h
+        every.append(h)
+    return stacked(every, h), h
 
 
-@opaque("dplr_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes)
+@composed("dplr_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes, lead=1)
 def scan(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -142,7 +145,7 @@ def block(time: int) -> int:
     return BLOCK if time < LONG else 2 * BLOCK
 
 
-@opaque("dplr_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes)
+@composed("dplr_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes, lead=1)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
     system, time = System(*system), u.shape[1]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.compute.composed import composed
 from linrnn.compute.modes import seen_zero
-from linrnn.compute.opaque import opaque
 from linrnn.compute.pairs import columns, pairs, products, rows
 from linrnn.ops.conv._blocks import Blocks, add_now, convolve_shapes, scan_all, scan_shapes, spans
 from linrnn.ops.conv._fft import causal_product
@@ -53,7 +53,7 @@ def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple
     return (columns(c) * rows(states)).sum(-1) + system.d * u, last
 
 
-@opaque("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes)
+@composed("siso_scan", "Tensor[] system, Tensor u, Tensor h, Tensor? reset", scan_shapes, lead=1)
 def scan(
     system: Sequence[Tensor], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -85,7 +85,7 @@ def _of(system: System, powers: Tensor) -> Blocks:
     return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay, c)
 
 
-@opaque("siso_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes)
+@composed("siso_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes, lead=1)
 def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """A `System`, by FFT: ``u`` (B, T, H), ``h`` (B, H, M); ``(y, h)``."""
     system, (batch, time, channels) = System(*system), u.shape

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.compute.layout import like
-from linrnn.compute.opaque import opaque
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import like, stacked
 
 Apply = Callable[[Tensor], Tensor]
 """A power of the transition times (batch, any time, *channels)."""
@@ -35,7 +35,7 @@ def _block_shapes(
     return b.new_empty(b.shape), b.new_empty(initial.shape)
 
 
-@opaque("block_scan", f"Tensor re, Tensor im, {_SEQUENCE}", _block_shapes)
+@composed("block_scan", f"Tensor re, Tensor im, {_SEQUENCE}", _block_shapes)
 def block_scan(
     re: Tensor, im: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,7 @@ def _dense_shapes(
     return b.new_empty(b.shape), b.new_empty(initial.shape)
 
 
-@opaque("dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
+@composed("dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
 def dense_scan(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -92,21 +92,21 @@ def dense_scan(
     return _scan(_powers(A, A.dtype, F.linear), DENSE_HALVINGS, b, initial, reset)
 
 
-@opaque("dense_loop", f"Tensor A, {_SEQUENCE}", _dense_shapes)
+@composed("dense_loop", f"Tensor A, {_SEQUENCE}", _dense_shapes)
 def dense_loop(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`dense_scan` step by step, over at least one: the definition."""
+    """`dense_scan` step by step: the definition."""
     h, At, states = initial, A.t(), []
     for t in range(b.shape[1]):
         if reset is not None:
             h = torch.where(reset[:, t, None], 0.0, h)
         h = torch.addmm(b[:, t], h, At)
         states.append(h)
-    return torch.stack(states, 1), h
+    return stacked(states, h), h
 
 
-@opaque("many_dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
+@composed("many_dense_scan", f"Tensor A, {_SEQUENCE}", _dense_shapes)
 def many_dense_scan(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:

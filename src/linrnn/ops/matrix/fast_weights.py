@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.compute.layout import like
-from linrnn.compute.opaque import opaque
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import like, stacked
 
 _SEQUENCE = "Tensor S, Tensor y, Tensor? reset"
 
@@ -19,7 +19,7 @@ def _fed_shapes(z: Tensor, R: Tensor, S: Tensor, y: Tensor, reset: Any) -> tuple
     return z.new_empty(*z.shape[:3], y.shape[-1]), S.new_empty(S.shape), y.new_empty(y.shape)
 
 
-@opaque("fed_back_delta", f"Tensor z, Tensor R, {_SEQUENCE}", _fed_shapes)
+@composed("fed_back_delta", f"Tensor z, Tensor R, {_SEQUENCE}", _fed_shapes)
 def fed_back_delta(
     z: Tensor, R: Tensor, S: Tensor, y: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, ...]:
@@ -51,7 +51,7 @@ def fed_back_delta(
             S, y = _cleared(reset[:, t], S, y)
         S, y = fed_back_step(z_t, R, S, y)
         reads.append(y)
-    return torch.stack(reads, 1), S, y
+    return stacked(reads, y), S, y
 
 
 def fed_back_step(z: Tensor, R: Tensor, S: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def _own_shapes(
     return o.new_empty(o.shape), S.new_empty(S.shape), y.new_empty(y.shape)
 
 
-@opaque("asked_by_itself", f"Tensor o, Tensor k, Tensor v, Tensor beta, {_SEQUENCE}", _own_shapes)
+@composed("asked_by_itself", f"Tensor o, Tensor k, Tensor v, Tensor beta, {_SEQUENCE}", _own_shapes)
 def asked_by_itself(
     o: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor, y: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, ...]:
@@ -100,7 +100,7 @@ def asked_by_itself(
             S, y = _cleared(reset[:, t], S, y)
         S, y = asked_step(o_t, k_t, v_t, beta_t, S, y)
         reads.append(y)
-    return torch.stack(reads, 1), S, y
+    return stacked(reads, y), S, y
 
 
 def asked_step(
@@ -115,7 +115,7 @@ def _self_shapes(x: Tensor, W: Tensor, shift: Tensor, reset: Any) -> tuple[Tenso
     return x.new_empty(x.shape), shift.new_empty(shift.shape)
 
 
-@opaque("self_referential", "Tensor x, Tensor W, Tensor shift, Tensor? reset", _self_shapes)
+@composed("self_referential", "Tensor x, Tensor W, Tensor shift, Tensor? reset", _self_shapes)
 def self_referential(
     x: Tensor, W: Tensor, shift: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, ...]:
@@ -150,7 +150,7 @@ def self_referential(
             (shift,) = _cleared(reset[:, t], shift)
         y, shift = self_referential_step(x_t, W, shift)
         reads.append(y)
-    return torch.stack(reads, 1), shift
+    return (torch.stack(reads, 1) if reads else x), shift
 
 
 def self_referential_step(x: Tensor, W: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

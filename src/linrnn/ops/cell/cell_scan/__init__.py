@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linrnn.cells import Cell
 from linrnn.compute.arguments import check_flags
+from linrnn.compute.op import STOPPED
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import DTypeError, check_positive_int
 from linrnn.ops.cell.cell_scan._arguments import Call, prepare
@@ -14,7 +15,7 @@ from linrnn.ops.cell.cell_scan._asked import requested_form, use_form
 from linrnn.ops.cell.cell_scan._loop import loop
 from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
 from linrnn.ops.cell.cell_scan._plan import again, joined, remember, signature
-from linrnn.ops.cell.cell_scan.run import compute, has_kernels, in_graphs, obstacles
+from linrnn.ops.cell.cell_scan.run import compute, has_kernels, obstacles, of_text
 from linrnn.typing import CuSeqlens, ResetMask
 
 __all__ = [
@@ -164,8 +165,8 @@ def _computed(
     if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
         return loop(cell.program, leaves, layout, cell.by_parts)
-    if torch.compiler.is_compiling() or leaves.states[0].is_meta:
-        results = in_graphs(
+    if STOPPED.get() or torch.compiler.is_compiling() or leaves.states[0].is_meta:
+        results = of_text(
             list(leaves.states),
             list(leaves.inputs),
             list(leaves.parameters),

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
+from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import eager, transformed
-from linrnn.compute.op import STOPPED, _ReachedError
-from linrnn.compute.opaque import opaque
 from linrnn.engine.graph import Program, parse
 from linrnn.errors import BackendError, check_in
 from linrnn.ops.cell.cell_scan._asked import FORMS, requested_form
@@ -184,15 +183,6 @@ def explain(
     return "; ".join([chosen.why, *refusals])
 
 
-class _Described:
-    """What `linrnn.ops.explain` finds where it would have computed."""
-
-    @staticmethod
-    def explain(arguments: Sequence[Any], backend: str | None) -> str:
-        program, leaves, layout, form = arguments
-        return explain(program, leaves, layout, form, backend)
-
-
 def compute(
     program: Program,
     leaves: Leaves,
@@ -202,8 +192,6 @@ def compute(
     step: Step | None = None,
 ) -> Results:
     """Outputs and final states, in the form asked for or the fastest that can."""
-    if STOPPED.get():
-        raise _ReachedError(_Described, (program, leaves, layout, form), backend)
     chosen = choose(program, leaves, layout, form, backend)
     if not layout.time or not all(h.numel() for h in leaves.states):
         return loop(program, leaves, layout, step)
@@ -304,14 +292,21 @@ def _shapes(
     return (*outputs, *(h.new_empty(h.shape) for h in states))
 
 
-@opaque(
+def _explained(*arguments: Any) -> str:
+    *call, program, form, backend = arguments
+    leaves, layout = Leaves(*call[:4]), Layout(*call[4:])
+    return explain(parse(program), leaves, layout, form, backend)
+
+
+@composed(
     "cell_scan",
     "Tensor[] states, Tensor[] inputs, Tensor[] parameters, Tensor[] matrices, Tensor? reset, "
     "Tensor? cu_seqlens, SymInt time, bool reverse, float[] starts, ScalarType dtype, "
     "SymInt[] widths, str program, str? form, str? backend",
     _shapes,
+    explained=_explained,
 )
-def in_graphs(
+def of_text(
     states: list[Tensor],
     inputs: list[Tensor],
     parameters: list[Tensor],

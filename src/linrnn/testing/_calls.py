@@ -1,0 +1,102 @@
+"""A call of an op and what a single step of it means, and the numbers that calls are made of."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Shapes = list[tuple[int, ...]]
+Step = Callable[[dict[str, Any], Tensor], tuple[Tensor, Tensor]]
+
+
+class Call(NamedTuple):
+    """One way to call an op, and the equation of one step of it."""
+
+    kind: str
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    """Without a state and a layout, in double precision."""
+    steps: Sequence[str]
+    """Which arguments are (batch, time, ...)."""
+    state: tuple[int, ...]
+    """The shape of the state of a sequence."""
+    step: Step
+    """``(arguments at a step, state)`` to ``(output, state)``."""
+    empty: float | Tensor = 0.0
+    """The state at a reset, and where none is given."""
+    roundings: float = 8.0
+    """Of the largest number, that are allowed beside a loop's own error."""
+    half: bool = True
+    """Whether it takes half precision."""
+    reads_back: bool = False
+    """Whether gradients come from the outputs, in the precision they are stored in."""
+    outputs: int = 1
+    """How many times as wide as its channels the output is."""
+    real_state: bool = False
+    """Whether a state is real although steps are complex."""
+    counter: Callable[[Tensor], Tensor] | None = None
+    """Of a state that counts steps: how many each sequence has read, for the argument ``read``."""
+    lacks: frozenset[str] = frozenset()
+    """Which of "reset", "cu_seqlens" and "reverse" the op does not take."""
+
+    def is_complex(self) -> bool:
+        """Whether a state is complex."""
+        tensors = (x for x in self.arguments.values() if isinstance(x, Tensor))
+        return not self.real_state and any(x.is_complex() for x in tensors)
+
+
+class Draw:
+    """Random tensors of a batch, in double precision."""
+
+    def __init__(self, batch: int, time: int, channels: int, seed: int = 0) -> None:
+        self.batch, self.time, self.channels = batch, time, channels
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, *shape: int, is_complex: bool = False) -> Tensor:
+        dtype = torch.complex128 if is_complex else torch.float64
+        return torch.randn(shape, dtype=dtype, generator=self.generator)
+
+    def steps(self, *shape: int, is_complex: bool = False) -> Tensor:
+        return self(self.batch, self.time, *shape, is_complex=is_complex)
+
+    def state(self, sequences: int, call: Call) -> Tensor:
+        return self(sequences, *call.state, is_complex=call.is_complex())
+
+    def reset(self, batch: int) -> Tensor:
+        return torch.rand(batch, self.time, generator=self.generator) < 0.3
+
+
+#: Of a recurrence that reads one sequence a row, forward.
+ONE_WAY = frozenset({"cu_seqlens", "reverse"})
+#: Of one that cannot begin anew on the way.
+UNCUT = ONE_WAY | {"reset"}
+
+
+def joined(*parts: Tensor) -> Tensor:
+    """Tensors (batch, ...) side by side in one, (batch, numbers)."""
+    return torch.cat([x.flatten(1) for x in parts], 1)
+
+
+def apart(state: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """What `joined` has joined, by the shapes behind the batch.
+
+    Example:
+        >>> apart(torch.tensor([[1, 2, 3]]), (2,), (1, 1))
+        [tensor([[1, 2]]), tensor([[[3]]])]
+    """
+    parts = state.split([prod(shape) for shape in shapes], 1)
+    return [x.reshape(x.shape[0], *shape) for x, shape in zip(parts, shapes, strict=True)]
+
+
+def started(state: Tensor | None, x: Tensor, shapes: Shapes) -> list[Tensor]:
+    """The parts of a state for the rows of ``x``, zeros where there is none."""
+    if state is None:
+        return [x.new_zeros(x.shape[0], *shape) for shape in shapes]
+    return apart(state, *shapes)
+
+
+def numbers(*shapes: tuple[int, ...]) -> tuple[int]:
+    """The shape of a state that is joined of such."""
+    return (sum(map(prod, shapes)),)

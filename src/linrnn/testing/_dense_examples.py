@@ -1,0 +1,139 @@
+"""The dense recurrences: calls, and their steps as PyTorch documents them."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.mixers.hippo import legs_rnn
+from linrnn.ops.attention import positions
+from linrnn.ops.cell.dense_recurrence import recurrence
+from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
+
+#: The weights of a layer in PyTorch's order.
+LAYERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_GATES = {"gru": 3, "lstm": 4, "tanh": 1, "relu": 1}
+
+
+def drawn(draw: Draw, kind: str, inputs: int, states: int) -> dict[str, Any]:
+    """Weights of a layer."""
+    rows = _GATES[kind] * states
+    shapes = ((rows, inputs), (rows, states), (rows,), (rows,))
+    return {n: draw(*shape) / 2 for n, shape in zip(LAYERS, shapes, strict=True)}
+
+
+def stepped(kind: str, x: Tensor, state: list[Tensor], given: dict[str, Any]) -> list[Tensor]:
+    """The state after one step, of which the first part is the output."""
+    a = x @ given["weight_ih"].mT + given.get("bias_ih", 0)
+    b = state[0] @ given["weight_hh"].mT + given.get("bias_hh", 0)
+    if kind == "gru":
+        (ar, az, an), (br, bz, bn) = a.chunk(3, -1), b.chunk(3, -1)
+        z = torch.sigmoid(az + bz)
+        n = torch.tanh(an + torch.sigmoid(ar + br) * bn)
+        return [(1 - z) * n + z * state[0]]
+    if kind == "lstm":
+        i, f, g, o = (a + b).chunk(4, -1)
+        c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+        return [o.sigmoid() * c.tanh(), c]
+    return [(a + b).tanh() if kind == "tanh" else (a + b).relu()]
+
+
+def _recurrence(draw: Draw) -> Iterator[Call]:
+    d = draw.channels
+    for kind, biased in (*((k, True) for k in _GATES), ("gru", False), ("lstm", False)):
+        shapes: Shapes = [(d,)] * (2 if kind == "lstm" else 1)
+
+        def step(
+            x: dict[str, Any], h: Tensor, shapes: Shapes = shapes, kind: str = kind
+        ) -> tuple[Tensor, Tensor]:
+            state = stepped(kind, x["x"], apart(h, *shapes), x)
+            return state[0], joined(*state)
+
+        def run(
+            x: Tensor,
+            initial_state: Any = None,
+            reset: Any = None,
+            backend: Any = None,
+            shapes: Shapes = shapes,
+            kind: str = kind,
+            **given: Tensor,
+        ) -> tuple[Tensor, Tensor]:
+            weights = [given[n] for n in LAYERS if n in given]
+            y, *last = recurrence(x, started(initial_state, x, shapes), weights, reset, kind)
+            return y, joined(*last)
+
+        arguments = {"x": draw.steps(5), **drawn(draw, kind, 5, d)}
+        if not biased:
+            arguments = {n: z for n, z in arguments.items() if "bias" not in n}
+        name = f"{kind}{'' if biased else ' without biases'}"
+        call = Call(name, run, arguments, ("x",), numbers(*shapes), step, roundings=64)
+        yield call._replace(half=False, lacks=ONE_WAY)
+
+
+def _legs(draw: Draw) -> Iterator[Call]:
+    n, memories, order = draw.channels, 2, 3
+    shapes: Shapes = [(n,), (memories, order), (1,)]
+    unit = 0.25  # of the number that counts steps
+
+    def count(counter: Tensor) -> Tensor:
+        return (counter.detach().abs() / unit).round().long()[:, 0]
+
+    def step(rule: str, x: dict[str, Any], state: Tensor) -> tuple[Tensor, Tensor]:
+        h, c, counter = apart(state, *shapes)
+        k = count(counter)
+        f = x["f"] + h @ x["W_f"].mT
+        A, B = _legs_system(order, state)
+        eye = torch.eye(order).to(A)
+        dt = (1 / k.clamp(min=1).to(A.dtype))[:, None, None]
+        if rule == "bilinear":
+            a = torch.linalg.solve(eye - dt / 2 * A, eye + dt / 2 * A)
+        else:
+            a = torch.linalg.matrix_exp(A * torch.log1p(dt))
+        b = torch.linalg.solve(A, (a - eye) @ B[:, None])[..., 0]
+        after = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
+        first = torch.cat([f[..., None], torch.zeros_like(c[..., 1:])], -1)
+        c = torch.where((k == 0)[:, None, None], first, after)
+        candidate, gate = (x["u"] + c.flatten(1) @ x["V"].mT).chunk(2, -1)
+        gate = gate.sigmoid()
+        h = (1 - gate) * h + gate * candidate.tanh()
+        return h, joined(h, c, (k + 1).to(h.dtype)[:, None] * unit)
+
+    def run(
+        f: Tensor,
+        u: Tensor,
+        rule: str,
+        initial_state: Any = None,
+        reset: Any = None,
+        read: Any = None,
+        backend: Any = None,
+        **given: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        h, c, counter = started(initial_state, f, shapes)
+        k = positions(count(counter) if read is None else read, f.shape[1], reset)
+        y, h, c = legs_rnn(f, u, h, c, k, [given["W_f"], given["V"]], reset, rule)
+        if f.shape[1]:
+            counter = (k[:, -1:] + 1).to(f.dtype) * unit
+        return y, joined(h, c, counter)
+
+    for rule in ("bilinear", "zoh"):
+        arguments = {"f": draw.steps(memories), "u": draw.steps(2 * n), "rule": rule}
+        arguments |= {"W_f": draw(memories, n) / 2, "V": draw(2 * n, memories * order) / 2}
+        equation = partial(step, rule)
+        call = Call(rule, run, arguments, ("f", "u"), numbers(*shapes), equation, roundings=256)
+        call = call._replace(counter=lambda state: count(state[:, -1:]))
+        yield call._replace(half=False, lacks=ONE_WAY)
+
+
+def _legs_system(order: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """``c' = A c + B f``, of Legendre polynomials on all the past."""
+    n = torch.arange(order, device=like.device).to(like.dtype)
+    root = (2 * n + 1).sqrt()
+    return -torch.outer(root, root).tril(-1) - torch.diag(n + 1), root
+
+
+CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
+    "recurrence": _recurrence,
+    "legs_rnn": _legs,
+}

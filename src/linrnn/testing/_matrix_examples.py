@@ -1,0 +1,220 @@
+"""Recurrences whose state is a matrix, or is multiplied with one: calls, and their steps."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.ops.conv import dense_ssm
+from linrnn.ops.linear.matrix_scan import block_scan, dense_loop, dense_scan, many_dense_scan
+from linrnn.ops.matrix.fast_weights import asked_by_itself, fed_back_delta, self_referential
+from linrnn.testing._calls import (
+    ONE_WAY,
+    UNCUT,
+    Call,
+    Draw,
+    Shapes,
+    apart,
+    joined,
+    numbers,
+    started,
+)
+
+_HEADS, _KEYS = 2, 3
+
+
+def _written(S: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+    """The delta rule: ``S + beta k (v - S^T k)^T``."""
+    short = v - torch.einsum("bhkv,bhk->bhv", S, k)
+    return S + torch.einsum("bhk,bhv->bhkv", k, beta * short)
+
+
+def _fed_back(draw: Draw) -> Iterator[Call]:
+    for keys in (_KEYS, draw.channels):
+        shapes: Shapes = [(_HEADS, keys, draw.channels), (_HEADS, draw.channels)]
+        width = 2 * keys + draw.channels + 1
+        sizes = [keys, keys, draw.channels, 1]
+
+        def step(
+            x: dict[str, Any], h: Tensor, shapes: Shapes = shapes, sizes: list[int] = sizes
+        ) -> tuple[Tensor, Tensor]:
+            S, y = apart(h, *shapes)
+            mixed = x["z"] + torch.einsum("bhv,hvn->bhn", y.tanh(), x["R"])
+            q, k, v, b = mixed.split(sizes, -1)
+            S = _written(S, k.softmax(-1), v, b.sigmoid())
+            y = torch.einsum("bhkv,bhk->bhv", S, q.softmax(-1))
+            return y.flatten(1), joined(S, y)
+
+        def run(
+            z: Tensor,
+            R: Tensor,
+            initial_state: Any = None,
+            reset: Any = None,
+            backend: Any = None,
+            shapes: Shapes = shapes,
+        ) -> tuple[Tensor, Tensor]:
+            S, y = started(initial_state, z, shapes)
+            y, *last = fed_back_delta(z, R, S, y, reset)
+            return y.flatten(2), joined(*last)
+
+        arguments = {"z": draw.steps(_HEADS, width), "R": draw(_HEADS, draw.channels, width) / 2}
+        kind = "keys of values" if keys == draw.channels else "narrow keys"
+        yield _heads(kind, run, arguments, ("z",), shapes, step)
+
+
+def _asked(draw: Draw) -> Iterator[Call]:
+    d = draw.channels
+    shapes: Shapes = [(_HEADS, d, d), (_HEADS, d)]
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        S, y = apart(h, *shapes)
+        S = _written(S, x["k"], x["v"], x["beta"])
+        y = x["o"] + torch.einsum("bhkv,bhk->bhv", S, y.softmax(-1))
+        return y.flatten(1), joined(S, y)
+
+    def run(
+        initial_state: Any = None, reset: Any = None, backend: Any = None, **given: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        o, k, v, beta = (given[n] for n in ("o", "k", "v", "beta"))
+        S, y = started(initial_state, o, shapes)
+        y, *last = asked_by_itself(o, k, v, beta, S, y, reset)
+        return y.flatten(2), joined(*last)
+
+    arguments = {n: draw.steps(_HEADS, d) for n in "ov"}
+    arguments["k"] = F.normalize(draw.steps(_HEADS, d), dim=-1)
+    arguments["beta"] = draw.steps(_HEADS, 1).sigmoid()
+    yield _heads("delta", run, arguments, tuple(arguments), shapes, step)
+
+
+def _self_referential(draw: Draw) -> Iterator[Call]:
+    d = draw.channels
+    shapes: Shapes = [(_HEADS, d, 3 * d + 4)]
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        (shift,) = apart(h, *shapes)
+        W = x["W"] + shift
+        y, q, k, b = torch.einsum("bhkv,bhk->bhv", W, x["x"]).split([d, d, d, 4], -1)
+        q, k, rates = q.softmax(-1), k.softmax(-1), b.sigmoid()
+        columns = torch.tensor([d, d, d, 4], device=h.device)  # of y, of q, of k and of b
+        short = torch.einsum("bhkv,bhk->bhv", W, q - k)
+        change = rates.repeat_interleave(columns, -1) * short
+        return y.flatten(1), joined(shift + torch.einsum("bhk,bhv->bhkv", k, change))
+
+    def run(
+        x: Tensor, W: Tensor, initial_state: Any = None, reset: Any = None, backend: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        (shift,) = started(initial_state, x, shapes)
+        y, shift = self_referential(x, W, shift, reset)
+        return y.flatten(2), joined(shift)
+
+    arguments = {"x": draw.steps(_HEADS, d) / 2, "W": draw(_HEADS, d, 3 * d + 4) / 2}
+    yield _heads("self", run, arguments, ("x",), shapes, step)
+
+
+def _heads(
+    kind: str,
+    run: Callable[..., Any],
+    arguments: dict[str, Any],
+    steps: tuple[str, ...],
+    shapes: Shapes,
+    step: Any,
+) -> Call:
+    call = Call(kind, run, arguments, steps, numbers(*shapes), step, roundings=64)
+    return call._replace(half=False, outputs=_HEADS, lacks=ONE_WAY)
+
+
+def _block(draw: Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        p, q = h.unbind(-1)
+        turned = torch.stack([x["re"] * p - x["im"] * q, x["re"] * q + x["im"] * p], -1)
+        return (turned + x["b"]).flatten(1), turned + x["b"]
+
+    def run(
+        re: Tensor,
+        im: Tensor,
+        b: Tensor,
+        initial_state: Any = None,
+        reset: Any = None,
+        backend: Any = None,
+    ) -> tuple[Tensor, Tensor]:
+        h = b.new_zeros(b.shape[0], *b.shape[2:]) if initial_state is None else initial_state
+        y, last = block_scan(re, im, b, h, reset)
+        return y.flatten(2), last
+
+    arguments = {"re": draw(draw.channels) / 2, "im": draw(draw.channels) / 2}
+    arguments["b"] = draw.steps(draw.channels, 2)
+    call = Call("turns", run, arguments, ("b",), (draw.channels, 2), step, roundings=32)
+    yield call._replace(half=False, outputs=2, lacks=ONE_WAY)
+
+
+def _dense(scan: Callable[..., Any], draw: Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.einsum("ij,bj->bi", x["A"], h) + x["b"]
+        return h, h
+
+    def run(
+        A: Tensor, b: Tensor, initial_state: Any = None, reset: Any = None, backend: Any = None
+    ) -> Any:
+        h = b.new_zeros(b.shape[0], b.shape[2]) if initial_state is None else initial_state
+        return scan(A, b, h, reset)
+
+    d = draw.channels
+    for kind, size in (("contracting", 0.4), ("growing", 1.5)):
+        A = size * draw(d, d)
+        call = Call(kind, run, {"A": A, "b": draw.steps(d)}, ("b",), (d,), step, roundings=64)
+        yield call._replace(half=False, lacks=ONE_WAY)
+
+
+def _many(draw: Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.einsum("cij,bcj->bci", x["A"], h) + x["b"]
+        return h.flatten(1), h
+
+    def run(
+        A: Tensor, b: Tensor, initial_state: Any = None, reset: Any = None, backend: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        h = b.new_zeros(b.shape[0], *b.shape[2:]) if initial_state is None else initial_state
+        y, last = many_dense_scan(A, b, h, reset)
+        return y.flatten(2), last
+
+    c, n = draw.channels, _KEYS
+    arguments = {"A": 0.4 * draw(c, n, n), "b": draw.steps(c, n)}
+    call = Call("many", run, arguments, ("b",), (c, n), step, roundings=64)
+    yield call._replace(half=False, outputs=n, lacks=ONE_WAY)
+
+
+def _dense_ssm(draw: Draw) -> Iterator[Call]:
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.einsum("cij,bcj->bci", x["a"], h) + x["b"] * x["u"][..., None]
+        y = torch.einsum("cmi,bci->bcm", x["c"], h) + x["d"] * x["u"][..., None]
+        return y.flatten(1), h
+
+    def run(
+        u: Tensor, initial_state: Any = None, backend: Any = None, **given: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        a, b = given["a"].double(), given["b"].double()
+        h = initial_state
+        h = u.new_zeros(u.shape[0], *b.shape) if h is None else h
+        y, last = dense_ssm.convolve([a, b, given["c"], given["d"]], u, h)
+        return y.flatten(2), last
+
+    c, n, outputs = draw.channels, _KEYS, 2
+    arguments = {"a": 0.4 * draw(c, n, n), "b": draw(c, n), "c": draw(c, outputs, n)}
+    arguments |= {"d": draw(c, outputs), "u": draw.steps(c)}
+    call = Call("convolution", run, arguments, ("u",), (c, n), step, roundings=256)
+    yield call._replace(half=False, outputs=outputs, lacks=UNCUT)
+
+
+CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
+    "fed_back_delta": _fed_back,
+    "asked_by_itself": _asked,
+    "self_referential": _self_referential,
+    "block_scan": _block,
+    "dense_scan": partial(_dense, dense_scan),
+    "dense_loop": partial(_dense, dense_loop),
+    "many_dense_scan": _many,
+    "dense_ssm_convolve": _dense_ssm,
+}

@@ -1,0 +1,413 @@
+"""Recurrences that read the entries of earlier steps: calls, and their steps.
+
+Their state is entries, the newest last, and how many steps of its sequence a row has read: a
+number beside them, which has no gradient.
+"""
+
+from collections.abc import Callable, Iterator
+from math import pi
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.layout import gathered, like
+from linrnn.ops.attention import attend, in_sight, positions
+from linrnn.ops.attention.attentive_recurrence import attentive_recurrence
+from linrnn.ops.attention.eviction import attend_evicting
+from linrnn.ops.attention.segments import RULES, read_segments
+from linrnn.ops.attention.sinks import attend_with_sinks, first_entries
+from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
+from linrnn.testing._dense_examples import LAYERS, drawn, stepped
+
+_HEADS, _KEYS, _ROOM = 2, 3, 4
+_MANY = 96  # entries, more than any call has steps
+_UNIT = 0.25  # of the number that counts steps: random ones of a state count some
+
+
+def read_so_far(counter: Tensor) -> Tensor:
+    """How many steps of its sequence each row has read, by the last number (B, 1) of a state."""
+    return (counter.detach().abs() / _UNIT).round().long()[:, 0]
+
+
+def counted(position: Tensor, state: Tensor) -> Tensor:
+    """That number after a step with ``position`` (B,) others before it."""
+    return (position + 1).to(state.dtype)[:, None] * _UNIT
+
+
+def _call(
+    kind: str,
+    run: Callable[..., Any],
+    arguments: dict[str, Any],
+    steps: tuple[str, ...],
+    shapes: Shapes,
+    step: Any,
+    outputs: int,
+) -> Call:
+    """A call whose state is joined of such parts."""
+
+    def counting(
+        initial_state: Any = None,
+        reset: Any = None,
+        read: Any = None,
+        backend: Any = None,
+        **given: Any,
+    ) -> tuple[Tensor, Tensor]:
+        first = given[steps[0]]
+        parts = started(initial_state, first, shapes)
+        before = read_so_far(parts[-1]) if read is None else read
+        position = positions(before, first.shape[1], reset)
+        y, *last = run(given, position, reset, *parts[:-1])
+        if first.shape[1] == 0:
+            return y, joined(*parts)
+        return y, joined(*last, counted(position[:, -1], first))
+
+    call = Call(kind, counting, arguments, steps, numbers(*shapes), step, roundings=64)
+    call = call._replace(half=False, outputs=outputs, lacks=ONE_WAY)
+    return call._replace(counter=lambda state: read_so_far(state[:, -1:]))
+
+
+def _kept(entries: Tensor, room: int, position: Tensor) -> Tensor:
+    """The newest entries after steps at these positions, zero where the next one sees none."""
+    if position.shape[1] == 0:
+        return entries
+    return in_sight(entries[:, entries.shape[1] - room :], position[:, -1])
+
+
+def _ages(entries: Tensor) -> Tensor:
+    return torch.arange(entries.shape[1] - 1, -1, -1, device=entries.device)
+
+
+def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor:
+    """Of entries (B, S, ...) for one query: (B, H, S), or (B, S, C) of "per_channel"."""
+    q, size = x["q"], x["q"].shape[-1] ** -0.5
+    hidden = torch.where(visible, 0.0, float("-inf"))
+    if kind == "per_channel":
+        shared, own = k.split([q.shape[-1], k.shape[-1] - q.shape[-1]], -1)
+        scores = torch.einsum("bk,bsk->bs", q, shared)[..., None] + own
+        w: Tensor = (scores + hidden[..., None]).softmax(1)
+        return w
+    if kind in ("relu_squared", "laplace"):
+        s = torch.einsum("bk,bsk->bs", q, k)
+        w = s.relu() ** 2 if kind == "relu_squared" else torch.erf((s - 0.5**0.5) * (2 * pi) ** 0.5)
+        w = w if kind == "relu_squared" else (1 + w) / 2
+        return torch.where(visible, w, 0.0)[:, None]
+    if kind == "relative":
+        near, p = q.chunk(2, -1)
+        far = x["far"].flip(1)  # of the oldest entry first
+        scores = torch.einsum("bhk,bshk->bhs", near, k) + torch.einsum("bhk,hsk->bhs", p, far)
+        w = (scores * near.shape[-1] ** -0.5 + hidden[:, None]).softmax(-1)
+        return w
+    k = k.repeat_interleave(q.shape[1] // k.shape[2], 2)
+    scores = torch.einsum("bhk,bshk->bhs", q, k) * size
+    if kind == "relu":
+        return torch.where(visible[:, None], scores.relu(), 0.0)
+    w = (scores + hidden[:, None]).softmax(-1)
+    return w
+
+
+def _attend(draw: Draw) -> Iterator[Call]:
+    c = draw.channels
+    plain: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+        "softmax": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "softmax of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "relu": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "relative": ((_HEADS, 2 * _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "relu_squared": ((_KEYS,), (_KEYS,), (c,)),
+        "laplace": ((_KEYS,), (_KEYS,), (c,)),
+        "per_channel": ((_KEYS,), (_KEYS + c,), (c,)),
+    }
+    for i, (name, (q, k, v)) in enumerate(plain.items()):
+        shapes: Shapes = [(_ROOM - 1, *k), (_ROOM - 1, *v), (1,)]
+        kind, heads = name.split()[0], q[0] if len(q) == 2 else 1
+        window = None if i % 3 == 1 else _ROOM
+
+        def step(
+            x: dict[str, Any], h: Tensor, shapes: Shapes = shapes, kind: str = kind
+        ) -> tuple[Tensor, Tensor]:
+            *past, counter = apart(h, *shapes)
+            position = read_so_far(counter)
+            k, v = (torch.cat([z, x[n][:, None]], 1) for z, n in zip(past, "kv", strict=True))
+            visible = _ages(k) <= position[:, None]
+            weights = _weights(kind, x, k, visible)
+            if kind == "per_channel":
+                y = (weights * v).sum(1)
+            elif v.ndim == 3:
+                y = torch.einsum("bhs,bsv->bv", weights, v)
+            else:
+                v_of = v.repeat_interleave(weights.shape[1] // v.shape[2], 2)
+                y = torch.einsum("bhs,bshv->bhv", weights, v_of).flatten(1)
+            kept = [in_sight(z[:, 1:], position) for z in (k, v)]
+            return y, joined(*kept, counted(position, h))
+
+        def run(
+            given: dict[str, Any],
+            position: Tensor,
+            reset: Any,
+            k: Tensor,
+            v: Tensor,
+            kind: str = kind,
+            window: int | None = window,
+        ) -> list[Tensor]:
+            k, v = torch.cat([k, given["k"]], 1), torch.cat([v, given["v"]], 1)
+            sight = position.clamp(max=_ROOM - 1)
+            far = given.get("far")
+            y = attend(kind, given["q"], k, v, sight, window=window, whole=False, far=far)
+            kept = (
+                [in_sight(z[:, z.shape[1] - _ROOM + 1 :], position[:, -1]) for z in (k, v)]
+                if position.shape[1]
+                else [k, v]
+            )
+            return [y.flatten(2), *kept]
+
+        arguments = {"q": draw.steps(*q), "k": draw.steps(*k), "v": draw.steps(*v)}
+        if kind == "relative":
+            arguments["far"] = draw(_HEADS, _ROOM, _KEYS)
+        yield _call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)
+
+
+def _sinks(draw: Draw) -> Iterator[Call]:
+    entry, value = (_HEADS, _KEYS), (_HEADS, draw.channels)
+    for sinks, recent in ((2, 3), (2, 1)):
+        firsts: Shapes = [(sinks, *entry), (sinks, *value)]
+        shapes: Shapes = [*firsts, (recent - 1, *entry), (recent - 1, *value), (1,)]
+
+        def step(
+            x: dict[str, Any],
+            h: Tensor,
+            shapes: Shapes = shapes,
+            sinks: int = sinks,
+            recent: int = recent,
+        ) -> tuple[Tensor, Tensor]:
+            *parts, counter = apart(h, *shapes)
+            position = read_so_far(counter)[:, None]
+            number = torch.arange(sinks, device=h.device)
+            first, near = [], []
+            for f, past, name in zip(parts[:2], parts[2:], "kv", strict=True):
+                now = x[name][:, None]
+                f = _agreeing(f, past, position[:, 0])
+                f = torch.where(like(number == position, f), now, f)
+                first.append(torch.where(like(number <= position, f), f, 0))
+                near.append(torch.cat([past, now], 1))
+            k, v = (torch.cat(z, 1) for z in zip(first, near, strict=True))
+            visible = torch.cat([number <= position - recent, _ages(near[0]) <= position], 1)
+            y = torch.einsum("bhs,bshv->bhv", _weights("softmax", x, k, visible), v)
+            position = position[:, 0]
+            kept = [in_sight(z[:, 1:], position) for z in near]
+            return y.flatten(1), joined(*first, *kept, counted(position, h))
+
+        def run(
+            given: dict[str, Any],
+            position: Tensor,
+            reset: Any,
+            *parts: Tensor,
+            recent: int = recent,
+        ) -> list[Tensor]:
+            time = position.shape[1]
+            pairs = zip(parts[2:], "kv", strict=True)
+            k, v = (torch.cat([past, given[n]], 1) for past, n in pairs)
+            before = position[:, 0] if time else position.sum(1)
+            parts = tuple(
+                _agreeing(f, past, before) for f, past in zip(parts[:2], parts[2:], strict=True)
+            )
+            y = attend_with_sinks(given["q"], k, v, parts[0], parts[1], position, recent)
+            if time == 0:
+                return [y.flatten(2)]
+            last = position[:, -1]
+            at = torch.full_like(last, time - 1)
+            first = [
+                first_entries(f, z, time, at, last) for f, z in zip(parts, (k, v), strict=False)
+            ]
+            return [y.flatten(2), *first, *(_kept(z, recent - 1, position) for z in (k, v))]
+
+        arguments = {"q": draw.steps(*entry), "k": draw.steps(*entry), "v": draw.steps(*value)}
+        kind = f"{sinks} first and {recent} last"
+        yield _call(kind, run, arguments, ("q", "k", "v"), shapes, step, _HEADS)
+
+
+def _agreeing(first: Tensor, past: Tensor, position: Tensor) -> Tensor:
+    """The first entries, those that are among the last ones too as they are there."""
+    number = torch.arange(first.shape[1], device=first.device)
+    place = past.shape[1] - position[:, None] + number
+    near = (place >= 0) & (number < position[:, None])
+    if past.shape[1] == 0:
+        return first
+    return torch.where(like(near, first), gathered(past, place.clamp(0, past.shape[1] - 1)), first)
+
+
+def _evicting(policy: str, draw: Draw) -> Iterator[Call]:
+    heads, groups, room = draw.channels, 2, 3
+    entry = (room, heads, _KEYS)
+    shapes: Shapes = [entry, entry, (room if policy == "h2o" else 0, heads), (1,)]
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        past_k, past_v, weight, counter = apart(h, *shapes)
+        position = read_so_far(counter)
+        k, v = torch.cat([past_k, x["k"][:, None]], 1), torch.cat([past_v, x["v"][:, None]], 1)
+        visible = _ages(k) <= position[:, None]
+        k, v = torch.where(like(visible, k), k, 0), torch.where(like(visible, v), v, 0)
+        scores = torch.einsum("bghk,bshk->bghs", x["q"], k) * _KEYS**-0.5
+        share = (scores + torch.where(visible, 0.0, float("-inf"))[:, None, None]).softmax(-1)
+        y = torch.einsum("bghs,bshk->bghk", share, v)
+        total = share.detach().sum(1)  # (B, H, S + 1)
+        if policy == "h2o":
+            before = torch.cat([weight, torch.zeros_like(weight[:, :1])], 1)
+            total = total + torch.where(visible[..., None], before, 0).mT
+        kept = [
+            _without(policy, total[b], int(position[b]) >= room, k[b], v[b])
+            for b in range(k.shape[0])
+        ]
+        parts = [torch.stack(z) for z in zip(*kept, strict=True)] if kept else [k[:, 1:], v[:, 1:]]
+        if policy == "tova" or not kept:
+            parts = [*parts[:2], weight]
+        return y.flatten(1), joined(*parts, counted(position, h))
+
+    def run(given: dict[str, Any], position: Tensor, reset: Any, *kept: Tensor) -> list[Tensor]:
+        q, k, v = (given[n] for n in "qkv")
+        y, *last = attend_evicting(policy, q, k, v, *kept, position)
+        return [y.flatten(2), *last]
+
+    arguments = {"q": draw.steps(groups, heads, _KEYS), "k": draw.steps(heads, _KEYS)}
+    arguments["v"] = draw.steps(heads, _KEYS)
+    yield _call(policy, run, arguments, ("q", "k", "v"), shapes, step, groups * _KEYS)
+
+
+def _without(
+    policy: str, total: Tensor, full: bool, k: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries (S + 1, H, K) of one row but the worst of each head, and what they have had."""
+    heads, size = total.shape
+    every: list[list[Tensor]] = [[], [], []]
+    for head in range(heads):
+        score = total.sum(0) if policy == "tova" else total[head, : size - size // 2]
+        worst = int(score.argmin()) if full else 0
+        others = [s for s in range(size) if s != worst]
+        for into, x in zip(every, (k[:, head], v[:, head], total[head]), strict=True):
+            into.append(x[others])
+    if not heads:
+        return k[1:], v[1:], total.mT[1:]
+    k, v, total = (torch.stack(x, 1) for x in every)
+    return k, v, total
+
+
+def _attentive(draw: Draw) -> Iterator[Call]:
+    d, entry = draw.channels, (_HEADS, _KEYS)
+    for kind in ("tanh", "gru", "lstm"):
+        states = 2 if kind == "lstm" else 1
+        shapes: Shapes = [(_MANY, *entry), (_MANY, *entry), *[(d,)] * states, (1,)]
+
+        def step(
+            x: dict[str, Any], h: Tensor, shapes: Shapes = shapes, kind: str = kind
+        ) -> tuple[Tensor, Tensor]:
+            past_k, past_v, *state, counter = apart(h, *shapes)
+            position = read_so_far(counter)
+            state = [torch.where((position == 0)[:, None], 0, z) for z in state]
+            k, v = torch.cat([past_k, x["k"][:, None]], 1), torch.cat([past_v, x["v"][:, None]], 1)
+            q = (state[0] @ x["query"].mT).unflatten(-1, entry)
+            visible = _ages(k) <= position[:, None]
+            read = torch.einsum("bhs,bshk->bhk", _weights("softmax", {"q": q}, k, visible), v)
+            state = stepped(kind, read.flatten(1), state, x)
+            kept = [in_sight(z[:, 1:], position) for z in (k, v)]
+            return state[0], joined(*kept, *state, counted(position, h))
+
+        def run(
+            given: dict[str, Any],
+            position: Tensor,
+            reset: Any,
+            past_k: Tensor,
+            past_v: Tensor,
+            *state: Tensor,
+            kind: str = kind,
+        ) -> list[Tensor]:
+            k, v = torch.cat([past_k, given["k"]], 1), torch.cat([past_v, given["v"]], 1)
+            weights = [given[n] for n in LAYERS]
+            y, *last = attentive_recurrence(
+                kind, k, v, position, list(state), given["query"], weights
+            )
+            return [y, *(_kept(z, _MANY, position) for z in (k, v)), *last]
+
+        arguments = {"k": draw.steps(*entry), "v": draw.steps(*entry)}
+        arguments |= {"query": draw(_HEADS * _KEYS, d)}
+        arguments |= drawn(draw, kind, _HEADS * _KEYS, d)
+        yield _call(kind, run, arguments, ("k", "v"), shapes, step, 1)
+
+
+class _Averages:
+    """A rule of `linrnn.ops.attention.segments`: a memory takes a segment's mean, by a weight."""
+
+    @staticmethod
+    def attend(
+        mode: str, q: Any, entries: Any, age: Tensor | None, memory: Any, weights: Any
+    ) -> Tensor:
+        """``q (sum of what is seen + memory weight)``."""
+        every = entries[0]
+        visible = every.sum(1, keepdim=True) if age is None else (age >= 0).to(every.dtype) @ every
+        found: Tensor = q[0] * (visible + memory[0][:, None] * weights[0])
+        return found
+
+    @staticmethod
+    def write(mode: str, entries: Any, memory: Any, weights: Any, number: Tensor) -> list[Tensor]:
+        """``tanh(memory + mean weight)``."""
+        return [torch.tanh(memory[0] + entries[0].mean(1) * weights[0])]
+
+    @staticmethod
+    def start(mode: str, memory: Any, weights: Any) -> list[Tensor]:
+        """The weight."""
+        return [weights[0].expand_as(memory[0])]
+
+
+_AVERAGES = f"{__name__}._Averages"
+RULES[_AVERAGES] = _Averages
+
+
+def _segments(draw: Draw) -> Iterator[Call]:
+    c, size = draw.channels, 3
+    shapes: Shapes = [(size - 1, c), (c,), (1,)]
+
+    def begun_of(begun: Tensor, position: Tensor) -> Tensor:
+        return torch.where(like(_ages(begun) < (position % size)[:, None], begun), begun, 0)
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        begun, memory, counter = apart(h, *shapes)
+        position = read_so_far(counter)
+        place = (position % size)[:, None]
+        entries = torch.cat([begun_of(begun, position), x["entry"][:, None]], 1)
+        memory = torch.where(position[:, None] == 0, x["weight"], memory)
+        y = x["q"] * (entries.sum(1) + memory * x["weight"])
+        written = torch.tanh(memory + entries.mean(1) * x["weight"])
+        memory = torch.where(place == size - 1, written, memory)
+        begun = torch.where(place[..., None] == size - 1, 0, entries[:, 1:])
+        return y, joined(begun, memory, counted(position, h))
+
+    for replay in (False, True):
+
+        def run(
+            given: dict[str, Any],
+            position: Tensor,
+            reset: Any,
+            begun: Tensor,
+            memory: Tensor,
+            replay: bool = replay,
+        ) -> list[Tensor]:
+            q, entry, weight = (given[n] for n in ("q", "entry", "weight"))
+            if position.shape[1]:
+                begun = begun_of(begun, position[:, 0])
+            return list(
+                read_segments(
+                    *(_AVERAGES, "", [q], [entry], [begun], [memory], [weight]),
+                    *(position, size, -1, replay),
+                )
+            )
+
+        arguments = {"q": draw.steps(c), "entry": draw.steps(c), "weight": draw(c)}
+        kind = "replayed" if replay else "in one"
+        yield _call(kind, run, arguments, ("q", "entry"), shapes, step, 1)
+
+
+CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
+    "attend": _attend,
+    "attend_sinks": _sinks,
+    "attend_evicting": lambda draw: iter([*_evicting("tova", draw), *_evicting("h2o", draw)]),
+    "attentive_recurrence": _attentive,
+    "segments": _segments,
+}
