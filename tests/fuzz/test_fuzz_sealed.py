@@ -84,8 +84,8 @@ def test_commands_on_runs(times, made, tmp_path, one_step):
 @pytest.mark.parametrize(
     ("name", "broken", "files"),
     [
-        ("_schema._fits", lambda hint, value: True, ["result.json"]),
-        ("_reading._is_about_content", lambda reason: False, ["checkpoints/last.safetensors"]),
+        ("_options.schema._fits", lambda hint, value: True, ["result.json"]),
+        ("_files.reading._is_about_content", lambda reason: False, ["checkpoints/last.safetensors"]),
     ],
 )
 def test_what_is_not_checked_is_caught(name, broken, files, made, tmp_path, monkeypatch, one_step):

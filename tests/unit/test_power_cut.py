@@ -240,7 +240,7 @@ def check_train(disk, tmp_path, count):
     out = Path("runs", "a")
     whole = train.run(TINY, out=disk.root / out)
     states = list(disk.states(samples=1))
-    assert len(states) > 100
+    assert len(states) > 60
     check_beginnings(states, out, tmp_path / "after")
     for _, state in few(states, count):
         after = tmp_path / "after"
