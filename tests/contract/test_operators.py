@@ -19,7 +19,7 @@ def test_every_operator_has_examples():
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_explain_says_what_runs(call):
     op, arguments, backend = reached(call.function, **call.arguments)
-    kernels = op.kernels(arguments[op._lead], arguments, backend)
+    kernels = op.kernels(op.leading(arguments), arguments, backend)
     text = linrnn.ops.explain(call.function, **call.arguments)
     assert text == op.explain(arguments, backend)
     if isinstance(op, Composed):
