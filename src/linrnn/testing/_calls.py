@@ -59,12 +59,15 @@ class Draw:
         return torch.randn(shape, dtype=dtype, generator=self.generator)
 
     def steps(self, *shape: int, is_complex: bool = False) -> Tensor:
+        """Draw normal numbers (batch, time, ...)."""
         return self(self.batch, self.time, *shape, is_complex=is_complex)
 
     def state(self, sequences: int, call: Call) -> Tensor:
+        """Draw the states of a call, one for each sequence."""
         return self(sequences, *call.state, is_complex=call.is_complex())
 
     def reset(self, batch: int) -> Tensor:
+        """Draw resets (batch, time), of about three steps in ten."""
         return torch.rand(batch, self.time, generator=self.generator) < 0.3
 
 
