@@ -422,8 +422,15 @@ class RootOfATime(LRU):
 class StartsAllOrNone(MinGRU):
     """zeros_begin_anew: a row of zeros goes on from zero while another row goes on."""
 
-    def _opened(self, state, spec):
-        return state if state.any() else super()._opened(state, spec)
+    def _all_or_none(self, state):
+        fresh = (state == self.start).all(-1, keepdim=True)
+        return state if fresh.all() else torch.where(fresh, 0.0, state)
+
+    def _read(self, x, state, reset):
+        return super()._read(x, self._all_or_none(state), reset)
+
+    def _step(self, x_t, state):
+        return super()._step(x_t, self._all_or_none(state))
 
 
 class ShiftsItsState(LRU):
