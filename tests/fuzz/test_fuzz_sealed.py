@@ -85,7 +85,11 @@ def test_commands_on_runs(times, made, tmp_path, one_step):
     ("name", "broken", "files"),
     [
         ("_options.schema._fits", lambda hint, value: True, ["result.json"]),
-        ("_files.reading._is_about_content", lambda reason: False, ["checkpoints/last.safetensors"]),
+        (
+            "_files.reading._is_about_content",
+            lambda reason: False,
+            ["checkpoints/last.safetensors"],
+        ),
     ],
 )
 def test_what_is_not_checked_is_caught(name, broken, files, made, tmp_path, monkeypatch, one_step):
