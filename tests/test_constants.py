@@ -78,7 +78,7 @@ def alike(written, found):
     rounding = 2e-3 * scale + 1e-12
     return (
         abs(mean - mean_2) <= 0.1 * std + rounding
-        and abs(std - std_2) <= 0.02 * std + 1e-3 * rounding
+        and abs(std - std_2) <= 0.02 * std + 1e-3 * rounding + 1e-12
         and max(abs(low - low_2), abs(high - high_2)) <= 0.3 * reach + rounding
     )
 
