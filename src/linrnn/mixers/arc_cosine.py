@@ -11,11 +11,10 @@ from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.mixers._families.random_features import (
-    add_directions,
+    add_unit_features,
     count_update,
     redraw,
-    reset_directions,
-    start_unit_features,
+    reset_unit_features,
     unit_features,
 )
 from linrnn.nn.directions import RandomDirections
@@ -67,6 +66,8 @@ class ArcCosine(KernelAttention):
     constant_state: ClassVar[tuple[str, ...]] = ("draw",)
     division = "clamp"
     n_features: int
+    sigma: nn.Parameter
+    gate_proj: nn.Linear | None
     directions: RandomDirections
     updates: Tensor
     """Steps of the optimiser since the directions were last drawn."""
@@ -93,18 +94,13 @@ class ArcCosine(KernelAttention):
         self._set_division(self.division, eps)
         to: Any = {"device": device, "dtype": dtype}
         self._add_heads(n_heads, d_key, d_value, **to)
-        self.sigma = nn.Parameter(torch.empty(self.n_heads, self.d_key, **to))
-        self.gate_proj = nn.Linear(d_model, self.n_heads, **to) if gate else None
-        add_directions(self, n_features, redraw_every, **to)
+        add_unit_features(self, n_features, gate, redraw_every, **to)
         self.reset_parameters()
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter and the directions anew from torch's global generator."""
         super().reset_parameters()
-        reset_directions(self)
-        self._draw_glorot(2**-0.5)
-        start_unit_features(self.sigma, self.gate_proj)
+        reset_unit_features(self)
 
     def redraw(self) -> None:
         """Draw the directions anew. Whatever state there is begins anew at the next call."""

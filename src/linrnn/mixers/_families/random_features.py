@@ -57,13 +57,32 @@ def count_update(layer: Any) -> None:
         layer.redraw()
 
 
+def add_unit_features(
+    layer: Any, n_features: int, gate: bool, redraw_every: int | None, **factory: Any
+) -> None:
+    """Give a layer what `unit_features` reads: ``sigma``, ``gate_proj`` or None, and directions.
+
+    Args:
+        layer: a `KernelAttention` that has its heads, and no parameter drawn yet.
+        n_features: directions of each head.
+        gate: whether there is a gate by which the memory forgets.
+        redraw_every: as of `add_directions`.
+        factory: ``device`` and ``dtype``.
+    """
+    layer.sigma = nn.Parameter(torch.empty(layer.n_heads, layer.d_key, **factory))
+    layer.gate_proj = nn.Linear(layer.d_model, layer.n_heads, **factory) if gate else None
+    add_directions(layer, n_features, redraw_every, **factory)
+
+
 @torch.no_grad()
-def start_unit_features(sigma: Tensor, gate_proj: nn.Linear | None) -> None:
-    """Scales of 1, and a gate of 0.9 at an input of 0."""
-    nn.init.ones_(sigma)
-    if gate_proj is not None:
-        nn.init.xavier_uniform_(gate_proj.weight, 2**-0.5)
-        nn.init.constant_(gate_proj.bias, torch.tensor(0.9, device="cpu").logit().item())
+def reset_unit_features(layer: Any) -> None:
+    """Draw the directions; scales of 1, and a gate of 0.9 at an input of 0."""
+    reset_directions(layer)
+    layer._draw_glorot(2**-0.5)
+    nn.init.ones_(layer.sigma)
+    if layer.gate_proj is not None:
+        nn.init.xavier_uniform_(layer.gate_proj.weight, 2**-0.5)
+        nn.init.constant_(layer.gate_proj.bias, torch.tensor(0.9, device="cpu").logit().item())
 
 
 def unit_features(
@@ -72,7 +91,7 @@ def unit_features(
     """``phi`` of the products of scaled unit queries and keys with the directions of a layer.
 
     Args:
-        layer: with ``directions``, and a ``gate_proj`` or None, by which the memory forgets.
+        layer: one that `add_unit_features` was called for.
         phi: features from products.
         sigma: the scales, at least float32.
         q, k, x: see `KernelAttention._features`.
