@@ -69,9 +69,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
-import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from linrnn.engine.operations import CONTRACTIONS as CONTRACTIONS
 from linrnn.engine.operations import ELEMENTWISE as ELEMENTWISE
@@ -130,9 +128,7 @@ class Graph:
         """An elementwise operation, or a simpler node that has its value."""
         constants = [self._numbers[x] for x in args]
         if None not in constants:
-            with _disable_current_modes():  # nobody who records a call is to see this
-                doubles = [torch.tensor(x, dtype=torch.float64) for x in constants]
-                return self.constant(float(ELEMENTWISE[op](*doubles)))
+            return self.constant(ELEMENTWISE[op].of_numbers(*cast(list[float], constants)))
         rule = self._SIMPLER.get(op)
         simpler = None if rule is None else rule(self, *args, *constants)
         if simpler is not None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
@@ -34,6 +35,11 @@ class Writes(Protocol):
 #: From ``(graph, arguments, result, cotangent)`` of an operation to cotangents of its arguments.
 #: Conventions at ties, kinks and NaN are PyTorch's.
 Cotangents: TypeAlias = Callable[[Writes, Sequence[int], int, int], Sequence[int | None]]
+
+TRUTHS = frozenset(("lt", "le", "eq", "ne"))
+"""Operations that give truth values, the numbers 0 and 1."""
+LOGICAL = frozenset(("where", "mul", "square", "maximum", "minimum"))
+"""Operations that give truth values of truth values; ``where`` of its second and third argument."""
 
 _FUNCTION = 12
 """Additions that take about as long as a function in a Triton kernel."""
@@ -58,6 +64,11 @@ class Elementwise(NamedTuple):
     def __call__(self, *args: Tensor) -> Tensor:
         """The operation on tensors."""
         return self.meaning(*args)
+
+    def of_numbers(self, *numbers: float) -> float:
+        """The operation on numbers, in double precision."""
+        with _disable_current_modes():  # nobody who records a call is to see this
+            return float(self(*[torch.tensor(x, dtype=torch.float64) for x in numbers]))
 
 
 def _compare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.engine.graph import MIXING, SPREADS, Graph, Program, block_product, finish
+from linrnn.engine.operations import LOGICAL, TRUTHS
 from linrnn.engine.values import Matrix, Value, Writer, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
 
@@ -269,11 +270,8 @@ class Tracer(Writer):
     def is_truth(self, node: int) -> bool:
         """Whether a node is what PyTorch would hold as a boolean."""
         op, args, _ = self.graph.nodes[node]
-        if op in ("lt", "le", "eq", "ne"):
-            return True
-        args = args[1:] if op == "where" else args
-        logical = op in ("where", "mul", "square", "maximum", "minimum")
-        return logical and all(map(self.is_truth, args))
+        truths = args[1:] if op == "where" else args
+        return op in TRUTHS or (op in LOGICAL and all(map(self.is_truth, truths)))
 
     def check_call(self, name: str, kwargs: Mapping[str, Any]) -> None:
         """Refuse a call that a step must not make, whatever its arguments are."""

@@ -138,8 +138,7 @@ class Tape:
 
     def fresh(self, shape: Sequence[int], *like: Real) -> View:
         """Memory for a result that no tensor of the recording has, computed from others."""
-        room = self.room(prod(shape), self._computed(like))
-        return View(room, 0, tuple(shape), _dense(shape))
+        return self.fresh_like(shape, self._computed(like))
 
     def fresh_like(self, shape: Sequence[int], dtype: torch.dtype) -> View:
         """Memory for numbers that are computed in a dtype."""
@@ -311,7 +310,7 @@ class Tape:
         dtype = self._computed((x, *operands))
         if self.dtypes[x.slot] is dtype:
             return x
-        to = View(self.room(prod(x.shape), dtype), 0, x.shape, _dense(x.shape))
+        to = self.fresh_like(x.shape, dtype)
         return self.put("move", to, x)
 
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:

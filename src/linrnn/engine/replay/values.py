@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from linrnn.engine import functions as functions  # fills in what a step may use
 from linrnn.engine.adjoint import backward
 from linrnn.engine.graph import ELEMENTWISE, LEAVES, Node, Program, finish
+from linrnn.engine.operations import LOGICAL, TRUTHS
 from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
 from linrnn.engine.trace import Tracer
 from linrnn.engine.values import Value, Writer, call
 from linrnn.errors import ArgumentError
-
-_TRUTHS = ("lt", "le", "eq", "ne")
 
 
 class _Instructions:
@@ -32,13 +30,10 @@ class _Instructions:
     def __call__(self, op: str, *args: Real) -> Real:
         numbers = [x for x in args if not isinstance(x, View)]
         if len(numbers) == len(args):
-            with _disable_current_modes():
-                doubles = [torch.tensor(x, dtype=torch.float64) for x in numbers]
-                return float(ELEMENTWISE[op](*doubles))
+            return ELEMENTWISE[op].of_numbers(*numbers)
         result = self.tape.new(op, *args)
         truths = args[1:] if op == "where" else args
-        logical = op in ("where", "mul", "maximum", "minimum")
-        if op in _TRUTHS or (logical and all(map(self.tape.is_truth, truths))):
+        if op in TRUTHS or (op in LOGICAL and all(map(self.tape.is_truth, truths))):
             self.tape.truths.add(result.slot)
         return result
 
