@@ -1,5 +1,6 @@
 """The lists that are made from the catalogues; run it to write them into their pages."""
 
+import csv
 import re
 from inspect import signature
 from pathlib import Path
@@ -13,6 +14,9 @@ README = Path(__file__).parents[1] / "README.md"
 DROP_IN = Path(__file__).parent / "drop-in.md"
 DEPLOYMENT = Path(__file__).parent / "deployment.md"
 OWN_RECURRENCE = Path(__file__).parent / "own-recurrence.md"
+PUBLISHED = Path(__file__).parent / "published-systems.md"
+COMPARED = ("configuration", "part", "forward", "step", "gradients")
+COMPARISONS = README.parent / "results" / "mixers" / "published.csv"
 WIDTH = 64  # of the layers whose states are listed
 FORMS = {
     "vector": "`h_n`, as `nn.GRU`",
@@ -91,6 +95,19 @@ def function_table() -> str:
     return "\n".join(["| module | functions |", "| --- | --- |", *rows])
 
 
+def published_table() -> str:
+    """A row for each configuration of a public implementation, with what differs from it here."""
+    with COMPARISONS.open(newline="", encoding="utf-8") as file:
+        comparisons = list(csv.DictReader(file))
+    columns = ("system", "public implementation", *COMPARED, "note")
+    rows = [f"| {' | '.join(columns)} |"]
+    rows.append("| --- | --- | --- | --- | ---: | ---: | ---: | --- |")
+    for row in comparisons:
+        system, *others = row.values()
+        rows.append(f"| {' | '.join([f'`{system}`', *others])} |")
+    return "\n".join(rows)
+
+
 def filled_in(text: str, table: str) -> str:
     """A page with a table in its marked block."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
@@ -102,5 +119,6 @@ if __name__ == "__main__":
         (DROP_IN, state_table()),
         (DEPLOYMENT, export_table()),
         (OWN_RECURRENCE, function_table()),
+        (PUBLISHED, published_table()),
     ):
         page.write_text(filled_in(page.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -172,6 +172,7 @@ def test_tables_are_those_made_from_the_catalogue(monkeypatch):
     tables = {lists.README: lists.mixer_table(), lists.DROP_IN: lists.state_table()}
     tables[lists.DEPLOYMENT] = lists.export_table()
     tables[lists.OWN_RECURRENCE] = lists.function_table()
+    tables[lists.PUBLISHED] = lists.published_table()
     for page, table in tables.items():
         text = page.read_text(encoding="utf-8")
         assert lists.BLOCK.search(text), f"{page.name} has no marked block"

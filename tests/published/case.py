@@ -1,0 +1,143 @@
+"""One comparison of a system with a public implementation of it, and how the numbers are compared.
+
+Each file beside this one, named as a mixer is, lists its comparisons as ``CASES``.
+`test_published.py` holds them; `benchmarks/published.py` writes them as a table.
+"""
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+FOLDER = Path(__file__).parent
+GOLDEN = FOLDER / "golden"
+WITHOUT_CASES = ("case", "test_published")
+
+Differences = Mapping[str, float]
+
+
+class Case(NamedTuple):
+    """A configuration of a public implementation, and the same built here.
+
+    ``compare`` returns the largest difference of "forward", "step" and "gradients", each divided by
+    the largest magnitude of theirs. It is None where the configuration cannot be built here; the
+    reason is ``note``, which also says why one of the three is missing.
+    """
+
+    system: str
+    implementation: str
+    configuration: str
+    part: Literal["layer", "model"]
+    compare: Callable[[], Differences] | None
+    tolerance: float = 1e-5
+    note: str = ""
+
+
+def cases() -> list[Case]:
+    """Every comparison, in the order of the systems' names."""
+    names = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in WITHOUT_CASES)
+    modules = [importlib.import_module(f"published.{name}") for name in names]
+    return [case for module in modules for case in module.CASES]
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, in parts of the largest magnitude of theirs."""
+    theirs = theirs.detach().reshape(ours.shape).to(ours.dtype)
+    largest = theirs.abs().max().item() or 1.0
+    return (ours.detach() - theirs).abs().max().item() / largest
+
+
+def waves(*shape: int, rate: float = 0.37, dtype: torch.dtype = torch.float64) -> Tensor:
+    """``sin(rate i)``, i = 1, 2, ..., in the order of rows: an input that a rule gives."""
+    count = torch.Size(shape).numel()
+    return torch.sin(rate * torch.arange(1, count + 1, dtype=torch.float64)).to(dtype).view(shape)
+
+
+@torch.no_grad()
+def fill(tensors: Sequence[Tensor], scale: float = 0.5) -> None:
+    """Tensor number n, from 1, becomes ``scale sin(i n)``, i = 1, 2, ..., in the order of rows."""
+    for n, tensor in enumerate(tensors, 1):
+        tensor.copy_(scale * waves(*tensor.shape, rate=n))
+
+
+def compare(
+    layer: nn.Module,
+    read: Callable[[Tensor], Tensor],
+    x: Tensor,
+    pairs: Mapping[str, Tensor | tuple[Tensor, Callable[[Tensor], Tensor]]],
+    state: Any = None,
+) -> dict[str, float]:
+    """Both on one input: all outputs, ours step by step, gradients of a weighted sum of them.
+
+    Args:
+        layer: ours, with their weights.
+        read: theirs, from the input to the outputs.
+        x: (batch, time, channels), or token ids (batch, time).
+        pairs: by the name of a parameter of ours, theirs, with a function that lays a gradient out
+            as ours where a reshape does not.
+        state: where ours begins, if theirs does not begin as ours does.
+    """
+    mine, other = x.detach().clone(), x.detach().clone()
+    real = x.is_floating_point()
+    if real:
+        mine.requires_grad_(), other.requires_grad_()
+    y, expected = layer(mine, state)[0], read(other)
+    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
+    laid_out = {k: v if isinstance(v, tuple) else (v, nn.Identity()) for k, v in pairs.items()}
+    parameters = [layer.get_parameter(name) for name in laid_out]
+    sources = ([mine] if real else []) + parameters
+    targets = ([other] if real else []) + [theirs for theirs, _ in laid_out.values()]
+    grads = torch.autograd.grad((y * weight).sum(), sources)
+    wanted = list(torch.autograd.grad((expected * weight.to(expected.dtype)).sum(), targets))
+    for i, (_, as_ours) in enumerate(laid_out.values(), len(targets) - len(laid_out)):
+        wanted[i] = as_ours(wanted[i])
+    return {
+        "forward": difference(y, expected),
+        "step": difference(stepped(layer, x, state), expected),
+        "gradients": max(map(difference, grads, wanted)),
+    }
+
+
+@torch.no_grad()
+def stepped(layer: Any, x: Tensor, state: Any = None) -> Tensor:
+    """The outputs of one step after another."""
+    state, outputs = layer.init_state(len(x)) if state is None else state, []
+    for x_t in x.unbind(1):
+        y_t, state = layer.step(x_t, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, 1)
+
+
+def golden(name: str) -> dict[str, Any]:
+    """Numbers that another implementation gave once: "from", "rule" and "numbers"."""
+    content: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return content
+
+
+def against_numbers(
+    layer: nn.Module, x: Tensor, numbers: Mapping[str, Any], stride: int = 1
+) -> dict[str, float]:
+    """`compare` where theirs are numbers: "y", "x" (its gradient), and gradients by our names.
+
+    Of each tensor the file has every ``stride``-th number, in the order of rows.
+    """
+    x = x.detach().clone().requires_grad_()
+    y = layer(x)[0]
+    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
+    names = [name for name in numbers if name not in ("x", "y")]
+    sources = [x, *(layer.get_parameter(name) for name in names)]
+    grads = torch.autograd.grad((y * weight).sum(), sources)
+
+    def apart(tensor: Tensor, name: str) -> float:
+        sample = tensor.detach().flatten()[::stride]
+        return difference(sample, torch.tensor(numbers[name], dtype=torch.float64))
+
+    return {
+        "forward": apart(y, "y"),
+        "step": apart(stepped(layer, x), "y"),
+        "gradients": max(map(apart, grads, ["x", *names])),
+    }
