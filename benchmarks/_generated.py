@@ -8,6 +8,7 @@ import ctypes
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _addresses(tensors: list[Tensor]) -> Any:
 def generated(cell: Cell, given: dict[str, Tensor], train: bool) -> Callable[[], object]:
     """A call of a cell, or one with all gradients, from the cell's starts."""
     program, n = cell.program, len(cell.inputs)
-    kept = program._replace(outputs=(*program.outputs, *program.next_states))
+    kept = replace(program, outputs=(*program.outputs, *program.next_states))
     ahead = _compiled(source(kept if train else program, range(0), False))
     reverse = adjoint(program)
     back = _compiled(source(reverse, range(n, n + len(program.states)), True)) if train else None

@@ -30,9 +30,11 @@ def eager(*tensors: Tensor) -> bool:
 
     A ``vmap`` is around gradients of several outputs at once, too (``is_grads_batched``).
     """
+    for x in tensors:
+        if type(x) is not Tensor and type(x) is not torch.nn.Parameter:
+            return False
     return (
-        all(type(x) is Tensor or type(x) is torch.nn.Parameter for x in tensors)
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0
         and not transformed()
     )

@@ -119,27 +119,31 @@ class Kernel:
 
     def words(self, until: str | None = None) -> int:
         """Count the words of its record before a field; without one, all of them."""
-        layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
         count = 1  # the size
-        for field in layout.split():
-            name, _, kind = field.partition(":")
+        for name, kind in self._kinds.items():
             if name == until:
                 break
             count += len(_NO_ARRAY) if kind == "array" else 1
         return count
 
     @functools.cached_property
+    def _kinds(self) -> dict[str, str]:
+        """The kind of each field, in the library's order: "array", "real" or ""."""
+        layout = handle(self.name).linrnn_record_layout(self.name.encode()) or b""
+        fields = [x.partition(":") for x in layout.decode().split()]
+        return {name: kind for name, _, kind in fields}
+
+    @functools.cached_property
     def pack(self) -> Callable[..., bytes]:
         """Makes the record of its values."""
-        layout = (handle(self.name).linrnn_record_layout(self.name.encode()) or b"").decode()
-        kinds = {name: kind for name, _, kind in (x.partition(":") for x in layout.split())}
+        kinds = self._kinds
         if set(kinds) != set(self.fields):
             differ = ", ".join(sorted(set(kinds) ^ set(self.fields)))
             raise BackendError(
                 f"{self.name}: the native kernel failed: {_FAILURES[_OTHER_VERSION]} "
                 f"(its record and the package's differ in {differ})."
             )
-        record = struct.Struct("=q" + "".join(_CODES[kind] for kind in kinds.values()))
+        record = struct.Struct("=q" + "".join(map(_CODES.__getitem__, kinds.values())))
         if tuple(kinds) == self.fields:
             return functools.partial(record.pack, record.size)
         places = {name: [name] * (3 if kind == "array" else 1) for name, kind in kinds.items()}

@@ -5,6 +5,7 @@ That of each operation stands in `linrnn.engine.operations`.
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from linrnn.engine.graph import (
     CONTRACTIONS,
@@ -50,7 +51,7 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     def state_as_input(node: Node) -> int | None:
         if node.op != "state":
             return None
-        return graph.leaf("input", n_inputs + int(node.attribute or 0))
+        return graph.leaf("input", n_inputs + node.attribute)
 
     node_map = _copy(graph, program, state_as_input, {x: shift + i for i, x in enumerate(saved)})
     grads: dict[int, int] = {}
@@ -59,7 +60,7 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     for i, node in enumerate(program.outputs):
         _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
     products = backward(graph, program, node_map, grads)
-    leaves = {kind: program.leaves(kind) for kind in LEAVES}
+    leaves = {kind: program.leaves[kind] for kind in LEAVES}
     zero = graph.constant(0.0)
 
     def gradients(kind: str) -> list[int]:
@@ -77,7 +78,7 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     states = [f"grad_{name}" for name in program.states]
     names = (states, inputs, program.parameters, program.matrices)
     back = finish(graph, names, gradients("input"), gradients("state"), sums, products)
-    return back._replace(mixed=program.mixes())
+    return replace(back, mixed=program.mixes)
 
 
 def _copy(
@@ -125,7 +126,7 @@ def backward(
         args, grad = [node_map[x] for x in node.args], grads[i]
         if node.op in CONTRACTIONS:
             matrix, vector = node.args
-            index, transposed = int(program.nodes[matrix].attribute or 0), bool(node.attribute)
+            index, transposed = program.nodes[matrix].attribute, bool(node.attribute)
             sides = (args[1], grad) if transposed else (grad, args[1])
             products.append((index, *sides))
             if vector in differentiable:

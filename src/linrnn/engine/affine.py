@@ -72,7 +72,7 @@ def _name(program: Program, group: tuple[int, ...]) -> str:
 
 def _obstacle(program: Program, group: tuple[int, ...], solved: set[int]) -> str | None:
     """Why a group cannot be solved now."""
-    nodes, places, name = program.nodes, program.leaves("state"), _name(program, group)
+    nodes, places, name = program.nodes, program.leaves["state"], _name(program, group)
     needed = reach(nodes, [program.next_states[i] for i in group])
     unsolved = [i for i, x in places.items() if x in needed and i not in (*group, *solved)]
     if unsolved:
@@ -96,7 +96,7 @@ def _decides(node: Node, moving: set[int]) -> bool:
 def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | None:
     """Why a node that depends on the state ``name`` is not affine in it."""
     if node.op in CONTRACTIONS:
-        matrix = program.matrices[int(program.nodes[node.args[0]].attribute or 0)]
+        matrix = program.matrices[program.nodes[node.args[0]].attribute]
         return f"the matrix {matrix} mixes the channels of {name}"
     if node.op in SPREADS:
         return f"{node.op} mixes the channels of {name}"

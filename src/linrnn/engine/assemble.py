@@ -8,6 +8,7 @@ gets a place (`_Placement`): a register, which is used again when its value is n
 or the row in memory that it comes from or goes to.
 """
 
+import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -61,13 +62,6 @@ class Assembled(NamedTuple):
     """Of classes whose widths follow from those of others."""
 
 
-class _Slot(NamedTuple):
-    kind: Kind
-    operand: int = 0
-    value: float = 0.0
-    width: int = 0
-
-
 _SLOT = struct.Struct("=qqdq")
 _MATRIX = struct.Struct("=4q")
 _CODE = struct.Struct("=6id")
@@ -95,6 +89,12 @@ def assemble(
 
 
 class _Assembler:
+    """Gives every value a slot.
+
+    A value is a node of the program, a copy of one, whose number is behind all nodes', or the slot
+    s itself as ``~s``.
+    """
+
     def __init__(
         self,
         program: Program,
@@ -106,118 +106,108 @@ class _Assembler:
         self.program, self.numbers = program, numbers
         self.starts, self.previous = starts, previous
         self.passing = {*previous, *passing}
-        self.slots: list[_Slot] = []
-        self.operands: list[Operand] = []
-        self.home: dict[int, int] = {}
+        self.slots: list[tuple[Kind, int, float, int]] = []  # kind, operand, value, width
+        self.operands: dict[Operand, int] = {}
+        self.home: dict[int, int] = {}  # of each value its slot
         self.states: list[int] = []
         self.matrices: dict[tuple[int, int], tuple[int, int]] = {}
-        self.classes, self.levels = classes(program), levels(program)
-        self.constants: dict[str, int] = {}
+        self.width = classes(program)  # of each value; copies are added
+        self.levels = levels(program)
         self.factors: dict[int, Operand] = {}
         self.copies: list[tuple[int, int]] = []  # from a node to the slot of an output
 
     def assembled(self) -> Assembled:
+        program = self.program
+        ratio_classes = [
+            Ratio(self.width[wide], self.width[narrow], n) for wide, narrow, n in ratios(program)
+        ]
         self._leaves()
         result_nodes = self._results()
-        operations = select(self.program, self.levels, result_nodes)
-        codes, counts = _Placement(self, operations).codes()
-        body = b"".join(
-            (
-                *(_SLOT.pack(*slot) for slot in self.slots),
-                *(_MATRIX.pack(*key, *pair) for key, pair in self.matrices.items()),
-                *(_CODE.pack(*code) for code in codes),
-            )
+        steps = self._steps(select(program, self.levels, result_nodes))
+        codes = self._codes(steps)
+        counts = [0, 0, 0, 0]
+        for step in steps:
+            counts[step.level] += 1
+        matrices = [(*key, *pair) for key, pair in self.matrices.items()]
+        tables = ((_SLOT, self.slots), (_MATRIX, matrices), (_CODE, codes))
+        body = b"".join([b"".join(itertools.starmap(row.pack, rows)) for row, rows in tables])
+        sizes = (_HEADER.size + len(body), len(self.slots), len(matrices), *counts)
+        return Assembled(
+            _HEADER.pack(*sizes) + body,
+            tuple(self.operands),
+            tuple([(i, self.factors[x], self.factors[y]) for i, x, y in program.products]),
+            sum([x.kind == "factor" for x in self.operands]),
+            self._sized(),
+            tuple(ratio_classes),
         )
-        header = _HEADER.pack(
-            _HEADER.size + len(body), len(self.slots), len(self.matrices), *counts
-        )
-        products = tuple(
-            (matrix, self.factors[left], self.factors[right])
-            for matrix, left, right in self.program.products
-        )
-        written = sum(x.kind == "factor" for x in self.operands)
-        sizes = tuple(
-            Ratio(self.classes[wide], self.classes[narrow], n)
-            for wide, narrow, n in ratios(self.program)
-        )
-        operands = tuple(self.operands)
-        return Assembled(header + body, operands, products, written, self._widths(), sizes)
 
-    def _widths(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
+    def _sized(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
+        """Of each class of widths the operands that show it, and along which axes."""
+        operands = list(self.operands)
         by_class: dict[int, list[tuple[Operand, int]]] = {}
-        for slot in self.slots:
-            sized = slot.kind not in (Kind.STEP, Kind.CHUNK, Kind.CONSTANT)
-            members = by_class.setdefault(slot.width, [])
-            # of states before a step those before the first: the others may be kept in part only
-            place = slot.operand + (slot.kind == Kind.PREVIOUS)
-            members += [(self.operands[place], -1)] if sized else []
+        for kind, operand, _, width in self.slots:
+            members = by_class.setdefault(width, [])
+            if kind not in (Kind.STEP, Kind.CHUNK, Kind.CONSTANT):
+                # of states before a step those before the first: the others may be kept in part
+                members.append((operands[operand + (kind == Kind.PREVIOUS)], -1))
         for (operand, transposed), pair in self.matrices.items():
             for width, axis in zip(pair, (-1, -2) if transposed else (-2, -1), strict=True):
-                by_class[width].append((self.operands[operand], axis))
-        return tuple(tuple(by_class.get(i, ())) for i in range(max(by_class) + 1))
+                by_class[width].append((operands[operand], axis))
+        return tuple([tuple(by_class.get(i, ())) for i in range(max(by_class) + 1)])
 
-    def operand(self, kind: str, index: int) -> int:
-        operand = Operand(kind, index)
-        if operand not in self.operands:
-            self.operands.append(operand)
-        return self.operands.index(operand)
-
-    def slot(self, kind: Kind, operand: int = 0, value: float = 0.0, width: int = 0) -> int:
-        self.slots.append(_Slot(kind, operand, value, width))
-        return len(self.slots) - 1
-
-    def constant(self, value: float) -> int:
-        """The slot that is a number everywhere."""
-        key = repr(value)
-        if key not in self.constants:
-            self.constants[key] = self.slot(Kind.CONSTANT, 0, value)
-        return self.constants[key]
-
-    def matrix(self, node: int, transposed: int, result: int, vector: int) -> int:
-        """The number of a matrix, or of its transpose, between two slots."""
-        index = int(self.program.nodes[node].attribute or 0)
-        key = (self.operand("matrix", index), transposed)
-        self.matrices.setdefault(key, (self.slots[result].width, self.slots[vector].width))
-        return list(self.matrices).index(key)
+    def _slot(self, kind: Kind, width: int, value: float = 0.0, *operands: Operand) -> int:
+        """A new slot, which the first of some operands belongs to; the others follow that."""
+        for x in operands:
+            self.operands.setdefault(x, len(self.operands))
+        slot, operand = len(self.slots), self.operands[operands[0]] if operands else 0
+        self.slots.append((kind, operand, value, width))
+        self.home[~slot] = slot
+        return slot
 
     def _leaves(self) -> None:
         """Slots of the leaves, where the program reads them; every state has one."""
-        program, width = self.program, self.classes
-        for i, next_state in enumerate(program.next_states):
-            first = len(self.operands)
-            self.operands += [Operand("initial", i), Operand("final", i)]
+        width, home, leaves = self.width, self.home, self.program.leaves
+        for i, next_state in enumerate(self.program.next_states):
+            node = leaves["state"].get(i, next_state)
             start = 0.0 if self.previous else self.starts[i]
-            node = program.leaves("state").get(i, next_state)
-            slot = self.slot(Kind.STATE, first, start, width[node])
+            operands = Operand("initial", i), Operand("final", i)
+            slot = self._slot(Kind.STATE, width[node], start, *operands)
             self.states.append(slot)
-            if i in program.leaves("state"):
-                self.home[node] = slot
-        for i, node in program.leaves("input").items():
+            if i in leaves["state"]:
+                home[node] = slot
+        for i, node in leaves["input"].items():
             if i in self.previous:
-                state = list(self.previous).index(i)
-                first = len(self.operands)
-                self.operands += [Operand("input", i), Operand("before", state)]
-                self.home[node] = self.slot(Kind.PREVIOUS, first, self.starts[state], width[node])
+                state = self.previous.index(i)
+                operands = Operand("input", i), Operand("before", state)
+                home[node] = self._slot(Kind.PREVIOUS, width[node], self.starts[state], *operands)
             else:
-                place = self.operand("input", i)
-                self.home[node] = self.slot(Kind.INPUT, place, 0.0, width[node])
-        for i, node in program.leaves("parameter").items():
-            place = self.operand("parameter", i)
-            self.home[node] = self.slot(Kind.CHANNEL, place, 0.0, width[node])
+                home[node] = self._slot(Kind.INPUT, width[node], 0.0, Operand("input", i))
+        for i, node in leaves["parameter"].items():
+            home[node] = self._slot(Kind.CHANNEL, width[node], 0.0, Operand("parameter", i))
 
     def _results(self) -> list[int]:
         """Slots of what goes to memory; returns the nodes that must be computed."""
         program = self.program
         for i, node in enumerate(program.outputs):
-            self._goes_to(node, self.operand("output", i))
-        for _, *pair in program.products:
-            for node in pair:
-                self._factor(node)
+            self._goes_to(node, Operand("output", i))
+        written = 0
+        for node in [x for _, *pair in program.products for x in pair]:
+            if node in self.factors:
+                continue
+            op, _, index = program.nodes[node]
+            if op == "input" and index not in self.passing:
+                self.factors[node] = Operand("input", index)
+            elif node in program.outputs:
+                self.factors[node] = Operand("output", program.outputs.index(node))
+            else:
+                self.factors[node] = Operand("factor", written)
+                self._goes_to(node, self.factors[node])
+                written += 1
         return [*program.outputs, *program.next_states, *self.factors]
 
-    def _goes_to(self, node: int, operand: int) -> None:
+    def _goes_to(self, node: int, operand: Operand) -> None:
         """A value is computed where it goes, or copied there."""
-        slot = self.slot(Kind.OUTPUT, operand, 0.0, self.classes[node])
+        slot = self._slot(Kind.OUTPUT, self.width[node], 0.0, operand)
         # what is computed once, before the first step, has no row in memory yet
         once = self.levels[node] == 0
         if once or node in self.home or self.program.nodes[node].op == "constant":
@@ -225,180 +215,117 @@ class _Assembler:
         else:
             self.home[node] = slot
 
-    def _factor(self, node: int) -> None:
-        entry = self.program.nodes[node]
-        if node in self.factors:
-            return
-        index = int(entry.attribute or 0)
-        if entry.op == "input" and index not in self.passing:
-            self.factors[node] = Operand("input", index)
-            return
-        if node in self.program.outputs:
-            self.factors[node] = Operand("output", self.program.outputs.index(node))
-            return
-        operand = Operand("factor", sum(x.kind == "factor" for x in self.operands))
-        self.operands.append(operand)
-        self._goes_to(node, len(self.operands) - 1)
-        self.factors[node] = operand
-
-
-class _Step(NamedTuple):
-    """An operation between values: nodes, new values behind all nodes, slots as ``~slot``."""
-
-    level: int
-    op: str
-    results: tuple[int, ...]
-    args: tuple[int, ...]
-    value: float = 0.0
-    matrix: tuple[int, int] | None = None
-
-    @property
-    def distinct_result(self) -> bool:
-        """Whether the result must not lie where an argument does: not number by number."""
-        return self.op in ("product", "roll")
-
-
-class _Placement:
-    """Gives every value a slot, and writes the codes."""
-
-    def __init__(self, assembler: _Assembler, operations: Sequence[Operation]) -> None:
-        self.a, self.program = assembler, assembler.program
-        self.like: dict[int, int] = {}  # of a copied value the node
-        self.steps = self._ordered(operations)
-        self._next_in_place()
-        self.last: dict[int, int] = {}
-        self.late: set[int] = set()
-        for place, step in enumerate(self.steps):
-            self.last.update(dict.fromkeys(step.args, place))
-            if step.level == 3:
-                self.late.update(step.args)
-        self.free: dict[tuple[Kind, int], list[int]] = {}
-        self.register: dict[int, int] = {}
-
-    def _ordered(self, operations: Sequence[Operation]) -> list[_Step]:
-        """All there is to do, by levels; copies of states before they change."""
-        steps = [self._step(x) for x in operations]
-        opening, closing = self._next_states()
-        steps = self._kept_for_later(steps, opening)
-        for node, slot in self.a.copies:
-            if self.program.nodes[node].op == "state":
-                opening.append(_Step(2, "move", (~slot,), (node,)))
-            else:
-                steps.append(_Step(3, "move", (~slot,), (node,)))
-        by_level: list[list[_Step]] = [[], [], opening, []]
-        for step in steps:
-            by_level[step.level].append(step)
-        by_level[2] += closing
-        return [step for level_steps in by_level for step in level_steps]
-
-    def _kept_for_later(self, steps: list[_Step], opening: list[_Step]) -> list[_Step]:
-        """A state that is read after a chunk of steps is copied in each, before it changes."""
-        nodes, count = self.program.leaves("state").values(), len(self.program.next_states)
-        first = len(self.program.nodes) + count
-        copies = {node: first + i for i, node in enumerate(nodes)}
-        self.like.update({copy: node for node, copy in copies.items()})
-        read = {node for x in steps if x.level == 3 for node in x.args if node in copies}
-        opening += [_Step(2, "move", (copies[node],), (node,)) for node in sorted(read)]
-        return [
-            x._replace(args=tuple(copies.get(node, node) for node in x.args)) if x.level == 3 else x
-            for x in steps
-        ]
-
-    def _step(self, x: Operation) -> _Step:
-        if x.to_sum is None:
-            return _Step(x.level, x.op, x.results, x.args, x.value, x.matrix)
-        width = self.a.classes[x.position]
-        slot = ~self.a.slot(Kind.SUM, self.a.operand("sum", x.to_sum), x.value, width)
-        return _Step(x.level, x.op, (slot,), (*x.args, slot))
-
-    def _next_states(self) -> tuple[list[_Step], list[_Step]]:
-        """Copies that open and that close a step, and so make the next states."""
-        opening, closing = [], []
-        state_index = {node: i for i, node in self.program.leaves("state").items()}
-        for i, node in enumerate(self.program.next_states):
-            if state_index.get(node) == i:
-                continue
-            source = node
-            if node in state_index:  # it changes as well
-                source = len(self.program.nodes) + i
-                self.like[source] = node
-                opening.append(_Step(2, "move", (source,), (node,)))
-            closing.append(_Step(2, "move", (~self.a.states[i],), (source,)))
-        return opening, closing
-
-    def _next_in_place(self) -> None:
-        """Compute a next state where the state is, if nothing reads that any more."""
-        leaves = self.program.leaves("state")
-        for i, node in enumerate(self.program.next_states):
-            producers = [p for p, x in enumerate(self.steps) if node in x.results and x.level == 2]
-            slot = self.a.states[i]
-            copies = [x for x in self.steps if x.op == "move" and x.results == (~slot,)]
-            if not producers or not copies or node in self.a.home:
-                continue
-            readers = [
-                p for p, x in enumerate(self.steps) if leaves.get(i, slot) in x.args and i in leaves
+    def _steps(self, operations: Sequence[Operation]) -> list[Operation]:
+        """All there is to do, by levels: the operations on values, and copies."""
+        nodes = self.program.nodes
+        by_level: list[list[Operation]] = [[], [], [], []]
+        for x in operations:
+            if x.to_sum is not None:  # its third argument is the result as well
+                operand = Operand("sum", x.to_sum)
+                slot = ~self._slot(Kind.SUM, self.width[x.args[0]], x.value, operand)
+                x = Operation(x.level, x.op, (slot,), (*x.args, slot))
+            by_level[x.level].append(x)
+        opening: list[Operation] = []
+        closing = self._next_states(by_level, opening)
+        # a state that is read after a chunk of steps is copied in each, before it changes
+        read = {x for step in by_level[3] for x in step.args if x >= 0 and nodes[x].op == "state"}
+        late = {x: self._copied(x, opening) for x in sorted(read)}
+        if late:
+            by_level[3] = [
+                x._replace(args=tuple([late.get(node, node) for node in x.args]))
+                for x in by_level[3]
             ]
-            last = max(readers, default=-1)
-            distinct = self.steps[producers[0]].distinct_result
-            late = any(x.level == 3 and node in x.args for x in self.steps)
-            if late or last > producers[0] or (distinct and last == producers[0]):
+        for node, slot in self.copies:
+            level = 2 if nodes[node].op == "state" else 3
+            move = Operation(level, "move", (~slot,), (node,))
+            (opening if level == 2 else by_level[3]).append(move)
+        return [*by_level[0], *by_level[1], *opening, *by_level[2], *closing, *by_level[3]]
+
+    def _copied(self, node: int, opening: list[Operation]) -> int:
+        """A copy of a state, made before the state changes."""
+        copy = len(self.width)
+        self.width.append(self.width[node])
+        opening.append(Operation(2, "move", (copy,), (node,)))
+        return copy
+
+    def _next_states(
+        self, by_level: Sequence[Sequence[Operation]], opening: list[Operation]
+    ) -> list[Operation]:
+        """The copies that close a step, of next states that are not computed in their places.
+
+        One is, if nothing reads the state any more when it is computed, nor the value later.
+        """
+        places = self.program.leaves["state"]
+        made, last_read = dict[int, int](), dict[int, int]()
+        for place, step in enumerate(by_level[2]):
+            made.update(dict.fromkeys(step.results, place))
+            last_read.update(dict.fromkeys(step.args, place))
+        late = {x for step in by_level[3] for x in step.args}
+        closing = []
+        for i, node in enumerate(self.program.next_states):
+            if places.get(i) == node:
                 continue
-            self.a.home[node] = slot
-            self.steps.remove(copies[0])
+            free = node in made and node not in late and node not in self.home
+            last = last_read.get(places.get(i, -1), -1)
+            if free and last < made[node] + (by_level[2][made[node]].op not in _APART):
+                self.home[node] = self.states[i]
+                continue
+            # another state changes as well
+            other = self.program.nodes[node].op == "state"
+            source = self._copied(node, opening) if other else node
+            closing.append(Operation(2, "move", (~self.states[i],), (source,)))
+        return closing
 
-    def codes(self) -> tuple[list[tuple[float, ...]], list[int]]:
-        """The codes, and how many each level has."""
-        codes, counts = [], [0, 0, 0, 0]
-        for place, step in enumerate(self.steps):
-            codes.append(self._code(place, step))
-            counts[step.level] += 1
-        return codes, counts
+    def _codes(self, steps: Sequence[Operation]) -> list[tuple[float, ...]]:
+        """The codes; a register is used again once its value is not needed any more."""
+        last: dict[int, int] = {}
+        late: set[int] = set()
+        for place, step in enumerate(steps):
+            last.update(dict.fromkeys(step.args, place))
+            if step.level == 3:
+                late.update(step.args)
+        home, codes = self.home, []
+        free: dict[tuple[Kind, int], list[int]] = {}
+        registers: dict[int, tuple[Kind, int]] = {}  # of values in one
+        for place, step in enumerate(steps):
+            for x in step.args:
+                if x not in home:
+                    home[x] = self._slot(Kind.CONSTANT, 0, self.program.nodes[x].attribute)
+            args = [home[x] for x in step.args]
+            ended = [x for x in {*step.args} if last[x] == place and x in registers]
+            apart = step.op in _APART
+            for x in ended if not apart else ():
+                free.setdefault(registers[x], []).append(home[x])
+            for x in step.results:
+                if x in home:
+                    continue
+                kind = Kind.STEP if step.level == 2 and x not in late else Kind.CHUNK
+                register = kind, self.width[x]
+                room = free.get(register) if step.level else None
+                home[x] = room.pop() if room else self._slot(*register)
+                if step.level:  # what is computed once stays
+                    registers[x] = register
+                    ended += [] if x in last else [x]
+            for x in ended:
+                if apart or x not in last:
+                    free.setdefault(registers[x], []).append(home[x])
+            codes.append(self._code(step, args))
+        return codes
 
-    def _code(self, place: int, step: _Step) -> tuple[float, ...]:
-        args = [self._slot(x) for x in step.args]
-        if not step.distinct_result:  # a result may take the place of an argument
-            self._release(place, step)
-        results = [self._result(x, step.level) for x in step.results]
-        if step.distinct_result:
-            self._release(place, step)
-        for x, slot in zip(step.results, results, strict=True):
-            if x in self.register and x not in self.last:
-                self._give_back(slot)
-        number = self.a.numbers[step.op]
+    def _code(self, step: Operation, args: Sequence[int]) -> tuple[float, ...]:
+        number, result = self.numbers[step.op], self.home[step.results[0]]
         if step.matrix is not None:
+            node, transposed = step.matrix
+            operand = Operand("matrix", self.program.nodes[node].attribute)
+            key = (self.operands.setdefault(operand, len(self.operands)), transposed)
+            self.matrices.setdefault(key, (self.slots[result][3], self.slots[args[0]][3]))
             added = args[1] if len(args) > 1 else -1
-            matrix = self.a.matrix(*step.matrix, results[0], args[0])
-            return number, results[0], args[0], matrix, added, 0, 0.0
-        a, b, c = [*args, *args[:1] * 2][:3] if len(args) < 3 else args
-        if len(results) > 1:
-            c = results[1]
-        return number, results[0], a, b, c, 0, step.value
+            return number, result, args[0], list(self.matrices).index(key), added, 0, 0.0
+        a, b, c = (*args, args[0], args[0])[:3]
+        if len(step.results) > 1:
+            c = self.home[step.results[1]]
+        return number, result, a, b, c, 0, step.value
 
-    def _slot(self, x: int) -> int:
-        if x < 0:
-            return ~x
-        if x in self.register:
-            return self.register[x]
-        if x in self.a.home:
-            return self.a.home[x]
-        return self.a.constant(float(self.program.nodes[x].attribute or 0.0))
 
-    def _result(self, x: int, level: int) -> int:
-        if x < 0 or x in self.a.home:
-            return self._slot(x)
-        kind = Kind.STEP if level == 2 and x not in self.late else Kind.CHUNK
-        width = self.a.classes[self.like.get(x, x)]
-        free = self.free.get((kind, width), []) if level else []
-        self.register[x] = free.pop() if free else self.a.slot(kind, 0, 0.0, width)
-        if not level:
-            self.last[x] = len(self.steps)  # stays
-        return self.register[x]
-
-    def _release(self, place: int, step: _Step) -> None:
-        for x in set(step.args):
-            if self.last[x] == place and x in self.register:
-                self._give_back(self.register[x])
-
-    def _give_back(self, slot: int) -> None:
-        kind, _, _, width = self.a.slots[slot]
-        self.free.setdefault((kind, width), []).append(slot)
+#: Operations whose result must not lie where an argument does: not number by number.
+_APART = ("product", "roll")

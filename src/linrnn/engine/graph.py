@@ -67,6 +67,7 @@ read by no later step, so for many steps at once, afterwards.
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 from torch import Tensor
@@ -87,7 +88,7 @@ class Node(NamedTuple):
 
     op: str
     args: tuple[int, ...] = ()
-    attribute: float | int | None = None
+    attribute: Any = None
     """The value of a constant, the number of a leaf, whether a matrix is transposed, n of a spread
     or a fold."""
 
@@ -121,7 +122,7 @@ class Graph:
 
     def spread_back(self, node: Node, cotangent: int) -> int:
         """The transpose of a node of `SPREADS`, of a cotangent."""
-        n = int(node.attribute or 0)
+        n = node.attribute
         return self.spread(TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
 
     def __call__(self, op: str, *args: int) -> int:
@@ -153,9 +154,9 @@ class Graph:
         for node in program.nodes:
             copied = substitute(node)
             if copied is None and node.op == "constant":
-                copied = self.constant(float(node.attribute or 0.0))
+                copied = self.constant(node.attribute)
             if copied is None and node.op in LEAVES:
-                copied = self.leaf(node.op, int(node.attribute or 0))
+                copied = self.leaf(node.op, node.attribute)
             if copied is None:
                 copied = self.again(node, [node_map[x] for x in node.args])
             node_map.append(copied)
@@ -166,7 +167,7 @@ class Graph:
         if node.op in CONTRACTIONS:
             return self.contract(node.op, args[0], args[1], bool(node.attribute))
         if node.op in SPREADS:
-            return self.spread(node.op, args[0], int(node.attribute or 0))
+            return self.spread(node.op, args[0], node.attribute)
         return self(node.op, *args)
 
     def _node(self, node: Node) -> int:
@@ -237,7 +238,8 @@ class Graph:
     }  # fmt: skip
 
 
-class Program(NamedTuple):
+@dataclass(frozen=True)
+class Program:
     """A finished graph: what a run of it takes and gives, see the top of this file."""
 
     nodes: tuple[Node, ...]
@@ -256,10 +258,16 @@ class Program(NamedTuple):
         """The names of the leaves of one of `LEAVES`."""
         return (self.states, self.inputs, self.parameters, self.matrices)[LEAVES.index(kind)]
 
-    def leaves(self, kind: str) -> dict[int, int]:
-        """The leaves of a kind that something depends on: from number to node."""
-        return {int(n.attribute or 0): i for i, n in enumerate(self.nodes) if n.op == kind}
+    @functools.cached_property
+    def leaves(self) -> dict[str, dict[int, int]]:
+        """The leaves of each kind that something depends on: from number to node."""
+        places: dict[str, dict[int, int]] = {kind: {} for kind in LEAVES}
+        for i, node in enumerate(self.nodes):
+            if node.op in places:
+                places[node.op][node.attribute] = i
+        return places
 
+    @functools.cached_property
     def mixes(self) -> bool:
         """Whether values may differ in width."""
         return self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
@@ -371,19 +379,16 @@ def depends(nodes: Sequence[Node], sources: set[int]) -> set[int]:
     return dependent
 
 
-def levels(program: Program) -> tuple[int, ...]:
+def levels(program: Program) -> list[int]:
     """When each node can be computed, 0 to 3; see the top of this file."""
-    by_state, by_step = (
-        depends(program.nodes, set(program.leaves(kind).values())) for kind in LEAVES[:2]
-    )
     carried = reach(program.nodes, program.next_states)
-
-    return tuple(
-        [
-            (2 if node in carried else 3) if node in by_state else int(node in by_step)
-            for node in range(len(program.nodes))
-        ]
-    )
+    node_levels: list[int] = []
+    for i, node in enumerate(program.nodes):
+        level = {"state": 2, "input": 1}.get(node.op, 0)
+        for x in node.args:
+            level = max(level, node_levels[x])
+        node_levels.append(level if level < 2 else 2 if i in carried else 3)
+    return node_levels
 
 
 class Values(NamedTuple):
@@ -431,12 +436,12 @@ def computed(
             # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
             values.append(like.new_full((), cast(float, node.attribute)))
         elif node.op in LEAVES:
-            values.append(leaves[node.op][int(node.attribute or 0)])
+            values.append(leaves[node.op][node.attribute])
         elif node.op in CONTRACTIONS:
             matrix, vector = args
             values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))
         elif node.op in SPREADS:
-            values.append(SPREADS[node.op](args[0], int(node.attribute or 0)))
+            values.append(SPREADS[node.op](args[0], node.attribute))
         else:
             values.append(ELEMENTWISE[node.op](*args))
     return values

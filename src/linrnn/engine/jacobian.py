@@ -17,7 +17,7 @@ def slopes(graph: Graph, program: Program, node_map: list[int]) -> list[dict[int
         program: the step.
         node_map: for each of its nodes the one in the graph.
     """
-    places = program.leaves("state")
+    places = program.leaves["state"]
     rows = []
     for node in program.next_states:
         grads = {node: graph.constant(1.0)}
@@ -75,7 +75,7 @@ def traces(program: Program) -> Program:
     node_map = graph.copy(program, lambda node: None)
     m, p = len(program.states), len(program.parameters)
     previous_traces = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
-    places, direct = program.leaves("state"), program.leaves("parameter")
+    places, direct = program.leaves["state"], program.leaves["parameter"]
 
     def total(node: int, parameter: int) -> int:
         """The derivative of a node through the step and through all steps before."""
@@ -101,11 +101,11 @@ def traces(program: Program) -> Program:
 
 def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:
     """Name what mixes channels between leaves of some kinds and the results; None without it."""
-    moving = depends(program.nodes, {x for kind in kinds for x in program.leaves(kind).values()})
+    moving = depends(program.nodes, {x for kind in kinds for x in program.leaves[kind].values()})
     for i in sorted(moving & reach(program.nodes, results)):
         node = program.nodes[i]
         if node.op in CONTRACTIONS:
-            return f"the matrix {program.matrices[int(program.nodes[node.args[0]].attribute or 0)]}"
+            return f"the matrix {program.matrices[program.nodes[node.args[0]].attribute]}"
         if node.op in SPREADS:
             return node.op
     return None

@@ -1,7 +1,8 @@
 """Which operations of the native machine compute a graph: several nodes may be one operation."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import operator
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
 
 from linrnn.engine.graph import CONTRACTIONS, SPREADS, Node, Program
 
@@ -10,7 +11,6 @@ class Operation(NamedTuple):
     """``results = op(args; value)``: nodes, but in a sum (`to_sum`), which has no result."""
 
     level: int
-    position: int
     op: str
     results: tuple[int, ...]
     args: tuple[int, ...]
@@ -19,6 +19,10 @@ class Operation(NamedTuple):
     """Of a product: the matrix, and whether it is transposed."""
     to_sum: int | None = None
     """The parameter whose gradient, up to the factor ``value``, ``args`` are added to."""
+
+
+Fused = tuple[str, tuple[int, ...], float]
+"""An operation, its arguments and its number."""
 
 
 def select(
@@ -32,198 +36,193 @@ def select(
         required: nodes that must be computed as such.
         pairs: whether an operation may have two results.
     """
-    operations = _Selection(program, levels, required, pairs).operations
-    return sorted(operations, key=lambda x: (x.level, x.position, x.to_sum is not None))
+    return _Selection(program, levels, required, pairs).ordered()
+
+
+_OUTSIDE = Node("")  # no operation that could become a part of another
 
 
 class _Selection:
     def __init__(
         self, program: Program, levels: Sequence[int], required: Sequence[int], pairs: bool
     ) -> None:
-        self.nodes = program.nodes
-        states = set(program.leaves("state").values())
+        self.program, nodes = program, program.nodes
+        self.uses = [0] * len(nodes)
         self.levels: list[int] = []
-        for i, (level, node) in enumerate(zip(levels, self.nodes, strict=True)):
-            # a state is there while its step is computed; later there would be a copy of it
-            soon = i in states or (
-                states.intersection(node.args) and all(self.levels[x] <= 2 for x in node.args)
-            )
-            self.levels.append(2 if level == 3 and soon else level)
-        self.uses = [0] * len(self.nodes)
-        for node in self.nodes:
+        #: The number that a node is, if it is one.
+        self.numbers: list[float | None] = []
+        for level, node in zip(levels, nodes, strict=True):
+            of_state = node.op == "state"
             for x in node.args:
                 self.uses[x] += 1
-        for x in (*required, *(x for _, x in program.sums)):
+                of_state |= nodes[x].op == "state"
+            # a state is there while its step is computed; later there would be a copy of it
+            if level == 3 and of_state and max([self.levels[x] for x in node.args], default=2) < 3:
+                level = 2
+            self.levels.append(level)
+            number = node.attribute if node.op == "constant" else None
+            self.numbers.append(number)
+        for x in (*required, *[x for _, x in program.sums]):
             self.uses[x] += 1
         self.needed = set(required)
-        self.done: set[int] = set()
-        self.partners = self._partners() if pairs else {}
-        self.operations: list[Operation] = []
-        for parameter, x in program.sums:
-            self._sum(parameter, x)
-        for i in reversed(range(len(self.nodes))):
-            if i in self.needed and i not in self.done and self.nodes[i].args:
-                self._emit(self._match(i))
+        #: The nodes that may become a part of the one operation which reads them.
+        self.inner = [_OUTSIDE] * len(nodes)
+        for i, node in enumerate(nodes):
+            for x in node.args:
+                if self.uses[x] == 1 and self.levels[x] == self.levels[i]:
+                    self.inner[x] = nodes[x]
+        self.pairs = self._pairs() if pairs else {}
+        self.operations: list[tuple[tuple[int, int, bool], Operation]] = []
 
-    def _emit(self, operation: Operation) -> None:
-        self.operations.append(operation)
-        self.done.update(operation.results)
-        self.needed.update(operation.args)
+    def ordered(self) -> list[Operation]:
+        """All operations, by level and then as the nodes are."""
+        done: set[int] = set()
+        for parameter, x in self.program.sums:
+            self._sum(parameter, x)
+        for i in reversed(range(len(self.levels))):
+            if i not in self.needed or i in done or not self.program.nodes[i].args:
+                continue
+            operation = self._match(i)
+            self.operations.append(((operation.level, min(operation.results), False), operation))
+            done.update(operation.results)
+            self.needed.update(operation.args)
+        self.operations.sort(key=operator.itemgetter(0))
+        return [operation for _, operation in self.operations]
 
     def _sum(self, parameter: int, x: int) -> None:
-        factor = 1.0
+        factor, nodes = 1.0, self.program.nodes
         while self.uses[x] == 1:  # a constant factor of all that is summed
-            inner = self.nodes[x]
-            value = self._number(inner.args[1]) if inner.op == "mul" else None
-            if inner.op != "neg" and value is None:
+            node = nodes[x]
+            value = self.numbers[node.args[1]] if node.op == "mul" else None
+            if node.op != "neg" and value is None:
                 break
-            factor, x = factor * (-1.0 if value is None else value), inner.args[0]
-        node, level = self.nodes[x], self.levels[x]
+            factor, x = factor * (-1.0 if value is None else value), node.args[0]
+        node, level = nodes[x], self.levels[x]
         alone = node.op == "mul" and self.uses[x] == 1
         if node.op != "state" and not (alone and level == 2):
             level = 3
         op, args = ("mul_add", node.args) if alone else ("add", (x,))
-        self._emit(Operation(level, x, op, (), args, factor, to_sum=parameter))
+        operation = Operation(level, op, (), args, factor, to_sum=parameter)
+        self.operations.append(((level, x, True), operation))
+        self.needed.update(args)
 
-    def _partners(self) -> dict[int, tuple[str, tuple[int, int], int]]:
+    def _pairs(self) -> dict[int, tuple[str, tuple[int, int], int]]:
         """Pair nodes that one operation computes: the operation, both nodes, and the argument.
 
         Sigmoids of x and of -x; cosine and sine.
         """
+        nodes = self.program.nodes
         groups: dict[tuple[object, ...], list[int]] = {}
-        for i, node in enumerate(self.nodes):
+        for i, node in enumerate(nodes):
             if node.op in ("sin", "cos"):
                 groups.setdefault(("sin", *node.args), []).append(i)
             elif node.op == "sigmoid":
-                inner = self.nodes[node.args[0]]
-                unnegated = inner.op not in ("neg", "sub")
-                groups.setdefault(node.args if unnegated else tuple(sorted(inner.args)), []).append(
-                    i
-                )
+                argument = nodes[node.args[0]]
+                negated = argument.op in ("neg", "sub")
+                key = tuple(sorted(argument.args)) if negated else node.args
+                groups.setdefault(key, []).append(i)
         pairs = {}
         for group in groups.values():
             if len(group) == 2:
-                pairs.update(dict.fromkeys(group, self._pair(*group)))
+                first, second = group
+                (x,) = nodes[first].args
+                op = "sigmoid_both" if nodes[first].op == "sigmoid" else "sin_cos"
+                if nodes[first].op == "sin":
+                    first, second = second, first
+                elif op == "sigmoid_both" and nodes[x].op == "neg":
+                    first, second, x = second, first, nodes[x].args[0]
+                pairs.update(dict.fromkeys(group, (op, (first, second), x)))
         return pairs
 
-    def _pair(self, first: int, second: int) -> tuple[str, tuple[int, int], int]:
-        x = self.nodes[first].args[0]
-        if self.nodes[first].op != "sigmoid":
-            order = (first, second) if self.nodes[first].op == "cos" else (second, first)
-            return "sin_cos", order, x
-        if self.nodes[x].op == "neg":
-            return "sigmoid_both", (second, first), self.nodes[x].args[0]
-        return "sigmoid_both", (first, second), x
-
-    def _number(self, x: int) -> float | None:
-        node = self.nodes[x]
-        return float(node.attribute or 0.0) if node.op == "constant" else None
-
-    def _inner(self, x: int, outer: int, *ops: str) -> Node | None:
-        """The node x where it may become a part of the operation that is the outer one."""
-        node = self.nodes[x]
-        free = self.uses[x] == 1 and self.levels[x] == self.levels[outer]
-        return node if free and node.op in ops and x not in self.needed else None
-
     def _match(self, i: int) -> Operation:
-        node = self.nodes[i]
-        if i in self.partners:
-            op, pair, x = self.partners[i]
-            return Operation(min(self.levels[y] for y in pair), min(pair), op, pair, (x,))
+        node, level = self.program.nodes[i], self.levels[i]
+        if i in self.pairs:
+            op, pair, x = self.pairs[i]
+            return Operation(min([self.levels[y] for y in pair]), op, pair, (x,))
         if node.op in CONTRACTIONS:
-            return self._product(i, i, ())
+            return self._product(i, node)
         if node.op in SPREADS:
-            value = float(node.attribute or 0)
-            return Operation(self.levels[i], i, node.op, (i,), node.args, value)
-        op, args, value = node.op, node.args, 0.0
-        rules = {"add": self._add, "sub": self._sub, "mul": self._mul, "div": self._div}
-        if op in rules:
-            if op == "add":
-                product = self._added_product(i)
-                if product is not None:
-                    return product
-            op, args, value = rules[op](i, *args)
-        return Operation(self.levels[i], i, op, (i,), args, value)
+            return Operation(level, node.op, (i,), node.args, node.attribute)
+        if node.op == "add":
+            for x, addend in (node.args, node.args[::-1]):
+                if self.inner[x].op in CONTRACTIONS and self.numbers[addend] is None:
+                    return self._product(i, self.inner[x], addend)
+        rule = self._RULES.get(node.op)
+        fused = rule(self, *node.args) if rule else None
+        op, args, value = fused or (node.op, node.args, 0.0)
+        return Operation(level, op, (i,), args, value)
 
-    def _product(self, i: int, x: int, added: tuple[int, ...]) -> Operation:
-        node = self.nodes[x]
-        pair = (node.args[0], int(node.attribute or 0))
-        return Operation(self.levels[i], i, "product", (i,), (node.args[1], *added), matrix=pair)
+    def _product(self, i: int, node: Node, *added: int) -> Operation:
+        matrix = (node.args[0], node.attribute)
+        return Operation(self.levels[i], "product", (i,), (node.args[1], *added), matrix=matrix)
 
-    def _added_product(self, i: int) -> Operation | None:
-        for x, addend in (self.nodes[i].args, self.nodes[i].args[::-1]):
-            if self._inner(x, i, *CONTRACTIONS) and self._number(addend) is None:
-                return self._product(i, x, (addend,))
-        return None
+    # Of the two arguments of an operation: what computes it together with what they come from.
 
-    def _add(self, i: int, a: int, b: int) -> tuple[str, tuple[int, ...], float]:
-        value = self._number(b)
+    def _add(self, a: int, b: int) -> Fused | None:
+        value = self.numbers[b]
         if value is not None:
             return "add_v", (a,), value
         for x, y in ((a, b), (b, a)):
-            inner = self._inner(x, i, "mul")
-            if inner:
-                return self._multiplied(i, inner, y)
+            if self.inner[x].op == "mul":
+                return self._multiplied(self.inner[x], y)
         for x, y in ((a, b), (b, a)):
-            inner = self._inner(x, i, "add")
-            if inner and self._number(inner.args[1]) is None:
-                return "add_add", (*inner.args, y), 0.0
-        return "add", (a, b), 0.0
+            args = self.inner[x].args
+            if self.inner[x].op == "add" and self.numbers[args[1]] is None:
+                return "add_add", (*args, y), 0.0
+        return None
 
-    def _multiplied(self, i: int, inner: Node, y: int) -> tuple[str, tuple[int, ...], float]:
+    def _multiplied(self, product: Node, y: int) -> Fused:
         """A product of two plus y."""
-        p, q = inner.args
-        value = self._number(q)
+        p, q = product.args
+        value = self.numbers[q]
         if value is not None:
             return "mul_v_add", (p, y), value
         for share, factor in ((p, q), (q, p)):
-            difference = self._inner(factor, i, "sub")
-            if difference and difference.args[1] == y:  # y + share * (x - y)
+            difference = self.inner[factor]
+            if difference.op == "sub" and difference.args[1] == y:  # y + share * (x - y)
                 return "lerp", (y, difference.args[0], share), 0.0
         return "mul_add", (p, q, y), 0.0
 
-    def _sub(self, i: int, a: int, b: int) -> tuple[str, tuple[int, ...], float]:
-        left, right = self._number(a), self._number(b)
+    def _sub(self, a: int, b: int) -> Fused | None:
+        left, right = self.numbers[a], self.numbers[b]
         if right is not None:
             return "add_v", (a,), -right
-        square = self._inner(b, i, "square")
+        inner = self.inner[b]
         if left is not None:
+            squared = left == 1 and inner.op == "square"
+            return ("one_minus_square", inner.args, 0.0) if squared else ("rsub_v", (b,), left)
+        if inner.op == "mul":
+            p, q = inner.args
+            value = self.numbers[q]
             return (
-                ("one_minus_square", square.args, 0.0)
-                if left == 1 and square
-                else ("rsub_v", (b,), left)
+                ("neg_mul_add", (p, q, a), 0.0) if value is None else ("mul_v_add", (p, a), -value)
             )
-        inner = self._inner(b, i, "mul")
-        if inner:
-            value = self._number(inner.args[1])
-            if value is not None:
-                return "mul_v_add", (inner.args[0], a), -value
-            return "neg_mul_add", (*inner.args, a), 0.0
-        inner = self._inner(a, i, "mul")
-        if inner and self._number(inner.args[1]) is None:
+        inner = self.inner[a]
+        if inner.op == "mul" and self.numbers[inner.args[1]] is None:
             return "mul_sub", (*inner.args, b), 0.0
-        return "sub", (a, b), 0.0
+        return None
 
-    def _mul(self, i: int, a: int, b: int) -> tuple[str, tuple[int, ...], float]:
-        value = self._number(b)
+    def _mul(self, a: int, b: int) -> Fused | None:
+        value = self.numbers[b]
         if value is not None:
             return "mul_v", (a,), value
         for x, y in ((a, b), (b, a)):
-            inner = self._inner(x, i, "sub", "add", "mul")
-            if inner is None:
+            inner = self.inner[x]
+            if inner.op not in ("sub", "add", "mul") or self.numbers[inner.args[1]] is not None:
                 continue
             p, q = inner.args
-            left = self._number(p)
-            if self._number(q) is not None:
-                continue
+            left = self.numbers[p]
             if left is None:
                 return f"{inner.op}_mul", (p, q, y), 0.0
-            square = self._inner(q, i, "square")
-            if left == 1 and square:
-                return "mul_one_minus_square", (y, square.args[0]), 0.0
+            if left == 1 and self.inner[q].op == "square":
+                return "mul_one_minus_square", (y, *self.inner[q].args), 0.0
             return "rsub_v_mul", (q, y), left
-        return "mul", (a, b), 0.0
+        return None
 
-    def _div(self, i: int, a: int, b: int) -> tuple[str, tuple[int, ...], float]:
-        value = self._number(a)
-        return ("div", (a, b), 0.0) if value is None else ("rdiv_v", (b,), value)
+    def _div(self, a: int, b: int) -> Fused | None:
+        value = self.numbers[a]
+        return None if value is None else ("rdiv_v", (b,), value)
+
+    _RULES: ClassVar[dict[str, Callable[..., Fused | None]]] = {
+        "add": _add, "sub": _sub, "mul": _mul, "div": _div,
+    }  # fmt: skip

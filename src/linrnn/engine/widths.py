@@ -39,7 +39,7 @@ def classes(program: Program) -> list[int]:
 
     Where channels do not mix there is but one.
     """
-    if not program.mixes():
+    if not program.mixes:
         return [0] * len(program.nodes)
     width_classes, numbers = _Classes("", program, {}), dict[int, int]()
     width_classes.join_all()
@@ -62,7 +62,7 @@ def ratios(program: Program) -> list[Ratio]:
     for i, node in enumerate(program.nodes):
         if node.op in SPREADS and node.op != "roll":
             pair = (i, node.args[0]) if node.op.startswith("spread") else (node.args[0], i)
-            pairs.append(Ratio(*pair, int(node.attribute or 0)))
+            pairs.append(Ratio(*pair, node.attribute))
     return pairs
 
 
@@ -97,7 +97,7 @@ class _Classes:
                 matrix, vector = node.args
                 for x, of_rows in ((i, not node.attribute), (vector, bool(node.attribute))):
                     self.join(sides.setdefault((matrix, of_rows), x), x)
-        places = program.leaves("state")
+        places = program.leaves["state"]
         for index, x in enumerate(program.next_states):
             if index in places:
                 self.join(places[index], x)
@@ -117,7 +117,7 @@ class _Classes:
         self.known[root] = (width, why) if known_width == 1 else (known_width, reason)
 
     def leaf(self, i: int) -> None:
-        kind, index = self.program.nodes[i].op, int(self.program.nodes[i].attribute or 0)
+        kind, index = self.program.nodes[i].op, self.program.nodes[i].attribute
         shape = self.shapes[kind][index]
         if shape is not None:
             self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
@@ -152,7 +152,7 @@ class _Classes:
     def fit(self, i: int) -> None:
         """A product: its matrix says how wide both sides are."""
         node = self.program.nodes[i]
-        matrix = int(self.program.nodes[node.args[0]].attribute or 0)
+        matrix = self.program.nodes[node.args[0]].attribute
         shape, name = self.shapes["matrix"][matrix], self.program.matrices[matrix]
         axes = 2 if node.op == "linear" else 3
         if shape is None or len(shape) != axes:

@@ -22,7 +22,7 @@ def leaf_widths(cell: Cell, smallest: int) -> dict[str, int]:
             class_widths |= _scaled(_reached(first, factors), smallest)
     widths = dict.fromkeys((*cell.states, *cell.inputs, *cell.constants), smallest)
     for kind in ("state", "input", "parameter"):
-        for index, place in program.leaves(kind).items():
+        for index, place in program.leaves[kind].items():
             widths[_whole(program.names(kind)[index])] = class_widths[of[place]]
     return widths
 

@@ -265,7 +265,7 @@ def problem(d: Draw, cell: Cell, dtype: torch.dtype = torch.float64) -> Problem:
     """Arguments for a cell, as they come: narrow, strided, some without a gradient."""
     r, g = random.Random(d.number + 1), torch.Generator().manual_seed(d.number)
     vectors = (*d.kinds["input"], *d.kinds["constant"])
-    narrowed = [] if cell.program.mixes() else [n for n in vectors[1:] if r.random() < 0.15]
+    narrowed = [] if cell.program.mixes else [n for n in vectors[1:] if r.random() < 0.15]
     rows, time = r.choice((1, 1, 2, 3, 4, 9, 20)), r.choice((1, 2, 3, 7, 12, 18, 40))
     marks: dict[str, Any] = {"reverse": r.random() < 0.3}
     packed = r.random() < 0.3 and d.kinds["input"]

@@ -82,7 +82,7 @@ def test_the_derivative_is_that_of_pytorch_at_all_corners(op):
     gradient = {forward.outputs[0]: graph.constant(1.0)}
     here = graph.copy(forward, lambda node: None)
     backward(graph, forward, here, gradient)
-    places = forward.leaves("input")
+    places = forward.leaves["input"]
     zero = graph.constant(0.0)
     results = [gradient.get(places[i], zero) if i in places else zero for i in range(n)]
     slope = finish(graph, ((), names, (), ()), results, ())

@@ -159,3 +159,14 @@ def test_two_numbers(name, dtype, form):
     values = torch.tensor(FEW, dtype=torch.float64)
     x, y = torch.meshgrid(values, values, indexing="ij")
     check(name, TWO[name], [x.flatten(), y.flatten()], dtype, form)
+
+
+@pytest.mark.parametrize(("dtype", "form"), FORMS)
+def test_zeros_that_are_written_keep_their_sign(dtype, form):
+    def step(h, x):
+        return torch.where(x < 0, -0.0, 0.0), h
+
+    x = torch.tensor([-1.0, 1.0], dtype=dtype).view(1, 2, 1)
+    y, _ = cell_scan(Cell(step, state="h"), x=x, form=form)
+    assert torch.equal(y, torch.zeros_like(x))
+    assert torch.equal(torch.signbit(y), x < 0)

@@ -42,7 +42,7 @@ def test_every_form_is_the_plain_loop(numbers):
 def check(number: int) -> None:
     d = draw(number)
     cell = d.cell
-    if not cell.program.mixes() and len(set(d.shapes.values())) > 1:
+    if not cell.program.mixes and len(set(d.shapes.values())) > 1:
         return  # what had several widths is read by nothing
     p = problem(d, cell)
     want = reference(d, cell, p)

@@ -221,7 +221,7 @@ def test_spreads_of_one_part_and_of_numbers_are_none():
     program = Cell(
         lambda h, x: (fold(spread(torch.roll(x, 0, -1), 1), 1) + numbers(h), h), state="h"
     ).program
-    assert not program.mixes()
+    assert not program.mixes
 
 
 def test_unused_arguments_keep_their_place():

@@ -135,9 +135,9 @@ class _Run:
         places: dict[int, Real] = {}
         for i, node in enumerate(program.nodes):
             if node.op == "input":
-                places[i] = views[int(node.attribute or 0)]
+                places[i] = views[node.attribute]
             elif node.op == "constant":
-                places[i] = float(node.attribute or 0.0)
+                places[i] = node.attribute
         homes: dict[int, View] = {}
         moves: list[tuple[View, int]] = []
         outputs = dict(zip(nodes, program.outputs, strict=True))

@@ -122,9 +122,9 @@ def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any
     handles: list[Any] = []
     for node in program.nodes:
         if node.op in LEAVES:
-            handles.append(leaves[int(node.attribute or 0)].re)
+            handles.append(leaves[node.attribute].re)
         elif node.op == "constant":
-            handles.append(float(node.attribute or 0.0))
+            handles.append(node.attribute)
         else:
             handles.append(recording.graph(node.op, *(handles[i] for i in node.args)))
     tape.deliver(start, to, Number(handles[program.outputs[0]]))

@@ -171,7 +171,7 @@ def _channels(
     """The channel axes that all arguments of an elementwise cell are broadcast to."""
     shapes = {n: x.shape[2 if n in cell.inputs else 0 :] for n, x in named.items()}
     shapes |= {n: h.shape[1:] for n, h in states.items()}
-    if cell.program.mixes():
+    if cell.program.mixes:
         for name, shape in shapes.items():
             if name not in cell.matrices and len(shape) > 1:
                 raise ShapeError(
@@ -214,7 +214,7 @@ def _sized(
     shapes = dict(zip(("state", "input", "parameter"), vectors, strict=True))
     matrices = [tuple(w.shape) for w in parts.matrices]
     node_widths = widths(WHERE, program, {**shapes, "matrix": matrices})
-    places = [program.leaves(kind) for kind in ("state", "input", "parameter")]
+    places = [program.leaves[kind] for kind in ("state", "input", "parameter")]
     states, inputs, parameters = (
         [
             x.expand(*x.shape[:leading], node_widths[where[i]]) if i in where else x

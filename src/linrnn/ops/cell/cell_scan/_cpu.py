@@ -7,6 +7,7 @@ of the graph.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -231,8 +232,8 @@ class _Code:
         #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
         #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
         #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
-        self._always_widths = not program.leaves("matrix") and (
-            program.mixed or any(x.op == "roll" for x in program.nodes)
+        self._always_widths = not program.leaves["matrix"] and (
+            program.mixed or any([x.op == "roll" for x in program.nodes])
         )
         self.assembled = assemble(program, operations(), starts, previous, passing)
         self._code_buffer = ctypes.create_string_buffer(
@@ -263,11 +264,14 @@ class _Code:
         """Return the width of each class of values; 0 where no tensor shows it."""
         class_widths, windows = [], tensors.get("window", ())
         for members in self.assembled.widths:
-            candidates = ((tensors.get(x.kind, ()), x, axis) for x, axis in members)
-            # the others are yet to be written
-            available = (k for k in candidates if k[1].number < len(k[0]))
-            sizes = (_size(group[x.number], x, axis, windows) for group, x, axis in available)
-            class_widths.append(next(filter(None, sizes), 0))
+            size = 0
+            for operand, axis in members:
+                group = tensors.get(operand.kind, ())
+                if operand.number < len(group):  # the others are yet to be written
+                    size = _size(group[operand.number], operand, axis, windows)
+                if size:
+                    break
+            class_widths.append(size)
         for _ in self.assembled.ratios:
             for wider, narrower, n in self.assembled.ratios:
                 class_widths[wider] = class_widths[wider] or n * class_widths[narrower]
@@ -375,9 +379,12 @@ class _Cell:
 
     def __init__(self, program: Program, starts: Sequence[float]) -> None:
         self.program, self.starts = program, starts
-        self.forward = _Code(program, starts)
         self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
-        self._backward: _Code | None = None
+
+    @cached_property
+    def forward(self) -> _Code:
+        """The program alone."""
+        return _Code(self.program, self.starts)
 
     def keeping(self, share: bool) -> tuple[_Code, list[int]]:
         """The program that also writes what the adjoint reads, and which outputs of it that is.
@@ -395,7 +402,7 @@ class _Cell:
                 if not share or not candidates:
                     outputs.append(node)
                 places.append(candidates[0] if share and candidates else len(outputs) - 1)
-            more = self.program._replace(outputs=tuple(outputs))
+            more = replace(self.program, outputs=tuple(outputs))
             self._keeping[share] = _Code(more, self.starts), places
         return self._keeping[share]
 
@@ -404,21 +411,19 @@ class _Cell:
         """The products with matrices, and the folds, whose values the adjoint reads."""
         return products_read(self.program)
 
-    @property
+    @cached_property
     def backward(self) -> _Code:
         """The adjoint; its `outputs` are the inputs that have a gradient."""
-        if self._backward is None:
-            program = adjoint(self.program, tuple(self.products))
-            nodes, first = program.nodes, len(self.program.inputs)
-            with_gradient = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
-            program = program._replace(outputs=tuple(program.outputs[i] for i in with_gradient))
-            previous = range(first, first + len(self.program.states))
-            first_passing = first + len(self.program.states) + len(self.program.outputs)
-            passing = range(first_passing, len(program.inputs))
-            code = _Code(program, self.starts, previous, passing)
-            code.outputs = with_gradient
-            self._backward = code
-        return self._backward
+        program = adjoint(self.program, tuple(self.products))
+        nodes, first = program.nodes, len(self.program.inputs)
+        with_gradient = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
+        program = replace(program, outputs=tuple([program.outputs[i] for i in with_gradient]))
+        previous = range(first, first + len(self.program.states))
+        first_passing = first + len(self.program.states) + len(self.program.outputs)
+        passing = range(first_passing, len(program.inputs))
+        code = _Code(program, self.starts, previous, passing)
+        code.outputs = with_gradient
+        return code
 
 
 _cells: dict[tuple[int, tuple[float, ...]], _Cell] = {}

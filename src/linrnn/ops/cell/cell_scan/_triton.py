@@ -6,6 +6,7 @@ is computed again.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ class Shape(NamedTuple):
     def parts(self, program: Program) -> set[int]:
         """Into how many parts each matrix divides the channels; 0 stands for any number."""
         nodes = program.nodes
-        used = {int(nodes[x.args[0]].attribute or 0) for x in nodes if x.op in CONTRACTIONS}
+        used = {nodes[x.args[0]].attribute for x in nodes if x.op in CONTRACTIONS}
         counts = {x[0] if len(x) == 3 else 1 for x in (self.matrices[i] for i in used)}
         counts |= {1} if any(x.op in SPREADS for x in nodes) else set()
         vectors = {*self.states, *self.inputs, *self.parameters, *self.outputs}
@@ -63,7 +64,7 @@ class Shape(NamedTuple):
 
     def numbers(self, program: Program) -> dict[int, int]:
         """Return the words that one instance holds of each matrix."""
-        sides = {i: self.matrices[i][-2:] for i in program.leaves("matrix")}
+        sides = {i: self.matrices[i][-2:] for i in program.leaves["matrix"]}
         return {i: self.words * _rounded(m) * _rounded(n) for i, (m, n) in sides.items()}
 
 
@@ -84,7 +85,7 @@ def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
         return "what mixes its channels divides them into different numbers of heads"
     (heads,) = parts
     widest = max(_widths(program, shape)) * shape.words if 0 not in parts else 0
-    if program.mixes() and not program.matrices and widest > RESIDENT:
+    if program.mixes and not program.matrices and widest > RESIDENT:
         return f"{widest // shape.words} channels do not fit in the registers of a program"
     odd = [n for x in (*shape[:3], shape.outputs) for n in x if heads and n % heads]
     if odd:
@@ -343,7 +344,7 @@ class _Cell:
     def adjoint(self) -> Program:
         """Its outputs are the gradients of those inputs that have one."""
         program = self._full_adjoint
-        return program._replace(outputs=tuple(program.outputs[i] for i in self.with_gradient))
+        return replace(program, outputs=tuple(program.outputs[i] for i in self.with_gradient))
 
     @cached_property
     def with_gradient(self) -> list[int]:

@@ -87,7 +87,7 @@ class _Writer:
     def __init__(self, task: Task, sizes: Sizes) -> None:
         self.task, self.sizes, self.program = task, sizes, task.program
         self.adjoint = bool(task.previous)
-        self.inputs = self.program.leaves("input")
+        self.inputs = self.program.leaves["input"]
         self.operands: list[Operand] = []
         self.widths = range(sizes.different)
 
@@ -148,12 +148,12 @@ class _Writer:
                 lines.append(self._load_row(f"entering_{i}", "before", i, self._input_size(node)))
         for node, operation in enumerate(self.program.nodes):
             if operation.op == "parameter":
-                number = int(operation.attribute or 0)
+                number = operation.attribute
                 lines.append(
                     self._load_row(f"v{node}", operation.op, number, self.sizes.nodes[node])
                 )
             elif operation.op == "constant":
-                lines.append(f"v{node} = {_number(float(operation.attribute or 0.0))}")
+                lines.append(f"v{node} = {_number(operation.attribute)}")
         if self.task.resident:
             lines += [f"{name} = {text}" for name, text in self._matrices().items()]
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
@@ -183,7 +183,7 @@ class _Writer:
         What a product sums over is its first axis, so that the threads of a warp have different
         results and not parts of one; a matrix that is not so in memory is given turned.
         """
-        number = int(self.program.nodes[node.args[0]].attribute or 0)
+        number = self.program.nodes[node.args[0]].attribute
         m, n = self.sizes.matrices[number]
         if node.attribute:
             return f"of_{number}", self._operand("matrix", number), m, n
@@ -235,7 +235,7 @@ class _Writer:
             lines.append(f"v{node} = now_{i}[i].to(DTYPE)")
             if i in self.task.previous:
                 lines += self._previous(node, self.task.previous.index(i))
-        for i, node in self.program.leaves("state").items():
+        for i, node in self.program.leaves["state"].items():
             lines += [f"v{node} = state_{i}"]
             lines += [] if self.adjoint else self._restart(f"v{node}", f"start_{i}")
         lines += [self._compute(x) for x, level in self._operations() if level > 0]
