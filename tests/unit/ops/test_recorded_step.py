@@ -580,6 +580,16 @@ def test_explain_says_how_a_step_runs():
     growing = built("attention")
     said = explain(growing.step, x, growing.init_state(1))
     assert said == "PyTorch's operators: its state is of another size after each step"
+    writer = SequenceModel(7, 7, mixer="lru", d_model=8, n_layers=1, encoder="tokens").eval()
+    token, state = torch.tensor([3]), writer.init_state(1)
+    assert explain(writer.step, token, state).startswith("one native call of ")
+    with torch.enable_grad():
+        said = explain(growing.step, torch.randn(9, 3), growing.init_state(9))
+    assert said == "PyTorch's operators"
+    rates = built("lru", tiers=(2,))
+    said = explain(rates.step, x, rates.init_state(1))
+    assert said.startswith("PyTorch's operators around ")
+    assert said.endswith(" recorded instructions")
 
 
 def test_a_rule_that_is_wrong_about_a_shape_reads_nothing_that_is_not_there():

@@ -120,9 +120,21 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
     """What computes the steps of a module; runs one."""
     with torch.no_grad():
         step(x, state)
-        kind = _kinds.get(module, {}).get(_key(module, x))
-    if kind is None:
-        return "PyTorch's operators, or kernels of its layers"
-    if kind.program is None:
-        return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
-    return f"one native call of {kind.program.count} recorded instructions"
+    own = _like(module, x)
+    if own:
+        # of tokens no kind has the dtype: what is recorded begins behind their embedding
+        kind = own.get(_key(module, x), list(own.values())[-1])
+        if kind.program is None:
+            return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
+        return f"one native call of {kind.program.count} recorded instructions"
+    kinds = [kind for part in module.modules() for kind in _like(part, x).values()]
+    counts = [kind.program.count for kind in kinds if kind.program is not None]
+    calls = f"{len(counts)} native calls of {sum(counts)} recorded instructions"
+    return f"PyTorch's operators around {calls}" if counts else "PyTorch's operators"
+
+
+def _like(module: nn.Module, x: Tensor) -> Kinds:
+    """What is known of a module's steps of as many sequences, of any dtype."""
+    rows, _, training = _key(module, x)
+    kinds = _kinds.get(module, {})
+    return {key: kind for key, kind in kinds.items() if key[::2] == (rows, training)}
