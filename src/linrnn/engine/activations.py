@@ -8,11 +8,6 @@ from linrnn.engine.values import Value, Writer
 FUNCTIONS |= dict.fromkeys(("logsigmoid", "log_sigmoid"), simple("logsigmoid"))
 
 
-@named("relu")
-def _relu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
-    return t.real("relu", x)
-
-
 @named("hardtanh")
 def _hardtanh(
     t: Writer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
@@ -31,11 +26,6 @@ def _softplus(t: Writer, x: Value, beta: float = 1, threshold: float = 20) -> Va
     return t.real("where", large, x, t.real("log1p", t.real("exp", small)) / beta)
 
 
-@named("silu")
-def _silu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
-    return x * t.real("sigmoid", x)
-
-
 @named("gelu")
 def _gelu(t: Writer, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
@@ -52,28 +42,6 @@ def _elu(t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> V
     return t.real("where", below, bent, x)
 
 
-@named("leaky_relu")
-def _leaky_relu(
-    t: Writer, x: Value, negative_slope: float = 0.01, *, inplace: bool = False
-) -> Value:
-    return x * t.real("where", t.real("lt", 0.0, x), 1.0, negative_slope)
-
-
-@named("softsign")
-def _softsign(t: Writer, x: Value) -> Value:
-    return x / (1 + t.real("abs", x))
-
-
-@named("relu6")
-def _relu6(t: Writer, x: Value, *, inplace: bool = False) -> Value:
-    return _hardtanh(t, x, 0.0, 6.0)
-
-
-@named("selu")
-def _selu(t: Writer, x: Value, *, inplace: bool = False) -> Value:
-    return 1.0507009873554804934193349852946 * _elu(t, x, 1.6732632423543772848170429916717)
-
-
 @named("celu")
 def _celu(t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> Value:
     below = t.real("le", x, 0.0)
@@ -81,18 +49,21 @@ def _celu(t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False) -> 
     return t.real("where", below, bent, x)
 
 
-@named("mish")
-def _mish(t: Writer, x: Value, *, inplace: bool = False) -> Value:
-    return x * t.real("tanh", t.real("softplus", x))
-
-
-@named("tanhshrink")
-def _tanhshrink(t: Writer, x: Value) -> Value:
-    return x - t.real("tanh", x)
-
-
-@named("threshold")
-def _threshold(
-    t: Writer, x: Value, threshold: float, value: float, *, inplace: bool = False
-) -> Value:
-    return t.real("where", t.real("le", x, threshold), value, x)
+#: Activations that are one line of others.
+FUNCTIONS |= {
+    "relu": lambda t, x, *, inplace=False: t.real("relu", x),
+    "silu": lambda t, x, *, inplace=False: x * t.real("sigmoid", x),
+    "leaky_relu": lambda t, x, negative_slope=0.01, *, inplace=False: (
+        x * t.real("where", t.real("lt", 0.0, x), 1.0, negative_slope)
+    ),
+    "softsign": lambda t, x: x / (1 + t.real("abs", x)),
+    "relu6": lambda t, x, *, inplace=False: _hardtanh(t, x, 0.0, 6.0),
+    "selu": lambda t, x, *, inplace=False: (
+        1.0507009873554804934193349852946 * _elu(t, x, 1.6732632423543772848170429916717)
+    ),
+    "mish": lambda t, x, *, inplace=False: x * t.real("tanh", t.real("softplus", x)),
+    "tanhshrink": lambda t, x: x - t.real("tanh", x),
+    "threshold": lambda t, x, threshold, value, *, inplace=False: t.real(
+        "where", t.real("le", x, threshold), value, x
+    ),
+}

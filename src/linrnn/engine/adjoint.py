@@ -4,7 +4,7 @@ That of each operation stands in `linrnn.engine.operations`.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from linrnn.engine.graph import (
@@ -47,27 +47,24 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     n_inputs, n_states = len(program.inputs), len(program.states)
     n_outputs = len(program.outputs)
     shift = n_inputs + n_states + n_outputs
-
-    def state_as_input(node: Node) -> int | None:
-        if node.op != "state":
-            return None
-        return graph.leaf("input", n_inputs + node.attribute)
-
-    node_map = _copy(graph, program, state_as_input, {x: shift + i for i, x in enumerate(saved)})
+    replaced = {
+        **{x: Node("input", (), n_inputs + i) for i, x in program.leaves["state"].items()},
+        **{x: Node("input", (), shift + i) for i, x in enumerate(saved)},
+    }
+    node_map = graph.copy(program, replaced)
     grads: dict[int, int] = {}
     for i, node in enumerate(program.next_states):
         _add(graph, grads, node, graph.leaf("state", i))
     for i, node in enumerate(program.outputs):
         _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
     products = backward(graph, program, node_map, grads)
-    leaves = {kind: program.leaves[kind] for kind in LEAVES}
+    leaves = program.leaves
     zero = graph.constant(0.0)
 
-    def gradients(kind: str) -> list[int]:
-        places = leaves[kind]
-        count = range(len(program.names(kind)))
-        return [grads.get(places[i], zero) if i in places else zero for i in count]
-
+    of_inputs, of_states = (
+        [grads.get(leaves[kind].get(i, -1), zero) for i in range(n)]
+        for kind, n in (("input", n_inputs), ("state", n_states))
+    )
     sums = [(i, grads[x]) for i, x in leaves["parameter"].items() if x in grads]
     inputs = [
         *program.inputs,
@@ -77,23 +74,8 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     ]
     states = [f"grad_{name}" for name in program.states]
     names = (states, inputs, program.parameters, program.matrices)
-    back = finish(graph, names, gradients("input"), gradients("state"), sums, products)
+    back = finish(graph, names, of_inputs, of_states, sums, products)
     return replace(back, mixed=program.mixes)
-
-
-def _copy(
-    graph: Graph,
-    program: Program,
-    substitute: Callable[[Node], int | None],
-    saved: dict[int, int],
-) -> list[int]:
-    places = iter(range(len(program.nodes)))
-
-    def replacement(node: Node) -> int | None:
-        i = next(places)
-        return graph.leaf("input", saved[i]) if i in saved else substitute(node)
-
-    return graph.copy(program, replacement)
 
 
 def backward(

@@ -8,7 +8,6 @@ from linrnn.engine.graph import (
     ELEMENTWISE,
     MIXING,
     SPREADS,
-    Graph,
     Node,
     Program,
     depends,
@@ -110,13 +109,10 @@ def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | No
 
 def _curved(program: Program, group: tuple[int, ...]) -> str | None:
     """Whether the slope of a group depends on itself, or is none of a complex number."""
-    graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
-    leaves = {i: graph.leaf("state", i) for i in group}
-    rows = [slopes(graph, program, node_map)[i] for i in group]
-    moving = depends(graph.nodes, set(leaves.values()))
+    graph, _, rows = slopes(program)
+    moving = depends(graph.nodes, {graph.leaf("state", i) for i in group})
     name = _name(program, group)
-    if any(slope in moving for row in rows for i, slope in row.items() if i in group):
+    if any(rows[i][j] in moving for i in group for j in group if j in rows[i]):
         return f"a product of {name} makes its step no affine function"
     if len(group) == 2 and not multiplies(program, (group[0], group[1])):
         return f"the step of {name} is no complex multiplication"
@@ -126,22 +122,17 @@ def _curved(program: Program, group: tuple[int, ...]) -> str | None:
 @functools.lru_cache(maxsize=256)
 def multiplies(program: Program, pair: tuple[int, int]) -> bool:
     """Whether the slope of a complex state, given by its two parts, is a complex number."""
-    graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
-    rows, zero = slopes(graph, program, node_map), graph.constant(0.0)
+    graph, _, rows = slopes(program)
+    zero = graph.constant(0.0)
     (a, b), (c, d) = ([rows[i].get(j, zero) for j in pair] for i in pair)
     return a == d and graph("neg", b) == c
 
 
 def _coefficients(program: Program, group: tuple[int, ...]) -> Program:
-    graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
-    rows = slopes(graph, program, node_map)
-    zero = graph.constant(0.0)
-    decay = [rows[i].get(group[0], zero) for i in group]
-    still = graph.copy(
-        program, lambda node: zero if node.op == "state" and node.attribute in group else None
+    graph, _, rows = slopes(program)
+    zero, places = Node("constant", (), 0.0), program.leaves["state"]
+    decay = [rows[i].get(group[0], graph.constant(0.0)) for i in group]
+    still = graph.copy(program, {places[i]: zero for i in group if i in places})
+    return finish(
+        graph, program.names, [*decay, *[still[program.next_states[i]] for i in group]], ()
     )
-    added = [still[program.next_states[i]] for i in group]
-    names = (program.states, program.inputs, program.parameters, program.matrices)
-    return finish(graph, names, [*decay, *added], ())

@@ -7,21 +7,13 @@ from linrnn.engine.rounding import rounded_quotient
 from linrnn.engine.table import FUNCTIONS, Function, named, simple
 from linrnn.engine.values import Value, Writer, product
 
-for _op in (
-    "sqrt",
-    "expm1",
-    "log",
-    "log1p",
-    "sigmoid",
-    "tanh",
-    "sin",
-    "cos",
-    "erf",
-    "sinh",
-    "cosh",
-):
-    FUNCTIONS[_op] = simple(_op)
-FUNCTIONS["expit"] = FUNCTIONS["sigmoid"]
+FUNCTIONS |= {
+    op: simple(op)
+    for op in (
+        *("sqrt", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "erf", "sinh"),
+        "cosh",
+    )
+}
 
 
 @named("add")
@@ -36,7 +28,7 @@ def _add(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     return Value(t, re, t.graph("add", a.pair()[1], b.pair()[1]))
 
 
-@named("sub", "subtract")
+@named("sub")
 def _sub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
     _not_of_truth(t, "a difference", a, b)
@@ -53,12 +45,7 @@ def _not_of_truth(t: Writer, what: str, *values: Value) -> None:
         raise t.refuse(f"{what} of truth values", "Write torch.where(condition, 1.0, 0.0).")
 
 
-@named("rsub")
-def _rsub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
-    return _sub(t, other, input, alpha=alpha)
-
-
-@named("mul", "multiply")
+@named("mul")
 def _mul(t: Writer, input: Any, other: Any) -> Value:
     a, b, g = t.value(input), t.value(other), t.graph
     if b.im is None:
@@ -71,7 +58,7 @@ def _mul(t: Writer, input: Any, other: Any) -> Value:
     return Value(t, re, g("add", g("mul", a.re, b.im), g("mul", a.im, b.re)))
 
 
-@named("div", "divide", "true_divide")
+@named("div")
 def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
         return rounded_quotient(t, input, other, rounding_mode)
@@ -84,38 +71,18 @@ def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None)
     return Value(t, g("div", a.re, b.re), im)
 
 
-@named("rdiv")
-def _rdiv(t: Writer, input: Any, other: Any) -> Value:
-    return _div(t, other, input)
-
-
-@named("neg", "negative")
+@named("neg")
 def _neg(t: Writer, x: Value) -> Value:
     _not_of_truth(t, "the negative", x)
     return Value(t, t.graph("neg", x.re), None if x.im is None else t.graph("neg", x.im))
 
 
-@named("positive", "contiguous", "clone", "type_as")
-def _same(t: Writer, x: Value, *ignored: Any) -> Value:
-    return x
-
-
-@named("reciprocal")
-def _reciprocal(t: Writer, x: Value) -> Value:
-    return _div(t, 1.0, x)
-
-
-@named("square")
-def _square(t: Writer, x: Value) -> Value:
-    return x * x
-
-
-@named("abs", "absolute")
+@named("abs")
 def _abs(t: Writer, x: Value) -> Value:
     """Absolute value; its gradient at 0 is 0, for complex numbers too."""
     if x.im is None:
         return t.real("abs", x)
-    size = _square(t, x.real) + _square(t, x.imag)
+    size = x.real * x.real + x.imag * x.imag
     zero = t.real("eq", size, 0.0)
     root = t.real("sqrt", t.real("where", zero, 1.0, size))
     return t.real("where", zero, 0.0, root)
@@ -129,22 +96,6 @@ def _exp(t: Writer, x: Value) -> Value:
     return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
 
 
-@named("conj", "conj_physical", "resolve_conj")
-def _conj(t: Writer, x: Value) -> Value:
-    return x if x.im is None else Value(t, x.re, t.graph("neg", x.im))
-
-
-@named("complex")
-def _complex(t: Writer, real: Any, imag: Any) -> Value:
-    return Value(t, t.real("add", real, 0.0).re, t.real("add", imag, 0.0).re)
-
-
-@named("polar")
-def _polar(t: Writer, abs: Any, angle: Any) -> Value:
-    size = t.value(abs)
-    return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
-
-
 @named("pow")
 def _pow(t: Writer, x: Any, exponent: Any) -> Value:
     """Integers from -4 to 4, and roots, as products."""
@@ -152,54 +103,14 @@ def _pow(t: Writer, x: Any, exponent: Any) -> Value:
         return t.real("pow", x, exponent)
     if exponent in (0.5, -0.5):
         root = t.real("sqrt", x)
-        return root if exponent > 0 else _reciprocal(t, root)
+        return root if exponent > 0 else _div(t, 1.0, root)
     if exponent not in (-4, -3, -2, -1, 0, 1, 2, 3, 4):
         return t.real("pow", x, exponent)
     # of the reciprocal: the reciprocal of a power has no gradient where that is 0 or infinite
-    base = x = t.value(x) if exponent > 0 else _reciprocal(t, x)
+    base = x = t.value(x) if exponent > 0 else _div(t, 1.0, x)
     for _ in range(abs(int(exponent)) - 1):
         base = base * x
     return base if exponent else t.value(1.0)
-
-
-@named("rpow")
-def _rpow(t: Writer, exponent: Any, x: Any) -> Value:
-    return _pow(t, x, exponent)
-
-
-@named("exp2")
-def _exp2(t: Writer, x: Any) -> Value:
-    return t.real("pow", 2.0, x)
-
-
-@named("log2")
-def _log2(t: Writer, x: Any) -> Value:
-    return t.real("log", x) / math.log(2)
-
-
-@named("log10")
-def _log10(t: Writer, x: Any) -> Value:
-    return t.real("log", x) / math.log(10)
-
-
-@named("atan2", "arctan2")
-def _atan2(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("atan2", input, other)
-
-
-@named("atan", "arctan")
-def _atan(t: Writer, x: Any) -> Value:
-    return t.real("atan2", x, 1.0)
-
-
-@named("deg2rad")
-def _deg2rad(t: Writer, x: Any) -> Value:
-    return t.value(x) * (math.pi / 180)
-
-
-@named("rad2deg")
-def _rad2deg(t: Writer, x: Any) -> Value:
-    return t.value(x) * (180 / math.pi)
 
 
 @named("where")
@@ -211,52 +122,70 @@ def _where(t: Writer, condition: Any, input: Any, other: Any) -> Value:
     return Value(t, *(t.graph("where", c.re, x, y) for x, y in pairs))
 
 
-@named("masked_fill")
-def _masked_fill(t: Writer, x: Value, mask: Any, value: Any) -> Value:
-    return _where(t, mask, value, x)
-
-
 def _of_two(op: str) -> Function:
     return lambda t, input, other: t.real(op, input, other)
 
 
-FUNCTIONS |= {op: _of_two(op) for op in ("lt", "le", "eq", "ne", "maximum", "minimum")}
-FUNCTIONS |= {"less": FUNCTIONS["lt"], "less_equal": FUNCTIONS["le"]}
-FUNCTIONS |= {"not_equal": FUNCTIONS["ne"]}
-
-
-@named("gt", "greater")
-def _gt(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("lt", other, input)
-
-
-@named("ge", "greater_equal")
-def _ge(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("le", other, input)
-
-
-@named("logical_not")
-def _not(t: Writer, x: Value) -> Value:
-    return t.real("eq", x, 0.0)
-
-
-@named("logical_and")
-def _and(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("mul", _truth(t, input), _truth(t, other))
-
-
-@named("logical_or")
-def _or(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("maximum", _truth(t, input), _truth(t, other))
+FUNCTIONS |= {
+    op: _of_two(op) for op in ("lt", "le", "eq", "ne", "maximum", "minimum", "atan2", "fmod")
+}
 
 
 def _truth(t: Writer, x: Any) -> Value:
     return t.real("ne", x, 0.0)
 
 
-@named("logical_xor")
-def _xor(t: Writer, input: Any, other: Any) -> Value:
-    return t.real("ne", _truth(t, input), _truth(t, other))
+#: Functions that are one line of others.
+FUNCTIONS |= {
+    "rsub": lambda t, input, other, *, alpha=1: _sub(t, other, input, alpha=alpha),
+    "rdiv": lambda t, input, other: _div(t, other, input),
+    "rpow": lambda t, exponent, x: _pow(t, x, exponent),
+    "positive": lambda t, x, *ignored: x,
+    "reciprocal": lambda t, x: _div(t, 1.0, x),
+    "square": lambda t, x: x * x,
+    "rsqrt": lambda t, x: _div(t, 1.0, t.real("sqrt", x)),
+    "exp2": lambda t, x: t.real("pow", 2.0, x),
+    "log2": lambda t, x: t.real("log", x) / math.log(2),
+    "log10": lambda t, x: t.real("log", x) / math.log(10),
+    "tan": lambda t, x: t.real("sin", x) / t.real("cos", x),
+    "atan": lambda t, x: t.real("atan2", x, 1.0),
+    "deg2rad": lambda t, x: t.value(x) * (math.pi / 180),
+    "rad2deg": lambda t, x: t.value(x) * (180 / math.pi),
+    "lerp": lambda t, input, end, weight: _add(
+        t, input, _mul(t, weight, t.value(end) - t.value(input))
+    ),
+    "addcdiv": lambda t, input, a, b, *, value=1: _add(t, input, _div(t, t.value(a) * value, b)),
+    "addcmul": lambda t, input, a, b, *, value=1: _add(t, input, _mul(t, t.value(a) * value, b)),
+    "masked_fill": lambda t, x, mask, value: _where(t, mask, value, x),
+    "gt": lambda t, input, other: t.real("lt", other, input),
+    "ge": lambda t, input, other: t.real("le", other, input),
+    "isnan": lambda t, x: t.real("ne", x, x),
+    "isinf": lambda t, x: t.real("eq", t.real("abs", x), math.inf),
+    "isfinite": lambda t, x: t.real("lt", t.real("abs", x), math.inf),
+    "sign": lambda t, x: t.real("sub", t.real("lt", 0.0, x), t.real("lt", x, 0.0)),
+    "logical_not": lambda t, x: t.real("eq", x, 0.0),
+    "logical_and": lambda t, input, other: t.real("mul", _truth(t, input), _truth(t, other)),
+    "logical_or": lambda t, input, other: t.real("maximum", _truth(t, input), _truth(t, other)),
+    "logical_xor": lambda t, input, other: t.real("ne", _truth(t, input), _truth(t, other)),
+    "conj": lambda t, x: x if x.im is None else Value(t, x.re, t.graph("neg", x.im)),
+    "zeros_like": lambda t, x: _full_like(t, x, 0.0),
+    "ones_like": lambda t, x: _full_like(t, x, 1.0),
+    "clamp_min": lambda t, x, min: _clamp(t, x, min),
+    "clamp_max": lambda t, x, max: _clamp(t, x, None, max),
+    "matmul": lambda t, input, other: product(t, "linear", other, input, True),
+    "block_linear": lambda t, x, weight: product(t, "block_linear", weight, x, False),
+}
+
+
+@named("complex")
+def _complex(t: Writer, real: Any, imag: Any) -> Value:
+    return Value(t, t.real("add", real, 0.0).re, t.real("add", imag, 0.0).re)
+
+
+@named("polar")
+def _polar(t: Writer, abs: Any, angle: Any) -> Value:
+    size = t.value(abs)
+    return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
 
 
 def _bitwise(name: str, logical: Function) -> Function:
@@ -271,38 +200,18 @@ def _bitwise(name: str, logical: Function) -> Function:
     return function
 
 
-for _op, _logical in (("not", _not), ("and", _and), ("or", _or), ("xor", _xor)):
-    FUNCTIONS[f"bitwise_{_op}"] = _bitwise(_op, _logical)
+FUNCTIONS |= {
+    f"bitwise_{op}": _bitwise(op, FUNCTIONS[f"logical_{op}"]) for op in ("not", "and", "or", "xor")
+}
 
 
-@named("isnan")
-def _isnan(t: Writer, x: Value) -> Value:
-    return t.real("ne", x, x)
-
-
-@named("isinf")
-def _isinf(t: Writer, x: Value) -> Value:
-    return t.real("eq", t.real("abs", x), math.inf)
-
-
-@named("isfinite")
-def _isfinite(t: Writer, x: Value) -> Value:
-    return t.real("lt", t.real("abs", x), math.inf)
-
-
-@named("sign", "sgn")
-def _sign(t: Writer, x: Value) -> Value:
-    above, below = t.real("lt", 0.0, x), t.real("lt", x, 0.0)
-    return t.real("sub", above, below)
-
-
-@named("clamp", "clip")
+@named("clamp")
 def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
     """A limit that is met passes the gradient on, as a maximum does not."""
     if isinstance(min, Value) or isinstance(max, Value):
         raise t.refuse("clamp() with limits that are values", "Use torch.maximum and minimum.")
     if min is not None and max is not None and min > max:
-        return t.real("where", _isnan(t, x), math.nan, max)
+        return t.real("where", t.real("ne", x, x), math.nan, max)
     within, beyond = t.value(1.0), t.value(math.nan)
     if min is not None:
         within, beyond = within * t.real("le", min, x), t.real("where", x < min, min, beyond)
@@ -311,58 +220,12 @@ def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
     return t.real("where", within, x, beyond)
 
 
-@named("clamp_min")
-def _clamp_min(t: Writer, x: Value, min: float) -> Value:
-    return _clamp(t, x, min)
-
-
-@named("clamp_max")
-def _clamp_max(t: Writer, x: Value, max: float) -> Value:
-    return _clamp(t, x, None, max)
-
-
-@named("tan")
-def _tan(t: Writer, x: Value) -> Value:
-    return t.real("sin", x) / t.real("cos", x)
-
-
-@named("rsqrt")
-def _rsqrt(t: Writer, x: Value) -> Value:
-    return _reciprocal(t, t.real("sqrt", x))
-
-
-@named("lerp")
-def _lerp(t: Writer, input: Any, end: Any, weight: Any) -> Value:
-    a, b = t.value(input), t.value(end)
-    return _add(t, a, _mul(t, weight, b - a))
-
-
-@named("addcdiv")
-def _addcdiv(t: Writer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
-    return _add(t, input, _div(t, t.value(a) * value, b))
-
-
-@named("addcmul")
-def _addcmul(t: Writer, input: Any, a: Any, b: Any, *, value: float = 1) -> Value:
-    return _add(t, input, _mul(t, t.value(a) * value, b))
-
-
 @named("logaddexp")
 def _logaddexp(t: Writer, input: Any, other: Any) -> Value:
     high, low = t.real("maximum", input, other), t.real("minimum", input, other)
     same = t.real("eq", input, other)  # of infinities there is no difference
     gap = t.real("where", same, 0.0, low) - t.real("where", same, 0.0, high)
     return high + t.real("log1p", t.real("exp", gap))
-
-
-@named("zeros_like")
-def _zeros_like(t: Writer, x: Value) -> Value:
-    return _full_like(t, x, 0.0)
-
-
-@named("ones_like")
-def _ones_like(t: Writer, x: Value) -> Value:
-    return _full_like(t, x, 1.0)
 
 
 @named("full_like")
@@ -375,16 +238,6 @@ def _full_like(t: Writer, x: Value, fill_value: float) -> Value:
 def _linear(t: Writer, input: Any, weight: Any, bias: Any = None) -> Value:
     result = product(t, "linear", weight, input, False)
     return result if bias is None else result + bias
-
-
-@named("matmul")
-def _matmul(t: Writer, input: Any, other: Any) -> Value:
-    return product(t, "linear", other, input, True)
-
-
-@named("block_linear")
-def _block_linear(t: Writer, x: Any, weight: Any) -> Value:
-    return product(t, "block_linear", weight, x, False)
 
 
 def _spreading(op: str) -> Function:
@@ -412,3 +265,15 @@ def _roll(t: Writer, input: Any, shifts: Any, dims: Any = None) -> Value:
     value = t.value(input)
     parts = (None if y is None else t.graph.spread("roll", y, by[0]) for y in (value.re, value.im))
     return Value(t, *parts)
+
+
+#: Other names that PyTorch has for them.
+_ALIASES = {
+    "sub": ("subtract",), "mul": ("multiply",), "div": ("divide", "true_divide"),
+    "neg": ("negative",), "positive": ("contiguous", "clone", "type_as"), "abs": ("absolute",),
+    "sigmoid": ("expit",), "conj": ("conj_physical", "resolve_conj"), "sign": ("sgn",),
+    "atan2": ("arctan2",), "atan": ("arctan",), "clamp": ("clip",), "lt": ("less",),
+    "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
+}  # fmt: skip
+for _name, _others in _ALIASES.items():
+    FUNCTIONS |= dict.fromkeys(_others, FUNCTIONS[_name])

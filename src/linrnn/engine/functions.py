@@ -3,18 +3,8 @@
 from linrnn.engine import activations as activations
 from linrnn.engine import arithmetic as arithmetic
 from linrnn.engine import rounding as rounding
-from linrnn.engine.known import PROPERTIES as PROPERTIES
 from linrnn.engine.table import FUNCTIONS as FUNCTIONS
 from linrnn.engine.table import written
-from linrnn.engine.values import Value
-
-PROPERTIES.update(
-    {
-        "real": lambda x: Value(x.writer, x.re),
-        "imag": lambda x: Value(x.writer, x.pair()[1]),
-        "H": lambda x: x.mT,
-    }
-)
 
 
 def functions() -> tuple[str, ...]:

@@ -65,8 +65,10 @@ read by no later step, so for many steps at once, afterwards.
 `parse` reads it. `evaluate` computes a program with PyTorch: its definition.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -144,31 +146,25 @@ class Graph:
         """The number a node is, None unless it is constant."""
         return self._numbers[node]
 
-    def copy(self, program: "Program", substitute: Callable[[Node], int | None]) -> list[int]:
-        """Write all nodes of a program, or the nodes that ``substitute`` puts in their place.
+    def copy(self, program: "Program", replaced: Mapping[int, Node] | None = None) -> list[int]:
+        """Write all nodes of a program, of some of them leaves in their places.
 
         Returns:
             For each node of the program its node in this graph.
         """
         node_map: list[int] = []
-        for node in program.nodes:
-            copied = substitute(node)
-            if copied is None and node.op == "constant":
-                copied = self.constant(node.attribute)
-            if copied is None and node.op in LEAVES:
-                copied = self.leaf(node.op, node.attribute)
-            if copied is None:
-                copied = self.again(node, [node_map[x] for x in node.args])
-            node_map.append(copied)
+        for i, node in enumerate(program.nodes):
+            node = (replaced or {}).get(i, node)
+            node_map.append(self.again(node, [node_map[x] for x in node.args]))
         return node_map
 
     def again(self, node: Node, args: Sequence[int]) -> int:
         """The operation of a node on other arguments."""
-        if node.op in CONTRACTIONS:
-            return self.contract(node.op, args[0], args[1], bool(node.attribute))
+        if node.op in ELEMENTWISE:
+            return self(node.op, *args)
         if node.op in SPREADS:
             return self.spread(node.op, args[0], node.attribute)
-        return self(node.op, *args)
+        return self._node(node._replace(args=tuple(args)))
 
     def _node(self, node: Node) -> int:
         key = (node.op, node.args, repr(node.attribute))  # -0.0 is not 0.0, and NaN is NaN
@@ -254,9 +250,10 @@ class Program:
     mixed: bool = False
     """Whether values may differ in width though nothing here says so: of a derivative."""
 
-    def names(self, kind: str) -> tuple[str, ...]:
-        """The names of the leaves of one of `LEAVES`."""
-        return (self.states, self.inputs, self.parameters, self.matrices)[LEAVES.index(kind)]
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the leaves of each kind, in the order of `LEAVES`."""
+        return self.states, self.inputs, self.parameters, self.matrices
 
     @functools.cached_property
     def leaves(self) -> dict[str, dict[int, int]]:
@@ -274,17 +271,7 @@ class Program:
 
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
-        parts = [" ".join((kind, *self.names(kind))) for kind in LEAVES]
-        parts.append(";".join(map(_written, self.nodes)))
-        results = (*((x,) for x in self.outputs),), (*((x,) for x in self.next_states),)
-        for rows in (*results, self.sums, self.products):
-            parts.append(",".join(" ".join(map(str, x)) for x in rows))
-        return "|".join([*parts, "mixed"] if self.mixed else parts)
-
-
-def _written(node: Node) -> str:
-    attribute = () if node.attribute is None else (repr(node.attribute),)
-    return " ".join((node.op, *attribute, *map(str, node.args)))
+        return json.dumps([getattr(self, field.name) for field in dataclasses.fields(self)])
 
 
 def finish(
@@ -299,7 +286,7 @@ def finish(
 
     Args:
         graph: what was written.
-        names: of the states, inputs, parameters and matrices.
+        names: of the leaves of each kind, in the order of `LEAVES`.
         outputs, next_states, sums, products: as of a `Program`, nodes of the graph.
     """
     results = [*outputs, *next_states, *(x for _, x in sums)]
@@ -328,36 +315,11 @@ def finish(
 @functools.lru_cache(maxsize=256)
 def parse(text: str) -> Program:
     """The program that ``text`` writes."""
-    parts = text.split("|")
-    mixed = parts[-1] == "mixed"
-    *leaves, nodes, outputs, next_states, sums, products = parts[:-1] if mixed else parts
-    states, inputs, parameters, matrices = (tuple(part.split()[1:]) for part in leaves)
-    return Program(
-        tuple(_read(x) for x in nodes.split(";") if x),
-        states,
-        inputs,
-        parameters,
-        matrices,
-        tuple(int(x) for x in outputs.split(",") if x),
-        tuple(int(x) for x in next_states.split(",") if x),
-        tuple((i, x) for i, x in _rows(sums)),
-        tuple((i, x, y) for i, x, y in _rows(products)),
-        mixed,
-    )
-
-
-def _rows(text: str) -> list[list[int]]:
-    return [[int(x) for x in row.split()] for row in text.split(",") if row]
-
-
-def _read(text: str) -> Node:
-    op, *fields = text.split()
-    if op == "constant":
-        return Node(op, (), float(fields[0]))
-    numbers = [int(x) for x in fields]
-    if op in LEAVES or op in MIXING:
-        return Node(op, tuple(numbers[1:]), numbers[0])
-    return Node(op, tuple(numbers))
+    nodes, *rows = json.loads(text)
+    fields: list[Any] = [tuple([Node(op, tuple(args), x) for op, args, x in nodes])]
+    for row in rows[:-1]:
+        fields.append(tuple([tuple(x) if isinstance(x, list) else x for x in row]))
+    return Program(*fields, *rows[-1:])
 
 
 def reach(nodes: Sequence[Node], results: Sequence[int]) -> set[int]:

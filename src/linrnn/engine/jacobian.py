@@ -2,28 +2,35 @@
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from linrnn.engine.adjoint import backward
 from linrnn.engine.graph import CONTRACTIONS, SPREADS, Graph, Program, depends, finish, reach
 
 
-def slopes(graph: Graph, program: Program, node_map: list[int]) -> list[dict[int, int]]:
-    """For each next state its derivative with respect to each state it depends on.
+class Slopes(NamedTuple):
+    """A step, and the derivatives of its next states, as one graph."""
 
-    Channel by channel: what comes through a product with a matrix, a spread or a fold is left out.
+    graph: Graph
+    node_map: list[int]
+    """For each node of the step the one in the graph."""
+    rows: list[dict[int, int]]
+    """For each next state its derivative with respect to each state that it depends on."""
 
-    Args:
-        graph: into which the program was copied.
-        program: the step.
-        node_map: for each of its nodes the one in the graph.
+
+def slopes(program: Program) -> Slopes:
+    """The derivatives of next states, channel by channel.
+
+    What comes through a product with a matrix, a spread or a fold is left out.
     """
-    places = program.leaves["state"]
+    graph = Graph()
+    node_map = graph.copy(program)
     rows = []
     for node in program.next_states:
         grads = {node: graph.constant(1.0)}
         backward(graph, program, node_map, grads, through_matrices=False)
-        rows.append({i: grads[x] for i, x in places.items() if x in grads})
-    return rows
+        rows.append({i: grads[x] for i, x in program.leaves["state"].items() if x in grads})
+    return Slopes(graph, node_map, rows)
 
 
 @functools.lru_cache(maxsize=256)
@@ -33,13 +40,10 @@ def jacobian(program: Program) -> Program:
     The m * m outputs of m states are ``d next_i / d state_j``, channel by channel; what comes
     from other channels is left out (`mixing` says whether there is any).
     """
-    graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
-    zero, states = graph.constant(0.0), range(len(program.states))
-    rows = slopes(graph, program, node_map)
-    names = (program.states, program.inputs, program.parameters, program.matrices)
-    outputs = [rows[i].get(j, zero) for i in states for j in states]
-    return finish(graph, names, outputs, [node_map[x] for x in program.next_states])
+    graph, node_map, rows = slopes(program)
+    zero = graph.constant(0.0)
+    outputs = [row.get(j, zero) for row in rows for j in range(len(rows))]
+    return finish(graph, program.names, outputs, [node_map[x] for x in program.next_states])
 
 
 @functools.lru_cache(maxsize=256)
@@ -50,9 +54,8 @@ def coupled(program: Program, together: tuple[tuple[int, ...], ...]) -> tuple[tu
         program: the step.
         together: states that belong together whatever they depend on.
     """
-    graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
-    rows, zero = slopes(graph, program, node_map), graph.constant(0.0)
+    graph, _, rows = slopes(program)
+    zero = graph.constant(0.0)
     needs = [{i} | {j for j, x in row.items() if x != zero} for i, row in enumerate(rows)]
     for group in together:
         for i in group:
@@ -72,7 +75,7 @@ def traces(program: Program) -> Program:
     derivatives of each with respect to each parameter. Exact where no matrix mixes channels.
     """
     graph = Graph()
-    node_map = graph.copy(program, lambda node: None)
+    node_map = graph.copy(program)
     m, p = len(program.states), len(program.parameters)
     previous_traces = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
     places, direct = program.leaves["state"], program.leaves["parameter"]
@@ -93,10 +96,9 @@ def traces(program: Program) -> Program:
     output_traces = [total(x, j) for x in program.outputs for j in range(p)]
     states = [f"d_{h}_d_{w}" for h in program.states for w in program.parameters]
     names = ([*program.states, *states], program.inputs, program.parameters, program.matrices)
-    outputs = [*(node_map[x] for x in program.outputs), *output_traces]
-    return finish(
-        graph, names, outputs, [*(node_map[x] for x in program.next_states), *state_traces]
-    )
+    outputs = [*[node_map[x] for x in program.outputs], *output_traces]
+    next_states = [*[node_map[x] for x in program.next_states], *state_traces]
+    return finish(graph, names, outputs, next_states)
 
 
 def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.engine.known import FUNCTIONS as FUNCTIONS
+from linrnn.engine.values import FUNCTIONS as FUNCTIONS
 from linrnn.engine.values import Value, Writer
 
 Function = Callable[..., Value]

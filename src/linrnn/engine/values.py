@@ -12,8 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from linrnn.engine.graph import Graph
-from linrnn.engine.known import FUNCTIONS, PROPERTIES
 from linrnn.engine.refusals import refusal
+
+#: What a step may use, by the name of the function in `torch`, `torch.Tensor` or
+#: `torch.nn.functional`: filled in by the modules that say what it is on values.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 class Writer(ABC):
@@ -116,6 +119,21 @@ class Value:
         """Real and imaginary part."""
         return self.re, self.writer.graph.constant(0.0) if self.im is None else self.im
 
+    @property
+    def real(self) -> "Value":
+        """The real part."""
+        return Value(self.writer, self.re)
+
+    @property
+    def imag(self) -> "Value":
+        """The imaginary part, 0 of a real number."""
+        return Value(self.writer, self.pair()[1])
+
+    @property
+    def H(self) -> Any:  # noqa: N802
+        """The conjugate transpose; which only matrices have."""
+        return self.mT
+
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -132,8 +150,6 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in PROPERTIES:
-            return PROPERTIES[name](self)
         if not callable(getattr(Tensor, name, None)):
             raise self.writer.refuse(f".{name} of a value", refusal(name))
         return lambda *args, **kwargs: call(self.writer, name, (self, *args), kwargs)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from linrnn.engine.graph import CONTRACTIONS, MIXING, SPREADS, Program
+from linrnn.engine.graph import CONTRACTIONS, LEAVES, MIXING, SPREADS, Program
 from linrnn.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -120,7 +120,7 @@ class _Classes:
         kind, index = self.program.nodes[i].op, self.program.nodes[i].attribute
         shape = self.shapes[kind][index]
         if shape is not None:
-            self.set(i, shape[0] if shape else 1, self.program.names(kind)[index])
+            self.set(i, shape[0] if shape else 1, self.program.names[LEAVES.index(kind)][index])
 
     def spread_all(self) -> None:
         """Spreads and folds: as far as one of the two is known so is the other, else it is 1."""

@@ -5,6 +5,7 @@ from collections import defaultdict
 from fractions import Fraction
 
 from linrnn.cells import Cell
+from linrnn.engine.graph import LEAVES
 from linrnn.engine.widths import classes, ratios
 
 
@@ -23,7 +24,7 @@ def leaf_widths(cell: Cell, smallest: int) -> dict[str, int]:
     widths = dict.fromkeys((*cell.states, *cell.inputs, *cell.constants), smallest)
     for kind in ("state", "input", "parameter"):
         for index, place in program.leaves[kind].items():
-            widths[_whole(program.names(kind)[index])] = class_widths[of[place]]
+            widths[_whole(program.names[LEAVES.index(kind)][index])] = class_widths[of[place]]
     return widths
 
 

@@ -385,7 +385,7 @@ def _matrix(cell: Cell, name: str, n: int) -> tuple[int, ...]:
     """The shape of a matrix: (heads, rows, columns) where a product is of heads."""
     program = cell.program
     part = f"{name}.real" if name in cell.is_complex else name
-    place = program.leaves["matrix"].get(program.names("matrix").index(part))
+    place = program.leaves["matrix"].get(program.matrices.index(part))
     of_heads = any(x.op == "block_linear" and x.args[0] == place for x in program.nodes)
     return (1, n, n) if of_heads else (n, n)
 

@@ -4,6 +4,7 @@ An elementwise one is what it is in cells (`linrnn.engine.functions`), unless a 
 otherwise: because it is shorter without a gradient, or because its arguments have another order.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -57,20 +58,7 @@ RULES["log_sigmoid_forward"] = _function("logsigmoid")
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
 def _move(tape: Tape, to: Number, x: Any, *operands: Any, **options: Any) -> None:
-    source = tape.number(operands[0] if operands and isinstance(operands[0], Tensor) else x)
-    zero: Real = 0.0
-    for place, part in zip(to, (source.re, zero if source.im is None else source.im), strict=True):
-        if place is not None:
-            assert isinstance(place, View)
-            tape.put("move", place, part)
-
-
-def _each(op: str, tape: Tape, to: Number, *operands: Number) -> None:
-    """An operation that is done to each part."""
-    for i, place in enumerate(to):
-        if place is not None:
-            assert isinstance(place, View)
-            tape.put(op, place, *(0.0 if x[i] is None else x[i] for x in operands))  # type: ignore[arg-type]
+    tape.move(to, tape.number(operands[0] if operands and isinstance(operands[0], Tensor) else x))
 
 
 @rule("abs")
@@ -123,25 +111,16 @@ def _clamp_max(tape: Tape, to: Number, x: Any, max: Any) -> None:
     _clamp(tape, to, x, None, max)
 
 
-@rule("cat", "stack")
+@rule("cat")
 def _cat(tape: Tape, to: Number, tensors: Sequence[Tensor], dim: int = 0) -> None:
-    at = 0
-    nonempty = [x for x in tensors if x.shape != (0,)]
-    axes = len(target(Number(to.re)).shape)
-    for x in nonempty:
-        n = x.shape[dim]
-        _each("move", tape, _narrowed(to, dim % axes, at, n), tape.number(x))
-        at += n
-
-
-def _narrowed(to: Number, axis: int, at: int, n: int) -> Number:
-    def part(x: View) -> View:
-        shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
-        return x._replace(offset=x.offset + at * x.strides[axis], shape=shape)
-
-    re, im = to
-    assert isinstance(re, View)
-    return Number(part(re), part(im) if isinstance(im, View) else None)
+    first = 0
+    for x in tensors:
+        if x.shape == (0,):
+            continue
+        n, axis = x.shape[dim], dim % x.ndim
+        place = to.seen(functools.partial(View.narrowed, axis=axis, first=first, n=n))
+        tape.move(place, tape.number(x))
+        first += n
 
 
 RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
@@ -165,19 +144,15 @@ def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
     x = x[(None,) * (len(repeats) - x.ndim)]
     sizes = x.shape
 
-    def split_axes(part: Real | None) -> Real | None:
+    def split_axes(part: View) -> View:
         """Each axis as two: which copy, and where in it."""
-        if not isinstance(part, View):
-            return part
         shape = [n for pair in zip(repeats, sizes, strict=True) for n in pair]
         steps = [k for n, step in zip(sizes, part.strides, strict=True) for k in (n * step, step)]
         return part._replace(shape=tuple(shape), strides=tuple(steps))
 
     for axis in range(len(sizes)):
         x = x.unsqueeze(2 * axis)
-    re, im = map(split_axes, to)
-    assert re is not None
-    _each("move", tape, Number(re, im), tape.number(x))
+    tape.move(to.seen(split_axes), tape.number(x))
 
 
 @rule("constant_pad_nd")
@@ -186,11 +161,10 @@ def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float 
         raise RefusedError("by less than nothing")
     output = target(to)
     tape.put("move", output, float(value))
-    inner = Number(output)
     for i, left in enumerate(pad[::2]):
         axis = x.ndim - 1 - i
-        inner = _narrowed(inner, axis, left, x.shape[axis])
-    tape.put("move", target(inner), real(tape.number(x)))
+        output = output.narrowed(axis, left, x.shape[axis])
+    tape.put("move", output, real(tape.number(x)))
 
 
 @rule("index")

@@ -353,38 +353,28 @@ class Kind:
             max_watched: as of `Program`.
             constants: that the function reads, beside.
         """
-        with drawing():  # what is drawn here is drawn again by the call that is answered
-            if self.program is None:
-                self._record(module, function, arguments, compute_dtype, max_watched, constants)
-
-    @torch.no_grad()
-    def _record(
-        self,
-        module: nn.Module,
-        function: Callable[[list[Tensor]], tuple[Sequence[Tensor], str | None]],
-        arguments: Sequence[Tensor],
-        compute_dtype: torch.dtype,
-        max_watched: int,
-        constants: Sequence[Tensor],
-    ) -> None:
-        tape = Tape(compute_dtype)
-        for x in constants:
-            tape.hold(x)
-        copies = [x.clone(memory_format=torch.contiguous_format) for x in arguments]
-        recorder = Recorder(tape, module)
-        for i, x in enumerate(copies):
-            if i and x.dtype not in STORED:
-                recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
-            tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
-        with recorder:
-            results, reason = function(copies)
-        reason = reason or recorder.reason
-        if reason is None:
-            try:
-                self.program = Program(recorder, module, arguments, results, max_watched)
-            except RefusedError as error:
-                reason = f"{error}"
-        self.reason = reason or ""
+        # what is drawn here is drawn again by the call that is answered
+        with drawing(), torch.no_grad():
+            if self.program is not None:
+                return
+            tape = Tape(compute_dtype)
+            for x in constants:
+                tape.hold(x)
+            copies = [x.clone(memory_format=torch.contiguous_format) for x in arguments]
+            recorder = Recorder(tape, module)
+            for i, x in enumerate(copies):
+                if i and x.dtype not in STORED:
+                    recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
+                tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
+            with recorder:
+                results, reason = function(copies)
+            reason = reason or recorder.reason
+            if reason is None:
+                try:
+                    self.program = Program(recorder, module, arguments, results, max_watched)
+                except RefusedError as error:
+                    reason = f"{error}"
+            self.reason = reason or ""
 
 
 Kinds = dict[tuple[Any, ...], Kind]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linrnn.engine.replay.instructions import Rule, real, rule, target
 from linrnn.engine.replay.sums import RULES
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+from linrnn.engine.replay.tape import Number, RefusedError, Tape, View
 from linrnn.engine.replay.values import write_slope
 
 __all__ = ["RULES"]
@@ -15,10 +15,7 @@ __all__ = ["RULES"]
 
 @rule("fill")
 def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
-    filler = tape.number(value)
-    for place, part in zip(to, (filler.re, 0.0 if filler.im is None else filler.im), strict=True):
-        if isinstance(place, View):
-            tape.put("move", place, part)
+    tape.move(to, tape.number(value))
 
 
 def _of_argument(name: str) -> Rule:
@@ -99,12 +96,8 @@ def _slice(
 
 def _within(tape: Tape, to: Number, g: Tensor, axis: int, first: int, by: int) -> None:
     """Some places along an axis, among zeros."""
+    tape.move(to, Number(0.0))
     for place, part in zip(to, tape.number(g), strict=True):
-        if not isinstance(place, View):
-            continue
-        tape.put("move", place, 0.0)
-        strides = (*place.strides[:axis], by * place.strides[axis], *place.strides[axis + 1 :])
-        offset = place.offset + first * place.strides[axis]
-        inner = place._replace(offset=offset, shape=tuple(g.shape), strides=strides)
-        source: Real = 0.0 if part is None else part
-        tape.put("move", inner, source)
+        if isinstance(place, View):
+            inner = place.narrowed(axis, first, g.shape[axis], by)
+            tape.put("move", inner, 0.0 if part is None else part)

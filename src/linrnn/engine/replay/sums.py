@@ -41,7 +41,7 @@ def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options:
             continue
         assert isinstance(place, View)
         total = _reduced(tape, "total", part, _dims(dim), x.shape)
-        tape.put("move", place, total._replace(shape=place.shape, strides=_strides(place.shape)))
+        tape.put("move", place, total.shaped(place.shape))
 
 
 @rule("mean")
@@ -55,7 +55,7 @@ def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options
 def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
     largest = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)
     place = target(to)
-    tape.put("move", place, largest._replace(shape=place.shape, strides=_strides(place.shape)))
+    tape.put("move", place, largest.shaped(place.shape))
 
 
 @rule("_softmax")
@@ -87,13 +87,12 @@ def _attention(
     rows = math.prod(k.shape[:2])  # heads of queries that share keys are rows of one product
     queries = tape.new("move", real(tape.number(q)), shape=q.shape)
     shape = (rows, math.prod(q.shape[:3]) // rows, q.shape[3])
-    queries = queries._replace(shape=shape, strides=_strides(shape))
+    queries = queries.shaped(shape)
     keys, values = (_heads(tape, tape.view(real(tape.number(x)), x.shape)) for x in (k, v))
     odds = tape.fresh((*queries.shape[:2], k.shape[-2]), queries)
     tape.product(odds, queries, keys, None)
     tape.put("mul", odds, odds, q.shape[-1] ** -0.5 if scale is None else scale)
-    odds_by_head = odds._replace(shape=(*q.shape[:3], k.shape[-2]))
-    odds_by_head = odds_by_head._replace(strides=_strides(odds_by_head.shape))
+    odds_by_head = odds.shaped((*q.shape[:3], k.shape[-2]))
     if attn_mask is not None:
         mask = real(tape.number(attn_mask))
         if attn_mask.dtype is torch.bool:
@@ -106,7 +105,7 @@ def _attention(
     weights = tape.new("div", weights, total)
     outputs = tape.fresh((*queries.shape[:2], place.shape[-1]), queries)
     tape.product(outputs, weights, values.moved((0, 2, 1)), None)
-    tape.put("move", place, outputs._replace(shape=place.shape, strides=_strides(place.shape)))
+    tape.put("move", place, outputs.shaped(place.shape))
 
 
 def _heads(tape: Tape, x: View) -> View:
@@ -124,14 +123,8 @@ def _layer_norm(
 ) -> None:
     if len(shape) != 1:
         raise RefusedError("of several axes")
-    source = tape.view(real(tape.number(x)), x.shape)
-    _normalised(tape, target(to), source, x.shape, eps)
+    tape.standardise(target(to), tape.view(real(tape.number(x)), x.shape), eps)
     _scaled(tape, target(to), weight, bias)
-
-
-def _normalised(tape: Tape, to: View, x: View, shape: Sequence[int], eps: float) -> None:
-    """Mean 0 and variance 1 along the last axis."""
-    tape.standardise(to, tape.view(x, shape), eps, centred=True)
 
 
 def _scaled(tape: Tape, to: View, weight: Any, bias: Any, behind: int = 0) -> None:
@@ -151,14 +144,8 @@ def _group_norm(
     shape = (n, groups, c * hw // groups)
     source = tape.new("move", real(tape.number(x)), shape=x.shape)
     place = target(to)
-    flat = (source._replace(shape=shape, strides=_strides(shape)),
-            place._replace(shape=shape, strides=_strides(shape)))  # fmt: skip
-    _normalised(tape, flat[1], flat[0], shape, eps)
+    tape.standardise(place.shaped(shape), source.shaped(shape), eps)
     _scaled(tape, place, weight, bias, x.ndim - 2)
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 @rule("native_batch_norm", "_native_batch_norm_legit_no_training")

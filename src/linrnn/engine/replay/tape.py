@@ -4,7 +4,7 @@ A tensor of the recording is known by its storage, offset and strides, so views 
 need no code: memory of the program is laid out as the storages that were seen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -45,11 +45,21 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def shaped(self, shape: Sequence[int]) -> "View":
+        """As many numbers, which lie densely, in another shape."""
+        return self._replace(shape=tuple(shape), strides=_dense(shape))
+
     def over(self, shape: Sequence[int]) -> "View":
         """Broadcast to a shape."""
         missing = len(shape) - len(self.shape)
         strides = [0 if n == 1 else s for n, s in zip(self.shape, self.strides, strict=True)]
         return self._replace(shape=tuple(shape), strides=(*[0] * missing, *strides))
+
+    def narrowed(self, axis: int, first: int, n: int, by: int = 1) -> "View":
+        """The ``n`` numbers from ``first`` on along an axis, every so many."""
+        shape = (*self.shape[:axis], n, *self.shape[axis + 1 :])
+        strides = (*self.strides[:axis], by * self.strides[axis], *self.strides[axis + 1 :])
+        return View(self.slot, self.offset + first * self.strides[axis], shape, strides)
 
     def moved(self, axes: Sequence[int]) -> "View":
         """Axes in another order."""
@@ -72,6 +82,11 @@ class Number(NamedTuple):
 
     re: Real
     im: Real | None = None
+
+    def seen(self, change: Callable[[View], View]) -> "Number":
+        """The same memory, seen in another way."""
+        parts: list[Any] = [change(x) if isinstance(x, View) else x for x in self]
+        return Number(*parts)
 
 
 @dataclass
@@ -177,9 +192,7 @@ class Tape:
             fixed = self.number(storage)
             self.know(x, self._room_of(x))
             destination = self._parts(storage, self._slots[_memory(x)])
-            for to, part in zip(destination, fixed, strict=True):
-                if isinstance(to, View) and part is not None:
-                    self.put("move", to, part)
+            self.move(destination, fixed)
             slot = self.slot(x)
         if slot is None or slot.kind != "scratch":
             raise RefusedError("it changes a tensor of the caller's or the model's in place")
@@ -253,6 +266,12 @@ class Tape:
         shape = np.broadcast_shapes(*shapes) if shape is None else shape
         return self.put(op, self.fresh(shape, *read), *read, value=value)
 
+    def move(self, to: Number, x: Number) -> None:
+        """Write numbers, real or complex, somewhere else."""
+        for place, part in zip(to, x, strict=True):
+            if isinstance(place, View):
+                self.put("move", place, 0.0 if part is None else part)
+
     def deliver(self, start: int, to: Number, result: Number) -> None:
         """Let numbers that have been computed lie where they belong.
 
@@ -283,20 +302,13 @@ class Tape:
         step.dtype = self._computed((place, *step.read))
         return True
 
-    def standardise(self, to: View, x: View, eps: float, *, centred: bool) -> None:
-        """Divide rows along the last axis by the root of their mean square plus ``eps``.
-
-        Args:
-            to: where the result belongs.
-            x: of its shape.
-            eps: added to the mean square.
-            centred: subtract the mean first.
-        """
+    def standardise(self, to: View, x: View, eps: float) -> None:
+        """Mean 0 and variance 1 along the last axis, ``eps`` added to the variance."""
         x = self.like(x, to)
         destination = (
             to if self.dtypes[to.slot] is self._computed((x, to)) else self.fresh(to.shape, x, to)
         )
-        self._add("standardise", x.shape, destination, [x, 0.0, float(centred)], float(eps))
+        self._add("standardise", x.shape, destination, [x, 0.0, 1.0], float(eps))
         if destination is not to:
             self.put("move", to, destination)
 
@@ -351,9 +363,7 @@ class Tape:
             if source is not None and source not in renames and self.dtypes[source] is dtypes[i]:
                 renames[source] = slot
             else:
-                for to, x in zip(_result(slot, part), part, strict=True):
-                    if x is not None and isinstance(to, View):
-                        self.put("move", to, x)
+                self.move(_result(slot, part), part)
         needed = {Slot("result", i) for i in range(len(results))}
         live = []
         for step in reversed(self.instructions):

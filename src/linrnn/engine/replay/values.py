@@ -96,7 +96,7 @@ def _slope(name: str, options: tuple[Any, ...]) -> Program:
     graph = tracer.graph
     forward = finish(graph, ((), ("x", "g"), (), ()), (y.re,), ())
     gradients = {forward.outputs[0]: g}
-    node_map = graph.copy(forward, lambda node: None)
+    node_map = graph.copy(forward)
     backward(graph, forward, node_map, gradients)
     (leaf,) = (i for i, n in enumerate(forward.nodes) if n == Node("input", (), 0))
     return finish(graph, ((), ("x", "g"), (), ()), (gradients[leaf],), ())
