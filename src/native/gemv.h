@@ -64,17 +64,6 @@ struct Gemv {
         for (; i < n; ++i) total += widen(row[i]) * x[i];
         return total;
     }
-
-    // y[b, i] = sum_j matrix[i, j] x[b, j] + bias[i]; no bias is null.
-    static void multiply(const W* matrix, const W* bias, const A* x, A* y, i64 rows, i64 n,
-                         i64 batch, i64 threads) {
-        i64 team = rows * n / WORTH + 1;
-        team = team < threads ? team : threads;
-#pragma omp parallel for num_threads(int(team)) if (team > 1) schedule(static)
-        for (i64 i = 0; i < rows; ++i)
-            for (i64 b = 0; b < batch; ++b)
-                y[b * rows + i] = dot(matrix + i * n, x + b * n, n) + (bias ? widen(bias[i]) : A(0));
-    }
 };
 
 }  // namespace
