@@ -6,6 +6,7 @@ user's line and what to write instead.
 """
 
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -17,17 +18,13 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from linrnn.engine.graph import MIXING, SPREADS, Graph, Program, block_product, finish
+from linrnn.engine.graph import LEAVES, MIXING, SPREADS, Graph, Program, block_product, finish
 from linrnn.engine.operations import LOGICAL, TRUTHS
 from linrnn.engine.values import Matrix, Value, Writer, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
 
 _OURS = os.path.dirname(__file__)
 _FOREIGN = (_OURS, os.path.dirname(torch.__file__), os.path.dirname(functools.__file__) + "/func")
-
-
-Parts = Sequence[tuple[int, ...]]
-"""Of values the node of each real part: one, or two of a complex value."""
 
 
 class Names(NamedTuple):
@@ -116,15 +113,13 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
     """
     tracer = Tracer(where)
     values: dict[str, Value] = {}
-    for kind, leaf in enumerate(("state", "input", "parameter", "matrix")):
-        index = 0
+    for kind, leaf_kind in enumerate(LEAVES):
+        index = itertools.count()
         for name in names[kind]:
-            parts = [tracer.graph.leaf(leaf, index)]
+            re, im = tracer.graph.leaf(leaf_kind, next(index)), None
             if name in names.is_complex:
-                parts.append(tracer.graph.leaf(leaf, index + 1))
-            re, im = parts[0], parts[1] if len(parts) > 1 else None
-            values[name] = (Matrix if leaf == "matrix" else Value)(tracer, re, im)
-            index += len(parts)
+                im = tracer.graph.leaf(leaf_kind, next(index))
+            values[name] = (Matrix if leaf_kind == "matrix" else Value)(tracer, re, im)
     with torch.enable_grad():
         results = _read(tracer, step, [values[name] for name in order])
     outputs, states, single = _results(tracer, results, len(names.states))
@@ -134,22 +129,33 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
                 f"{where}: the state {name} must stay real, got a complex one. "
                 f"Declare it: complex={name!r}."
             )
-    state_parts: Parts = [
-        value.pair() if name in names.is_complex else (value.re,)
-        for name, value in zip(names.states, states, strict=True)
-    ]
-    complex_outputs = tuple(y.im is not None for y in outputs)
-    output_parts: Parts = [(y.re,) if y.im is None else (y.re, y.im) for y in outputs]
-    if names.matrices or any(x.op in MIXING for x in tracer.graph.nodes):
-        output_parts, state_parts = _as_wide(
-            tracer.graph, output_parts, outputs, state_parts, states
-        )
+    complex_outputs = tuple([y.im is not None for y in outputs])
+    graph = tracer.graph
+    widths_differ = bool(names.matrices) or any([x.op in MIXING for x in graph.nodes])
+    flat_states, flat_outputs = list[int](), list[int]()
+    for name, value in zip(names.states, states, strict=True):
+        leaf = values[name].re if widths_differ else None
+        flat_states += _real_parts(graph, value, name in names.is_complex, leaf)
+    leaf = values[names.states[0]].re if widths_differ else None
+    for y, is_complex in zip(outputs, complex_outputs, strict=True):
+        flat_outputs += _real_parts(graph, y, is_complex, leaf)
     kinds = [names.parts(kind) for kind in range(4)]
-    flat_outputs, flat_states = (
-        [x for parts in group for x in parts] for group in (output_parts, state_parts)
-    )
     program = finish(tracer.graph, kinds, flat_outputs, flat_states)
     return Traced(program, complex_outputs, single)
+
+
+def _real_parts(graph: Graph, value: Value, is_complex: bool, leaf: int | None) -> list[int]:
+    """The real parts of a result; of a number in as many channels as it is to have.
+
+    Where values differ in width, and a leaf is given, it has none. A part of a complex result is as
+    wide as its other part; what was made like a value, as wide as that; anything else as the leaf.
+    """
+    handles = list(value.pair()) if is_complex else [value.re]
+    if leaf is None:
+        return handles
+    vector = next((x for x in handles if graph.value(x) is None), value.like)
+    like = leaf if vector is None else vector
+    return [x if graph.value(x) is None else numbers_like(graph, x, like) for x in handles]
 
 
 def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -> object:
@@ -169,35 +175,6 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}"
         fix = "Stay with values and with the functions that linrnn.cells.functions() lists."
         raise tracer.refused_at(frame.f_code.co_filename, line, got, fix) from error
-
-
-def _as_wide(
-    graph: Graph,
-    outputs: Parts,
-    output_values: Sequence[Value],
-    states: Parts,
-    state_values: Sequence[Value],
-) -> tuple[Parts, Parts]:
-    """Results that are numbers, in as many channels as they are to have.
-
-    Where values differ in width a number has none. A part of a complex result is as wide as its
-    other part; what was made like a value, as wide as that; other outputs are as wide as the first
-    state, and next states as the state.
-    """
-    place = 0
-    wide_states = []
-    for parts, value in zip(states, state_values, strict=True):
-        wide_states.append(_one_width(graph, parts, value, graph.leaf("state", place)))
-        place += len(parts)
-    first = graph.leaf("state", 0)
-    pairs = zip(outputs, output_values, strict=True)
-    return [_one_width(graph, parts, value, first) for parts, value in pairs], wide_states
-
-
-def _one_width(graph: Graph, parts: tuple[int, ...], value: Value, leaf: int) -> tuple[int, ...]:
-    vector = next((x for x in parts if graph.value(x) is None), value.like)
-    like = leaf if vector is None else vector
-    return tuple(x if graph.value(x) is None else numbers_like(graph, x, like) for x in parts)
 
 
 def _results(
