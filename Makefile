@@ -216,7 +216,7 @@ $(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/pytho
 		{ echo "no locked CPU build of PyTorch, so the public one ($(VENV)/torch-cpu.log)"; $(LOCKED) -r requirements/torch.txt; }
 	touch $@
 
-# Users need the kernels of their own processor alone, a third of the compile time; tests need all.
+# Users need the kernels of their own processor alone, as pyproject.toml says; tests need all.
 # Where `make install` has built all, they stay: CMake deletes objects of sets that it leaves out.
 ISAS = $(if $(wildcard $(VENV)/.dev),,native)
 $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch

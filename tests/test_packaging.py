@@ -308,6 +308,41 @@ def test_a_build_for_this_machine_is_for_the_best_instruction_set_it_has(tmp_pat
     assert folders == {f"kernels_{best}.dir"}
 
 
+def test_an_install_where_it_is_used_compiles_for_this_machine_alone(monkeypatch):
+    settings = pytest.importorskip("scikit_build_core.settings.skbuild_read_settings")
+
+    def instruction_sets(state):
+        reader = settings.SettingsReader.from_file(ROOT / "pyproject.toml", {}, state=state)
+        return reader.settings.cmake.define.get("LINRNN_ISAS")
+
+    monkeypatch.delenv("SKBUILD_CMAKE_DEFINE", raising=False)
+    assert [instruction_sets(state) for state in ("editable", "wheel")] == ["native", None]
+    monkeypatch.setenv("SKBUILD_CMAKE_DEFINE", "LINRNN_ISAS=")  # make install
+    assert instruction_sets("editable") == ""
+
+
+@pytest.mark.slow
+def test_kernels_of_a_better_processor_are_left_out_with_the_reason(tmp_path):
+    """A home that moved: LINRNN_ISA stands for the older processor."""
+    cmake = shutil.which("cmake")
+    if cmake is None or not native_library_of_all() or native.load()[0].isa == "baseline":
+        pytest.skip("no cmake, or no library for better processors than the least")
+    options = [f"-DLINRNN_ISAS={native.load()[0].isa}", "-DLINRNN_OPTIMISE=-O0"]
+    subprocess.run([cmake, "-S", ROOT, "-B", tmp_path, *options], capture_output=True, check=True)
+    subprocess.run([cmake, "--build", tmp_path], capture_output=True, check=True)
+    moved = {"LINRNN_KERNELS": str(tmp_path / "kernels.so"), "LINRNN_ISA": "baseline"}
+    code = SCAN.replace('warnings.simplefilter("ignore")', 'warnings.simplefilter("always")')
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | moved,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("[1.0, 1.5, 1.75] 1.75\n")
+    assert "were built for another processor; reinstall linrnn on this one" in done.stderr
+
+
 def native_library_of_all():
     """Whether the library that is installed has kernels for every processor of this family."""
     code = "import linrnn.compute.native as n; print(n.load()[0] is not None)"

@@ -66,7 +66,9 @@ def load() -> tuple[NativeLibrary | None, str]:
         handle.linrnn_isa.restype = handle.linrnn_record_layout.restype = ctypes.c_char_p
         isa = handle.linrnn_isa()
         if isa is None:
-            return None, "the native kernels were built for another processor; reinstall linrnn"
+            return None, (
+                "the native kernels were built for another processor; reinstall linrnn on this one"
+            )
         return NativeLibrary(handle, path, isa.decode(), bool(handle.linrnn_has_openmp())), ""
     except (OSError, AttributeError) as error:
         way_out = "unset LINRNN_KERNELS" if chosen else "reinstall linrnn"
