@@ -91,6 +91,8 @@ def _mixer(cls: Any) -> _Page:
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")
         facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason
+    if cls.overflows:
+        facts["Overflows float32 within 65,536 steps"] = cls.overflows
     parameters = inspect.signature(cls).parameters.values()
     options = [_row(p.name, p.annotation, p.default) for p in parameters]
     return _Page(_path(cls), inspect.getdoc(cls) or "", facts, options)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed
 from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters
 
@@ -25,6 +25,11 @@ def _increment(act: Any) -> Any:
 
 
 STEPS = {"relu": _increment(torch.relu), "tanh": _increment(torch.tanh)}
+
+
+def _cells(act: str, n_iterations: int) -> Timed:
+    kinds = {"state": "h", "constant": "alpha past", "matrix": "U"}
+    return iterated(f"i_rnn_{act}", STEPS[act], n_iterations, **kinds)
 
 
 class IRNN(CellRNN):
@@ -66,6 +71,7 @@ class IRNN(CellRNN):
 
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,
@@ -103,9 +109,8 @@ class IRNN(CellRNN):
         self.decay.fill_(self.alpha)
         self.rates.fill_(self.eta)
 
-    def _cells(self) -> Timed:
-        kinds = {"state": "h", "constant": "alpha past", "matrix": "U"}
-        return iterated(f"i_rnn_{self.act}", STEPS[self.act], self.n_iterations, **kinds)
+    def _key(self) -> tuple[str, int]:
+        return self.act, self.n_iterations
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         past = float(self.readout == "equilibrium")

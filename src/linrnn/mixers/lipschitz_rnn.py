@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
-from linrnn.mixers._families.lipschitz import CELLS, check_split, symmetric_skew
+from linrnn.mixers._families.lipschitz import CELLS, RIGHT_OF_ZERO, check_split, symmetric_skew
 from linrnn.nn import empty_parameters
 
 
@@ -52,6 +52,7 @@ class LipschitzRNN(CellRNN):
 
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
+    overflows: ClassVar[str] = RIGHT_OF_ZERO
     declared: ClassVar[Mapping[str, str]] = {"trains": SHORT_STEPS}
     cells: ClassVar[Mapping[str, Timed]] = timed(**CELLS)
 

@@ -11,7 +11,13 @@ from linrnn.compute.precision import wide
 from linrnn.errors import check_in, check_not_negative, check_positive
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
-from linrnn.mixers._families.lipschitz import CELLS, check_split, slope, symmetric_skew
+from linrnn.mixers._families.lipschitz import (
+    CELLS,
+    RIGHT_OF_ZERO,
+    check_split,
+    slope,
+    symmetric_skew,
+)
 from linrnn.nn import empty_parameters
 
 
@@ -69,6 +75,7 @@ class NoisyRNN(CellRNN):
 
     family: ClassVar[str] = "dense"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
+    overflows: ClassVar[str] = RIGHT_OF_ZERO
     random_training: ClassVar[bool] = True
     cells: ClassVar[Mapping[str, Timed]] = timed(em=noisy_em, code=noisy_code, **CELLS)
 

@@ -10,7 +10,7 @@ from linrnn.compute.parts import parts
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_few, check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Timed, scan
+from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, scan
 from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
 from linrnn.ops.attention import positions
@@ -54,6 +54,11 @@ STEPS = {
 }
 
 
+def _cells(kind: str, n_iterations: int) -> Timed:
+    matrices = "U_1 U_2 U_g B_2"
+    return iterated(f"ta_rnn_{kind}", STEPS[kind], n_iterations, state="h", matrix=matrices)
+
+
 class TARNN(CellRNN):
     r"""Time-adaptive RNN: input and state say how far a step goes towards an equilibrium.
 
@@ -95,6 +100,7 @@ class TARNN(CellRNN):
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
+    cells: ClassVar[Family] = Family(_cells)
 
     def __init__(
         self,
@@ -138,12 +144,8 @@ class TARNN(CellRNN):
         past = real(past=1, d_model=self.d_model)
         return {"h": real(d_state=self.d_state), "past": past, "position": integer()}
 
-    def _cells(self) -> Timed:
-        kind = f"{self.gate}_{self.act}"
-        matrices = "U_1 U_2 U_g B_2"
-        return iterated(
-            f"ta_rnn_{kind}", STEPS[kind], self.n_iterations, state="h", matrix=matrices
-        )
+    def _key(self) -> tuple[str, int]:
+        return f"{self.gate}_{self.act}", self.n_iterations
 
     def _read(
         self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None = None

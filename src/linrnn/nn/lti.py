@@ -60,7 +60,8 @@ class LTISteps(KeepsPrecision):
             return
         for name, x in zip("ab", dense(*self._system, self._dt, self._rule), strict=True):
             like = self.get_buffer(name)
-            setattr(self, name, x.to(like.device, accumulator_dtype(like.dtype)))
+            x = x.to(like.device, accumulator_dtype(like.dtype))
+            setattr(self, name, x.contiguous())  # a solution lies by columns, and is then no weight
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> "LTISteps":
         super()._apply(fn, recurse)

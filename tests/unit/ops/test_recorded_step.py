@@ -31,8 +31,6 @@ F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 TOLERANCE = {F64: 1e-12, F32: 1e-5}
 #: Mixers whose state grows with what was read.
 GROWING = {name for name in names() if "constant_memory" in load(name).declared}
-#: Those whose steps hold what is not recorded.
-NOT_RECORDED = {("lmu", F64)}
 BLOCKS = {
     "glu": {"norm": "batch", "pool": "mean"},
     "mlp": {"norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},
@@ -116,7 +114,7 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
             for h, start in zip(leaves(state), leaves(fresh), strict=True):
                 if h.shape == start.shape:
                     h[0] = start[0]
-    assert (program(model) is None) == (mixer in GROWING or (mixer, dtype) in NOT_RECORDED)
+    assert (program(model) is None) == (mixer in GROWING)
 
 
 #: Options that meet in threes only.
@@ -155,7 +153,7 @@ FEW = ("gru", "s4d", "mamba")
     [
         pytest.param(x, marks=[] if x in FEW else [pytest.mark.slow])
         for x in names()
-        if x not in GROWING and (x, BF16) not in NOT_RECORDED
+        if x not in GROWING
     ],
 )
 def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):

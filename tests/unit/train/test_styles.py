@@ -125,18 +125,34 @@ def test_lines_that_are_no_systems_have_the_colours_a_figure_lacks():
 
 def test_every_mixer_has_a_look_that_no_page_changes():
     alone = {name: looks.styles([name])[name] for name in mixers.names()}
-    listed = [name for name in mixers.names() if name in looks._SYSTEMS]
-    assert looks.styles(listed[::-1]) == {name: alone[name] for name in listed}
+    places = {name: looks.place_of(name) for name in mixers.names()}
+    assert None not in places.values()
+    apart = list({place: name for name, place in places.items()}.values())
+    assert len(apart) > 60  # of those at one place, one
+    assert looks.styles(apart[::-1]) == {name: alone[name] for name in apart}
     assert looks.styles(["layer 1", "gru", "lru"])["lru"] == alone["lru"]
-    assert None not in map(looks.place_of, mixers.names())
+
+
+COMPARED = [
+    "lru", "mingru", "minlstm", "mamba", "s4d", "gru", "attention", "lstm", "hgrn2", "s5",
+    "rwkv4", "gla", "delta_net", "gateloop", "retnet", "lem", "rwkv6", "linear_attention",
+    "gated_delta_net", "tanh_rnn", "h3", "mega", "linear_rnn", "co_rnn", "hyena", "relu_rnn",
+    "exp_rnn", "mlstm", "slstm", "mamba2", "s4", "dss",
+]  # fmt: skip
+
+
+def test_systems_that_are_compared_most_often_have_looks_of_their_own():
+    assert len({looks.place_of(name) for name in COMPARED}) == len(COMPARED)
 
 
 def test_a_mixer_that_is_new_has_a_look_by_its_name(monkeypatch):
+    before = looks.place_of("lru")
     monkeypatch.setattr(mixers, "names", lambda: ["brand_new", "lru"])
     place = looks.place_of("brand-new, wide")
     assert place is not None
     assert place == looks.place_of("BrandNew")
     assert looks.place_of("brand") is None
+    assert looks.place_of("lru") == before
 
 
 @pytest.mark.parametrize(

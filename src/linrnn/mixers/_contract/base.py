@@ -102,6 +102,10 @@ class Mixer(KeepsPrecision):
     """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason; as
     ``"law:form"`` where only that form cannot."""
 
+    overflows: ClassVar[str] = ""
+    """Why a layer as it begins overflows float32 within 65,536 steps, where it does; the law that
+    reads so many reads 2,048 of a sequential layer."""
+
     timed: ClassVar[bool] = False
     """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
     caller gave none, which is a time of 1 everywhere. It is at least float32."""

@@ -9,8 +9,6 @@ from torch import Tensor
 from linrnn.cells import Cell
 from linrnn.mixers._families.cell_rnn import Timed, timed
 
-_made: dict[tuple[str, int], Timed] = {}
-
 
 def iterated(name: str, step: Callable[..., Any], count: int, **declared: str) -> Timed:
     """The cell of ``step(..., etas)``, whose last argument is ``count`` numbers, learned or not.
@@ -23,21 +21,19 @@ def iterated(name: str, step: Callable[..., Any], count: int, **declared: str) -
         count: of iterations.
         declared: ``state``, ``constant`` and ``matrix`` of `linrnn.cells.Cell`.
     """
-    if (name, count) not in _made:
-        given = list(inspect.signature(step).parameters)[:-1]
-        numbers = [f"eta_{i}" for i in range(count)]
+    before = list(inspect.signature(step).parameters)[:-1]
+    numbers = [f"eta_{i}" for i in range(count)]
 
-        def unrolled(*arguments: Any) -> Any:
-            return step(*arguments[: len(given)], arguments[len(given) :])
+    def unrolled(*arguments: Any) -> Any:
+        return step(*arguments[: len(before)], arguments[len(before) :])
 
-        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        unrolled.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(x, kinds) for x in (*given, *numbers)]
-        )
-        constant = " ".join([declared.pop("constant", ""), *numbers])
-        whole = Cell(unrolled, constant=constant, name=f"{name}_{count}", **declared)  # type: ignore[arg-type]
-        _made[name, count] = timed(only=whole)["only"]
-    return _made[name, count]
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    unrolled.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(x, kinds) for x in (*before, *numbers)]
+    )
+    constant = " ".join([declared.pop("constant", ""), *numbers])
+    whole = Cell(unrolled, constant=constant, name=f"{name}_{count}", **declared)  # type: ignore[arg-type]
+    return timed(only=whole)["only"]
 
 
 def etas(numbers: Tensor) -> dict[str, Tensor]:
