@@ -121,8 +121,11 @@ release: $(VENV)/.dev  ## check, build and test a release from its source distri
 portable: $(VENV)/.dev  ## the native kernels by other compilers and on other processors, as far as these are installed
 	PATH="$(abspath $(BIN)):$$PATH" .ci/portable
 
-lists: $(VENV)/.dev  ## the tables of README.md and other pages that are written from the catalogue
+lists: $(VENV)/.dev  ## every table that is written from the catalogues, and measured of mixers that are new
 	$(BIN)/python docs/lists.py
+	$(BIN)/python tests/golden/constants.py
+	$(BIN)/python docs/measure_laws.py --missing
+	$(BIN)/python docs/measure_costs.py --missing
 
 docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
 	$(BIN)/python docs/lists.py

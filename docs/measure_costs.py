@@ -1,9 +1,10 @@
 """Measure what every mixer costs at one width, and keep it in results/mixers/costs.csv.
 
-    python docs/measure_costs.py [NAME ...]
+    python docs/measure_costs.py [--missing | NAME ...]
 
-Without names all mixers are measured. Rows of mixers that are not named stay. Times are those of
-the processor with one thread, the least of some repetitions, so that other work matters little.
+Without names all mixers are measured, with --missing those that have no
+rows. Rows of mixers that are not named stay. Times are those of the processor with one thread, the
+least of some repetitions, so that other work matters little.
 """
 
 import csv
@@ -113,6 +114,9 @@ def keep(found: dict[str, dict[str, str]]) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or stems(mixers.__name__):
+    names = sys.argv[1:] or stems(mixers.__name__)
+    if names == ["--missing"]:
+        names = [name for name in stems(mixers.__name__) if name not in kept()]
+    for name in names:
         row = measured(name)
         keep({**kept(), name: row})

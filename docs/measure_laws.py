@@ -1,9 +1,9 @@
 """Check every law of every mixer, and keep what was found in results/mixers/laws.csv.
 
-    python docs/measure_laws.py [NAME ...]
+    python docs/measure_laws.py [--missing | NAME ...]
 
-Without names all mixers are measured. Rows of mixers that are not named stay. A mixer takes some
-ten seconds of a processor.
+Without names all mixers are measured, with --missing those that have no
+rows. Rows of mixers that are not named stay. A mixer takes some ten seconds of a processor.
 """
 
 import csv
@@ -54,6 +54,9 @@ def keep(found: dict[str, list[dict[str, str]]]) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or stems(mixers.__name__):
+    names = sys.argv[1:] or stems(mixers.__name__)
+    if names == ["--missing"]:
+        names = [name for name in stems(mixers.__name__) if name not in kept()]
+    for name in names:
         rows = measured(name)
         keep({**kept(), name: rows})

@@ -58,29 +58,11 @@ def differences(written, found, where):
         for name in sorted(names):
             pair = written.get(name, absent), found.get(name, absent)
             yield from differences(*pair, f"{where} {name}")
-    elif is_start(written) and is_start(found):
-        if not alike(written, found):
+    elif constants.is_start(written) and constants.is_start(found):
+        if not constants.alike(written, found):
             yield f"{where}: the table has {written}, the tree {found}"
     elif written != found:
         yield f"{where}: the table has {written!r}, the tree {found!r}"
-
-
-def is_start(value):
-    return isinstance(value, list) and len(value) == 5 and isinstance(value[0], list)
-
-
-def alike(written, found):
-    """Of one seed they are equal; orthogonal matrices are others with another LAPACK."""
-    if written[0] != found[0]:
-        return False
-    (mean, std, low, high), (mean_2, std_2, low_2, high_2) = written[1:], found[1:]
-    scale, reach = max(abs(low), abs(high)), high - low
-    rounding = 2e-3 * scale + 1e-12
-    return (
-        abs(mean - mean_2) <= 0.1 * std + rounding
-        and abs(std - std_2) <= 0.02 * std + 1e-3 * rounding + 1e-12
-        and max(abs(low - low_2), abs(high - high_2)) <= 0.3 * reach + rounding
-    )
 
 
 @pytest.mark.parametrize(

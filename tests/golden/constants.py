@@ -195,6 +195,32 @@ def table() -> dict[str, Any]:
     }
 
 
+def is_start(value: Any) -> bool:
+    """Whether it is what `starts` says of a parameter."""
+    return isinstance(value, list) and len(value) == 5 and isinstance(value[0], list)
+
+
+def alike(written: list[Any], found: list[Any]) -> bool:
+    """Of one seed they are equal; orthogonal matrices are others with another LAPACK."""
+    if written[0] != found[0]:
+        return False
+    (mean, std, low, high), (mean_2, std_2, low_2, high_2) = written[1:], found[1:]
+    scale, reach = max(abs(low), abs(high)), high - low
+    rounding = 2e-3 * scale + 1e-12
+    return (
+        abs(mean - mean_2) <= 0.1 * std + rounding
+        and abs(std - std_2) <= 0.02 * std + 1e-3 * rounding + 1e-12
+        and max(abs(low - low_2), abs(high - high_2)) <= 0.3 * reach + rounding
+    )
+
+
+def unmoved(written: Any, found: Any) -> Any:
+    """What was found, but starts as they are written where they differ by rounding alone."""
+    if isinstance(written, dict) and isinstance(found, dict):
+        return {name: unmoved(written.get(name), value) for name, value in found.items()}
+    return written if is_start(written) and is_start(found) and alike(written, found) else found
+
+
 def text_of(sections: Mapping[str, Mapping[str, Any]]) -> str:
     """The table as JSON, with a line for each entry, so that a change shows as its line."""
     parts = []
@@ -208,4 +234,6 @@ def text_of(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    TABLE.write_text(text_of(table()), encoding="utf-8")
+    written = json.loads(TABLE.read_text(encoding="utf-8"))
+    found = json.loads(json.dumps(table()))
+    TABLE.write_text(text_of(unmoved(written, found)), encoding="utf-8")
