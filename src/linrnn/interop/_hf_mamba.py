@@ -72,6 +72,8 @@ def to_mamba(model: LinrnnForCausalLM) -> MambaForCausalLM:
     mixer: Any = model.model.mixers[0]
     if mixer.b_disc != "euler":
         raise ArgumentError(f"to_mamba: b_disc must be 'euler', got {mixer.b_disc!r}.")
+    if mixer.bcdt_norm != "none":
+        raise ArgumentError(f"to_mamba: bcdt_norm must be 'none', got {mixer.bcdt_norm!r}.")
     for name in ("selective_dt", "selective_B", "selective_C"):
         if not getattr(mixer, name):
             raise ArgumentError(f"to_mamba: {name} must be True, got False.")

@@ -1,11 +1,12 @@
 """Weights of transformers' Mamba-2 in and out, with equal logits."""
 
 import os
+from math import inf
 from typing import Any
 
 from transformers import Mamba2Config, Mamba2ForCausalLM
 
-from linrnn.errors import ArgumentError, DataError
+from linrnn.errors import ArgumentError
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_layouts import export_weights, import_weights, load_peer
 from linrnn.interop._hf_mamba import KEYS, check, names, of_bare_blocks, to_bare_blocks
@@ -32,13 +33,14 @@ def from_mamba2(model: Mamba2ForCausalLM | str | os.PathLike[str]) -> LinrnnForC
         Dao and Gu 2024, arXiv:2405.21060. The residual stream has the dtype of the weights;
         ``residual_in_fp32`` makes a difference in half precision only.
     """
-    peer = load_peer("from_mamba2", model, Mamba2ForCausalLM, _KEYS, _check)
+    peer = load_peer("from_mamba2", model, Mamba2ForCausalLM, _KEYS, check)
     theirs = peer.config
     options = {
         "d_head": theirs.head_dim,
         "n_groups": theirs.n_groups,
         "expand": int(theirs.expand),
         "norm_eps": theirs.layer_norm_epsilon,
+        **_limits(theirs),
     }
     config = of_bare_blocks(theirs, "mamba2", options)
     return import_weights(config, peer, peer.state_dict(), _names(config))
@@ -61,6 +63,18 @@ def to_mamba2(model: LinrnnForCausalLM) -> Mamba2ForCausalLM:
             f"to_mamba2: the mixer's norm_eps must be that of the model, {eps}, to be converted, "
             f"got {mixer.norm_eps}."
         )
+    expressed = {
+        "d_inner": (mixer.d_inner, mixer.expand * mixer.d_model),
+        "d_ssm": (mixer.d_ssm, mixer.d_inner),
+        "D_has_hdim": (mixer.D_has_hdim, False),
+        "rmsnorm": (mixer.rmsnorm, True),
+        "norm_before_gate": (mixer.norm_before_gate, False),
+    }
+    for name, (value, expected) in expressed.items():
+        if value != expected:
+            raise ArgumentError(f"to_mamba2: {name} must be {expected}, got {value}.")
+    high = inf if mixer.dt_high is None else mixer.dt_high
+    shared["time_step_limit"] = (mixer.dt_low, high)
     sizes = {"num_heads": mixer.n_heads, "head_dim": mixer.d_head, "n_groups": mixer.n_groups}
     peer = Mamba2ForCausalLM(Mamba2Config(**sizes, **shared))
     return export_weights("to_mamba2", model, peer, _names(model.config))
@@ -70,10 +84,8 @@ def _names(config: LinrnnConfig) -> dict[str, str]:
     return names(config, ["dt_bias", "norm.weight"])
 
 
-def _check(where: str, theirs: Any) -> None:
-    check(where, theirs)
-    if tuple(theirs.time_step_limit) != (0.0, float("inf")):
-        raise DataError(
-            f"{where}: time_step_limit must be (0.0, inf) to be converted, got "
-            f"{theirs.time_step_limit}."
-        )
+def _limits(theirs: Any) -> dict[str, float]:
+    """Bounds of the step sizes, as far as there are any."""
+    low, high = theirs.time_step_limit
+    bounds = {"dt_low": low} if low > 0 else {}
+    return bounds | ({"dt_high": high} if high < inf else {})

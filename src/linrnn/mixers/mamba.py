@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, bounded_exp, softplus_steps
@@ -29,6 +29,7 @@ class Mamba(Mixer):
         h_t[c, n] = exp(dt[c] A[c, n]) h_{t-1}[c, n] + w[c, n] B[n] s[c],    A = -exp(A_log)
         y      = W_out ((sum_n C[n] h_t[:, n] + D s) * SiLU(z))
         w = dt ("euler"), or (exp(dt A) - 1) / A ("zoh").
+        With bcdt_norm, r, B and C of a step are divided by their root mean squares first.
         What is not selective is a parameter: dt = softplus(b_dt), B, or C. With none of the three
         selective, a channel of s is an S4D of real modes with the B and C of all.
         Every decay is in (0, 1), so the state cannot diverge; float32 rounds it to 1 below
@@ -46,6 +47,9 @@ class Mamba(Mixer):
         b_disc: how the input is discretised: "euler", or exactly ("zoh", zero-order hold).
         selective_dt, selective_B, selective_C: let the input choose them, as in the rows of the
             paper's ablation.
+        bcdt_norm: RMS norms of r, B and C as far as these are selective: "none", "rms" (without
+            weights, as in Falcon-Mamba) or "weighted" (with a weight a channel, as in Jamba).
+        norm_eps: of these norms, added to the mean square under the root.
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.
 
@@ -53,7 +57,9 @@ class Mamba(Mixer):
         The paper prints the zero-order hold for both A and B; its code, every published
         checkpoint and our default use dt B instead. The code also divides the initial W_out by
         the square root of the depth, which a layer does not know. Neither knows the time between
-        steps, which multiplies the step sizes; the convolution counts steps.
+        steps, which multiplies the step sizes; the convolution counts steps. The norms came later:
+        Jamba (Lieber et al., 2024, arXiv:2403.19887), Falcon-Mamba (Zuo et al., 2024,
+        arXiv:2410.05355).
 
     Example:
         >>> y, state = Mamba(d_model=4)(torch.randn(2, 100, 4))
@@ -91,6 +97,8 @@ class Mamba(Mixer):
         selective_dt: bool = True,
         selective_B: bool = True,
         selective_C: bool = True,
+        bcdt_norm: Literal["none", "rms", "weighted"] = "none",
+        norm_eps: float = 1e-6,
         conv_bias: bool = True,
         bias: bool = False,
         device: torch.device | str | None = None,
@@ -112,6 +120,9 @@ class Mamba(Mixer):
             )
         if not 0 < dt_floor < float("inf"):
             raise ArgumentError(f"Mamba: dt_floor must be positive, got {dt_floor}.")
+        check_in("Mamba", "bcdt_norm", bcdt_norm, ("none", "rms", "weighted"))
+        check_positive("Mamba", norm_eps=norm_eps)
+        self.bcdt_norm, self.norm_eps = bcdt_norm, norm_eps
 
         to: Any = {"device": device, "dtype": dtype}
         inner = self.d_inner
@@ -126,6 +137,12 @@ class Mamba(Mixer):
         self.x_proj = nn.Linear(inner, sum(self.widths), bias=False, **to) if any(chosen) else None
         self.dt_proj = nn.Linear(self.dt_rank, inner, **to) if selective_dt else None
         self.dt_bias = None if selective_dt else nn.Parameter(torch.empty(inner, **to))
+        self.dt_layernorm, self.b_layernorm, self.c_layernorm = (  # as in checkpoints of Jamba
+            nn.RMSNorm(width, norm_eps, bcdt_norm == "weighted", **to)
+            if width and bcdt_norm != "none"
+            else None
+            for width in self.widths
+        )
         self.B = None if selective_B else nn.Parameter(torch.empty(d_state, **to))
         self.C = None if selective_C else nn.Parameter(torch.empty(d_state, **to))
         self.A_log = nn.Parameter(torch.empty(inner, d_state, **to))
@@ -139,6 +156,9 @@ class Mamba(Mixer):
         for part in (self.in_proj, self.conv1d, self.x_proj, self.out_proj):
             if part is not None:
                 part.reset_parameters()
+        for norm in (self.dt_layernorm, self.b_layernorm, self.c_layernorm):
+            if norm is not None:
+                norm.reset_parameters()
         if self.dt_proj is not None:
             bound = self.dt_rank**-0.5
             nn.init.uniform_(self.dt_proj.weight, -bound, bound)
@@ -189,6 +209,8 @@ class Mamba(Mixer):
         """Step sizes without their bias, B and C at every step, each (B, T, ...)."""
         found = s[..., :0] if self.x_proj is None else self.x_proj(s)
         r, B, C = found.split(self.widths, -1)
+        norms = self.dt_layernorm, self.b_layernorm, self.c_layernorm
+        r, B, C = (x if n is None else _normed(n, x) for n, x in zip(norms, (r, B, C), strict=True))
         if self.dt_proj is None:
             steps = s.new_zeros(()).expand(s.shape)
         else:
@@ -201,3 +223,9 @@ class Mamba(Mixer):
 
     def _bias_of_steps(self) -> Tensor:
         return cast(Tensor, self.dt_bias if self.dt_proj is None else self.dt_proj.bias)
+
+
+def _normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+    """``norm(x)``, computed in at least float32, in the dtype of ``x``."""
+    weight = None if norm.weight is None else wide(norm.weight)
+    return F.rms_norm(wide(x), x.shape[-1:], weight, norm.eps).to(x.dtype)

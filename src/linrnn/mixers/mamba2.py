@@ -1,5 +1,6 @@
 """Mamba-2: a selective state-space model whose heads share their state's inputs and outputs."""
 
+from math import inf
 from typing import Any, ClassVar
 
 import torch
@@ -21,12 +22,17 @@ class Mamba2(Mixer):
     Equation:
         [z; u; dt] = W_in x                     z in R^{d_inner}, u in R^{d_inner + 2GN}, dt in R^H
         [s; B; C] = SiLU(conv(u) + b_conv)      depthwise, causal, d_conv taps
-        dt = softplus(dt + dt_bias),  A = -exp(A_log)        one of each in every head
+        dt = clip(softplus(dt + dt_bias), dt_low, dt_high),  A = -exp(A_log)      both of each head
         S_t = exp(dt_t A) S_{t-1} + B_t (dt_t s_t)^T,   o_t = S_t^T C_t + D s_t
         y = W_out (w * rms_norm((o * SiLU(z)) in each group))
-        d_inner = expand d_model channels are H heads of d_head; N = d_state. B and C are G =
-        n_groups vectors of R^N, each shared by H / G heads.
-        Initially A is uniform on [-16, -1], D = 1, softplus(dt_bias) log-uniform on
+        or, with norm_before_gate, y = W_out (w * rms_norm(o in each group) * SiLU(z)), or, without
+        rmsnorm, y = W_out (o * SiLU(z))
+        d_ssm = d_inner = expand d_model channels are H heads of d_head; N = d_state. B and C are G
+        = n_groups vectors of R^N, each shared by H / G heads.
+        With d_ssm < d_inner the heads have d_ssm channels, so z and u have d_ssm instead of d_inner
+        in each place above, W_in has first the rows of two more vectors z_0, x_0 of
+        R^{d_inner - d_ssm}, and W_out reads SiLU(z_0) * x_0 before the others.
+        Initially A is uniform on [-A_max, -A_min], D = 1, softplus(dt_bias) log-uniform on
         [dt_min, dt_max] and the rest as in torch.nn.
 
     Args:
@@ -35,16 +41,26 @@ class Mamba2(Mixer):
         n_groups: how many B and C there are, a divisor of the heads.
         d_conv: taps of the convolution; 1 sees only the current step.
         expand: inner channels for each outer one.
+        d_inner: inner channels. Default: expand d_model.
+        d_ssm: inner channels that the heads have; the others are a gated linear map. Default:
+            d_inner.
+        A_min, A_max: range of the initial -A, 0 < A_min <= A_max.
+        D_has_hdim: a D for each channel, not for each head.
+        rmsnorm: norm what the heads have read.
+        norm_before_gate: norm before the gate, and not behind it.
         dt_min, dt_max: range of the initial step sizes, 0 < dt_min <= dt_max.
         dt_floor: least initial step size.
+        dt_low, dt_high: bounds of every step size, 0 <= dt_low <= dt_high, and None for no upper
+            one: "dt_limit" of the public code. A step at a bound has no gradient.
         norm_eps: of the norm.
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.
 
     Departures from the paper:
         Extension beyond the survey. Names and rows of parameters are those of published
-        checkpoints; their conv1d.weight has an axis of size 1 in the middle. The time between
-        steps, where it is given, multiplies dt; the convolution counts steps.
+        checkpoints; their conv1d.weight has an axis of size 1 in the middle. The public code's
+        own single steps leave out dt_limit; here a step is a sequence of one. The time between
+        steps, where it is given, multiplies dt behind its bounds; the convolution counts steps.
 
     Example:
         >>> y, state = Mamba2(d_model=4, d_head=4)(torch.randn(2, 100, 4))
@@ -76,9 +92,18 @@ class Mamba2(Mixer):
         n_groups: int = 1,
         d_conv: int = 4,
         expand: int = 2,
+        d_inner: int | None = None,
+        d_ssm: int | None = None,
+        A_min: float = 1.0,
+        A_max: float = 16.0,
+        D_has_hdim: bool = False,
+        rmsnorm: bool = True,
+        norm_before_gate: bool = False,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         dt_floor: float = 1e-4,
+        dt_low: float = 0.0,
+        dt_high: float | None = None,
         norm_eps: float = 1e-5,
         conv_bias: bool = True,
         bias: bool = False,
@@ -87,39 +112,75 @@ class Mamba2(Mixer):
     ) -> None:
         super().__init__()
         self.d_model, self.d_state, self.n_groups = d_model, d_state, n_groups
-        check_positive_int("Mamba2", d_state=d_state, n_groups=n_groups, expand=expand)
-        check_positive("Mamba2", dt_min=dt_min, dt_max=dt_max, dt_floor=dt_floor, norm_eps=norm_eps)
-        self.d_conv, self.expand, self.d_inner = d_conv, expand, expand * d_model
+        self.d_conv, self.expand = d_conv, expand
         self.dt_min, self.dt_max, self.dt_floor = dt_min, dt_max, dt_floor
+        self.dt_low, self.dt_high = dt_low, dt_high
+        self.A_min, self.A_max, self.D_has_hdim = A_min, A_max, D_has_hdim
+        self.rmsnorm, self.norm_before_gate = rmsnorm, norm_before_gate
         self.norm_eps, self.conv_bias, self.bias = norm_eps, conv_bias, bias
-        inner = self.d_inner
+        check_positive_int("Mamba2", d_state=d_state, n_groups=n_groups, expand=expand)
+        self.d_inner = expand * d_model if d_inner is None else d_inner
+        self.d_ssm = self.d_inner if d_ssm is None else d_ssm
+        check_positive_int("Mamba2", d_inner=self.d_inner, d_ssm=self.d_ssm)
+        heads = self.d_ssm
         self.d_head = (
-            next(n for n in range(64, 0, -1) if inner % n == 0) if d_head is None else d_head
+            next(n for n in range(64, 0, -1) if heads % n == 0) if d_head is None else d_head
         )
         check_positive_int("Mamba2", d_head=self.d_head)
-        self.n_heads = inner // self.d_head
-        if inner % self.d_head or self.n_heads % n_groups or dt_min > dt_max:
-            raise ArgumentError(
-                f"Mamba2: d_head must divide d_inner={inner}, n_groups the heads, and dt_min must "
-                f"be at most dt_max, got d_head={self.d_head}, n_groups={n_groups}, "
-                f"dt_min={dt_min}, dt_max={dt_max}."
-            )
+        self.n_heads = heads // self.d_head
+        self._check_arguments()
         to: Any = {"device": device, "dtype": dtype}
-        self.d_mixed = inner + 2 * n_groups * d_state
-        self.in_proj = nn.Linear(d_model, inner + self.d_mixed + self.n_heads, bias=bias, **to)
+        self.d_mixed = heads + 2 * n_groups * d_state
+        rows = 2 * self.d_inner - heads + self.d_mixed + self.n_heads
+        self.in_proj = nn.Linear(d_model, rows, bias=bias, **to)
         self.conv1d = CausalConv(self.d_mixed, d_conv, bias=conv_bias, silu=True, **to)
         empty = empty_parameters(device, dtype)
-        self.A_log, self.D, self.dt_bias = (empty(self.n_heads) for _ in range(3))
-        self.norm = HeadNorm(n_groups, inner // n_groups, eps=norm_eps, **to)
-        self.out_proj = nn.Linear(inner, d_model, bias=bias, **to)
+        self.A_log, self.dt_bias = empty(self.n_heads), empty(self.n_heads)
+        self.D = empty(heads if D_has_hdim else self.n_heads)
+        self.norm = HeadNorm(n_groups, heads // n_groups, eps=norm_eps, **to) if rmsnorm else None
+        self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **to)
         self.reset_parameters()
+
+    def _check_arguments(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("dt_min", "dt_max", "dt_floor")}
+        check_positive(
+            "Mamba2", **sizes, norm_eps=self.norm_eps, A_min=self.A_min, A_max=self.A_max
+        )
+        heads = self.d_ssm
+        if heads % self.d_head or self.n_heads % self.n_groups or self.dt_min > self.dt_max:
+            width = "d_inner" if heads == self.d_inner else "d_ssm"
+            raise ArgumentError(
+                f"Mamba2: d_head must divide {width}={heads}, n_groups the heads, and dt_min must "
+                f"be at most dt_max, got d_head={self.d_head}, n_groups={self.n_groups}, "
+                f"dt_min={self.dt_min}, dt_max={self.dt_max}."
+            )
+        if heads > self.d_inner:
+            raise ArgumentError(
+                f"Mamba2: d_ssm must be at most d_inner={self.d_inner}, got {heads}."
+            )
+        if self.A_min > self.A_max:
+            raise ArgumentError(
+                f"Mamba2: A_min must be at most A_max, got A_min={self.A_min}, A_max={self.A_max}."
+            )
+        low, high = self.dt_low, inf if self.dt_high is None else self.dt_high
+        if not 0 <= low <= high or low == inf:
+            raise ArgumentError(
+                f"Mamba2: dt_low and dt_high must satisfy 0 <= dt_low <= dt_high, got "
+                f"dt_low={self.dt_low}, dt_high={self.dt_high}."
+            )
+        if self.norm_before_gate and not self.rmsnorm:
+            raise ArgumentError(
+                "Mamba2: norm_before_gate must be False for rmsnorm=False, got True."
+            )
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         for part in (self.in_proj, self.conv1d, self.norm, self.out_proj):
-            part.reset_parameters()
-        self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16).log())
+            if part is not None:
+                part.reset_parameters()
+        A = torch.empty(self.n_heads, dtype=torch.float64).uniform_(self.A_min, self.A_max)
+        self.A_log.copy_(A.log())
         self.dt_bias.copy_(softplus_steps(self.n_heads, self.dt_min, self.dt_max, self.dt_floor))
         nn.init.ones_(self.D)
 
@@ -131,21 +192,38 @@ class Mamba2(Mixer):
     def _read(
         self, x: Tensor, state: Any, reset: Tensor | None, times: Tensor | None
     ) -> tuple[Tensor, Any]:
-        widths = [self.d_inner, self.d_mixed, self.n_heads]
-        z, u, dt = self.in_proj(x.to(self.in_proj.weight.dtype)).split(widths, -1)
+        linear = self.d_inner - self.d_ssm  # channels of a gated linear map beside the heads
+        widths = [linear, linear] if linear else []
+        widths += [self.d_ssm, self.d_mixed, self.n_heads]
+        projected = self.in_proj(x.to(self.in_proj.weight.dtype))
+        *beside, z, u, dt = projected.split(widths, -1)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
-        s, B, C = wide(mixed).split([self.d_inner, shared, shared], -1)
+        s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
         s = s.unflatten(-1, (self.n_heads, -1))
         B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))
         dt = F.softplus(wide(dt) + wide(self.dt_bias))
+        if self.dt_low > 0 or self.dt_high is not None:
+            dt = dt.clamp(self.dt_low, self.dt_high)
         if times is not None:
             dt = times[..., None] * dt
         with without_autocast(x.device):
             g = -bounded_exp(wide(self.A_log)) * dt
             o, memory = outer_scan(C, B, dt[..., None] * s, g, state["memory"], reset=reset)
             # by channel: its gradient, sums over time, then has the same bits with any threads
-            D = wide(self.D).repeat_interleave(self.d_head)
-            gated = (o.flatten(-2) + D * s.flatten(-2)) * F.silu(wide(z))
-            normed = self.norm(gated.unflatten(-1, (self.n_groups, -1)))
-        return self.out_proj(normed.to(z.dtype)), {"memory": memory, "conv": past}
+            D = wide(self.D)
+            D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
+            read = self._gated(o.flatten(-2) + D * s.flatten(-2), F.silu(wide(z)))
+        read = read.to(z.dtype)
+        if linear:
+            read = torch.cat([F.silu(beside[0]) * beside[1], read], -1)
+        return self.out_proj(read), {"memory": memory, "conv": past}
+
+    def _gated(self, o: Tensor, gate: Tensor) -> Tensor:
+        """What the heads have read (..., d_ssm), normed and gated."""
+        if self.norm is None:
+            return o * gate
+        before = self.norm_before_gate
+        heads = o if before else o * gate
+        normed: Tensor = self.norm(heads.unflatten(-1, (self.n_groups, -1)))
+        return normed * gate if before else normed

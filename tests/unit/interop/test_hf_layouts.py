@@ -227,6 +227,17 @@ def test_a_folder_is_read_by_the_same_call(case, tmp_path):
     check_equal(into(str(tmp_path)), peer)
 
 
+def test_limits_of_step_sizes_go_both_ways():
+    """Of whole sequences: single steps of transformers forget the limits."""
+    peer, ids = mamba2(time_step_limit=(0.5, 0.9)), torch.randint(VOCABULARY, (2, 21))
+    ours = from_mamba2(peer)
+    assert not torch.equal(ours(ids).logits, from_mamba2(mamba2())(ids).logits)
+    torch.testing.assert_close(ours(ids).logits, peer(ids).logits, rtol=1e-4, atol=1e-4)
+    back = to_mamba2(ours)
+    assert tuple(back.config.time_step_limit) == (0.5, 0.9)
+    torch.testing.assert_close(back(ids).logits, peer(ids).logits)
+
+
 @pytest.mark.parametrize(("make", "into"), [(mamba, from_mamba), (gemma, from_recurrent_gemma)])
 def test_generation_is_that_of_transformers(make, into):
     peer, ids = make(), torch.randint(VOCABULARY, (2, 6))
@@ -272,11 +283,12 @@ def own(mixer, **options):
 
 RWKV = {"norm": "layer", "block": "channel_mix", "encoder_norm": True}
 MAMBA = {"norm": "rms", "block": "bare"}
+MAMBA2 = MAMBA | {"norm_eps": 1e-5}
 GRIFFIN = {"norm": "rms", "block": "geglu", "encoder_scale": 2.828125}
 PLAIN = {
     "rwkv": (to_rwkv, "rwkv4", RWKV),
     "mamba": (to_mamba, "mamba", MAMBA),
-    "mamba2": (to_mamba2, "mamba2", MAMBA | {"norm_eps": 1e-5}),
+    "mamba2": (to_mamba2, "mamba2", MAMBA2),
 }
 
 
@@ -312,6 +324,20 @@ BAD = [
     (
         lambda _: to_mamba(own("mamba", mixer_options={"selective_B": False}, **MAMBA)),
         "selective_B must be True, got False",
+    ),
+    (
+        lambda _: to_mamba(own("mamba", mixer_options={"bcdt_norm": "rms"}, **MAMBA)),
+        "to_mamba: bcdt_norm must be 'none', got 'rms'",
+    ),
+    (
+        lambda _: to_mamba2(
+            own("mamba2", mixer_options={"rmsnorm": False}, **MAMBA, norm_eps=1e-5)
+        ),
+        "to_mamba2: rmsnorm must be True, got False",
+    ),
+    (
+        lambda _: to_mamba2(own("mamba2", mixer_options={"d_ssm": 8}, **MAMBA2)),
+        "to_mamba2: d_ssm must be 16, got 8",
     ),
     (lambda _: to_mamba(own("mamba", **MAMBA)), "the head must have no bias"),
     (lambda _: to_mamba(own("mamba", tiers=(2,), **MAMBA)), r"tiers must be \(\) to be converted"),

@@ -1,5 +1,6 @@
 """Mamba against two independent implementations and a loop from the equations alone."""
 
+from functools import partial
 from math import exp, log
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, ShapeError, UnknownNameError
 from linrnn.mixers import S4D, Mamba
+from linrnn.testing import check_law
 
 F64 = torch.float64
 
@@ -21,6 +23,12 @@ def numpy_mamba(layer, x, h, past):
 
     def silu(v):
         return v / (1 + np.exp(-v))
+
+    def normed(v, name):
+        if layer.bcdt_norm == "none":
+            return v
+        root = np.sqrt(np.mean(np.square(v)) + layer.norm_eps)
+        return p.get(f"{name}_layernorm.weight", 1) * np.asarray(v) / root
 
     y = np.empty_like(x)
     h, past = h.copy(), past.copy()
@@ -37,10 +45,10 @@ def numpy_mamba(layer, x, h, past):
             chosen = list(p["x_proj.weight"] @ s) if "x_proj.weight" in p else []
             steps = p.get("dt_bias")
             if steps is None:
-                r, chosen = chosen[:R], chosen[R:]
+                r, chosen = normed(chosen[:R], "dt"), chosen[R:]
                 steps = p["dt_proj.weight"] @ r + p["dt_proj.bias"]
-            B = p["B"] if "B" in p else chosen[:N]
-            C = p["C"] if "C" in p else chosen[-N:]
+            B = p["B"] if "B" in p else normed(chosen[:N], "b")
+            C = p["C"] if "C" in p else normed(chosen[-N:], "c")
             dt = np.log1p(np.exp(steps))[:, None]
             A = -np.exp(p["A_log"])
             w = np.expm1(dt * A) / A if layer.b_disc == "zoh" else dt
@@ -60,6 +68,8 @@ OPTIONS = [
     {"selective_B": False, "d_state": 3, "b_disc": "zoh"},
     {"selective_C": False, "d_state": 3},
     {"selective_B": False, "selective_C": False, "d_state": 3},
+    {"bcdt_norm": "rms", "dt_rank": 2, "norm_eps": 0.1},
+    {"bcdt_norm": "weighted", "dt_rank": 3, "selective_B": False},
 ]
 
 
@@ -68,6 +78,9 @@ def test_forward_equals_a_transcription_in_numpy(options):
     layer = Mamba(5, dtype=F64, **options)
     if layer.B is not None:  # else all ones
         torch.nn.init.normal_(layer.B)
+    for name, weight in layer.named_parameters():
+        if "layernorm" in name:  # else all ones
+            torch.nn.init.normal_(weight)
     x = torch.randn(2, 20, 5, dtype=F64)
     state = {n: torch.randn_like(v) for n, v in layer.init_state(2).items()}
     y, last = layer(x, state)
@@ -203,6 +216,8 @@ BAD = [
     ({"dt_min": 0.2}, ArgumentError, r"dt_min=0.2, dt_max=0.1"),
     ({"dt_min": 0.0}, ArgumentError, "0 < dt_min <= dt_max"),
     ({"dt_floor": 0.0}, ArgumentError, "dt_floor must be positive, got 0.0"),
+    ({"bcdt_norm": "layer"}, UnknownNameError, "no Mamba bcdt_norm named 'layer'"),
+    ({"norm_eps": 0.0}, ArgumentError, "norm_eps must be positive and finite, got 0.0"),
     ({"b_disc": "zho"}, UnknownNameError, "no Mamba b_disc named 'zho'. Did you mean 'zoh'?"),
 ]
 
@@ -286,3 +301,20 @@ def test_what_chooses_nothing_is_real_s4d_of_many_channels(b_disc):
     found = torch.autograd.grad(got.square().sum(), sources, retain_graph=True)
     wanted = torch.autograd.grad(expected.square().sum(), sources)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["rms", "weighted"])
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+def test_laws_hold_with_norms(norm, law):
+    check_law(law, partial(Mamba, bcdt_norm=norm, dt_rank=2))
+
+
+@pytest.mark.parametrize("norm", ["rms", "weighted"])
+def test_norms_make_the_step_sizes_bounded(norm):
+    """A vector of R^n with a norm has at most the length sqrt(n), whatever is read."""
+    layer = Mamba(4, bcdt_norm=norm, dt_rank=2, dtype=F64)
+    s = 1e6 * torch.randn(2, 5, 8, dtype=F64)
+    steps, B, C = layer._chosen(s)
+    assert B.norm(dim=-1).max() <= 4
+    assert C.norm(dim=-1).max() <= 4
+    assert steps.abs().max() <= layer.dt_proj.weight.norm(dim=1).max() * 2**0.5

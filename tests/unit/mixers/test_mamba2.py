@@ -1,10 +1,14 @@
 """Mamba-2 against the layer of transformers with the same weights; its start and errors."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Mamba2
+from linrnn.testing import check_law
 
 WIDTHS = {"d_state": 5, "d_head": 4, "n_groups": 2, "d_conv": 3}
 
@@ -97,6 +101,13 @@ BAD = [
     ({"d_head": 5}, r"d_head must divide d_inner=16, .* got d_head=5"),
     ({"d_head": 4, "n_groups": 3}, r"n_groups the heads, .* n_groups=3"),
     ({"dt_min": 1.0}, r"dt_min must be at most dt_max, .* dt_min=1.0"),
+    ({"d_ssm": 20, "d_head": 4}, "d_ssm must be at most d_inner=16, got 20"),
+    ({"d_ssm": 8, "d_head": 3}, "d_head must divide d_ssm=8"),
+    ({"A_min": 2.0, "A_max": 1.0}, "A_min must be at most A_max, got A_min=2.0, A_max=1.0"),
+    ({"A_min": 0.0}, "A_min must be positive and finite, got 0.0"),
+    ({"dt_low": 0.5, "dt_high": 0.1}, "0 <= dt_low <= dt_high, got dt_low=0.5, dt_high=0.1"),
+    ({"dt_low": -1.0}, "0 <= dt_low <= dt_high, got dt_low=-1.0, dt_high=None"),
+    ({"rmsnorm": False, "norm_before_gate": True}, "norm_before_gate must be False for rmsnorm"),
     ({"dt_floor": 0.0}, "Mamba2: dt_floor must be positive and finite, got 0.0"),
     ({"d_state": 0}, "Mamba2: d_state must be an integer of at least 1, got 0"),
 ]
@@ -107,3 +118,90 @@ BAD = [
 def test_constructor_words_its_errors(options, message):
     with pytest.raises(LinrnnError, match=message):
         Mamba2(8, **options)
+
+
+CHOSEN = [
+    {"norm_before_gate": True},
+    {"rmsnorm": False, "D_has_hdim": True},
+    {"d_ssm": 8, "dt_low": 0.3, "dt_high": 1.5},
+    {"d_inner": 12, "d_ssm": 8, "D_has_hdim": True, "norm_before_gate": True, "bias": True},
+]
+
+
+def numpy_mamba2(layer, x):
+    """One step of one sequence at a time in float64, with the rows of W_in in the public order."""
+    p = {n: v.detach().double().numpy() for n, v in layer.named_parameters()}
+    G, N, S, P, H = layer.n_groups, layer.d_state, layer.d_ssm, layer.d_head, layer.n_heads
+    linear = layer.d_inner - S
+    high = np.inf if layer.dt_high is None else layer.dt_high
+    y = np.empty_like(x)
+
+    def silu(v):
+        return v / (1 + np.exp(-v))
+
+    def normed(v):
+        groups = v.reshape(G, -1)
+        root = np.sqrt(np.square(groups).mean(-1, keepdims=True) + layer.norm_eps)
+        return (groups / root).ravel() * p["norm.weight"]
+
+    for i in range(len(x)):
+        window = [np.zeros(S + 2 * G * N)] * layer.d_conv
+        M = np.zeros((H, N, P))
+        for t in range(x.shape[1]):
+            row = p["in_proj.weight"] @ x[i, t] + p.get("in_proj.bias", 0)
+            cuts = np.cumsum([linear, linear, S, S + 2 * G * N])
+            z_0, x_0, z, u, dt = np.split(row, cuts)
+            window = [*window[1:], u]
+            u = sum(p["conv1d.weight"][:, j] * w for j, w in enumerate(window))
+            s, B, C = np.split(silu(u + p["conv1d.bias"]), [S, S + G * N])
+            s, B, C = s.reshape(H, P), B.reshape(G, N), C.reshape(G, N)
+            dt = np.clip(np.log1p(np.exp(dt + p["dt_bias"])), layer.dt_low, high)
+            o = np.empty((H, P))
+            D = p["D"].reshape(H, -1)
+            for h in range(H):
+                g = h * G // H
+                M[h] = np.exp(-dt[h] * np.exp(p["A_log"][h])) * M[h]
+                M[h] += dt[h] * np.outer(B[g], s[h])
+                o[h] = C[g] @ M[h] + D[h] * s[h]
+            o = o.ravel()
+            if not layer.rmsnorm:
+                o = o * silu(z)
+            elif layer.norm_before_gate:
+                o = normed(o) * silu(z)
+            else:
+                o = normed(o * silu(z))
+            o = np.concatenate([silu(z_0) * x_0, o])
+            y[i, t] = p["out_proj.weight"] @ o + p.get("out_proj.bias", 0)
+    return y
+
+
+@pytest.mark.parametrize("options", [{}, *CHOSEN])
+def test_equals_a_transcription_in_numpy_with_every_option(options):
+    layer = Mamba2(8, **WIDTHS, **options, dtype=torch.float64)
+    for name in ("D", "norm.weight", "dt_bias"):
+        if name in dict(layer.named_parameters()):
+            torch.nn.init.normal_(layer.get_parameter(name))
+    x = torch.randn(2, 19, 8, dtype=torch.float64)
+    got = layer(x)[0].detach().numpy()
+    np.testing.assert_allclose(got, numpy_mamba2(layer, x.numpy()), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("options", CHOSEN)
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+def test_laws_hold_with_every_option(options, law):
+    check_law(law, partial(Mamba2, d_head=2, n_groups=2, d_state=3, **options))
+
+
+def test_decays_start_in_the_given_range():
+    A = Mamba2(64, d_head=1, A_min=0.5, A_max=0.75).A_log.exp()
+    assert 0.5 <= A.min() < 0.55
+    assert 0.7 < A.max() <= 0.75
+
+
+def test_a_step_size_at_a_bound_has_no_gradient():
+    layer = Mamba2(8, **WIDTHS, dt_low=0.5, dt_high=0.6)
+    with torch.no_grad():
+        layer.in_proj.weight[-layer.n_heads :] = 0  # dt is that of the bias alone
+        layer.dt_bias.copy_(torch.tensor([-5.0, 0.25, -0.43, -0.3]))  # 2nd: 0.83, 3rd: 0.501
+    layer(torch.randn(2, 9, 8))[0].sum().backward()
+    assert (layer.dt_bias.grad != 0).tolist() == [False, False, True, True]
