@@ -13,7 +13,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.discretise import dense
-from linrnn.nn.hippo import MEASURES, check_dt, draw_log_dt, hippo
+from linrnn.nn.hippo import POLYNOMIALS, check_dt, draw_log_dt, hippo
 from linrnn.nn.legs import legs_bilinear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dense_ssm
@@ -120,7 +120,7 @@ class LSSL(Mixer):
         self.measure, self.learn_A, self.alpha = measure, learn_A, alpha
         self.dt_min, self.dt_max, self.form = dt_min, dt_max, form
         check_positive_int("LSSL", d_state=self.d_state, n_outputs=n_outputs)
-        check_in("LSSL", "measure", measure, MEASURES)
+        check_in("LSSL", "measure", measure, POLYNOMIALS)
         check_in("LSSL", "form", form, self.forms)
         check_dt("LSSL", dt_min, dt_max)
         if not 0 <= alpha <= 1:

@@ -4,15 +4,18 @@ from types import ModuleType
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, copy, double
-from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, nplr
+from linrnn.mixers._families.systems import Systems, copy, double, shared_systems
+from linrnn.nn.hippo import MEASURES, NPLR, check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dplr
 from linrnn.typing import Complex
+
+_CLIP = -1e-4  # the largest Re Lambda at the start, that of the public code
 
 
 class S4(Systems):
@@ -25,13 +28,24 @@ class S4(Systems):
         Lambda = -exp(A_log) + i A_im                so A is stable, whatever P is
         dt = exp(log_dt), one a channel, times the time since the step before where that is given
         All vectors are of conjugate pairs: one of each is kept, and the state is C^{d_state/2}.
-        Initially A and B are those of HiPPO-LegS in the basis where Lambda is diagonal, and C has
-        normal parts of variance 1/2.
-        Parameters: A_log, A_im, B_re, B_im, C_re and C_im (d_model, d_state/2), P_re and P_im
-        (d_model, rank, d_state/2), log_dt and D (d_model,)
+        Initially A and B are those of a HiPPO memory in the basis where Lambda is diagonal, of
+        LegS or as ``measure`` says, and C has normal parts of variance 1/2; real parts of Lambda
+        above -1e-4 begin there.
+        Parameters: A_log, A_im, B_re and B_im (n_ssm, d_state/2), P_re and P_im (n_ssm, rank,
+        d_state/2), C_re and C_im (d_model, d_state/2), log_dt and D (d_model,); channel c has A, B
+        and P of the system c modulo n_ssm
 
     Args:
         d_state: size N of a channel's real system, an even number.
+        measure: what the systems remember at first: "legs" (Legendre polynomials on all the past),
+            "legt" and "fout" (the same, and a Fourier series, of a window of 2/dt steps), "lagt"
+            (Laguerre polynomials without a tilt), "hippo" (half of the systems "legs", the rest
+            "fout"). See `linrnn.nn.hippo`.
+        rank: columns of P. Default: those that the measure has; more begin at 0.
+        n_ssm: A, B and P that the channels share, a divisor of d_model; each keeps a step size and
+            a C. Default: one for each channel.
+        B_clip: None, or the largest imaginary part that B begins with, in the basis of eigenvectors
+            whose first entries are positive numbers; the public code takes 2.
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
         form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
             blocks of time, a product with a matrix over the blocks) or "conv" (the kernel by its
@@ -43,7 +57,8 @@ class S4(Systems):
     Departures from the paper:
         What is learned is C, not C (1 - A^L), which would tie the layer to one length; powers of
         the transition are computed in double precision. GELU, the linear layer and the GLU of the
-        paper's layer belong to the block around a mixer.
+        paper's layer belong to the block around a mixer. B_clip is off: its public value of 2 cuts
+        up to 41 down to 2 at d_state = 64. "lagt" is of earlier public code.
 
     Example:
         >>> y, state = S4(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -70,6 +85,10 @@ class S4(Systems):
         d_model: int,
         *,
         d_state: int = 64,
+        measure: Literal["legs", "legt", "lagt", "fout", "hippo"] = "legs",
+        rank: int | None = None,
+        n_ssm: int | None = None,
+        B_clip: float | None = None,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         form: Literal["scan", "conv"] = "scan",
@@ -78,32 +97,69 @@ class S4(Systems):
     ) -> None:
         super().__init__()
         self.d_model, self.d_state, self.form = d_model, d_state, form
+        self.measure, self.B_clip = measure, B_clip
+        self.n_ssm = d_model if n_ssm is None else n_ssm
         self.dt_min, self.dt_max = dt_min, dt_max
-        check_positive_int("S4", d_state=d_state)
+        check_positive_int("S4", d_state=d_state, n_ssm=self.n_ssm)
         check_pairs("S4", d_state, "Use another size.")
+        check_in("S4", "measure", measure, (*MEASURES, "hippo"))
         check_in("S4", "form", form, self.forms)
         check_dt("S4", dt_min, dt_max)
+        if B_clip is not None:
+            check_positive("S4", B_clip=B_clip)
+        self._measures = ("legs", "fout") if measure == "hippo" else (measure,)
+        parts = len(self._measures)
+        if d_model % self.n_ssm or self.n_ssm % parts:
+            even = ", and even for measure='hippo'" if parts > 1 else ""
+            raise ArgumentError(f"S4: n_ssm must divide d_model={d_model}{even}, got {self.n_ssm}.")
+        least = max(len(self._memory(name).P) for name in self._measures)
+        self.rank = least if rank is None else rank
+        check_positive_int("S4", rank=self.rank)
+        if self.rank < least:
+            raise ArgumentError(
+                f"S4: rank must be at least {least} for measure={measure!r}, got {rank}."
+            )
         empty = empty_parameters(device, dtype)
         self.modes = M = d_state // 2
-        H, rank = d_model, len(nplr("legs", d_state).P)
+        H, S = d_model, self.n_ssm
         self.log_dt, self.D = empty(H), empty(H)
-        self.A_log, self.A_im = empty(H, M), empty(H, M)
-        self.P_re, self.P_im = empty(H, rank, M), empty(H, rank, M)
-        self.B_re, self.B_im = empty(H, M), empty(H, M)
+        self.A_log, self.A_im = empty(S, M), empty(S, M)
+        self.P_re, self.P_im = empty(S, self.rank, M), empty(S, self.rank, M)
+        self.B_re, self.B_im = empty(S, M), empty(S, M)
         self.C_re, self.C_im = empty(H, M), empty(H, M)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        lam, P, B = (z[..., self.modes :] for z in nplr("legs", self.d_state)[:3])
-        copy(lam.real.neg().log(), self.A_log)
-        copy(lam.imag, self.A_im)
-        copy(P, self.P_re, self.P_im)
-        copy(B, self.B_re, self.B_im)
-        copy(torch.randn(self.d_model, self.modes, dtype=lam.dtype), self.C_re, self.C_im)
+        alike = self.n_ssm // len(self._measures)
+        for i, name in enumerate(self._measures):
+            lam, P, B = self._initial(name)
+            rows = slice(i * alike, (i + 1) * alike)
+            copy(lam.real.clamp(max=_CLIP).neg().log(), self.A_log[rows])
+            copy(lam.imag, self.A_im[rows])
+            copy(P, self.P_re[rows], self.P_im[rows])
+            copy(B, self.B_re[rows], self.B_im[rows])
+        C = torch.randn(self.d_model, self.modes, dtype=torch.complex128)
+        copy(C, self.C_re, self.C_im)
         copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
         nn.init.normal_(self.D)
+
+    def _memory(self, measure: str) -> NPLR:
+        options = {"lagt": {"beta": 0.0}, "legt": {"theta": 2.0}, "fout": {"theta": 2.0}}
+        return nplr(measure, self.d_state, **options.get(measure, {}))
+
+    def _initial(self, measure: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Lambda (modes,), P (rank, modes) and B (modes,) of a memory."""
+        lam, P, B, V = self._memory(measure)
+        if self.B_clip is not None:
+            turn = torch.sgn(V[0])
+            turn = torch.where(turn == 0, 1, turn)
+            P, B = turn * P, turn * B
+            B = torch.complex(B.real, B.imag.clamp(-self.B_clip, self.B_clip))
+        P = F.pad(P, (0, 0, 0, self.rank - len(P)))
+        half = slice(self.modes, None)  # those with positive imaginary parts
+        return lam[half], P[:, half], B[half]
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """Those of the transitions of all channels, one after the other."""
@@ -112,11 +168,14 @@ class S4(Systems):
 
     def system(self, times: Tensor | None = None) -> dplr.System:
         """The systems, in double precision; of times (...) with the dt of each."""
-        lam, dt = (
-            double(-bounded_exp(self.A_log.double()), self.A_im),
-            bounded_exp(self.log_dt.double()),
-        )
+        lam = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))
+        dt = bounded_exp(self.log_dt.double())
         if times is not None:
             dt = times.double()[..., None] * dt
-        P, B = double(self.P_re, self.P_im), double(self.B_re, self.B_im)
+        P = self._each(double(self.P_re, self.P_im))
+        B = self._each(double(self.B_re, self.B_im))
         return dplr.System(lam, P, B, 2 * double(self.C_re, self.C_im), dt, self.D)
+
+    def _each(self, systems: Tensor) -> Tensor:
+        """What belongs to a system, for every channel that has it."""
+        return shared_systems(systems, self.d_model)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, copy, double
+from linrnn.mixers._families.systems import Systems, copy, double, shared_systems
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -178,8 +178,7 @@ class S4D(Systems):
 
     def _each(self, systems: Tensor) -> Tensor:
         """What belongs to a system, for every channel that has it."""
-        alike = self.d_model // self.n_ssm
-        return systems if alike == 1 else systems.repeat(alike, 1)
+        return shared_systems(systems, self.d_model)
 
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         return y.to(beside.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, check_in
+from linrnn.errors import ArgumentError, check_in, check_not_negative
 
 INITS = ("lin", "inv", "legs", "real")
 
-MEASURES = ("legs", "legt", "lagt")
+POLYNOMIALS = ("legs", "legt", "lagt")
+MEASURES = (*POLYNOMIALS, "fout")
 
 
 class NPLR(NamedTuple):
@@ -18,7 +19,7 @@ class NPLR(NamedTuple):
 
     Eigenvalues stand by rising imaginary part, so conjugates mirror each other: entry n of Lambda,
     P and B, and column n of V, is the conjugate of entry ``size - 1 - n``. The half with positive
-    imaginary parts is ``[size // 2 :]`` for an even size.
+    imaginary parts is ``[size // 2 :]`` for an even size; "fout" has a pair of zeros in the middle.
     """
 
     Lambda: Tensor  # (size,) complex128, eigenvalues of the normal part
@@ -39,19 +40,24 @@ def hippo(
         "legt"  the window [t-theta, t]   as "legs", of (s - t + theta)/theta in the place of s/t;
                                           it closes by what c itself says of f(t - theta)
         "lagt"  all of the past           c_n = int f(t-s) exp(-(1+beta) s/2) L_n^alpha(s) ds
+        "fout"  the window of "legt"      as its Fourier series: c_0 is the mean, c_2k and c_2k+1
+                                          have sqrt(2) cos and sin of 2 pi k (t - s)/theta for the
+                                          polynomials, c_1 is 0; it closes as "legt" does
 
     Args:
         measure: one of `MEASURES`.
-        size: number of coefficients.
-        theta: length of the window of "legt", in units of time.
+        size: number of coefficients, an even one for "fout".
+        theta: length of the window of "legt" and "fout", in units of time.
         alpha, beta: of "lagt": the order of the Laguerre polynomials and the tilt; A and B are
-            those before a rescaling of the coefficients.
+            those before a rescaling of the coefficients. No tilt, beta = 0, is the "lagt" of the
+            public code.
 
     Returns:
         ``(A, B)``, (size, size) and (size,), float64.
 
     Raises:
-        UnknownNameError, ArgumentError: no such measure; theta, 1 + alpha or beta not positive.
+        UnknownNameError, ArgumentError: no such measure; theta or 1 + alpha not positive, beta
+            negative, an odd size of "fout".
 
     Example:
         >>> hippo("legt", 2, theta=2.0)[0]
@@ -64,6 +70,13 @@ def hippo(
         ones = torch.ones(size, size, dtype=torch.float64)
         binomial = torch.lgamma(n + alpha + 1) - torch.lgamma(n + 1) - lgamma(alpha + 1)
         return -ones.tril(-1) - (1 + beta) / 2 * torch.eye(size).double(), binomial.exp()
+    if measure == "fout":
+        if size % 2:
+            raise ArgumentError(f"hippo: size must be even for measure 'fout', got {size}.")
+        ends = 2**0.5 * (1 - n % 2)  # the values of the functions at both ends of the window
+        ends[0] = 1
+        turn = torch.diag(2 * pi * (n[:-1] // 2) * (1 - n[:-1] % 2), -1)
+        return (turn - turn.T - 2 * torch.outer(ends, ends)) / theta, 2 / theta * ends
     B = (2 * n + 1).sqrt()
     lower = torch.outer(B, B).tril(-1)
     if measure == "legs":
@@ -75,7 +88,7 @@ def hippo(
 def nplr(
     measure: str, size: int, *, theta: float = 1.0, alpha: float = 0.0, beta: float = 1.0
 ) -> NPLR:
-    """`hippo` as a normal matrix less one of low rank: 1 for "legs" and "lagt", 2 for "legt".
+    """`hippo` as a normal matrix less one of low rank, which is 2 for "legt", else 1.
 
     HiPPO matrices are so far from normal that their eigenvectors are useless (condition number
     4e20 for "legs" at size 64). Their normal parts are a multiple of the identity plus a skew
@@ -92,10 +105,17 @@ def nplr(
     elif measure == "legt":
         root = ((2 * n + 1).double() / theta).sqrt()
         P, shift = torch.stack([root * (n % 2), root * (1 - n % 2)]), 0.0
+    elif measure == "fout":
+        P, shift = ((theta / 2) ** 0.5 * B)[None], 0.0
     else:
         P, shift = torch.full((1, size), 0.5**0.5, dtype=torch.float64), -beta / 2
     skew = A + P.T @ P
     angle, V = torch.linalg.eigh(-0.5j * (skew - skew.T))
+    if measure == "fout":  # of two equal eigenvalues, which say no more than a plane
+        V[:, size // 2 - 1 : size // 2 + 1] = 0
+        V[0, size // 2 - 1 : size // 2 + 1] = 0.5**0.5
+        V[1, size // 2 - 1], V[1, size // 2] = 0.5**0.5 * 1j, -(0.5**0.5) * 1j
+        angle[size // 2 - 1 : size // 2 + 1] = 0
     phase = torch.sgn(V.mH @ B.to(V.dtype))
     V = V * torch.where(phase == 0, 1, phase)  # whatever the linear algebra library chose
     Lambda = torch.complex(torch.full_like(angle, shift), angle)
@@ -169,9 +189,10 @@ def check_pairs(where: str, d_state: int, fix: str) -> None:
 
 def _check_measure(measure: str, theta: float, alpha: float, beta: float) -> None:
     check_in("hippo", "measure", measure, MEASURES)
-    for name, value in (("theta", theta), ("1 + alpha", 1 + alpha), ("beta", beta)):
+    for name, value in (("theta", theta), ("1 + alpha", 1 + alpha)):
         if not 0 < value < inf:
             raise ArgumentError(
                 f"hippo: {name} must be positive and finite, got {value}. "
                 "theta=1, alpha=0 and beta=1 are the published ones."
             )
+    check_not_negative("hippo", beta=beta)

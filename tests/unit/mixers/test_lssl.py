@@ -10,7 +10,7 @@ from scipy.stats import kstest
 from linrnn.errors import LinrnnError
 from linrnn.mixers import LSSL
 from linrnn.mixers.lssl import structured
-from linrnn.nn.hippo import MEASURES, hippo
+from linrnn.nn.hippo import POLYNOMIALS, hippo
 
 F64 = {"dtype": torch.float64}
 
@@ -60,7 +60,7 @@ def test_equals_scipy(options, form):
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 64])
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", POLYNOMIALS)
 def test_structured_matrix_is_that_of_hippo(measure, size):
     p = structured(measure, size)
     T = torch.diag(p["diagonal"]) + torch.diag(p["below"], -1) + torch.diag(p["above"], 1)

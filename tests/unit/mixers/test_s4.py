@@ -1,5 +1,6 @@
 """S4 against dense matrices, SciPy, published kernels and the diagonal layer."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,9 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4, S4D
-from linrnn.nn.hippo import hippo_legs, hippo_normal
+from linrnn.nn.hippo import hippo, hippo_normal, nplr
 from linrnn.ops.conv import cauchy, dplr
+from linrnn.testing import check_law
 
 GOLDEN = [0.5470521977, 0.2234393675, 0.0639939291, -0.0045994186]  # N = 4, dt = 0.1, C = 1
 each_form = pytest.mark.parametrize("form", S4.forms)
@@ -105,15 +107,105 @@ def test_kernel_of_legs_is_the_published_one(form):
     np.testing.assert_allclose(impulse(layer, 4)[:, 0], GOLDEN, atol=1e-10)
 
 
-def test_it_starts_as_legs():
-    A, B = (z.numpy() for z in hippo_legs(8))
-    V = hippo_normal(8)[1].numpy()
-    layer = make(1, 8, dt_min=0.05, dt_max=0.05)
+MEMORIES = {
+    "legs": ("legs", {}),
+    "legt": ("legt", {"theta": 2.0}),
+    "lagt": ("lagt", {"beta": 0.0}),
+    "fout": ("fout", {"theta": 2.0}),
+}
+
+
+@pytest.mark.parametrize("measure", MEMORIES)
+def test_it_starts_as_the_memory(measure):
+    """The response to a pulse, read by the states of HiPPO before they are turned."""
+    name, options = MEMORIES[measure]
+    A, B = (z.numpy() for z in hippo(name, 8, **options))
+    C = np.cos(np.arange(8))
+    turned = torch.tensor(C).to(torch.complex128) @ nplr(name, 8, **options).V
+    layer = make(1, 8, dt_min=0.05, dt_max=0.05, measure=measure)
+    with torch.no_grad():
+        layer.C_re.copy_(turned[4:].real)
+        layer.C_im.copy_(turned[4:].imag)
+        layer.D.zero_()
     step, into, *_ = cont2discrete((A, B[:, None], B[None], 0), 0.05, "bilinear")
-    (found, found_into, *_), order = next(dense(layer)), [4, 5, 6, 7, 3, 2, 1, 0]
-    turn = V[:, order]
-    np.testing.assert_allclose(turn @ found @ turn.conj().T, step, atol=1e-12)
-    np.testing.assert_allclose(turn @ found_into, into[:, 0], atol=1e-12)
+    expected, h = [], into[:, 0]
+    for _ in range(60):
+        expected.append(C @ h)
+        h = step @ h
+    # real parts of 0 begin at -1e-4, over 60 steps of 0.05
+    near = 1e-10 if measure == "legs" else 1e-3
+    np.testing.assert_allclose(impulse(layer, 60)[:, 0], expected, atol=near)
+
+
+def test_half_of_the_systems_of_hippo_are_legs_and_half_fourier():
+    layer = make(8, 6, measure="hippo", n_ssm=4)
+    legs, fout = make(1, 6), make(1, 6, measure="fout")
+    for name in ("A_log", "A_im", "P_re", "P_im", "B_re", "B_im"):
+        for rows, other in ((slice(0, 2), legs), (slice(2, 4), fout)):
+            for row in layer.get_parameter(name)[rows]:
+                torch.testing.assert_close(row, other.get_parameter(name)[0])
+    torch.testing.assert_close(layer.A_im[2], torch.pi * torch.tensor([0.0, 1, 2]).double())
+
+
+def test_systems_are_shared_in_turn_and_their_gradients_added():
+    shared, each = make(6, 4, n_ssm=3), make(6, 4)
+    with torch.no_grad():
+        for name, parameter in each.named_parameters():
+            other = shared.get_parameter(name)
+            other.add_(0.1 * torch.randn_like(other))
+            parameter.copy_(other if len(other) == 6 else other.repeat(2, *[1] * (other.ndim - 1)))
+    x = torch.randn(2, 40, 6, dtype=torch.float64)
+    y, expected = shared(x)[0], each(x)[0]
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    for name in ("A_im", "P_re", "B_re", "C_re"):
+        got = torch.autograd.grad(y.square().sum(), shared.get_parameter(name), retain_graph=True)
+        into = each.get_parameter(name)
+        want = torch.autograd.grad(expected.square().sum(), into, retain_graph=True)[0]
+        want = want if len(want) == len(got[0]) else want[:3] + want[3:]
+        torch.testing.assert_close(got[0], want, rtol=1e-10, atol=1e-10)
+
+
+def test_clipped_inputs_are_those_of_the_public_code():
+    """state-spaces/s4 at e757cef, nplr("legs", 8); the sign of a pair says nothing."""
+    layer = make(1, 8, B_clip=2.0)
+    B = [0.6076476574 + 0.5195251107j, 0.2907406092 + 1.1384202242j]
+    B += [0.1714429259 + 1.8358811141j, 0.1297750473 + 2j]
+    P = [0.4296717048 + 0.3673598368j, 0.2055846453 + 0.8049846888j]
+    P += [0.1212285161 + 1.2981640100j, 0.0917646885 + 3.6444227695j]
+    found_B = torch.complex(layer.B_re, layer.B_im)[0].detach().numpy()
+    found_P = torch.complex(layer.P_re, layer.P_im)[0, 0].detach().numpy()
+    np.testing.assert_allclose(np.abs(found_B.real), np.real(B), atol=1e-6)
+    np.testing.assert_allclose(np.abs(found_B.imag), np.imag(B), atol=1e-6)
+    np.testing.assert_allclose(found_B / found_P, np.conj(B) / np.conj(P), atol=1e-5)
+
+
+def test_columns_that_a_measure_lacks_begin_at_zero():
+    layer = make(2, 6, rank=3)
+    assert layer.P_re.shape == (2, 3, 3)
+    assert layer.P_re[:, 1:].eq(0).all()
+    assert layer.P_im[:, 1:].eq(0).all()
+    torch.testing.assert_close(layer.P_re[:, :1], make(2, 6).P_re)
+
+
+OPTIONS = [
+    {"measure": "legt", "n_ssm": 2},
+    {"measure": "hippo", "n_ssm": 2, "rank": 2, "B_clip": 2.0},
+    {"measure": "lagt"},
+]
+
+
+def damped(*args, **options):
+    """With real parts of -0.1 for -1e-4, since gradients by their logarithms are that small."""
+    layer = S4(*args, **options)
+    with torch.no_grad():
+        layer.A_log.clamp_(min=float(np.log(0.1)))
+    return layer
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients"])
+def test_laws_hold_with_every_option(law, options):
+    check_law(law, partial(damped, **options))
 
 
 @each_form
@@ -224,6 +316,15 @@ BAD = [
     ({"d_state": 5}, ArgumentError, "d_state must be even, .*, got 5. Use another size"),
     ({"d_state": 0}, ArgumentError, "d_state must be an integer of at least 1, got 0"),
     ({"form": "scam"}, UnknownNameError, "no S4 form named 'scam'. Did you mean 'scan'?"),
+    ({"measure": "lags"}, UnknownNameError, "no S4 measure named 'lags'. Did you mean"),
+    (
+        {"measure": "legt", "rank": 1},
+        ArgumentError,
+        "rank must be at least 2 for measure='legt'",
+    ),
+    ({"n_ssm": 3}, ArgumentError, "n_ssm must divide d_model=4, got 3"),
+    ({"measure": "hippo", "n_ssm": 1}, ArgumentError, "and even for measure='hippo', got 1"),
+    ({"B_clip": 0.0}, ArgumentError, "B_clip must be positive and finite, got 0.0"),
     ({"dt_min": 0.5}, ArgumentError, "0 < dt_min <= dt_max, got dt_min=0.5, dt_max=0.1"),
 ]
 

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import (
-    MEASURES,
+    POLYNOMIALS,
     check_dt,
     check_pairs,
     draw_log_dt,
@@ -96,10 +96,13 @@ def test_coefficients_of_the_definition_obey_the_differential_equation(measure, 
     np.testing.assert_allclose(slope * (t if measure == "legs" else 1), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("size", [1, 2, 7, 64])
+CASES = [(measure, size) for measure in POLYNOMIALS for size in (1, 2, 7, 64)]
+
+
+@pytest.mark.parametrize(("measure", "size"), [*CASES, ("fout", 2), ("fout", 6), ("fout", 64)])
 def test_normal_plus_low_rank_is_the_matrix(measure, size):
-    options = {"legt": {"theta": 3.0}, "lagt": {"alpha": 0.3, "beta": 0.4}}.get(measure, {})
+    options = {"legt": {"theta": 3.0}, "lagt": {"alpha": 0.3, "beta": 0.4}, "fout": {"theta": 3.0}}
+    options = options.get(measure, {})
     A, B = hippo(measure, size, **options)
     form = nplr(measure, size, **options)
     assert form.P.shape == (2 if measure == "legt" else 1, size)
@@ -110,9 +113,34 @@ def test_normal_plus_low_rank_is_the_matrix(measure, size):
     torch.testing.assert_close(form.V @ form.B, B.to(eye.dtype), **tight)
     for x in form:  # conjugates mirror each other
         torch.testing.assert_close(x.flip(-1).conj().resolve_conj(), x, **tight)
-    assert (form.Lambda.imag.diff() > 0).all()
+    rises = form.Lambda.imag.diff()
+    if measure == "fout":  # but for the pair that does not turn
+        assert rises[size // 2 - 1] == 0
+        rises[size // 2 - 1] = 1
+    assert (rises > 0).all()
     assert form.B.imag.abs().max() < 1e-11 * size
     assert form.B.real.min() > -1e-11 * size
+
+
+def test_fourier_coefficients_obey_the_differential_equation():
+    """Of a signal that repeats with the window, so that its end is what the series says."""
+    theta, t, h, w = 1.5, 2.3, 1e-3, 2 * pi / 1.5
+
+    def periodic(s):
+        return 0.7 + np.cos(w * s + 0.4) - 0.3 * np.sin(2 * w * s)
+
+    def at(t):
+        waves = [lambda d: 1, lambda d: 0]
+        for k in (1, 2):
+            waves.append(lambda d, k=k: 2**0.5 * np.cos(k * w * d))
+            waves.append(lambda d, k=k: 2**0.5 * np.sin(k * w * d))
+        return np.array(
+            [quad(lambda s, g=g: periodic(s) * g(t - s) / theta, t - theta, t)[0] for g in waves]
+        )
+
+    A, B = (x.numpy() for x in hippo("fout", 6, theta=theta))
+    slope = (8 * (at(t + h) - at(t - h)) - (at(t + 2 * h) - at(t - 2 * h))) / (12 * h)
+    np.testing.assert_allclose(slope, A @ at(t) + B * periodic(t), atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +205,7 @@ def test_odd_state_has_no_pairs():
         ("fourier", {}, r"hippo measure"),
         ("legt", {"theta": 0.0}, r"hippo: theta must be positive and finite, got 0.0. theta=1"),
         ("lagt", {"alpha": -1.0}, r"hippo: 1 \+ alpha must be positive"),
-        ("lagt", {"beta": float("inf")}, r"hippo: beta must be positive and finite, got inf"),
+        ("lagt", {"beta": float("inf")}, r"hippo: beta must be at least 0 and finite, got inf"),
     ],
 )
 def test_measure_must_be_known_and_its_numbers_positive(measure, options, text):

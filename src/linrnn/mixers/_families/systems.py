@@ -119,3 +119,9 @@ def copy(value: Tensor, re: Tensor | None, im: Tensor | None = None) -> None:
         re.copy_(value.real)
     if im is not None:
         im.copy_(value.imag)
+
+
+def shared_systems(systems: Tensor, channels: int) -> Tensor:
+    """What belongs to each of (systems, ...), for all channels: c has it of c modulo systems."""
+    alike = channels // len(systems)
+    return systems if alike == 1 else systems.repeat(alike, *[1] * (systems.ndim - 1))
