@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.hyena import Filter, GatedFilters
@@ -60,6 +60,10 @@ class Hyena(GatedFilters):
         d_short: taps of the short convolution.
         frequency: initial freq of the sines, 1 to 14.
         shift: of the window: what is left of it far away.
+        form: how a sequence is computed, with the same numbers: "conv" (one FFT of all; a huge step
+            changes those before it by roundings of the largest output, one that is not finite makes
+            them NaN) or "blocks" (FFTs of blocks that lie before their outputs, and 32 taps one by
+            one: what is later changes nothing; four times slower).
 
     Departures from the paper:
         Positions are constants; the program may train them. A reset hides earlier inputs; they
@@ -79,8 +83,8 @@ class Hyena(GatedFilters):
 
     family: ClassVar[str] = "convolution"
     choices = Choices(transition="none", gate="none", memory="past", output="gated")
-    forms: ClassVar[tuple[str, ...]] = ("conv",)
-    declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
+    forms: ClassVar[tuple[str, ...]] = ("conv", "blocks")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK, **GROWS}
 
     def __init__(
         self,
@@ -94,13 +98,15 @@ class Hyena(GatedFilters):
         d_short: int = 3,
         frequency: float = 1.0,
         shift: float = 0.0,
+        form: Literal["conv", "blocks"] = "conv",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.l_max = d_model, l_max
         self.d_filter, self.d_position = d_filter, d_position
-        self.frequency, self.shift = frequency, shift
+        self.frequency, self.shift, self.form = frequency, shift, form
+        check_in("Hyena", "form", form, self.forms)
         check_positive_int("Hyena", l_max=l_max, d_filter=d_filter, d_position=d_position)
         if d_position < 3 or d_position % 2 == 0:
             raise ArgumentError(
@@ -169,7 +175,8 @@ class Hyena(GatedFilters):
     def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> list[Filter]:
         """See `GatedFilters.long`."""
         kernels = self._filters(state[0], time)
-        return [partial(read, "Hyena", kernel, reset=reset) for kernel in kernels]
+        strict = self.form == "blocks"
+        return [partial(read, "Hyena", kernel, reset=reset, strict=strict) for kernel in kernels]
 
     def _filters(self, state: dict[str, Any], time: int) -> list[Kernel]:
         """Kept whole while nobody differentiates, else as much of them as is read."""

@@ -1,13 +1,13 @@
 """SGConv, a structured global convolution."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
-from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.modal import Modal, stand_in
@@ -21,7 +21,7 @@ class SGConv(Mixer):
 
     Equation:
         y_t = sum_{j < l_max} K_j x_{t-j} + D x_t       each channel alone
-        K = concat over i < S of decay^i stretch_i(w_i) / Z
+        K = concat over i < S of decay^i stretch_i(w_i) / Z, with a decay for each channel
         stretch_i makes d_kernel taps d_kernel 2^max(i-1, 0) ones by linear interpolation, so K has
         d_kernel 2^{S-1} >= l_max taps with S the least such number; those from l_max on are cut
         off. Z is the norm of a channel's K, uncut, at the start, and stays as it is: a buffer.
@@ -33,7 +33,14 @@ class SGConv(Mixer):
         l_max: how far a step sees, itself included, in steps: the length of the training
             sequences. Longer ones can be read.
         decay: of the weight from one part to the next.
+        decay_last: that of the last channel, if it is another: the inverses of those between are
+            spread evenly, as "decay_min" and "decay_max" of the public code are, 1/decay and
+            1/decay_last. Default: decay.
         project: add a linear layer with bias from the convolution to y.
+        form: how a sequence is computed, with the same numbers: "conv" (one FFT of all; a huge step
+            changes those before it by roundings of the largest output, one that is not finite makes
+            them NaN) or "blocks" (FFTs of blocks that lie before their outputs, and 32 taps one by
+            one: what is later changes nothing; four times slower).
 
     Departures from the paper:
         The layer of the paper is this convolution followed by GELU and a linear layer. GELU
@@ -54,8 +61,8 @@ class SGConv(Mixer):
 
     family: ClassVar[str] = "convolution"
     choices = Choices(transition="none", gate="none", memory="past")
-    forms: ClassVar[tuple[str, ...]] = ("conv",)
-    declared: ClassVar[Mapping[str, str]] = {"causal": FFT_REACHES_BACK, **GROWS}
+    forms: ClassVar[tuple[str, ...]] = ("conv", "blocks")
+    declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK, **GROWS}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("w",)
     norm: Tensor
 
@@ -66,16 +73,21 @@ class SGConv(Mixer):
         d_kernel: int = 64,
         l_max: int = 1024,
         decay: float = 0.5,
+        decay_last: float | None = None,
         project: bool = False,
+        form: Literal["conv", "blocks"] = "conv",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.d_kernel, self.l_max = d_model, d_kernel, l_max
-        self.decay, self.project = decay, project
+        self.decay, self.decay_last = decay, decay if decay_last is None else decay_last
+        self.project, self.form = project, form
+        check_in("SGConv", "form", form, self.forms)
         check_positive_int("SGConv", d_kernel=d_kernel, l_max=l_max)
-        if not 0 < decay <= 1:
-            raise ArgumentError(f"SGConv: decay must be above 0 and at most 1, got {decay}.")
+        for name in ("decay", "decay_last"):
+            if not 0 < (value := getattr(self, name)) <= 1:
+                raise ArgumentError(f"SGConv: {name} must be above 0 and at most 1, got {value}.")
         parts = 1 + (-(-l_max // d_kernel) - 1).bit_length()
         empty = empty_parameters(device, dtype)
         self.w, self.D = empty(parts, d_model, d_kernel), empty(d_model)
@@ -112,16 +124,20 @@ class SGConv(Mixer):
         return stand_in(self, *modes)
 
     def _unscaled(self) -> Tensor:
+        w = wide(self.w)
+        ends = 1 / self.decay, 1 / self.decay_last
+        # a row for each channel
+        decay = 1 / torch.linspace(*ends, self.d_model, dtype=w.dtype, device=w.device)[:, None]
         parts = [
-            self.decay**i * _stretched(w, 1 << max(i - 1, 0))
-            for i, w in enumerate(wide(self.w).unbind())
+            decay**i * _stretched(part, 1 << max(i - 1, 0)) for i, part in enumerate(w.unbind())
         ]
         return torch.cat(parts, 1)
 
     def _read(self, x: Tensor, state: dict[str, Any], reset: Tensor | None) -> tuple[Tensor, Any]:
         with without_autocast(x.device):
             kernel = self._kept([self.w, self.D, self.norm], lambda: Kernel(self.kernel()))
-            y, state = read("SGConv", kernel, x.to(kernel.taps.dtype), state, reset)
+            strict, x = self.form == "blocks", x.to(kernel.taps.dtype)
+            y, state = read("SGConv", kernel, x, state, reset, strict=strict)
         return y if self.out is None else self.out(y.to(self.out.weight.dtype)), state
 
 

@@ -217,6 +217,10 @@ def _long_conv(draw: Draw) -> Iterator[Call]:
         arguments = {"x": draw.steps(draw.channels), "kernel": draw(draw.channels, width)}
         state = (width - 1, draw.channels)  # accurate in absolute terms only
         yield Call(f"width={width}", fft_conv, arguments, ("x",), state, step, roundings=64)
+        if width > 1:
+            strict = {**arguments, "strict": True}
+            what = f"width={width}, strict"
+            yield Call(what, fft_conv, strict, ("x",), state, step, roundings=64)
 
 
 def _outer(draw: Draw) -> Iterator[Call]:

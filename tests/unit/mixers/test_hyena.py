@@ -1,3 +1,4 @@
+from functools import partial
 from math import log, pi
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Hyena
-from linrnn.testing import check_close
+from linrnn.testing import check_close, check_law
 
 
 def filters(layer):
@@ -136,3 +137,9 @@ def test_hyena_words_its_errors():
         Hyena(4, order=1)
     with pytest.raises(ArgumentError, match="Hyena: d_position must be odd and at least 3, got 4"):
         Hyena(4, d_position=4)
+
+
+@pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing"])
+@pytest.mark.parametrize("ordering", ["code", "paper"])
+def test_laws_hold_in_blocks(law, ordering):
+    check_law(law, partial(Hyena, form="blocks", l_max=50, ordering=ordering))

@@ -1,10 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import SGConv
-from linrnn.testing import check_close
+from linrnn.testing import check_close, check_law
 
 
 def oracle(layer, x):
@@ -106,5 +108,64 @@ def test_state_of_a_graph_and_of_eager_mode_are_read_in_both():
 def test_sgconv_words_its_errors():
     with pytest.raises(ArgumentError, match="SGConv: decay must be above 0 and at most 1, got 0"):
         SGConv(4, decay=0.0)
+    with pytest.raises(ArgumentError, match="SGConv: decay_last must be above 0"):
+        SGConv(4, decay_last=2.0)
+    with pytest.raises(UnknownNameError, match="no SGConv form named 'block'"):
+        SGConv(4, form="block")
     with pytest.raises(ArgumentError, match="SGConv: l_max must be an integer of at least 1"):
         SGConv(4, l_max=0)
+
+
+def test_decays_of_channels_have_inverses_spread_evenly():
+    """The parts of a kernel, which fall by the channel's decay before it is scaled."""
+    layer = SGConv(3, d_kernel=4, l_max=32, decay=0.5, decay_last=0.25, dtype=torch.float64)
+    torch.nn.init.ones_(layer.w)
+    taps = layer._unscaled()
+    for channel, decay in enumerate((1 / 2, 1 / 3, 1 / 4)):
+        parts = taps[channel, [0, 4, 8, 16]]
+        expected = torch.tensor([decay**i for i in range(4)], dtype=torch.float64)
+        torch.testing.assert_close(parts, expected, rtol=1e-12, atol=0)
+
+
+LONG = {"d_kernel": 16, "l_max": 300, "form": "blocks"}
+
+
+@pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing", "gradients"])
+def test_laws_hold_in_blocks(law):
+    check_law(law, partial(SGConv, **LONG))
+
+
+@pytest.mark.parametrize("value", [1e6, float("nan"), float("inf")])
+@pytest.mark.parametrize("at", [200, 700])
+def test_in_blocks_a_step_changes_nothing_before_it_read_whole_or_in_pieces(value, at):
+    """As one FFT, 1e6 changes outputs before it by hundreds of times what it is spread of."""
+    layer, x = SGConv(2, **LONG), torch.randn(2, 900, 2)
+    changed = x.clone()
+    changed[1, at] = value
+    for pieces in ([900], [150, 450, 300], [899, 1], [400, 130, 370]):
+        outputs = []
+        for each in (x, changed):
+            state, ys = None, []
+            for part in each.split(pieces, 1):
+                y, state = layer(part, state)
+                ys.append(y)
+            outputs.append(torch.cat(ys, 1))
+        assert torch.equal(outputs[0][:, :at], outputs[1][:, :at])
+        assert torch.equal(outputs[0][0], outputs[1][0])
+
+
+def test_in_blocks_it_equals_one_fft_of_all_with_any_split_and_reset():
+    layer, blocks = SGConv(2, d_kernel=16, l_max=300), SGConv(2, **LONG)
+    blocks.load_state_dict(layer.state_dict())
+    layer, blocks = layer.double(), blocks.double()
+    x = torch.randn(2, 900, 2, dtype=torch.float64)
+    reset = torch.rand(2, 900) < 0.01
+    for cut in (None, reset):
+        expected = layer(x, reset=cut)[0]
+        state, ys = None, []
+        for part, now in zip(
+            x.split([333, 100, 467], 1), reset.split([333, 100, 467], 1), strict=True
+        ):
+            y, state = blocks(part, state, reset=None if cut is None else now)
+            ys.append(y)
+        check_close("outputs", torch.cat(ys, 1), expected, roundings=256)

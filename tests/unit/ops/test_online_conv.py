@@ -147,3 +147,22 @@ def test_blocks_of_other_sizes_are_refused():
     state["far"][1] = torch.zeros(BATCH, 5, CHANNELS).double()
     with pytest.raises(ShapeError, match=r"state\['far'\]\[1\] must hold 0, 256 or 512 steps"):
         online_conv.read("test", Kernel(taps), x, state, None)
+
+
+@pytest.mark.parametrize("taps", [1, 2, 32, 33, 34, 65, 200, 1000])
+def test_strict_products_are_sums_of_what_is_not_later(taps):
+    """At lengths around the sizes of blocks; a number that is not finite stays behind its step."""
+    for time in (1, 2, 31, 32, 33, 64, 65, 129, 200, 257, 515):
+        x, kernel = torch.randn(2, time, 3).double(), torch.randn(3, taps).double()
+        y, _ = fft_conv(x, kernel, strict=True)
+        matrix = torch.zeros(3, time, time, dtype=torch.float64)
+        for lag in range(min(taps, time)):
+            matrix.diagonal(-lag, 1, 2).copy_(kernel[:, lag, None])
+        expected = torch.einsum("cts,bsc->btc", matrix, x)
+        torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-11)
+        at = time // 2
+        for value in (1e12, float("nan"), float("-inf")):
+            x[1, at] = value
+            z, _ = fft_conv(x, kernel, strict=True)
+            assert torch.equal(z[:, :at], y[:, :at])
+            assert torch.equal(z[0], y[0])

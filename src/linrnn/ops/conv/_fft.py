@@ -1,12 +1,15 @@
-"""Helpers of the ops that use FFTs: a causal product, and the pieces that resets cut."""
+"""Helpers of the ops that use FFTs: causal products, and the pieces that resets cut."""
 
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.layout import Ends
+from linrnn.ops.conv.causal_conv import convolve as convolve_taps
 
+DIRECT = 32  # taps without an FFT in `strict_product`
 _SIZES = (1, 3, 5, 9, 15)  # times a power of two: lengths that every FFT is quick at
 
 
@@ -37,6 +40,35 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     spectrum = torch.fft.fft(u.transpose(1, 2), n) * torch.fft.fft(kernel[:, :taps], n)  # (B, C, n)
     y: Tensor = torch.fft.ifft(spectrum, n)[..., skip:time].transpose(1, 2)  # (B, T - skip, C)
     return y
+
+
+def strict_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
+    """`causal_product` of real numbers, in which no output depends on later inputs in any digit.
+
+    The first `DIRECT` taps are summed one by one. Of the others, what a block of S steps adds to
+    the S steps behind it is a circular product of 2 S, for S from `DIRECT` to what the taps reach:
+    the even blocks of each size add to the odd ones, and each of the largest size to the next.
+    """
+    batch, time, channels = u.shape
+    taps = min(kernel.shape[1], time)
+    near = kernel[:, : min(taps, DIRECT)].flip(1)
+    y, _ = convolve_taps(u, u.new_zeros(batch, near.shape[1] - 1, channels), near, None)
+    far, size = F.pad(kernel[:, DIRECT:taps], (min(taps, DIRECT), 0)), DIRECT
+    while size < time and taps > DIRECT:
+        largest = size >= taps - 1
+        stride = size if largest else 2 * size
+        count = -(-(time - size) // stride)  # of blocks with steps behind them
+        left = F.pad(u, (0, 0, 0, max(0, count * stride - time)))[:, : count * stride]
+        left = left.reshape(-1, stride, channels)[:, :size]  # (B * count, S, C)
+        spectrum = torch.fft.rfft(far[:, : 2 * size], 2 * size)
+        added = circular_product(left, spectrum, 2 * size)[:, size:]
+        added = F.pad(added, (0, 0, stride - size, 0)).reshape(batch, -1, channels)
+        added = F.pad(added, (0, 0, size if largest else 0, 0))  # from the first step on
+        y = y + F.pad(added, (0, 0, 0, max(0, time - added.shape[1])))[:, :time]
+        if largest:
+            break
+        size *= 2
+    return y[:, skip:]
 
 
 def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:

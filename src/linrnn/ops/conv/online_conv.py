@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.errors import ShapeError
-from linrnn.ops.conv._fft import causal_product, circular_product
+from linrnn.ops.conv._fft import causal_product, circular_product, strict_product
 from linrnn.ops.conv.fft_conv import convolve
 from linrnn.ops.conv.past import last_inputs
 
@@ -105,7 +105,13 @@ def check_blocks(where: str, state: State) -> None:
 
 
 def read(
-    where: str, kernel: Kernel, x: Tensor, tree: dict[str, Any], reset: Tensor | None
+    where: str,
+    kernel: Kernel,
+    x: Tensor,
+    tree: dict[str, Any],
+    reset: Tensor | None,
+    *,
+    strict: bool = False,
 ) -> tuple[Tensor, dict[str, Any]]:
     """``y_t = sum_j taps_j x_{t-j}`` of a sequence of at least one step.
 
@@ -115,6 +121,7 @@ def read(
         x: (B, T, C), of the dtype of the taps.
         tree: the state.
         reset: boolean (B, T); no sum reaches over a True.
+        strict: let no output depend on later inputs in any digit, see `fft_conv`.
 
     Returns:
         ``(y, tree)``.
@@ -125,25 +132,25 @@ def read(
     state, time = State.of(tree), x.shape[1]
     if torch.compiler.is_compiling():
         past = state.inputs()
-        y = convolve(x, past, kernel.taps, reset)
+        y = convolve(x, past, kernel.taps, reset, strict=strict)
         return y, State(_joined(x, past, reset), _emptied(state, x))._asdict()
     check_blocks(where, state)
     if reset is not None or time > max(state.n_inputs(), 1):  # one convolution of all is the least
         past = state.inputs()
-        y = convolve(x, past, kernel.taps, reset)
+        y = convolve(x, past, kernel.taps, reset, strict=strict)
         return y, _cut(_joined(x, past, reset), _emptied(state, x))._asdict()
     if state.near.shape[1] >= NEAR:  # of a graph
         state = _cut(state.inputs(), _emptied(state, x))
     ys = []
     while x.shape[1]:
         state = _filled(kernel, state)
-        y, state = _piece(kernel, x, state)
+        y, state = _piece(kernel, x, state, strict)
         x = x[:, y.shape[1] :]
         ys.append(y)
     return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), state._asdict()
 
 
-def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
+def _piece(kernel: Kernel, x: Tensor, state: State, strict: bool) -> tuple[Tensor, State]:
     """The first steps of x: as many as fill the inputs in no block, or a block."""
     near, n_near = state.near, state.near.shape[1]
     lowest = next((i for i, b in enumerate(state.far) if b.shape[1]), len(state.far) - 1)
@@ -153,6 +160,8 @@ def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
         u = torch.cat([near, x], 1)
         if x.shape[1] == 1:
             direct = kernel.taps[:, 0] * x + (near * kernel.recent(n_near)).sum(1, keepdim=True)
+        elif strict:
+            direct = strict_product(u, kernel.taps, n_near)
         else:
             # of the circle, what comes around its end must fall before the steps of x
             taps = NEAR // 2 if u.shape[1] <= NEAR // 2 else NEAR
@@ -163,7 +172,7 @@ def _piece(kernel: Kernel, x: Tensor, state: State) -> tuple[Tensor, State]:
         next_state = _pushed(next_state, u, 0) if full else next_state
     else:
         u = x = x[:, :size]
-        direct = causal_product(u, kernel.taps)
+        direct = (strict_product if strict else causal_product)(u, kernel.taps)
         next_state = _pushed(state, u, (size // NEAR).bit_length() - 1)
     return direct + _promised(state, x.shape[1]), next_state
 
