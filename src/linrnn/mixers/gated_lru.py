@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
@@ -23,6 +23,13 @@ def gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
     return h, h
 
 
+@cell(state="h")
+def timed_gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
+    """One step that has a decay of its own."""
+    h = lam * h + m * x
+    return h, h
+
+
 class GatedLRU(Mixer):
     r"""Gates at the way in and at the way out of a diagonal recurrence, all of them products.
 
@@ -30,6 +37,7 @@ class GatedLRU(Mixer):
         h_t = lam * h_{t-1} + (W_m x_t + b_m) * (W_x x_t + b_x)         h in R^{d_state}
         y_t = D ((V_m h_t + c_m) * (V_x h_t + c_x))                     V h in R^{d_out}
         lam = exp(-exp(nu_log)), in (0, 1), or with decay="free" a parameter of any value.
+        Of a step a time dt after the one before, lam is lam^dt; a free one has no such power.
         Free, with lam = 1 for d^2 channels and 0 for d, it is linear attention exactly; above 1
         the state grows without bound. Initially lam^2 is uniform on [r_min^2, r_max^2]; weights are
         N(0, 1 / fan_in), rows of W_m times sqrt(1 - lam^2), so that h has variance 1 where x has;
@@ -63,6 +71,7 @@ class GatedLRU(Mixer):
     family: ClassVar[str] = "diagonal"
     choices = Choices(transition="diagonal", gate="learned", memory="vector", output="gated")
     learned: ClassVar[LearnedStart] = LearnedStart("h")
+    timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "lam")
 
     def __init__(
@@ -118,14 +127,23 @@ class GatedLRU(Mixer):
         lam = self._decay()
         return torch.complex(lam, torch.zeros_like(lam))
 
-    def _decay(self) -> Tensor:
-        """``lam``, at least float32."""
+    def _decay(self, dt: Tensor | None = None) -> Tensor:
+        """``lam``, at least float32; of times (...) ``lam^dt``, (..., d_state)."""
         if self.nu_log is not None:
-            return torch.exp(-bounded_exp(wide(self.nu_log)))
+            nu = bounded_exp(wide(self.nu_log))
+            return torch.exp(-nu if dt is None else -nu * dt.unsqueeze(-1))
+        if dt is not None:
+            raise ArgumentError(
+                "GatedLRU: dt must be None for decay='free', whose lam may be negative, got times. "
+                "Use decay='exp'."
+            )
         return wide(self.get_parameter("lam"))
 
-    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         m, x = parts(self.in_proj(x.to(self.in_proj.weight.dtype)), 2)
-        y, last = self.learned.scan(self, gated_lru, {"h": h}, reset, m=m, x=x, lam=self._decay())
+        step, lam = gated_lru if dt is None else timed_gated_lru, self._decay(dt)
+        y, last = self.learned.scan(self, step, {"h": h}, reset, m=m, x=x, lam=lam)
         m, x = parts(self.out_gates(y.to(self.out_gates.weight.dtype)), 2)
         return self.out_proj(m * x), last["h"]

@@ -172,7 +172,9 @@ class Hyena(GatedFilters):
         """See `Mixer.distilled`."""
         return LaughingHyena.around(self, modes)
 
-    def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> list[Filter]:
+    def long(
+        self, state: Sequence[Any], time: int, reset: Tensor | None, dt: Tensor | None
+    ) -> list[Filter]:
         """See `GatedFilters.long`."""
         kernels = self._filters(state[0], time)
         strict = self.form == "blocks"

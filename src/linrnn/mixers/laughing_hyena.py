@@ -23,7 +23,7 @@ class LaughingHyena(GatedFilters):
         "code"    z = v; for n = N-1, .., 1: z = h^n(x^n * z);   y = W_o (x^0 * z) + b_o
         "paper"   z = v; for n = 0, .., N-1: z = x^n * h^n(z);   y = W_o z + b_o
         h(z)_t = Re(sum_m R_m s_{t,m}) + D z_t, s_{t+1} = lam * s_t + z_t: each h is a Modal, in
-        whose docstring the initial values are.
+        whose docstring are the initial values, and what times between steps do; short counts steps.
         Parameters: in_proj has the rows of x^0 .. x^{N-1} and v; modal holds the filters in the
         order they are applied, h^{N-1} first for "code"
 
@@ -57,6 +57,8 @@ class LaughingHyena(GatedFilters):
     )
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
 
     def __init__(
@@ -123,12 +125,14 @@ class LaughingHyena(GatedFilters):
         """See `Mixer.distilled`."""
         return self.around(self, modes)
 
-    def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> list[Filter]:
+    def long(
+        self, state: Sequence[Any], time: int, reset: Tensor | None, dt: Tensor | None
+    ) -> list[Filter]:
         """See `GatedFilters.long`."""
-        return [partial(one, reset=reset) for one in self.modal]
+        return [partial(one, reset=reset, dt=dt) for one in self.modal]
 
-    def _step(self, x_t: Tensor, state: dict[str, Any]) -> tuple[Tensor, Any]:
+    def _step(self, x_t: Tensor, state: dict[str, Any], dt: Tensor | None) -> tuple[Tensor, Any]:
         mixed, short = self.short.step(self._project_in(x_t), state["short"])
-        steps: list[Filter] = [one.step for one in self.modal]  # type: ignore[misc]
+        steps: list[Filter] = [partial(one.step, dt=dt) for one in self.modal]  # type: ignore[operator, misc, arg-type]
         z, long = self._gated(mixed, steps, state["long"])
         return self._project_out(z), {"short": short, "long": long}

@@ -15,9 +15,12 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.long_conv import window_decays
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import bounded_exp, empty_parameters
+from linrnn.ops import linear_scan
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
+
+_GROWTH = 20.0  # of lam^(dt - 1), as a logarithm: float32 holds the fourth power, for gradients
 
 
 class Modal(Mixer):
@@ -29,6 +32,9 @@ class Modal(Mixer):
         so the filter is D at once, and Re(sum_n R_n lam_n^{j-1}) after j steps.
         lam = exp(-exp(nu_log) + i theta), so |lam| < 1 in exact arithmetic.
         A pair of conjugate poles is one mode, with twice the residue.
+        Of a step a time dt after the one before, h_{t+1} = lam^dt * h_t + x_t and R lam^(dt - 1)
+        reads h_t: the filter is Re(sum_n R_n lam_n^(tau - 1)) after a time tau. What lam^(dt - 1)
+        grows by within dt < 1 is e^20 at most.
         Initially the filter is a fresh one of Hyena's kind: of all modes of a channel
         |lam|^(l_max - 1) = exp(-delta), delta evenly on [log(100) / 1.5, log(100) / 0.3] over
         channels; theta_n = 2 pi n / l_max for n = 0 .. d_state - 1; R has normal parts of variance
@@ -40,7 +46,8 @@ class Modal(Mixer):
         l_max: in steps, sets the initial decays and frequencies alone: the length of the training
             sequences.
         project: add a linear layer with bias from the filters to y.
-        form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D.
+        form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D. With
+            times all states are held at once.
 
     Departures from the paper:
         There such filters are fitted to those of a trained model, which `linrnn.distill` does. The
@@ -63,6 +70,8 @@ class Modal(Mixer):
     choices = Choices(transition="complex diagonal", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "theta")
 
@@ -124,23 +133,49 @@ class Modal(Mixer):
         c = torch.complex(self.R_re.double(), self.R_im.double())
         return siso.System(a, torch.ones_like(a), c, torch.zeros_like(self.D))
 
-    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         with without_autocast(x.device):
-            system, u = self.system(), x.to(h.real.dtype)
-            if self.form == "conv":
-                ahead, last = siso.convolve(system, u, h)
+            u = x.to(h.real.dtype)
+            if dt is None:
+                y, last = self._even(u, h, reset)
             else:
-                ahead, last = siso.scan(system, u, h, reset)
-            y = torch.cat([_seen(system, h)[:, None], ahead[:, :-1]], 1)
+                a, c = self._between(dt, h.dtype)
+                pushed = u[..., None].to(h.dtype).expand(a.shape)
+                states, last = linear_scan(a, pushed, h, reset=reset)
+                before = torch.cat([h[:, None], states[:, :-1]], 1)
+                y = _seen(c, before)
             if reset is not None:
                 y = torch.where(reset[..., None], 0, y)
             y = y + self.D * u
         return self._project_out(y), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    def _even(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What all steps see of those before, each a time of 1 behind the last."""
+        system = self.system()
+        if self.form == "conv":
+            ahead, last = siso.convolve(system, u, h)
+        else:
+            ahead, last = siso.scan(system, u, h, reset)
+        first = _seen(system.c.to(h.dtype), h)
+        return torch.cat([first[:, None], ahead[:, :-1]], 1), last
+
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         system, u = self.system(), x_t.to(h.real.dtype)
-        y = _seen(system, h) + self.D * u
-        return self._project_out(y), system.a.to(h.dtype) * h + u[..., None]
+        a, c = (z.to(h.dtype) for z in (system.a, system.c))
+        if dt is not None:
+            a, c = self._between(dt, h.dtype)
+        return self._project_out(_seen(c, h) + self.D * u), a * h + u[..., None]
+
+    def _between(self, dt: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """``lam^dt`` and ``R lam^(dt - 1)`` of times (...), each (..., d_model, d_state)."""
+        t = dt.double()[..., None, None]
+        nu, theta = bounded_exp(self.nu_log.double()), self.theta.double()
+        a = torch.polar(torch.exp(-nu * t), theta * t)
+        since = torch.polar((-nu * (t - 1)).clamp(max=_GROWTH).exp(), theta * (t - 1))
+        c = torch.complex(self.R_re.double(), self.R_im.double())
+        return a.to(dtype), (c * since).to(dtype)
 
     def _project_out(self, y: Tensor) -> Tensor:
         return y if self.out is None else self.out(y.to(self.out.weight.dtype))
@@ -173,6 +208,6 @@ def stand_in(layer: Mixer, modes: Modes) -> Modal:
     return made
 
 
-def _seen(system: siso.System, h: Tensor) -> Tensor:
-    """``Re(R h)`` of every channel."""
-    return (columns(system.c.to(h.dtype)) * rows(h)).sum(-1)
+def _seen(c: Tensor, h: Tensor) -> Tensor:
+    """``Re(c h)`` of every channel."""
+    return (columns(c) * rows(h)).sum(-1)

@@ -5,7 +5,7 @@ import torch
 from plain_loop import check_equal
 from scipy.stats import kstest
 
-from linrnn.errors import LinrnnError
+from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.mixers import GatedLRU
 
 
@@ -85,3 +85,23 @@ BAD = [
 def test_constructor_words_its_errors(options, message):
     with pytest.raises(LinrnnError, match=message):
         GatedLRU(4, **options)
+
+
+def test_a_time_is_a_power_of_the_decay():
+    layer = GatedLRU(3, d_state=5, dtype=torch.float64)
+    x, dt = torch.randn(2, 9, 3).double(), 4 * torch.rand(2, 9).double()
+    h = torch.randn(2, 5, dtype=torch.float64)
+    _, last = layer(x, h, dt=dt)
+    m, v = layer.in_proj(x).chunk(2, -1)
+    for t in range(9):
+        h = torch.exp(-layer.nu_log.exp() * dt[:, t, None]) * h + (m * v)[:, t]
+    torch.testing.assert_close(last, h, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.unchecked
+def test_a_free_decay_has_no_times():
+    layer, x, dt = GatedLRU(3, decay="free"), torch.ones(1, 2, 3), torch.ones(1, 2)
+    with pytest.raises(ArgumentError, match="dt must be None for decay='free'"):
+        layer(x, dt=dt)
+    with pytest.raises(ArgumentError, match="dt must be None for decay='free'"):
+        layer.step(x[:, 0], layer.init_state(1), dt=dt[:, 0])

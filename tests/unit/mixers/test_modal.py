@@ -79,3 +79,29 @@ def test_initial_statistics():
 def test_modal_words_its_errors():
     with pytest.raises(ArgumentError, match="Modal: d_state must be an integer of at least 1"):
         Modal(4, d_state=0)
+
+
+def test_with_times_the_filter_is_read_at_them():
+    """A sum over all inputs of Re(R lam^(tau - 1)), tau the time that is gone since each."""
+    layer = Modal(2, d_state=3, l_max=20, dtype=torch.float64)
+    x, dt = torch.randn(1, 15, 2).double(), 3 * torch.rand(1, 15).double()
+    dt[0, 4] = 0
+    y, _ = layer(x, dt=dt)
+    at, system = dt[0].cumsum(0), layer.system()
+    expected = layer.D * x[0]
+    for t in range(15):
+        for s in range(t):
+            power = system.a.log() * (at[t] - at[s] - 1)
+            expected[t] += (system.c * power.exp()).sum(-1).real * x[0, s]
+    torch.testing.assert_close(y[0], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_filter_that_is_gone_at_once_is_finite_between_steps_of_no_time():
+    layer = Modal(2, d_state=3)
+    with torch.no_grad():
+        layer.nu_log.fill_(39.0)
+    dt = torch.tensor([[0.0, 1e-30, 0.5, 0, 1e6, 0, 1]]).requires_grad_()
+    y, _ = layer(torch.randn(1, 7, 2), dt=dt)
+    y.sum().backward()
+    for value in (y, dt.grad, layer.nu_log.grad, layer.theta.grad, layer.R_re.grad):
+        assert value.isfinite().all()

@@ -8,7 +8,23 @@ import torch
 from torch.testing import assert_close
 
 from linrnn import mixers
-from linrnn.mixers import DLR, DSS, GSS, H3, LRU, S4, S4D, S5, SLRU, LiquidS4, Mamba, Mamba2
+from linrnn.mixers import (
+    DLR,
+    DSS,
+    GSS,
+    H3,
+    LRU,
+    S4,
+    S4D,
+    S5,
+    SLRU,
+    GatedLRU,
+    LaughingHyena,
+    LiquidS4,
+    Mamba,
+    Mamba2,
+    Modal,
+)
 
 WIDTH, FACTOR = 4, 2.5
 
@@ -64,6 +80,20 @@ def _rates_of_gss(layer):
     _multiply("C_re", "C_im")(layer)
 
 
+def _rates_of_modal(layer):
+    """What reads a state has faded for as much longer."""
+    power = torch.complex(-layer.nu_log.exp(), layer.theta) * (FACTOR - 1)
+    read = torch.complex(layer.R_re, layer.R_im) * power.exp()
+    layer.R_re.copy_(read.real)
+    layer.R_im.copy_(read.imag)
+    _phase(layer)
+
+
+def _rates_of_laughing_hyena(layer):
+    for filters in layer.modal:
+        _rates_of_modal(filters)
+
+
 SLOWER = {
     "lru": (partial(LRU, d_state=6), _add_logs("nu_log", "theta_log")),
     "lru phase": (partial(LRU, parametrisation="linear_phase"), _phase),
@@ -71,6 +101,9 @@ SLOWER = {
         partial(LRU, parametrisation="exponential", max_phase=1.0),
         _multiply("nu", "theta"),
     ),
+    "gated_lru": (GatedLRU, _add_logs("nu_log")),
+    "modal": (partial(Modal, d_state=6, l_max=30), _rates_of_modal),
+    "laughing_hyena": (partial(LaughingHyena, d_state=6, l_max=30), _rates_of_laughing_hyena),
     "slru": (SLRU, _add_logs("nu_log")),
     "s4d": (partial(S4D, d_state=6), _add_logs("log_dt")),
     "s4d real": (partial(S4D, d_state=6, init="real"), _add_logs("log_dt")),

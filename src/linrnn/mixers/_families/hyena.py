@@ -32,13 +32,16 @@ class GatedFilters(Mixer):
     short: CausalConv
     out_proj: nn.Linear
 
-    def long(self, state: Sequence[Any], time: int, reset: Tensor | None) -> Sequence[Filter]:
+    def long(
+        self, state: Sequence[Any], time: int, reset: Tensor | None, dt: Tensor | None
+    ) -> Sequence[Filter]:
         """The filters in the order they are applied, for a sequence of ``time`` steps.
 
         Args:
             state: of each, before the sequence.
             time: steps of it.
             reset: boolean (B, T), or None.
+            dt: times between the steps, (B, T), or None; given only where the layer is `timed`.
         """
         raise NotImplementedError
 
@@ -57,10 +60,16 @@ class GatedFilters(Mixer):
         self.in_proj = nn.Linear(self.d_model, (order + 1) * self.d_model, **to)
         self.short = CausalConv((order + 1) * self.d_model, d_short, **to)
 
-    def _read(self, x: Tensor, state: dict[str, Any], reset: Tensor | None) -> tuple[Tensor, Any]:
+    def _read(
+        self,
+        x: Tensor,
+        state: dict[str, Any],
+        reset: Tensor | None,
+        dt: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
         with without_autocast(x.device):
             mixed, short = self.short(self._project_in(x), state["short"], reset)
-            filters = self.long(state["long"], x.shape[1], reset)
+            filters = self.long(state["long"], x.shape[1], reset, dt)
             z, long = self._gated(mixed, filters, state["long"])
         return self._project_out(z), {"short": short, "long": long}
 
