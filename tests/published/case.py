@@ -102,6 +102,84 @@ def compare(
     }
 
 
+Weights = Mapping[str, Tensor]
+
+
+def compare_mapped(
+    layer: nn.Module,
+    theirs: nn.Module,
+    x: Tensor,
+    mapped: Callable[[Weights], Weights],
+    read: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, float]:
+    """`compare` where weights of ours are made of several of theirs, as products are.
+
+    The gradients are those of all of their parameters, through ours and through theirs.
+
+    Args:
+        layer: ours.
+        theirs: with the weights to compare with.
+        x: (batch, time, channels).
+        mapped: from parameters of theirs, by name, to those of ours, by name.
+        read: theirs, from the input to the outputs. Default: their forward.
+    """
+    mine, other = (x.detach().clone().requires_grad_() for _ in range(2))
+    parameters = dict(theirs.named_parameters())
+    expected = (theirs if read is None else read)(other)
+    y = _mapped_forward(layer, mine, mapped(parameters))
+    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
+    grads = torch.autograd.grad((y * weight).sum(), [mine, *parameters.values()])
+    wanted = torch.autograd.grad(
+        (expected * weight.to(expected.dtype)).sum(), [other, *parameters.values()]
+    )
+    return {
+        "forward": difference(y, expected),
+        "step": difference(stepped(layer, x), expected),
+        "gradients": max(map(difference, grads, wanted)),
+    }
+
+
+def mapped_against_numbers(
+    layer: nn.Module, x: Tensor, mapped: Callable[[Weights], Weights], numbers: Mapping[str, Any]
+) -> dict[str, float]:
+    """`compare_mapped` where theirs are numbers, and their parameters by the rule of `fill`.
+
+    Args:
+        layer: ours.
+        x: (batch, time, channels).
+        mapped: as of `compare_mapped`.
+        numbers: "parameters", the shapes of theirs by name, in the order of the rule; "y" and "x",
+            the gradient of x, whole; "gradients", of each parameter every ``stride``-th number, in
+            the order of rows; "stride".
+    """
+    shapes, stride = numbers["parameters"], numbers["stride"]
+    parameters = {name: torch.empty(shape, dtype=x.dtype) for name, shape in shapes.items()}
+    fill(list(parameters.values()))
+    sources = [x.detach().clone().requires_grad_(), *parameters.values()]
+    y = _mapped_forward(
+        layer, sources[0], mapped({n: p.requires_grad_() for n, p in parameters.items()})
+    )
+    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
+    grads = torch.autograd.grad((y * weight).sum(), sources)
+    wanted = [torch.tensor(numbers["gradients"][name], dtype=x.dtype) for name in parameters]
+    samples = [grads[0].flatten(), *(grad.flatten()[::stride] for grad in grads[1:])]
+    expected = torch.tensor(numbers["y"], dtype=x.dtype)
+    return {
+        "forward": difference(y.flatten(), expected),
+        "step": difference(stepped(layer, x).flatten(), expected),
+        "gradients": max(
+            map(difference, samples, [torch.tensor(numbers["x"], dtype=x.dtype), *wanted])
+        ),
+    }
+
+
+def _mapped_forward(layer: nn.Module, x: Tensor, weights: Weights) -> Tensor:
+    """Outputs of a layer as a function of these weights, which it has from now on too."""
+    layer.load_state_dict({name: weight.detach() for name, weight in weights.items()})
+    y: Tensor = torch.func.functional_call(layer, dict(weights), (x,))[0]
+    return y
+
+
 @torch.no_grad()
 def stepped(layer: Any, x: Tensor, state: Any = None) -> Tensor:
     """The outputs of one step after another."""

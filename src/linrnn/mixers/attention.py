@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import lecun_normal
+from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.nn.rotary_scaling import RotaryScaling
@@ -132,12 +133,9 @@ class Attention(Mixer):
         self.reset_parameters()
 
     def _check(self) -> None:
-        where, heads = "Attention", self.n_heads
-        check_positive_int(where, d_head=self.d_head, n_kv_heads=self.n_kv_heads)
-        if heads % self.n_kv_heads:
-            raise ArgumentError(
-                f"{where}: n_kv_heads must divide n_heads={heads}, got {self.n_kv_heads}."
-            )
+        where = "Attention"
+        check_positive_int(where, d_head=self.d_head)
+        check_kv_heads(where, self.n_heads, self.n_kv_heads)
         check_rotary(where, self.d_rotary, self.d_head)
         check_in(where, "init", self.init, ("glorot", "lecun"))
         check_sight(where, self.window, self.base)

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
@@ -22,6 +23,8 @@ class DeltaNet(ConvDelta):
         o_t = S_t^T q_t / sqrt(d_key),   beta_t = beta_max sigmoid(w x_t)     in each head
         "l2"   q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then
                scaled to length 1; y = W_o (o / sqrt(mean(o^2) + norm_eps))     depthwise conv
+               Or relu, elu + 1 or nothing in the place of silu of q and k, and q and k divided by
+               the sums of their absolute values
         "sum"  q, k = phi(W_q x), phi(W_k x), divided by their sums; v = W_v x;  y = W_o o
         phi is elu + 1, or DPFP of 2 nu d_key channels, `linrnn.nn.dpfp`.
         The eigenvalue along a key is 1 - beta |k|^2, in [0, 1], with beta_max = 2 in [-1, 1].
@@ -33,8 +36,14 @@ class DeltaNet(ConvDelta):
             rounded up; d_key.
         kind: "l2", the layer of 2024, or "sum", that of 2021, as above.
         beta_max: largest rate, above 0 and at most 2.
+        beta: "learned" as above, or "largest": beta_t = beta_max; of "l2".
         gate: multiply what W_o maps by silu(W_g x); of "l2".
-        d_conv: taps of the convolution, 1 sees only the current step; of "l2".
+        qk_activation: of queries and keys behind the convolution, "silu", "relu", "elu" for
+            elu + 1, or "identity"; of "l2".
+        qk_norm: "l2" for length 1, or "sum" for sums of 1, as above; of "l2".
+        d_conv: taps of the convolution, 1 sees only the current step, None is no convolution; of
+            "l2".
+        conv_bias: add a bias to the convolution; of "l2".
         norm_eps: of the norm of each head; of "l2".
         feature_map, nu: "elu" or "dpfp", and the shifts of the latter; of "sum".
 
@@ -64,8 +73,12 @@ class DeltaNet(ConvDelta):
         d_value: int | None = None,
         kind: Literal["l2", "sum"] = "l2",
         beta_max: float = 1.0,
+        beta: Literal["learned", "largest"] = "learned",
         gate: bool = False,
-        d_conv: int = 4,
+        qk_activation: Literal["silu", "relu", "elu", "identity"] = "silu",
+        qk_norm: Literal["l2", "sum"] = "l2",
+        d_conv: int | None = 4,
+        conv_bias: bool = False,
         norm_eps: float = 1e-5,
         feature_map: Literal["elu", "dpfp"] = "elu",
         nu: int = 1,
@@ -77,14 +90,20 @@ class DeltaNet(ConvDelta):
         check_positive_int("DeltaNet", n_heads=self.n_heads)
         self.d_key = -(-d_model // self.n_heads) if d_key is None else d_key
         self.d_value = self.d_key if d_value is None else d_value
-        self.kind, self.beta_max, self.gate, self.d_conv = kind, beta_max, gate, d_conv
+        self.kind, self.beta_max, self.beta, self.gate = kind, beta_max, beta, gate
+        self.d_conv, self.conv_bias = d_conv, conv_bias
+        self.qk_activation, self.qk_norm = qk_activation, qk_norm
         self.norm_eps, self.feature_map, self.nu = norm_eps, feature_map, nu
         check_in("DeltaNet", "kind", kind, ("l2", "sum"))
         check_in("DeltaNet", "feature_map", feature_map, ("elu", "dpfp"))
+        check_in("DeltaNet", "beta", beta, ("learned", "largest"))
+        check_in("DeltaNet", "qk_activation", qk_activation, ("silu", "relu", "elu", "identity"))
+        check_in("DeltaNet", "qk_norm", qk_norm, ("l2", "sum"))
         to: Any = {"device": device, "dtype": dtype}
         if kind == "l2":
             out = {"gate": "silu" if gate else "none", "eps": norm_eps}
-            self._make(d_conv, self.n_heads, out, **to)
+            learned, silu = beta == "learned", qk_activation == "silu"
+            self._make(self.n_heads, out, silu=silu, beta=learned, **to)
         else:
             self._make_plain(**to)
         self.reset_parameters()
@@ -102,6 +121,15 @@ class DeltaNet(ConvDelta):
         return sum_normalise(
             feature_map("elu", z) if self.feature_map == "elu" else dpfp(z, self.nu)
         )
+
+    def _activated(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.qk_activation != "silu":  # which the convolution has applied to all three
+            q, k = (feature_map(self.qk_activation, z) for z in (q, k))
+            v = F.silu(v)
+        if self.qk_norm == "l2":
+            return super()._activated(q, k, v)
+        q, k = (F.normalize(z, p=1, dim=-1, eps=1e-6) for z in (q, k))
+        return q, k, v
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -1,13 +1,13 @@
 """Gated DeltaNet: the delta rule on a memory that forgets."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.delta import ConvDelta
 from linrnn.nn import bounded_exp, empty_parameters, softplus_steps
@@ -24,7 +24,8 @@ class GatedDeltaNet(ConvDelta):
         o_t = S_t^T q_t / sqrt(d_key)
         y_t = W_o (silu(W_g x_t) * concat over heads of o_t / sqrt(mean(o_t^2) + norm_eps))
         Initially exp(A_log) is uniform on [0.01, 16], softplus(dt_bias) log-uniform on
-        [0.001, 0.1], and everything else as in `torch.nn.Linear` and `torch.nn.Conv1d`.
+        [0.001, 0.1], or dt_bias 1, and everything else as in `torch.nn.Linear` and
+        `torch.nn.Conv1d`.
 
     Args:
         n_heads: heads. Default: three quarters of d_model / 256, rounded, or 1.
@@ -33,7 +34,10 @@ class GatedDeltaNet(ConvDelta):
         d_key: channels of a head's keys. Default: 3/4 d_model / n_heads, rounded up.
         d_value: channels of a head's values. Default: twice d_key.
         beta_max: largest rate, above 0 and at most 2, with which a memory can change its sign.
-        d_conv: taps of the convolution, 1 sees only the current step.
+        gate: "silu" as above, "sigmoid", or "none": y_t = W_o concat of the normed o_t.
+        d_conv: taps of the convolution, 1 sees only the current step, None is no convolution.
+        conv_bias: add a bias to the convolution.
+        dt_start: "log-uniform" or "one", where dt_bias starts; the latter in Qwen3-Next.
         norm_eps: of the norm of each head.
 
     Departures from the paper:
@@ -73,13 +77,19 @@ class GatedDeltaNet(ConvDelta):
         d_key: int | None = None,
         d_value: int | None = None,
         beta_max: float = 1.0,
-        d_conv: int = 4,
+        gate: Literal["silu", "sigmoid", "none"] = "silu",
+        d_conv: int | None = 4,
+        conv_bias: bool = False,
+        dt_start: Literal["log-uniform", "one"] = "log-uniform",
         norm_eps: float = 1e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.beta_max, self.d_conv = d_model, beta_max, d_conv
+        self.d_model, self.beta_max, self.gate = d_model, beta_max, gate
+        self.d_conv, self.conv_bias, self.dt_start = d_conv, conv_bias, dt_start
+        check_in("GatedDeltaNet", "gate", gate, ("silu", "sigmoid", "none"))
+        check_in("GatedDeltaNet", "dt_start", dt_start, ("log-uniform", "one"))
         self.n_heads = max(1, round(0.75 * d_model / 256)) if n_heads is None else n_heads
         check_positive_int("GatedDeltaNet", n_heads=self.n_heads)
         self.key_heads = self.n_heads if key_heads is None else key_heads
@@ -87,7 +97,7 @@ class GatedDeltaNet(ConvDelta):
         self.d_value = 2 * self.d_key if d_value is None else d_value
         self.norm_eps = norm_eps
         to: Any = {"device": device, "dtype": dtype}
-        self._make(d_conv, self.key_heads, {"eps": norm_eps}, **to)
+        self._make(self.key_heads, {"eps": norm_eps, "gate": gate}, **to)
         empty = empty_parameters(device, dtype)
         self.a_proj = nn.Linear(d_model, self.n_heads, bias=False, **to)
         self.A_log, self.dt_bias = empty(self.n_heads), empty(self.n_heads)
@@ -99,7 +109,10 @@ class GatedDeltaNet(ConvDelta):
         super().reset_parameters()
         self.a_proj.reset_parameters()
         self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(0.01, 16).log())
-        self.dt_bias.copy_(softplus_steps(self.n_heads, 1e-3, 0.1))
+        if self.dt_start == "one":
+            self.dt_bias.fill_(1)
+        else:
+            self.dt_bias.copy_(softplus_steps(self.n_heads, 1e-3, 0.1))
 
     def _log_decay(self, x: Tensor) -> Tensor:
         step = F.softplus(wide(self.a_proj(x)) + wide(self.dt_bias))

@@ -1,13 +1,13 @@
 """Kimi Delta Attention: the delta rule with a decay for each channel of the keys."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.delta import ConvDelta
 from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
@@ -21,18 +21,27 @@ class KDA(ConvDelta):
         length 1; the convolution is depthwise. In each head
         S' = diag(exp(g_t)) S_{t-1},   S_t = S' + beta_t k_t (v_t - S'^T k_t)^T
         g_t = -exp(A_log) softplus(W_up W_down x_t + dt_bias)    in R^{d_key}, A_log one a head
+        with a lower_bound: g_t = lower_bound sigmoid(exp(A_log) (W_up W_down x_t + dt_bias))
         o_t = S_t^T q_t / sqrt(d_key),   beta_t = beta_max sigmoid(w_b x_t)
         y_t = W_o (sigmoid(G_up G_down x_t) * concat of o_t / sqrt(mean(o_t^2) + norm_eps))
-        W_down and G_down map to d_value channels. Initially exp(A_log) is uniform on [1, 16],
-        softplus(dt_bias) log-uniform on [0.001, 0.1], and everything else as in `torch.nn.Linear`
-        and `torch.nn.Conv1d`.
+        W_down and G_down map to d_value channels. Initially exp(A_log) is uniform on [1, 16], or
+        with a lower_bound 1, softplus(dt_bias) log-uniform on [0.001, 0.1], and everything else as
+        in `torch.nn.Linear` and `torch.nn.Conv1d`.
 
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
+        key_heads: heads of queries and keys, which n_heads / key_heads heads of values share, each
+            with decays and a memory of its own; a divisor. Default: n_heads.
         d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
             rounded up; d_key.
         beta_max: largest rate, above 0 and at most 2, with which a memory can change its sign.
-        d_conv: taps of the convolution, 1 sees only the current step.
+        lower_bound: least logarithm of a decay, below 0: -5 in GLM's and Ling's hybrids. Default:
+            none.
+        decay_map, gate_map: "low-rank" as above, or "full": one matrix for W_up W_down, or for
+            G_up G_down.
+        gate_bias: add a bias to G_up G_down x.
+        d_conv: taps of the convolution, 1 sees only the current step, None is no convolution.
+        conv_bias: add a bias to the convolution.
         norm_eps: of the norm of each head.
 
     Departures from the paper:
@@ -67,26 +76,47 @@ class KDA(ConvDelta):
         d_model: int,
         *,
         n_heads: int | None = None,
+        key_heads: int | None = None,
         d_key: int | None = None,
         d_value: int | None = None,
         beta_max: float = 1.0,
-        d_conv: int = 4,
+        lower_bound: float | None = None,
+        decay_map: Literal["low-rank", "full"] = "low-rank",
+        gate_map: Literal["low-rank", "full"] = "low-rank",
+        gate_bias: bool = False,
+        d_conv: int | None = 4,
+        conv_bias: bool = False,
         norm_eps: float = 1e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.beta_max, self.d_conv = d_model, beta_max, d_conv
+        self.d_model, self.beta_max = d_model, beta_max
+        self.d_conv, self.conv_bias = d_conv, conv_bias
+        self.lower_bound, self.decay_map = lower_bound, decay_map
+        self.gate_map, self.gate_bias = gate_map, gate_bias
         self.n_heads = max(1, d_model // 128) if n_heads is None else n_heads
         check_positive_int("KDA", n_heads=self.n_heads)
+        self.key_heads = self.n_heads if key_heads is None else key_heads
         self.d_key = -(-d_model // self.n_heads) if d_key is None else d_key
         self.d_value = self.d_key if d_value is None else d_value
         self.norm_eps = norm_eps
+        check_in("KDA", "decay_map", decay_map, ("low-rank", "full"))
+        check_in("KDA", "gate_map", gate_map, ("low-rank", "full"))
+        if lower_bound is not None and not float("-inf") < lower_bound < 0:
+            raise ArgumentError(
+                f"KDA: lower_bound must be below 0 and finite, or None, got {lower_bound}."
+            )
         to: Any = {"device": device, "dtype": dtype}
-        out = {"eps": norm_eps, "gate": "sigmoid", "gate_rank": self.d_value}
-        self._make(d_conv, self.n_heads, out, **to)
+        rank = None if gate_map == "full" else self.d_value
+        out = {"eps": norm_eps, "gate": "sigmoid", "gate_rank": rank, "gate_bias": gate_bias}
+        self._make(self.key_heads, out, **to)
         empty, channels = empty_parameters(device, dtype), self.n_heads * self.d_key
-        self.g_proj = LowRank(d_model, self.d_value, channels, bias=False, **to)
+        self.g_proj: nn.Linear | LowRank = (
+            nn.Linear(d_model, channels, bias=False, **to)
+            if decay_map == "full"
+            else LowRank(d_model, self.d_value, channels, bias=False, **to)
+        )
         self.A_log, self.dt_bias = empty(self.n_heads), empty(channels)
         self.reset_parameters()
 
@@ -95,10 +125,19 @@ class KDA(ConvDelta):
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
         self.g_proj.reset_parameters()
-        self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16).log())
+        if self.lower_bound is None:
+            rates = torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16)
+            self.A_log.copy_(rates.log())
+        else:
+            self.A_log.zero_()
         self.dt_bias.copy_(softplus_steps(len(self.dt_bias), 1e-3, 0.1))
 
     def _log_decay(self, x: Tensor) -> Tensor:
-        step = F.softplus(wide(self.g_proj(x)) + wide(self.dt_bias))
-        g: Tensor = -bounded_exp(wide(self.A_log))[:, None] * step.unflatten(-1, (self.n_heads, -1))
+        f = (wide(self.g_proj(x)) + wide(self.dt_bias)).unflatten(-1, (self.n_heads, -1))
+        rate = bounded_exp(wide(self.A_log))[:, None]  # (B, T, H, K) times (H, 1)
+        g: Tensor
+        if self.lower_bound is None:
+            g = -rate * F.softplus(f)
+        else:
+            g = self.lower_bound * (rate * f).sigmoid()
         return g

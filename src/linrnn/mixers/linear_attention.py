@@ -8,7 +8,9 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.kernel_attention import Features, KernelAttention
-from linrnn.nn.heads import FEATURE_MAPS, feature_map
+from linrnn.nn.heads import feature_map
+
+_FEATURE_MAPS = ("elu", "relu", "exp", "softmax", "identity")
 
 
 class LinearAttention(KernelAttention):
@@ -67,7 +69,7 @@ class LinearAttention(KernelAttention):
     ) -> None:
         super().__init__()
         self.d_model, self.feature_map, self.bias = d_model, feature_map, bias
-        check_in("LinearAttention", "feature_map", feature_map, FEATURE_MAPS)
+        check_in("LinearAttention", "feature_map", feature_map, _FEATURE_MAPS)
         self._set_division(division, eps, ("add", "clamp", "norm", "none"))
         if feature_map == "identity" and self._normalizer:
             raise ArgumentError(

@@ -16,7 +16,7 @@ class Heads(nn.Module):
 
     Args:
         d_model: channels in.
-        n_heads: heads.
+        n_heads: heads, of all vectors or of each of them.
         sizes: channels a head of each of the vectors, queries, keys and values for example.
         bias: add a bias.
         device, dtype: of the parameters, as in torch.nn.
@@ -30,7 +30,7 @@ class Heads(nn.Module):
     def __init__(
         self,
         d_model: int,
-        n_heads: int,
+        n_heads: int | Sequence[int],
         sizes: Sequence[int],
         *,
         bias: bool = False,
@@ -38,7 +38,13 @@ class Heads(nn.Module):
     ) -> None:
         super().__init__()
         self.n_heads, self.sizes = n_heads, tuple(sizes)
-        self.proj = nn.Linear(d_model, n_heads * sum(sizes), bias=bias, **factory)
+        self.counts = (n_heads,) * len(sizes) if isinstance(n_heads, int) else tuple(n_heads)
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=bias, **factory)
+
+    @property
+    def widths(self) -> list[int]:
+        """Channels of each vector, over all its heads."""
+        return [count * size for count, size in zip(self.counts, self.sizes, strict=True)]
 
     def reset_parameters(self, gain: float | None = None) -> None:
         """Draw weights as `torch.nn.Linear`; with a ``gain`` Glorot-uniform, vector by vector."""
@@ -49,26 +55,44 @@ class Heads(nn.Module):
 
     def rows(self) -> Sequence[Tensor]:
         """The weights of each vector, views (H * size, d_model)."""
-        sizes = [self.n_heads * size for size in self.sizes]
-        return self.proj.weight.split(sizes)  # type: ignore[no-any-return]
+        return self.proj.weight.split(self.widths)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
         return self.split(self.proj(x.to(self.proj.weight.dtype)))
 
     def stacked(self, x: Tensor) -> Tensor:
-        """The vectors of `forward` side by side, where all have one size: (..., vectors, H, size).
+        """The vectors of `forward` side by side, where all are alike: (..., vectors, H, size).
 
         What some of them have in common, such as turns, is then done to these at once.
         """
         projected = self.proj(x.to(self.proj.weight.dtype))
-        vectors: Tensor = projected.unflatten(-1, (len(self.sizes), self.n_heads, -1))
+        vectors: Tensor = projected.unflatten(-1, (len(self.sizes), self.counts[0], -1))
         return vectors
 
     def split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """The vectors of every head, of all channels side by side."""
-        parts = projected.split([self.n_heads * size for size in self.sizes], -1)
-        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in parts)
+        parts = projected.split(self.widths, -1)
+        return tuple(
+            part.unflatten(-1, (count, -1)) for part, count in zip(parts, self.counts, strict=True)
+        )
+
+
+def check_kv_heads(where: str, n_heads: int, n_kv_heads: int) -> None:
+    """Raise `ArgumentError` unless each head of keys and values serves as many heads of queries."""
+    check_positive_int(where, n_kv_heads=n_kv_heads)
+    if n_heads % n_kv_heads:
+        raise ArgumentError(f"{where}: n_kv_heads must divide n_heads={n_heads}, got {n_kv_heads}.")
+
+
+def for_each_head(x: Tensor, n_heads: int, axis: int = 2) -> Tensor:
+    """Each head along an axis for as many neighbouring heads as make ``n_heads``.
+
+    Example:
+        >>> for_each_head(torch.tensor([1.0, 2.0]), 4, 0)
+        tensor([1., 1., 2., 2.])
+    """
+    return x if x.shape[axis] == n_heads else x.repeat_interleave(n_heads // x.shape[axis], axis)
 
 
 class GatedOut(nn.Module):
@@ -348,7 +372,7 @@ def sum_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
 def feature_map(kind: str, x: Tensor) -> Tensor:
     """What makes queries and keys positive: "elu" (``elu(x) + 1``), "relu", "exp", "softmax".
 
-    "identity" leaves them as they are.
+    "silu" makes them almost so, and "identity" leaves them as they are.
 
     Raises:
         UnknownNameError: another kind.
@@ -393,4 +417,5 @@ FEATURE_MAPS: dict[str, Any] = {
     "relu": F.relu,
     "exp": torch.exp,
     "softmax": lambda x: x.softmax(-1),
+    "silu": F.silu,
 }

@@ -1,5 +1,7 @@
 """DeltaNet against the plain rule of fla in both kinds, golden numbers, and its errors."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from fla_naive import naive
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DeltaNet
+from linrnn.testing import check_law
 
 KINDS = [
     {},
@@ -80,6 +83,19 @@ def test_golden_numbers():
         layer.out.out_proj.weight.fill_(1)
     y, _ = layer(torch.ones(1, 3, 1, dtype=torch.float64))
     assert y.flatten().tolist() == pytest.approx([0.5, 0.75, 0.875], rel=1e-5)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qk_activation": "elu", "qk_norm": "sum"},
+        {"qk_activation": "identity", "d_conv": None, "beta": "largest"},
+    ],
+    ids=["elu", "identity"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(DeltaNet, **options))
 
 
 @pytest.mark.unchecked

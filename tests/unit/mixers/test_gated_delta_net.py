@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError
 from linrnn.mixers import DeltaNet, GatedDeltaNet
 from linrnn.ops import delta_scan
+from linrnn.testing import check_law
 
 
 def published(layer, monkeypatch):
@@ -85,6 +87,20 @@ def test_rates_start_as_published():
     assert kstest((layer.A_log.detach().double().exp() - 0.01) / 15.99, "uniform").pvalue > 0.01
     dt = F.softplus(layer.dt_bias.detach().double())
     assert kstest(dt.log() / torch.tensor(100.0).log() + 1.5, "uniform").pvalue > 0.01
+
+
+def test_steps_start_at_one_as_in_qwen3_next():
+    assert torch.equal(GatedDeltaNet(8, n_heads=2, dt_start="one").dt_bias, torch.ones(2))
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [{"gate": "sigmoid", "conv_bias": True}, {"gate": "none", "d_conv": None, "dt_start": "one"}],
+    ids=["sigmoid", "neither"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(GatedDeltaNet, **options))
 
 
 @pytest.mark.unchecked

@@ -1,5 +1,7 @@
 """GLA against its quadratic form in NumPy and a public loop; its decays and start."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from public_loops import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GLA
+from linrnn.testing import check_law
 
 
 def quadratic(layer, x):
@@ -70,7 +73,27 @@ def test_starts_as_published():
     assert alpha.median().item() == pytest.approx(0.958, abs=0.003)
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_heads": 2, "n_kv_heads": 1, "d_conv": 3, "feature_map": "elu", "gate": "none"},
+        {"d_conv": 3, "conv_bias": True, "gate": "sigmoid", "gate_bias": False},
+    ],
+    ids=["shared keys", "convolution"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(GLA, **options))
+
+
+def test_heads_that_share_keys_and_values_share_a_memory():
+    layer = GLA(8, n_heads=4, n_kv_heads=2)
+    assert layer.init_state(3)["memory"].shape == (3, 2, 1, 2)
+
+
 BAD = [
+    ({"n_heads": 4, "n_kv_heads": 3}, "GLA: n_kv_heads must divide n_heads=4, got 3"),
+    ({"conv_bias": True}, "GLA: conv_bias must be False without a convolution, got True"),
     ({"n_heads": 0}, "GLA: n_heads must be an integer of at least 1, got 0"),
     ({"tau": -1.0}, "GLA: tau must be positive and finite, got -1.0"),
     ({"norm_eps": 0}, "GLA: norm_eps must be positive and finite, got 0"),

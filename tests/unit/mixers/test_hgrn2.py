@@ -1,5 +1,7 @@
 """HGRN2 against a loop over its equation, and as HGRN where heads have one channel."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from public_loops import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import HGRN2
+from linrnn.testing import check_law
 
 DEEP = {"layer": 2, "n_layers": 3}
 
@@ -66,6 +69,19 @@ def test_deeper_layers_forget_less():
 def test_default_heads_are_as_wide_as_published():
     assert (HGRN2(256).n_heads, HGRN2(256).d_head) == (2, 128)
     assert HGRN2(6).n_heads == 1
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"q_activation": "silu", "v_activation": "identity", "bias": False, "norm": "rms"},
+        {"d_conv": 3, "conv_bias": True},
+    ],
+    ids=["fla", "convolution"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(HGRN2, **options))
 
 
 BAD = [

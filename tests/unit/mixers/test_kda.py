@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError
 from linrnn.mixers import KDA
 from linrnn.ops import delta_scan
+from linrnn.testing import check_law
 
 
 def published(layer, monkeypatch):
@@ -87,8 +89,34 @@ def test_rates_start_as_published():
     assert kstest(dt.log() / torch.tensor(100.0).log() + 1.5, "uniform").pvalue > 0.01
 
 
+def test_with_a_bound_decays_start_and_stay_above_it():
+    layer = KDA(8, n_heads=2, lower_bound=-5.0)
+    assert torch.equal(layer.A_log, torch.zeros(2))
+    g = layer._log_decay(1e4 * torch.randn(2, 30, 8))
+    assert ((g >= -5) & (g <= 0)).all()
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lower_bound": -5.0, "decay_map": "full", "gate_map": "full", "conv_bias": True},
+        {"n_heads": 2, "key_heads": 1, "gate_bias": True, "d_conv": None},
+    ],
+    ids=["bounded", "shared keys"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(KDA, **options))
+
+
 @pytest.mark.unchecked
 def test_errors():
+    with pytest.raises(ArgumentError, match="KDA: lower_bound must be below 0 and finite, or None"):
+        KDA(8, lower_bound=5.0)
+    with pytest.raises(ArgumentError, match="key_heads must divide the n_heads of 4, got 3"):
+        KDA(8, n_heads=4, key_heads=3)
+    with pytest.raises(ArgumentError, match="conv_bias must be False without a convolution"):
+        KDA(8, d_conv=None, conv_bias=True)
     with pytest.raises(ArgumentError, match=r"KDA: beta_max .* got -1"):
         KDA(8, beta_max=-1)
     with pytest.raises(ArgumentError, match="d_value"):

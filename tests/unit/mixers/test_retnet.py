@@ -1,5 +1,7 @@
 """RetNet against its parallel equation with complex rotations in NumPy; its decays and start."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from public_loops import naive
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RetNet
 from linrnn.nn import rotate
+from linrnn.testing import check_law
 
 
 def make(d_model=6, **options):
@@ -96,6 +99,19 @@ def test_starts_as_published():
     ):
         bound = gain * (6 / sum(weight.shape)) ** 0.5
         assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_heads": 2, "n_kv_heads": 1, "d_conv": 3, "feature_map": "silu", "gate": "none"},
+        {"d_conv": 3, "conv_bias": True, "gate": "sigmoid", "turns": "rotary"},
+    ],
+    ids=["shared keys", "convolution"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(RetNet, **options))
 
 
 @pytest.mark.unchecked
