@@ -29,7 +29,7 @@ TIED = {
     ("qrnn", "in_proj.bias[1] in_proj.bias[3]"): ({"gates": "ur"}, -1),
     # queries and keys begin alike, so that a step sees itself best
     ("gau", "b[0] b[1]"): ({}, 1),
-    ("flash", "b[0] b[1]"): ({}, 1),
+    ("flash_gau", "b[0] b[1]"): ({}, 1),
 }
 
 

@@ -13,7 +13,7 @@ WAITING = ("aten._local_scalar_dense", "aten.lift_fresh", "aten.nonzero", "aten.
 #: These ask once a call whether all rows are at the same step.
 ASK_WHERE_ROWS_ARE = {
     *("block_recurrent", "block_state", "compressive_transformer", "hippo", "infini_transformer"),
-    *("memformer", "ran", "rmt", "tlb", "token_turing_machine"),
+    *("memformer", "recurrent_attention_network", "rmt", "tlb", "token_turing_machine"),
 }
 
 

@@ -153,7 +153,13 @@ LEARNERS = {
         "window": 2, "method": "admm", "penalty": 0.5, "iterations": 2, "rounds": 2, "rate": 0.02,
         "update": "round",
     },
-    "lra": {"window": 2, "update": "window", "feedback": 0.5, "beta": 0.5, "rate": 0.5},
+    "local_representation_alignment": {
+        "window": 2,
+        "update": "window",
+        "feedback": 0.5,
+        "beta": 0.5,
+        "rate": 0.5,
+    },
     "fptt": {"parts": 2, "alpha": 0.2, "beta": 0.9, "soft": "running", "decay": 0.5},
     "gtf": {"schedule": "annealed", "alpha": 0.3, "decay": 0.5, "points": 1},
     "ridge": {"penalty": 0.5, "washout": 2, "frozen": True},
@@ -171,7 +177,7 @@ def test_every_option_of_a_learner_is_tried():
 def learned(rule, options):
     """The weights after two batches of steps of SGD that the learner takes or leaves to a loop."""
     torch.manual_seed(0)
-    kind = "lstm" if rule in ("snap", "uoro", "lra", "fptt") else "lru"
+    kind = "lstm" if rule in ("snap", "uoro", "local_representation_alignment", "fptt") else "lru"
     model = SequenceModel(
         2, 3, mixer=kind, d_model=3, n_layers=1, norm="layer", pool="none", dtype=torch.float64
     )
@@ -203,13 +209,19 @@ BASE = {"tbptt": {"window": 3}, "chunked_rtrl": {"window": 3}}  # so that there 
 IDLE = {  # pairs of which the first has nothing to do beside the second, and why
     ("snap", "last_step", "n"): "two steps reach all of a full matrix: nothing is masked",
     ("snap", "parts", "n"): "the same",
-    ("lra", "window", "feedback"): "all that is added up is the same for any window",
-    ("lra", "window", "beta"): "the same",
-    ("lra", "window", "rate"): "the same",
+    (
+        "local_representation_alignment",
+        "window",
+        "feedback",
+    ): "all that is added up is the same for any window",
+    ("local_representation_alignment", "window", "beta"): "the same",
+    ("local_representation_alignment", "window", "rate"): "the same",
 }
 
 
-@pytest.mark.parametrize("rule", ["tbptt", "chunked_rtrl", "snap", "uoro", "lra"])
+@pytest.mark.parametrize(
+    "rule", ["tbptt", "chunked_rtrl", "snap", "uoro", "local_representation_alignment"]
+)
 def test_every_option_of_a_windowed_rule_acts_beside_each_other(rule):
     options, base = LEARNERS[rule], BASE.get(rule, {})
     for name, beside in itertools.permutations(options, 2):

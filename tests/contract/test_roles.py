@@ -90,7 +90,7 @@ def test_so_is_every_other_part_of_a_model():
         ("r_transformer", {}, ["bias_ih", "bias_hh"]),
         ("lssl", {}, ["D"]),
         ("mega", {}, ["mu"]),
-        ("ran", {}, ["gain"]),
+        ("recurrent_attention_network", {}, ["gain"]),
     ],
 )
 def test_parameters_of_two_axes_that_are_no_weights(name, options, keys):

@@ -140,7 +140,7 @@ def test_a_stream_that_many_feed_has_read_all_of_it():
     torch.testing.assert_close(pool.state("a"), alone.state)
 
 
-QUICK = ("gru", "lru", "mamba", "rwkv7", "ran", "rmt", "s4", "attention")
+QUICK = ("gru", "lru", "mamba", "rwkv7", "recurrent_attention_network", "rmt", "s4", "attention")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_model_that_threads_step_at_once_gives_each_what_it_gets_alone(name):
 
 def test_first_steps_of_many_streams_do_not_keep_a_step_from_being_recorded():
     """They go another way than most, and were counted as if no step would ever go that of most."""
-    model, x = made("ran"), torch.randn(100, 4, 2)
+    model, x = made("recurrent_attention_network"), torch.randn(100, 4, 2)
     sessions = [Session(model) for _ in x]
     for t in range(4):
         for session, rows in zip(sessions, x, strict=True):

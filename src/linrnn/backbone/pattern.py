@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from linrnn import mixers
-from linrnn._options.catalogue import registered, stems
+from linrnn._options.catalogue import registered, stems, todays_name
 from linrnn._options.declared import PLACE, SET_BY_THE_STACK
 from linrnn._options.import_path import check_trusted, import_class, import_path, is_import_path
 from linrnn.errors import ArgumentError, UnknownNameError, show
@@ -40,6 +40,7 @@ def pattern(mixer: object) -> tuple[OneMixer, ...]:
         ('lru', 'lru', 'attention')
     """
     if isinstance(mixer, str):
+        mixer = _todays(mixer)
         parts = [part.strip() for part in mixer.split(",")]
         if "" in parts and parts != [""]:
             raise ArgumentError(
@@ -71,6 +72,19 @@ def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _todays(mixer: str) -> str:
+    """A text with the names that mixers have today in the place of former ones."""
+    return re.sub(r"[^,*\s]+", lambda name: todays_name(mixers.__name__, name[0]), mixer)
+
+
+def _by_todays_names(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options of which tables are of mixers, under the names that these have today."""
+    return {
+        todays_name(mixers.__name__, key) if isinstance(value, Mapping) else key: value
+        for key, value in dict(options or {}).items()
+    }
+
+
 def label(mixer: OneMixer) -> str:
     """The key of a mixer's options: its name, or that of its class.
 
@@ -79,7 +93,7 @@ def label(mixer: OneMixer) -> str:
         ('lru', 'Mine', 'lru')
     """
     if isinstance(mixer, str):
-        return mixer.rpartition(":")[2].rpartition(".")[2]
+        return _todays(mixer).rpartition(":")[2].rpartition(".")[2]
     cls = mixers.load(mixer)
     return _name(cls) or cls.__name__
 
@@ -118,7 +132,7 @@ def options_of(mixer: object, options: Mapping[str, Any] | None) -> dict[str, di
         >>> options_of("lru,attention", {"form": "conv", "attention": {"n_heads": 2}})
         {'lru': {'form': 'conv'}, 'attention': {'n_heads': 2}}
     """
-    parts, options = pattern(mixer), dict(options or {})
+    parts, options = pattern(mixer), _by_todays_names(options)
     by_label: dict[str, dict[str, Any]] = {name: {} for name in labels(mixer)}
     of_one = {k: options.pop(k) for k in by_label if isinstance(options.get(k), Mapping)}
     if len(by_label) == 1:
@@ -220,8 +234,8 @@ def stored(
     """A mixer, or a pattern, and its options as a file holds them.
 
     Args:
-        mixer: what `pattern` takes. Of an instance its class and options are stored, not its
-            parameters.
+        mixer: what `pattern` takes; a text is stored as it is, but for former names. Of an
+            instance its class and options are stored, not its parameters.
         options: as `options_of` takes them.
         d_model: width that an instance must have.
 
@@ -233,7 +247,9 @@ def stored(
         >>> stored((mixers.LRU, "attention"), {"attention": {"n_heads": 2}}, 8)
         ('lru,attention', {'attention': {'n_heads': 2}})
     """
-    parts, table = pattern(mixer), dict(options or {})
+    if isinstance(mixer, str):
+        return _todays(mixer), _by_todays_names(options)
+    parts, table = pattern(mixer), _by_todays_names(options)
     instances: dict[str, dict[str, Any]] = {}
     for part in parts:
         if isinstance(part, Mixer):

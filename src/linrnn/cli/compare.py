@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from linrnn import learn, mixers
-from linrnn._options.catalogue import stems
+from linrnn._options.catalogue import aliases, stems
 from linrnn._options.import_path import is_import_path
 from linrnn.cli._line.extras import need_train
 from linrnn.cli._line.names import UNTUNED, learner_named, mixer_named, task_named
@@ -236,7 +236,8 @@ def parse_mixer(text: str) -> tuple[str, dict[str, Any]]:
     first = next((i for i, word in enumerate(words) if "=" in word), len(words))
     mixer, options = ":".join(words[:first]).replace("+", ","), dict[str, Any]()
     # a colon after a name of ours is no import path
-    meant = [p for p in mixer.split(",") if p.partition(":")[0].strip() in stems(mixers.__name__)]
+    ours = {*stems(mixers.__name__), *aliases(mixers.__name__)}
+    meant = [p for p in mixer.split(",") if p.partition(":")[0].strip() in ours]
     pairs = [word.partition("=") for word in words[first:]]
     if any(map(is_import_path, meant)) or not all(name and equals for name, equals, _ in pairs):
         raise ArgumentError(

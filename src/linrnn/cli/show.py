@@ -33,7 +33,8 @@ def main(argv: Sequence[str]) -> int:
         import_named(name)
         kinds = ["mixers"]
     else:
-        name = known_as("mixer, task, learner, recipe or reproduction", name, _known())
+        every = "mixer, task, learner, recipe or reproduction"
+        name = known_as(every, name, _known(), map(package_of, CATALOGUES))
         kinds = [kind for kind in CATALOGUES if name in entries(package_of(kind))]
     pages = [(kind, page) for kind in kinds for page in _pages(kind, name)]
     row("\n".join(_describe(kind, name, page) for kind, page in pages))

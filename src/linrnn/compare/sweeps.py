@@ -9,7 +9,8 @@ from typing import Any
 
 from linrnn import learn
 from linrnn._files.door import make_folder
-from linrnn.backbone.pattern import import_all
+from linrnn._options.catalogue import todays_name
+from linrnn.backbone.pattern import import_all, stored
 from linrnn.compare._range import Range, drawn
 from linrnn.compare._runs import Entry, check, train_all
 from linrnn.compare._setting import Setting as Setting
@@ -159,9 +160,11 @@ def with_options(config: Config, values: Mapping[str, Any]) -> Config:
     """
     values = dict(values)
     mixer = values.pop("mixer", config.mixer)
+    if isinstance(mixer, str):
+        mixer, _ = stored(mixer, {}, config.model.d_model)
     if mixer != config.mixer:  # options of one mixer mean nothing to another
         config = replace(config, mixer=mixer, mixer_options={})
-    learner = values.pop("learner", config.learner)
+    learner = todays_name(learn.__name__, values.pop("learner", config.learner))
     if learner != config.learner:
         config = replace(config, learner=learner, learner_options={})
     for name, value in values.items():

@@ -94,9 +94,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
                 "Read the model with the version of linrnn that wrote it, or a newer one."
             )
-        if not isinstance(self.mixer, str):
-            self.mixer, self.mixer_options = stored(self.mixer, self.mixer_options, self.d_model)
-        check_type("LinrnnConfig", "mixer", str, self.mixer)
+        self.mixer, self.mixer_options = stored(self.mixer, self.mixer_options, self.d_model)
         for part in pattern(self.mixer):
             if not is_import_path(part) and part not in mixers.names():
                 raise UnknownNameError("mixer", part, mixers.names())

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from linrnn._options.catalogue import own_class, stems
+from linrnn._options.catalogue import aliases, own_class, stems
 from linrnn.mixers._contract.catalogue import build as build
 from linrnn.mixers._contract.catalogue import check_instance as check_instance
 from linrnn.mixers._contract.catalogue import load as load
@@ -76,9 +76,11 @@ def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    for stem in stems(__name__):
-        if stem.replace("_", "") == name.lower():
-            from linrnn.mixers._contract.base import Mixer
+    if not name.startswith("_"):
+        for entries in ({stem: stem for stem in stems(__name__)}, aliases(__name__)):
+            for entry, stem in entries.items():
+                if entry.replace("_", "") == name.lower():
+                    from linrnn.mixers._contract.base import Mixer
 
-            return own_class(__name__, stem, Mixer)
+                    return own_class(__name__, stem, Mixer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

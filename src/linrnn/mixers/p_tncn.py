@@ -65,8 +65,8 @@ class PTNCN(CellRNN):
         beta: how far states move from their predictions to their targets, above 0.
 
     Departures from the paper:
-        All layers are as wide as the input, which is any sequence of reals. The learner ``lra``
-        trains it by its own rule; others, by its derivative.
+        All layers are as wide as the input, which is any sequence of reals. The learner
+        ``local_representation_alignment`` trains it by its own rule; others, by its derivative.
 
     Example:
         >>> y, state = PTNCN(d_model=4)(torch.randn(2, 100, 4))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from linrnn import learn, tasks
+from linrnn._options.catalogue import todays_name
 from linrnn._options.declared import dataclass_of
 from linrnn._options.schema import check_fields, check_type, record
 from linrnn.backbone import model_options
@@ -133,6 +134,8 @@ class Config:
             raise UnknownNameError("task", self.task, tasks.names())
         check_type("Config", "mixer_options", dict[str, Any], self.mixer_options)
         check_type("Config", "seed", int, self.seed)
+        if isinstance(self.learner, str):
+            object.__setattr__(self, "learner", todays_name(learn.__name__, self.learner))
         check_in("Config", "learner", self.learner, learn.names())
         check_type("Config", "learner_options", dict[str, Any], self.learner_options)
         if self.seed < 0:
@@ -160,10 +163,7 @@ class Config:
             )
 
     def _keep_mixer(self) -> None:
-        """Put a text in the place of classes and instances."""
-        if isinstance(self.mixer, str):
-            check_type("Config", "mixer", str, self.mixer)
-            return
+        """Put a text in the place of classes and instances, and today's names of former ones."""
         mixer, options = stored(self.mixer, self.mixer_options, self.model.d_model)
         object.__setattr__(self, "mixer", mixer)
         object.__setattr__(self, "mixer_options", options)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from linrnn import mixers
+from linrnn._options.catalogue import aliases
 
 COLOURS = ("#000000", "#c03000", "#78c0f0", "#9048f0", "#f0a818", "#600078")
 """At least 0.2 apart in OKLab, to the usual eye and to three that lack a cone."""
@@ -64,7 +65,9 @@ def place_of(label: str) -> int | None:
     head = label.split(" at ")[0].split(" seed ")[0]
     for mark in ",:(=":
         head = head.split(mark)[0]
+    former = {_plain(alias): _plain(today) for alias, today in aliases(mixers.__name__).items()}
     name = _NAMES.get(_plain(head), _plain(head))
+    name = former.get(name, name)
     if name not in set(map(_plain, mixers.names())):
         return None
     return zlib.crc32(f"{_SEED}{name}".encode()) % _PERIOD

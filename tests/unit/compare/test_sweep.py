@@ -114,12 +114,12 @@ def test_a_learner_is_swept_as_a_mixer_is():
     assert with_options(config, {"learner": "tbptt"}).learner_options == {"window": 3}
     other = with_options(config, {"learner": "fptt"})
     assert (other.learner, other.learner_options) == ("fptt", {})
-    over = {"learner": ["tbptt", "lra"], "learner.window": [4]}
+    over = {"learner": ["tbptt", "local_representation_alignment"], "learner.window": [4]}
     _, entries = entries_of(config, over, None)
     assert [one.config.learner_options for one in entries] == [{"window": 4}] * 2
     assert [one.label for one in entries] == [
         "learner=tbptt learner.window=4",
-        "learner=lra learner.window=4",
+        "learner=local_representation_alignment learner.window=4",
     ]
 
 

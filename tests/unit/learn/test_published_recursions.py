@@ -369,7 +369,9 @@ BIASED = {
     "rbp": "test_rbp.test_terms_are_steps_of_back_propagation_where_the_state_has_settled",
     "fptt": "test_fptt.test_training_is_a_loop_written_out",
     "gtf": "test_gtf.test_gradients_are_those_of_the_equations_written_out",
-    "lra": "test_lra.test_changes_are_the_published_ones",
+    "local_representation_alignment": (
+        "test_local_representation_alignment.test_changes_are_the_published_ones"
+    ),
     "predictive_coding": "test_predictive_coding.test_errors_are_found_by_the_published_sweep",
     "ridge": "test_ridge.test_it_is_a_ridge_on_what_the_head_reads",
 }

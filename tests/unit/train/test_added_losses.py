@@ -96,7 +96,9 @@ def test_every_learner_minimises_what_layers_add(name, batch):
             torch.testing.assert_close(found[n], own)
         else:
             assert own is None
-            assert (n in found) == (n in plain)  # a norm before a layer has none by `lra`
+            assert (n in found) == (
+                n in plain
+            )  # a norm before a layer has none by local_representation_alignment
             if n in plain:  # a layer without a loss of its own is learned from by its steps
                 near = 1e-12 if name == "diagonal_rtrl" else 0
                 torch.testing.assert_close(found[n], plain[n], rtol=near, atol=near / 1000)

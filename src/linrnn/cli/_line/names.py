@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from linrnn import learn, mixers, recipes, tasks
+from linrnn._options.catalogue import aliases
 from linrnn._options.import_path import is_import_path
 from linrnn.errors import ArgumentError, UnknownNameError
 
@@ -30,13 +31,22 @@ def canonical(name: str, names: Iterable[str]) -> str:
     return name
 
 
-def known_as(kind: str, name: str, names: Collection[str]) -> str:
+def known_as(kind: str, name: str, names: Collection[str], packages: Iterable[str] = ()) -> str:
     """The known name that was meant.
+
+    Args:
+        kind: what is named, for the message.
+        name: as it was written.
+        names: all there are.
+        packages: the catalogues of which former names are known too.
 
     Raises:
         UnknownNameError: it is none.
     """
     meant = canonical(name, names)
+    for package in packages if meant not in names else ():
+        former = aliases(package)
+        meant = former.get(canonical(name, former), meant)
     if meant not in names:
         raise UnknownNameError(kind, name, names)
     return meant
@@ -49,7 +59,7 @@ def task_named(name: str) -> str:
 
 def learner_named(name: str) -> str:
     """A learner's name."""
-    return known_as("learner", name, learn.names())
+    return known_as("learner", name, learn.names(), [learn.__name__])
 
 
 def recipe_named(name: str) -> str:
@@ -83,7 +93,7 @@ def _one_mixer(part: str) -> str:
     match = _REPEATED.fullmatch(part.strip())
     if match is None or is_import_path(match[2]):
         return part  # nothing between two commas is said of the pattern
-    return (match[1] or "") + known_as("mixer", match[2], mixers.names())
+    return (match[1] or "") + known_as("mixer", match[2], mixers.names(), [mixers.__name__])
 
 
 def flag_name(argument: str) -> str:

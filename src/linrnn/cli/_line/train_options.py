@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from linrnn import recipes
-from linrnn._options.catalogue import stems, studied
+from linrnn._options.catalogue import stems, studied, todays_name
 from linrnn._options.declared import OF_THE_MODEL, SET_BY_THE_STACK
 from linrnn._options.import_path import is_import_path
 from linrnn.cli._line import source
@@ -99,7 +99,7 @@ def check_train(task: str, arguments: Sequence[str], verb: str = "train") -> lis
         ArgumentError: no such option, or a value that is no number where one is wanted.
     """
     words = respelt(arguments, [f"--{name}" for name in CHOSEN])
-    words = _with_names(words, task)
+    words = list(map(_of_todays_mixer, _with_names(words, task)))
     options = train_options(task, *mixer_and_learner(task, words))
     words = _with_words(respelt(words, options.flags), options)
     _check(words, options, verb, f"linrnn train {task} --help")
@@ -160,6 +160,16 @@ def _with_names(arguments: list[str], task: str) -> list[str]:
     if recipe in recipes.names():
         arguments = _replaced(arguments, "--scale", lambda name: scale_named(recipe, name))
     return arguments
+
+
+def _of_todays_mixer(argument: str) -> str:
+    """An option of one mixer of a pattern, by the name that this has today."""
+    flag, sign, value = argument.partition("=")
+    match = re.fullmatch(r"--mixer\.([^.]+)\.(.+)", flag)
+    if match is None:
+        return argument
+    name = todays_name("linrnn.mixers", match[1].lower().replace("-", "_"))
+    return f"--mixer.{name.replace('_', '-')}.{match[2]}{sign}{value}"
 
 
 def _replaced(arguments: list[str], flag: str, meant: Callable[[str], str]) -> list[str]:

@@ -29,6 +29,9 @@ class Learner(ABC):
     generator, which the loop seeds for each step.
     """
 
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Former names, which still go wherever the name does, and are listed nowhere."""
+
     exact: ClassVar[Mapping[str, Any] | None] = None
     """Options with which the gradient is that of the whole for any sequence of up to 64 steps;
     None: there are none. The contract tests compare it with autograd's."""

@@ -141,6 +141,9 @@ class Mixer(KeepsPrecision):
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
 
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Former names, which still go wherever the name does, and are listed nowhere."""
+
     weight_parameters: ClassVar[tuple[str, ...] | None] = None
     """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
     and biases, gains, skips and first states have none. None: those of two or more axes are. Parts

@@ -1,8 +1,8 @@
-"""Local representation alignment: layers learn from errors of their own."""
+"""Local representation alignment (not Long Range Arena): layers learn from errors of their own."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,8 @@ from linrnn.state import detach
 from linrnn.typing import State
 
 
-class LRA(Windowed):
-    r"""Local representation alignment: each layer learns from a target of its own.
+class LocalRepresentationAlignment(Windowed):
+    r"""Local representation alignment, not Long Range Arena: each layer has a target of its own.
 
     Nothing is passed back along time or through a layer: a weight learns from one step. What is
     around the layers learns from the loss of its own step, past them along the skip connections,
@@ -68,13 +68,15 @@ class LRA(Windowed):
 
     Example:
         >>> from linrnn import learn
-        >>> learn.build("lra", {"window": 16}).feedback
+        >>> learn.build("local_representation_alignment", {"window": 16}).feedback
         1.0
 
     Reference:
         Ororbia et al. 2020, Continual learning of recurrent neural networks by locally aligning
         distributed representations, arXiv:1810.07411.
     """
+
+    aliases: ClassVar[tuple[str, ...]] = ("lra",)
 
     def __init__(
         self,
@@ -86,10 +88,10 @@ class LRA(Windowed):
         rate: float = 0.01,
     ) -> None:
         super().__init__(window, update)
-        check_not_negative("LRA", feedback=feedback, rate=rate)
-        check_positive("LRA", beta=beta)
+        check_not_negative("LocalRepresentationAlignment", feedback=feedback, rate=rate)
+        check_positive("LocalRepresentationAlignment", beta=beta)
         self.feedback, self.beta, self.rate = feedback, beta, rate
-        self.fed_back = Feedback("LRA", beta, rate * feedback)
+        self.fed_back = Feedback("LocalRepresentationAlignment", beta, rate * feedback)
         self._backward: Callable[[Tensor], None] = torch.autograd.backward
 
     def check(self, model: nn.Module) -> None:
@@ -100,8 +102,9 @@ class LRA(Windowed):
             if not_ptncn and isinstance(part, Pool) and part.kind != "none":
                 name, layer = not_ptncn[0]
                 raise ArgumentError(
-                    f"LRA: pool must be 'none' where a layer is no p_tncn, for the target of its "
-                    f"output comes from the answer to that step, got {part.kind!r} with {name} "
+                    "LocalRepresentationAlignment: pool must be 'none' where a layer is no p_tncn, "
+                    "for the target of its output comes from the answer to that step, got "
+                    f"{part.kind!r} with {name} "
                     f"({type(layer).__name__}). Use --mixer p_tncn, or another learner."
                 )
 
@@ -120,8 +123,8 @@ class LRA(Windowed):
         for name in self.fed_back.weights:
             if name not in layer_names:
                 raise ArgumentError(
-                    f"LRA: feedback must be to layers of the model, got {name!r}. Is it the state "
-                    "of another run?"
+                    "LocalRepresentationAlignment: feedback must be to layers of the model, got "
+                    f"{name!r}. Is it the state of another run?"
                 )
 
     def read_window(

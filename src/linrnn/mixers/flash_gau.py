@@ -1,4 +1,4 @@
-"""FLASH: gated attention units that see earlier chunks by linear attention."""
+"""FLASH of the GAU paper: gated attention units that see earlier chunks by linear attention."""
 
 from typing import Any, ClassVar, Literal
 
@@ -15,8 +15,8 @@ from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 
-class FLASH(GatedUnit):
-    r"""FLASH: a gated attention unit within chunks, linear attention to the chunks before.
+class FlashGAU(GatedUnit):
+    r"""FLASH, not FlashAttention: gated attention units in chunks, linear attention beyond.
 
     Equation:
         r_t, v_t, z_t = silu(W_r x_t), silu(W_v x_t), silu(W_z x_t)    in R^e, R^e, R^s
@@ -36,7 +36,7 @@ class FLASH(GatedUnit):
         itself: what divides them or M is left to the norm of the next layer.
 
     Example:
-        >>> y, state = FLASH(d_model=4, chunk=16, d_key=8)(torch.randn(2, 100, 4))
+        >>> y, state = FlashGAU(d_model=4, chunk=16, d_key=8)(torch.randn(2, 100, 4))
         >>> y.shape, state["k"].shape, state["memory"].shape
         (torch.Size([2, 100, 4]), torch.Size([2, 15, 8]), torch.Size([2, 8, 8]))
 
@@ -44,6 +44,8 @@ class FLASH(GatedUnit):
         Hua et al., "Transformer Quality in Linear Time", ICML 2022, arXiv:2202.10447.
         Key: hua2022transformer.
     """
+
+    aliases: ClassVar[tuple[str, ...]] = ("flash",)
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("W_in", "W_out")
 
@@ -65,7 +67,7 @@ class FLASH(GatedUnit):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_positive_int("FLASH", chunk=chunk)
+        check_positive_int("FlashGAU", chunk=chunk)
         scores = d_inner, d_key, chunk, rotary, relative_bias, chunk, base, init
         super().__init__(d_model, *scores, device, dtype)
         self.chunk = chunk
@@ -78,7 +80,7 @@ class FLASH(GatedUnit):
     def _read(
         self, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        check_cache("FLASH", state)
+        check_cache("FlashGAU", state)
         position = positions(state["position"], x.shape[1], reset)
         r, v, (q, k, q_far, k_far) = self._project_in(x, position)
         earlier, sums = self._earlier(q_far, k_far, v, position, state, reset)

@@ -7,7 +7,7 @@ from scipy.optimize import root
 from transcribed import check, livelier, weights
 
 from linrnn.errors import ArgumentError, UnknownNameError
-from linrnn.mixers import IRNN
+from linrnn.mixers import IncrementalRNN
 
 F64 = {"dtype": torch.float64}
 ACTS = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
@@ -19,7 +19,7 @@ ACTS = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
 def test_equals_a_transcription(act, count, readout):
     torch.manual_seed(0)
     options = {"n_iterations": count, "act": act, "readout": readout}
-    layer = livelier(IRNN(3, d_state=4, **options, **F64))
+    layer = livelier(IncrementalRNN(3, d_state=4, **options, **F64))
     p = weights(layer)
 
     def step(states, x, dt):
@@ -37,7 +37,7 @@ def test_equals_a_transcription(act, count, readout):
 
 def test_many_iterations_reach_the_equilibrium_and_a_derivative_of_minus_one():
     torch.manual_seed(0)
-    layer = IRNN(5, n_iterations=30, act="tanh", readout="equilibrium", **F64)
+    layer = IncrementalRNN(5, n_iterations=30, act="tanh", readout="equilibrium", **F64)
     p = weights(layer)
     x, h = torch.randn(1, 1, 5, **F64), torch.randn(1, 5, **F64)
     u = p["V.weight"] @ x[0, 0].numpy()
@@ -50,7 +50,7 @@ def test_many_iterations_reach_the_equilibrium_and_a_derivative_of_minus_one():
 
 def test_gradients_keep_their_size_for_five_hundred_steps():
     torch.manual_seed(0)
-    layer = IRNN(5, n_iterations=30, act="tanh", **F64)
+    layer = IncrementalRNN(5, n_iterations=30, act="tanh", **F64)
     h = torch.zeros(1, 5, **F64, requires_grad=True)
     last = layer(torch.randn(1, 500, 5, **F64), h)[1]
     (grad,) = torch.autograd.grad(last[0, 0], h)
@@ -58,7 +58,7 @@ def test_gradients_keep_their_size_for_five_hundred_steps():
 
 
 def test_initial_spread():
-    layer = IRNN(200, d_state=300, alpha=2.0, eta=0.5)
+    layer = IncrementalRNN(200, d_state=300, alpha=2.0, eta=0.5)
     assert layer.U.std().item() == pytest.approx(0.1, rel=0.02)
     assert layer.V.weight.std().item() == pytest.approx(0.1, rel=0.02)
     assert not layer.V.bias.any()
@@ -68,6 +68,6 @@ def test_initial_spread():
 @pytest.mark.unchecked
 def test_errors():
     with pytest.raises(ArgumentError, match="n_iterations must be an integer from 1 to 64, got 0"):
-        IRNN(4, n_iterations=0)
+        IncrementalRNN(4, n_iterations=0)
     with pytest.raises(UnknownNameError, match="readout"):
-        IRNN(4, readout="both")
+        IncrementalRNN(4, readout="both")

@@ -1,4 +1,4 @@
-"""FLASH against its equation pair by pair and a public implementation; laws of short chunks."""
+"""FlashGAU against its equation pair by pair and a public implementation; laws of short chunks."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
-from linrnn.mixers import FLASH
+from linrnn.mixers import FlashGAU
 from linrnn.testing import check_law
 
 DOUBLE = {"dtype": torch.float64}
@@ -57,7 +57,7 @@ def transcription(layer, x):
 @pytest.mark.parametrize("relative_bias", [True, False])
 def test_equals_a_transcription_split_and_whole_gradients_too(rotary, relative_bias):
     options = {"rotary": rotary, "relative_bias": relative_bias, "base": 30.0}
-    layer = livelier(FLASH(3, d_inner=4, d_key=6, chunk=5, **options, **DOUBLE))
+    layer = livelier(FlashGAU(3, d_inner=4, d_key=6, chunk=5, **options, **DOUBLE))
     x = torch.randn(1, 13, 3, **DOUBLE, requires_grad=True)
     expected = transcription(layer, x[0])[None]
     first, state = layer(x[:, :7])
@@ -76,7 +76,7 @@ def test_equals_flash_pytorch():
     theirs = flash.FLASH(dim=5, query_key_dim=8, group_size=4, causal=True).double()
     theirs.norm = torch.nn.Identity()
     torch.nn.init.zeros_(theirs.rel_pos_bias.relative_attention_bias.weight)
-    ours = livelier(FLASH(5, d_key=8, chunk=4, rotary=False, relative_bias=False, **DOUBLE))
+    ours = livelier(FlashGAU(5, d_key=8, chunk=4, rotary=False, relative_bias=False, **DOUBLE))
     r, v, z = ours.W_in.split([10, 10, 8])
     theirs.to_hidden[0].weight.copy_(torch.cat([v, r]))
     theirs.to_qk[0].weight.copy_(z)
@@ -96,12 +96,12 @@ LAWS = ("forms_agree", "causal", "reset_and_packing", "gradients", "constant_mem
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_short_chunks_keep_the_laws(chunk, law):
-    check_law(law, partial(FLASH, chunk=chunk, d_key=4))
+    check_law(law, partial(FlashGAU, chunk=chunk, d_key=4))
 
 
 def test_first_chunk_is_a_gated_attention_unit():
     """Nothing of the sums is left over: not even a rounding of their difference."""
-    layer = livelier(FLASH(4, d_key=6, chunk=30))
+    layer = livelier(FlashGAU(4, d_key=6, chunk=30))
     x = torch.randn(1, 60, 4)
     y, _ = layer(x)
     with torch.no_grad():
@@ -112,18 +112,18 @@ def test_first_chunk_is_a_gated_attention_unit():
 
 
 def test_starts_scaled_or_as_published():
-    layer = FLASH(64, d_key=32)
+    layer = FlashGAU(64, d_key=32)
     assert (layer.chunk, layer.gamma.shape) == (256, (4, 32))
     assert layer.gamma[2:].eq((1 / 0.36 / 32) ** 0.5).all()
-    published = FLASH(64, init="published")
+    published = FlashGAU(64, init="published")
     assert published.gamma.std().item() == pytest.approx(0.02, rel=0.15)
 
 
 BAD = [
-    ({"chunk": 0}, "FLASH: chunk must be an integer of at least 1, got 0"),
-    ({"d_key": 3}, "FLASH: d_key must be even, got 3"),
-    ({"d_inner": 0}, "FLASH: d_inner must be an integer of at least 1, got 0"),
-    ({"init": "scale"}, "no FLASH init named 'scale'. Did you mean 'scaled'?"),
+    ({"chunk": 0}, "FlashGAU: chunk must be an integer of at least 1, got 0"),
+    ({"d_key": 3}, "FlashGAU: d_key must be even, got 3"),
+    ({"d_inner": 0}, "FlashGAU: d_inner must be an integer of at least 1, got 0"),
+    ({"init": "scale"}, "no FlashGAU init named 'scale'. Did you mean 'scaled'?"),
 ]
 
 
@@ -131,4 +131,4 @@ BAD = [
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_constructor_words_its_errors(options, message):
     with pytest.raises(LinrnnError, match=message):
-        FLASH(4, **options)
+        FlashGAU(4, **options)

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
-from linrnn.mixers import RAN
+from linrnn.mixers import RecurrentAttentionNetwork
 from linrnn.nn import rotate
 
 
 def make(**options):
     torch.manual_seed(0)
     sizes = {"n_heads": 2, "d_head": 4, "segment": 4, "n_review": 2, "dtype": torch.float64}
-    layer = RAN(6, **{**sizes, **options})
+    layer = RecurrentAttentionNetwork(6, **{**sizes, **options})
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer
@@ -97,9 +97,12 @@ def test_the_review_goes_as_far_back_as_asked(n_review, oldest):
 
 @pytest.mark.unchecked
 def test_constructor_words_its_errors():
-    with pytest.raises(LinrnnError, match="RAN: n_review must be an integer of at least 1, got 0"):
-        RAN(4, n_review=0)
-    with pytest.raises(LinrnnError, match="no RAN norm named 'batch'"):
-        RAN(4, norm="batch")
-    with pytest.raises(LinrnnError, match="RAN: d_rotary must be even"):
-        RAN(4, d_head=3)
+    with pytest.raises(
+        LinrnnError,
+        match="RecurrentAttentionNetwork: n_review must be an integer of at least 1, got 0",
+    ):
+        RecurrentAttentionNetwork(4, n_review=0)
+    with pytest.raises(LinrnnError, match="no RecurrentAttentionNetwork norm named 'batch'"):
+        RecurrentAttentionNetwork(4, norm="batch")
+    with pytest.raises(LinrnnError, match="RecurrentAttentionNetwork: d_rotary must be even"):
+        RecurrentAttentionNetwork(4, d_head=3)

@@ -1,4 +1,4 @@
-"""Recurrent attention network: a cell carried from window to window, and a review of all cells."""
+"""Recurrent attention network: a cell carried from window to window, and a review of cells."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -18,8 +18,8 @@ from linrnn.state_spec import Part, real
 _NORMS = ("layer", "rms", "none")
 
 
-class RAN(SegmentMixer):
-    r"""Recurrent attention: windows read a cell, which reads them; a review of the cells before.
+class RecurrentAttentionNetwork(SegmentMixer):
+    r"""Recurrent attention network, not the additive one: windows read a cell, which reads them.
 
     Equation:
         rows of a window: the cell g, tokens x_1 .. x_n;  a row u has q, k, v = W_q u, W_k u, W_v u
@@ -51,7 +51,8 @@ class RAN(SegmentMixer):
         asked with.
 
     Example:
-        >>> y, state = RAN(d_model=8, n_review=3, segment=16)(torch.randn(2, 100, 8))
+        >>> layer = RecurrentAttentionNetwork(d_model=8, n_review=3, segment=16)
+        >>> y, state = layer(torch.randn(2, 100, 8))
         >>> y.shape, state["memory"]["cell"].shape, state["memory"]["review_k"].shape
         (torch.Size([2, 100, 8]), torch.Size([2, 8]), torch.Size([2, 3, 1, 8]))
 
@@ -59,6 +60,8 @@ class RAN(SegmentMixer):
         Li et al., "Recurrent Attention Networks for Long-text Modeling", Findings of ACL 2023,
         arXiv:2306.06843. Key: li2023recurrent.
     """
+
+    aliases: ClassVar[tuple[str, ...]] = ("ran",)
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
 
@@ -90,11 +93,11 @@ class RAN(SegmentMixer):
         self.d_model, self.n_review, self.norm, self.residual = d_model, n_review, norm, residual
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
         self.set_segments(segment, memory_gradient, replay)
-        check_positive_int("RAN", n_heads=self.n_heads, n_review=n_review)
-        check_in("RAN", "norm", norm, _NORMS)
+        check_positive_int("RecurrentAttentionNetwork", n_heads=self.n_heads, n_review=n_review)
+        check_in("RecurrentAttentionNetwork", "norm", norm, _NORMS)
         self.d_head = 2 * -(-d_model // (2 * self.n_heads)) if d_head is None else d_head
-        check_positive_int("RAN", d_head=self.d_head)
-        check_rotary("RAN", self.d_head, self.d_head)
+        check_positive_int("RecurrentAttentionNetwork", d_head=self.d_head)
+        check_rotary("RecurrentAttentionNetwork", self.d_head, self.d_head)
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.review = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)

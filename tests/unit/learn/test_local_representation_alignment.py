@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from linrnn import SequenceModel, learn
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
-from linrnn.learn.lra import deltas
+from linrnn.learn.local_representation_alignment import deltas
 from linrnn.mixers import PTNCN
 from linrnn.state import detach, leaves
 
@@ -42,7 +42,7 @@ def batch():
 
 def gradients(model, batch, carried=None, loop=None, **options):
     model.zero_grad(set_to_none=True)
-    learner = learn.build("lra", options)
+    learner = learn.build("local_representation_alignment", options)
     learner.check(model)
     step = learner.step(model, batch, carried, loop or Loop(mse_loss))
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, step
@@ -224,7 +224,7 @@ OTHERS = ("lru", "gru", "mamba", "delta_net", "tanh_rnn")
 
 def with_feedback(model, **options):
     """The learner after its feedback to layers was drawn, and that by the names of layers."""
-    rule = learn.build("lra", options)
+    rule = learn.build("local_representation_alignment", options)
     x = torch.zeros(1, 1, 2, dtype=torch.float64)
     rule.step(model, Batch(x, torch.zeros(1, 1, 3).double(), None, None), None, Loop(mse_loss))
     rule.fed_back._found = {}
@@ -287,7 +287,7 @@ def test_any_window_adds_up_the_same_for_other_layers(mixer, batch):
     rule, _ = with_feedback(model)
     drawn, sums = rule.state_dict(), []
     for window in (1, 3, TIME):
-        rule = learn.build("lra", {"window": window})
+        rule = learn.build("local_representation_alignment", {"window": window})
         rule.load_state_dict(drawn)
         model.zero_grad(set_to_none=True)
         step = rule.step(model, batch, None, Loop(mse_loss))
@@ -304,7 +304,9 @@ def learned(feedback, *, frozen=False):
     """Last losses of a GRU that learns a product and a delay, and how its feedback lies."""
     model = make(1, mixer="gru", d_model=8, block="bare", skip=False, norm="none")
     model.blocks[0].mixer.requires_grad_(not frozen)
-    rule = learn.build("lra", {"feedback": feedback, "rate": 0.3, "window": 20})
+    rule = learn.build(
+        "local_representation_alignment", {"feedback": feedback, "rate": 0.3, "window": 20}
+    )
     weights = [p for p in model.parameters() if p.requires_grad]
     sgd, losses = torch.optim.SGD(weights, 0.3, weight_decay=1e-3), []
     for i in range(200):
@@ -333,13 +335,13 @@ def test_layers_learn_by_feedback_that_stays_and_more_by_feedback_that_learns():
 @pytest.mark.unchecked
 def test_errors():
     with pytest.raises(ArgumentError, match="feedback must be at least 0 and finite, got -1"):
-        learn.build("lra", {"feedback": -1.0})
+        learn.build("local_representation_alignment", {"feedback": -1.0})
     with pytest.raises(ArgumentError, match="beta must be"):
-        learn.build("lra", {"beta": 0.0})
+        learn.build("local_representation_alignment", {"beta": 0.0})
     model = make(mixer=("p_tncn", "lru"), pool="last")
     with pytest.raises(ArgumentError, match=r"got 'last' with blocks\.1\.mixer \(LRU\)"):
-        learn.build("lra").check(model)
-    rule = learn.build("lra")
+        learn.build("local_representation_alignment").check(model)
+    rule = learn.build("local_representation_alignment")
     rule.load_state_dict({"feedback/blocks.7.mixer": torch.zeros(4, 3)})
     with pytest.raises(ArgumentError, match=r"layers of the model, got 'blocks\.7\.mixer'"):
         rule.begin(make(), 1, anew=True)

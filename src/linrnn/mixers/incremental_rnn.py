@@ -1,4 +1,4 @@
-"""iRNN, the incremental RNN, whose steps lead to an equilibrium."""
+"""iRNN, the incremental RNN (not the identity RNN), whose steps lead to an equilibrium."""
 
 from typing import Any, ClassVar, Literal
 
@@ -32,8 +32,8 @@ def _cells(act: str, n_iterations: int) -> Timed:
     return iterated(f"i_rnn_{act}", STEPS[act], n_iterations, **kinds)
 
 
-class IRNN(CellRNN):
-    r"""Incremental RNN: each state is the step from the last one to an equilibrium.
+class IncrementalRNN(CellRNN):
+    r"""Incremental RNN (iRNN), not the identity RNN: states are steps to an equilibrium.
 
     Equation:
         g = 0, and n_iterations times, i = 0, 1, ...:
@@ -57,7 +57,7 @@ class IRNN(CellRNN):
         anew for each place in a sequence, which would bound its length.
 
     Example:
-        >>> y, state = IRNN(d_model=4)(torch.randn(2, 100, 4))
+        >>> y, state = IncrementalRNN(d_model=4)(torch.randn(2, 100, 4))
         >>> y.shape, state.shape
         (torch.Size([2, 100, 4]), torch.Size([2, 4]))
 
@@ -65,6 +65,8 @@ class IRNN(CellRNN):
         Kag et al., "RNNs Incrementally Evolving on an Equilibrium Manifold: A Panacea for Vanishing
         and Exploding Gradients?", 2020, arXiv:1908.08574. Key: kag2020rnns.
     """
+
+    aliases: ClassVar[tuple[str, ...]] = ("i_rnn",)
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("U",)
     single_precision: ClassVar[tuple[str, ...]] = ("decay", "rates")
@@ -87,10 +89,10 @@ class IRNN(CellRNN):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_few("IRNN", MOST_WRITTEN_OUT, n_iterations=n_iterations)
-        check_positive("IRNN", alpha=alpha, eta=eta)
-        check_in("IRNN", "act", act, STEPS)
-        check_in("IRNN", "readout", readout, ("state", "equilibrium"))
+        check_few("IncrementalRNN", MOST_WRITTEN_OUT, n_iterations=n_iterations)
+        check_positive("IncrementalRNN", alpha=alpha, eta=eta)
+        check_in("IncrementalRNN", "act", act, STEPS)
+        check_in("IncrementalRNN", "readout", readout, ("state", "equilibrium"))
         self.n_iterations, self.act, self.readout = n_iterations, act, readout
         self.alpha, self.eta = alpha, eta
         to: dict[str, Any] = {"device": device, "dtype": dtype}
