@@ -31,7 +31,8 @@ class NeuralODE(CellRNN):
         in ``substeps`` equal steps of a solver; h in R^{d_state}, tanh in R^{d_hidden}
         euler     s f(h)                               s = dt_t / substeps
         midpoint  s f(h + s/2 f(h))
-        rk4       s/6 (k1 + 2 k2 + 2 k3 + k4), the classic one
+        rk4       s/6 (k1 + 2 k2 + 2 k3 + k4), the classic one; s/8 (k1 + 3 k2 + 3 k3 + k4) by the
+                  3/8 rule, "rk4_38"
         dt is the time since the step before, 1 by default. Read out is h, mapped by a linear layer
         where d_state is not d_model. |h_t - h_{t-1}| grows with dt at most as sum |R| + |b| does.
         Initially matrices are N(0, 0.1^2) and biases 0.
@@ -39,7 +40,8 @@ class NeuralODE(CellRNN):
     Args:
         d_state: channels of h. Default: d_model.
         d_hidden: channels of the tanh. Default: d_state.
-        solver: "euler", "midpoint" or "rk4", of order 1, 2 and 4 at as many evaluations of f.
+        solver: "euler", "midpoint", or "rk4" and "rk4_38", the classic Runge-Kutta method and its
+            3/8 rule: of order 1, 2 and 4 at as many evaluations of f.
         substeps: steps of the solver for each of the input.
 
     Departures from the paper:
@@ -67,7 +69,7 @@ class NeuralODE(CellRNN):
         *,
         d_state: int | None = None,
         d_hidden: int | None = None,
-        solver: Literal["euler", "midpoint", "rk4"] = "rk4",
+        solver: Literal["euler", "midpoint", "rk4", "rk4_38"] = "rk4",
         substeps: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

@@ -63,7 +63,8 @@ class ODERNN(CellRNN):
         d_state: channels of h. Default: d_model.
         d_hidden: channels of the tanh. Default: d_state.
         between: what happens between inputs, "ode" or "decay" (the RNN-decay of the paper).
-        solver: "euler", "midpoint" or "rk4", of order 1, 2 and 4 at as many evaluations of f.
+        solver: "euler", "midpoint", or "rk4" and "rk4_38", the classic Runge-Kutta method and its
+            3/8 rule: of order 1, 2 and 4 at as many evaluations of f.
         substeps: steps of the solver between two inputs.
 
     Departures from the paper:
@@ -96,7 +97,7 @@ class ODERNN(CellRNN):
         d_state: int | None = None,
         d_hidden: int | None = None,
         between: Literal["ode", "decay"] = "ode",
-        solver: Literal["euler", "midpoint", "rk4"] = "euler",
+        solver: Literal["euler", "midpoint", "rk4", "rk4_38"] = "euler",
         substeps: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

@@ -63,7 +63,9 @@ def test_a_fine_solver_between_updates_of_a_gru():
         assert_close(last[row], h[-1], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+@pytest.mark.parametrize(
+    ("solver", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4), ("rk4_38", 4)]
+)
 def test_each_solver_has_its_order(solver, order):
     x, dt = signal(1)
     true = layer(solver="rk4", substeps=64)(x, dt=dt)[1]

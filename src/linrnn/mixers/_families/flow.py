@@ -24,12 +24,21 @@ def _rk4(f: Field, h: Any, s: Any) -> Any:
     return h + s * (k1 + 2 * k2 + 2 * k3 + k4) * (1 / 6)
 
 
+def _rk4_38(f: Field, h: Any, s: Any) -> Any:
+    k1 = f(h)
+    k2 = f(h + (1 / 3) * s * k1)
+    k3 = f(h + s * (k2 - (1 / 3) * k1))
+    k4 = f(h + s * (k1 - k2 + k3))
+    return h + s * (k1 + 3 * (k2 + k3) + k4) * (1 / 8)
+
+
 SOLVERS: Mapping[str, Callable[[Field, Any, Any], Any]] = {
     "euler": _euler,
     "midpoint": _midpoint,
     "rk4": _rk4,
+    "rk4_38": _rk4_38,
 }
-"""A step of length s of ``h' = f(h)``: of order 1, 2 and 4 at as many evaluations."""
+"""A step of length s of ``h' = f(h)``: of order 1, 2, 4 and 4 at as many evaluations."""
 
 
 def flow(f: Field, h: Any, dt: Any, solver: str, substeps: int) -> Any:
