@@ -7,6 +7,7 @@ Each file beside this one, named as a mixer is, lists its comparisons as ``CASES
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -62,6 +63,14 @@ def fill(tensors: Sequence[Tensor], scale: float = 0.5) -> None:
     """Tensor number n, from 1, becomes ``scale sin(i n)``, i = 1, 2, ..., in the order of rows."""
     for n, tensor in enumerate(tensors, 1):
         tensor.copy_(scale * waves(*tensor.shape, rate=n))
+
+
+def copies(layer: nn.Module) -> dict[str, Tensor]:
+    """Copies of our parameters, of which theirs are made: gradients then reach them by our names.
+
+    Theirs reads with ``torch.func.functional_call``; `compare` takes the copies as ``pairs``.
+    """
+    return {n: p.detach().clone().requires_grad_() for n, p in layer.named_parameters()}
 
 
 def compare(
@@ -207,15 +216,71 @@ def against_numbers(
     y = layer(x)[0]
     weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
     names = [name for name in numbers if name not in ("x", "y")]
-    sources = [x, *(layer.get_parameter(name) for name in names)]
-    grads = torch.autograd.grad((y * weight).sum(), sources)
 
     def apart(tensor: Tensor, name: str) -> float:
         sample = tensor.detach().flatten()[::stride]
         return difference(sample, torch.tensor(numbers[name], dtype=torch.float64))
 
-    return {
-        "forward": apart(y, "y"),
-        "step": apart(stepped(layer, x), "y"),
-        "gradients": max(map(apart, grads, ["x", *names])),
-    }
+    differences = {"forward": apart(y, "y"), "step": apart(stepped(layer, x), "y")}
+    if "x" not in numbers:  # their gradients are others, as the note of the case says
+        return differences
+    sources = [x, *(layer.get_parameter(name) for name in names)]
+    grads = torch.autograd.grad((y * weight).sum(), sources)
+    return {**differences, "gradients": max(map(apart, grads, ["x", *names]))}
+
+
+def golden_cases(
+    system: str,
+    implementation: str,
+    layers: Mapping[str, Callable[[], nn.Module]],
+    tolerance: float = 1e-9,
+    notes: Mapping[str, str] | None = None,
+) -> list[Case]:
+    """Layers by configuration, with the weights that golden/SYSTEM.json is of, on `x_of` each."""
+    notes = notes or {}
+
+    def measure(configuration: str) -> Differences:
+        content, layer = golden(system), layers[configuration]()
+        numbers = content["numbers"][configuration]
+        return against_numbers(layer, x_of(layer), numbers, content["stride"])
+
+    return [
+        Case(
+            system,
+            implementation,
+            name,
+            "layer",
+            partial(measure, name),
+            tolerance,
+            notes.get(name, ""),
+        )
+        for name in layers
+    ]
+
+
+def x_of(layer: Any) -> Tensor:
+    """What theirs read for golden numbers of a layer: (2, 11, d_model)."""
+    return waves(2, 11, layer.d_model)
+
+
+class Normed(nn.Module):
+    """``x + mixer(norm(x))``: theirs often is the layer with its norm and residual."""
+
+    def __init__(self, mixer: Any) -> None:
+        super().__init__()
+        dtype = next(mixer.parameters()).dtype
+        self.mixer, self.norm = mixer, nn.LayerNorm(mixer.d_model, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        self.mixer.reset_parameters(), self.norm.reset_parameters()
+
+    def init_state(self, batch_size: int) -> Any:
+        return self.mixer.init_state(batch_size)
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        y, state = self.mixer(self.norm(x), state)
+        return x + y, state
+
+    def step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        y_t, state = self.mixer.step(self.norm(x_t), state)
+        return x_t + y_t, state

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import CfC
+from published.cfc import theirs_of
 
 WIDTH, STATE = 3, 5
 each_mode = pytest.mark.parametrize("mode", ["default", "pure", "no_gate"])
@@ -82,14 +83,7 @@ def test_the_public_package_gives_the_same_numbers_and_gradients(mode):
     cells = pytest.importorskip("ncps.torch")
     mixer, (x, dt) = layer(mode=mode), signal()
     cell = cells.CfCCell(WIDTH, STATE, mode=mode, backbone_units=7).double()
-    names = {"backbone.0": "backbone.0", "ff1": "heads.g", "ff2": "heads.h"}
-    names |= {"time_a": "heads.a", "time_b": "heads.b"}
-    ours = dict(mixer.named_parameters())
-    theirs = {}
-    for name, p in cell.named_parameters():
-        stem, _, kind = name.rpartition(".")
-        theirs[name] = ours[f"{names[stem]}.{kind}"] if stem else ours[name].view_as(p)
-    cell.load_state_dict(theirs)
+    cell.load_state_dict(theirs_of(dict(mixer.named_parameters()), cell))
     h, xs = torch.zeros(2, STATE, dtype=torch.float64), x.clone().requires_grad_()
     for t in range(x.shape[1]):
         _, h = cell(xs[:, t], h, dt[:, t, None])

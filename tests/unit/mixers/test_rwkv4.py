@@ -15,6 +15,7 @@ from linrnn.mixers.rwkv4 import from_running_max, to_running_max
 from linrnn.ops import linear_scan
 from linrnn.testing import check_law
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
+from published.rwkv4 import theirs_of
 
 
 def lively(d_model, **options):
@@ -118,13 +119,7 @@ def test_equals_the_layer_of_transformers_with_its_weights_and_state():
     layer = lively(6, d_state=10)
     config = RwkvConfig(hidden_size=6, attention_hidden_size=10, num_hidden_layers=1)
     peer = RwkvSelfAttention(config)
-    with torch.no_grad():
-        peer.time_decay.copy_(layer.time_decay)
-        peer.time_first.copy_(layer.time_first)
-        for theirs, ours in (("key", "k"), ("value", "v"), ("receptance", "r")):
-            getattr(peer, f"time_mix_{theirs}").copy_(getattr(layer, f"mu_{ours}"))
-        for name in ("key", "value", "receptance", "output"):
-            getattr(peer, name).weight.copy_(getattr(layer, name).weight)
+    peer.load_state_dict(theirs_of(layer.state_dict()))
     _, state = layer(torch.randn(2, 5, 6))
     state = {n: h.detach() for n, h in state.items()}
     peer_state = [torch.zeros(2, 6, 1), state["shift"].mT.clone()]

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from linrnn.errors import UnknownNameError
 from linrnn.mixers import RWKV5
 from linrnn.ops import outer_scan
+from published.rwkv5 import theirs_of
 from rwkv_package import busy, load
 
 
@@ -16,14 +17,8 @@ def test_equals_the_layer_of_the_package_with_its_state_and_gradients(monkeypatc
     # they normalise the input as well
     x = F.layer_norm(torch.randn(40, 8), (8,), eps=0)
     shift, memory = torch.randn(8), torch.randn(2, 4, 4)
-    linears = (layer.key, layer.value, layer.receptance, layer.gate, layer.output)
-    theirs, last, final = seq(
-        *(None, x, shift, memory, one, zero, layer.norm_weight, layer.norm_bias),
-        *(layer.mu_k, layer.mu_v, layer.mu_r, layer.mu_g),
-        *(torch.exp(-layer.time_decay.exp())[..., None], layer.time_first[..., None]),
-        *(linear.weight.T for linear in linears),
-        *(None,) * 20,
-    )
+    weights = theirs_of(dict(layer.named_parameters()))
+    theirs, last, final = seq(None, x, shift, memory, one, zero, *weights)
     theirs = theirs - x
     y, state = layer(x[None], {"memory": memory[None], "shift": shift[None, None]})
     torch.testing.assert_close(y[0], theirs, rtol=1e-4, atol=1e-4)

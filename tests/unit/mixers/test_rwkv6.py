@@ -8,23 +8,16 @@ from fla_naive import naive
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RWKV6
 from linrnn.ops import outer_scan
+from published.rwkv6 import theirs_of
 from rwkv_package import busy, load
 
 
 def published(layer, x, shift, memory, monkeypatch):
     """``(y, last input, memory)`` of one sequence (time, d_model) that is normalised."""
     seq = load(monkeypatch, seven=False).RWKV.att_seq_v6_0
-    H, N, one, zero = layer.n_heads, layer.d_head, torch.ones(x.shape[1]), torch.zeros(x.shape[1])
-    linears = (layer.key, layer.value, layer.receptance, layer.gate, layer.output)
-    y, last, memory = seq(
-        *(None, x, shift, memory, one, zero, layer.norm_weight, layer.norm_bias, layer.mu_x),
-        *(layer.mu[i] for i in range(5)),
-        *(layer.mix_down.weight.T, layer.mix_up),
-        *(layer.decay.down.weight.T, layer.decay.up.weight.T),
-        *(layer.time_decay.view(H, N, 1), layer.time_first.view(H, N, 1)),
-        *(linear.weight.T for linear in linears),
-        *(None,) * 20,
-    )
+    one, zero = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
+    weights = theirs_of(dict(layer.named_parameters()), layer.n_heads)
+    y, last, memory = seq(None, x, shift, memory, one, zero, *weights)
     return y - x, last, memory
 
 

@@ -68,39 +68,6 @@ def test_golden_numbers():
     np.testing.assert_allclose(h.flatten().numpy(), golden, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-def test_equals_the_layer_of_the_public_code(heads):
-    public = pytest.importorskip("xlstm.blocks.slstm.layer")
-    torch.manual_seed(0)
-    ours = SLSTM(6, n_heads=heads, recurrent_init="uniform")
-    theirs = public.sLSTMLayer(
-        public.sLSTMLayerConfig(embedding_dim=6, num_heads=heads, backend="vanilla")
-    )
-    cell = theirs.slstm_cell
-    with torch.no_grad():
-        # their layer calls the gates of i and f by each other's name
-        names = {"fgate": "i_gate", "igate": "f_gate", "zgate": "z_gate", "ogate": "o_gate"}
-        for name, own in names.items():
-            getattr(theirs, name).weight.copy_(getattr(ours, own).weight.mT)
-        kernel = ours.R.permute(1, 3, 0, 2)  # head, in, gate, out
-        cell._recurrent_kernel_.copy_(cell._recurrent_kernel_ext2int(kernel))
-        biases = [g.bias for g in (ours.f_gate, ours.z_gate, ours.o_gate)]
-        bias = torch.stack([torch.randn(heads, 6 // heads), *biases], 1)  # that of i is nothing
-        cell._bias_.copy_(cell._bias_ext2int(bias))
-        theirs.conv1d.conv.weight.copy_(ours.conv1d.weight[:, None])
-        theirs.conv1d.conv.bias.copy_(ours.conv1d.bias)
-    x = torch.randn(2, 25, 6, requires_grad=True)
-    y, expected = ours(x)[0], theirs(x)
-    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
-    weight = torch.randn_like(y)
-    sources = x, ours.R, cell._recurrent_kernel_
-    got = torch.autograd.grad((y * weight).sum(), sources[:2])
-    want = torch.autograd.grad((expected * weight).sum(), sources[::2])
-    torch.testing.assert_close(got[0], want[0], rtol=2e-3, atol=2e-3)
-    kernel = cell._recurrent_kernel_int2ext(want[1]).permute(2, 0, 3, 1)
-    torch.testing.assert_close(got[1], kernel, rtol=2e-3, atol=2e-3)
-
-
 def test_gates_that_no_exponential_holds_stay_finite():
     layer = scattered(forget="exp").float()
     x = 1e4 * torch.randn(1, 30, 6)

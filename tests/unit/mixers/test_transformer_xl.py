@@ -22,40 +22,6 @@ def make(d_model=6, **options):
     return layer
 
 
-def by_transformers(layer, x):
-    """One segment after another with XLNet's attention, which has these terms and a shift."""
-    module = pytest.importorskip("transformers.models.xlnet.modeling_xlnet")
-    config = module.XLNetConfig(
-        d_model=layer.d_model, n_head=layer.n_heads, n_layer=1, d_inner=4, dropout=0.0
-    )
-    config.d_head = layer.d_head
-    core = module.XLNetRelativeAttention(config).double()
-    H, K, D = layer.n_heads, layer.d_head, layer.d_model
-    core.r_w_bias.data, core.r_r_bias.data = layer.place.u.data, layer.place.w.data
-    core.scale = K**-0.5
-    outputs = []
-    for begin in range(0, x.shape[1], layer.segment):
-        seen = x[:, max(0, begin - layer.memory) : begin + layer.segment]
-        now = x[:, begin : begin + layer.segment]
-        k, v = (z.transpose(0, 1) for z in layer.heads(seen)[1:])
-        q = layer.heads(now)[0].transpose(0, 1)
-        klen, qlen = seen.shape[1], now.shape[1]
-        distance = torch.arange(klen, -qlen, -1, dtype=torch.float64)
-        angle = distance[:, None] * 10_000 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
-        R = torch.cat([angle.sin(), angle.cos()], -1)
-        r = (R @ layer.place.proj.weight.T).view(-1, 1, H, K).expand(-1, x.shape[0], -1, -1)
-        later = torch.ones(qlen, klen, dtype=torch.float64).triu(1 + klen - qlen)
-        attended = core.rel_attn_core(q, k, v, r, attn_mask=later[:, :, None, None])
-        outputs.append(layer.o_proj(attended.transpose(0, 1).flatten(2)))
-    return torch.cat(outputs, 1)
-
-
-@pytest.mark.parametrize("time", [3, 4, 11])
-def test_equals_the_relative_attention_of_transformers(time):
-    layer, x = make(), torch.randn(2, time, 6, dtype=torch.float64)
-    torch.testing.assert_close(layer(x)[0], by_transformers(layer, x), rtol=1e-10, atol=1e-10)
-
-
 def test_a_step_sees_its_segment_and_the_memory_and_nothing_before():
     layer, x = make(), torch.randn(1, 11, 6, dtype=torch.float64, requires_grad=True)
     y, _ = layer(x)

@@ -1,0 +1,37 @@
+"""RWKV-6 and the layer of the package rwkv, with the norm and the residual that it has."""
+
+import pytest
+import torch
+
+from linrnn.mixers import RWKV6
+from published.case import Case, Normed, compare, copies, waves
+from rwkv_package import busy, load
+
+
+def theirs_of(weights, heads):
+    """What their function is given after the two norms of the input, of weights by our names."""
+    linears = (weights[f"{n}.weight"].T for n in ("key", "value", "receptance", "gate", "output"))
+    mixes = [weights["mu_x"], *weights["mu"], weights["mix_down.weight"].T, weights["mix_up"]]
+    decay = [weights[f"decay.{name}.weight"].T for name in ("down", "up")]
+    decay += [weights["time_decay"].view(heads, -1, 1), weights["time_first"][..., None]]
+    norm = weights["norm_weight"], weights["norm_bias"]
+    return [*norm, *mixes, *decay, *linears, *(None,) * 20]
+
+
+def _layer():
+    with pytest.MonkeyPatch.context() as patch:
+        seq = load(patch, seven=False).RWKV.att_seq_v6_0
+    ours = busy(Normed(RWKV6(8, n_heads=2, mix_rank=3, decay_rank=5)))
+    leaves = copies(ours)
+    norm = leaves["norm.weight"], leaves["norm.bias"]
+    weights = theirs_of({n.removeprefix("mixer."): w for n, w in leaves.items()}, 2)
+
+    def read(x):
+        start = torch.zeros(8), torch.zeros(2, 4, 4)
+        return torch.stack([seq(None, row, *start, *norm, *weights)[0] for row in x])
+
+    return compare(ours, read, waves(2, 17, 8).float(), leaves)
+
+
+SOURCE = "rwkv 0.8.32, RWKV.att_seq_v6_0"
+CASES = [Case("rwkv6", SOURCE, "default, with its norm and residual", "layer", _layer, 1e-5)]
