@@ -47,6 +47,7 @@ def problem(command):
         return f"no make target {unknown}" if unknown else None
     if words[:2] == ["pip", "install"]:
         known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[train,dev,docs]"}
+        known |= {"-C", "cmake.define.LINRNN_ISAS="}  # of CMakeLists.txt: all processors
         return None if set(words[2:]) <= known else "an unknown way to install"
     if words[0] == "linrnn":
         return _problem_with_verb(words[1:])

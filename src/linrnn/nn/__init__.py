@@ -4,6 +4,7 @@ from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
 from linrnn.nn.conv_heads import ConvHeads as ConvHeads
 from linrnn.nn.features import dpfp as dpfp
+from linrnn.nn.features import second_powers as second_powers
 from linrnn.nn.gates import held_gain as held_gain
 from linrnn.nn.gates import softplus_steps as softplus_steps
 from linrnn.nn.gates import unit_gain as unit_gain
@@ -80,6 +81,7 @@ __all__ = [
     "recall",
     "ring",
     "rotate",
+    "second_powers",
     "softplus_steps",
     "sum_normalise",
     "uniform",

@@ -39,3 +39,24 @@ def dpfp(x: Tensor, nu: int = 1) -> Tensor:
     # turned by joining, for no recorded step knows torch.roll
     rolls = (torch.cat([r[..., -shift:], r[..., :-shift]], -1) for shift in range(1, nu + 1))
     return torch.cat([r * rolled for rolled in rolls], -1)
+
+
+def second_powers(x: Tensor) -> Tensor:
+    """All products of two channels, d (d + 1) / 2 of them: the features of a squared product.
+
+    Equation::
+
+        phi(x) = [x_i^2 and sqrt(2) x_i x_j for j > i],   phi(q) . phi(k) = (q . k)^2
+
+    Args:
+        x: (..., d).
+
+    Example:
+        >>> second_powers(torch.tensor([1.0, 2.0]))
+        tensor([1.0000, 2.8284, 4.0000])
+    """
+    d = x.shape[-1]
+    rows = [x[..., i : i + 1] * x[..., i:] for i in range(d)]  # (..., d - i) each
+    products = torch.cat(rows, -1)
+    diagonal = torch.tensor([i == j for i in range(d) for j in range(i, d)], device=x.device)
+    return torch.where(diagonal, products, 2**0.5 * products)

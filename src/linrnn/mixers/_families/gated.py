@@ -80,6 +80,17 @@ class Gated(Mixer):
                     nn.init.xavier_uniform_(rows)
                 nn.init.zeros_(linear.bias)
 
+    def _start_channels(self, linear: nn.Linear, *vectors: Tensor) -> None:
+        """The start of ParaRNN: of a projection to gate, gate and candidate, and vectors."""
+        bound = (6 / (self.d_model + self.d_state)) ** 0.5
+        nn.init.uniform_(linear.weight, -bound, bound)
+        nn.init.zeros_(linear.bias)
+        linear.bias[: self.d_state] = -torch.linspace(0, 1, self.d_state)
+        for vector in vectors:
+            nn.init.normal_(vector, std=(0.8 / self.d_state) ** 0.5)
+        if isinstance(self.out_proj, nn.Linear):
+            self.out_proj.reset_parameters()
+
     def _start_biases(self, linear: nn.Linear, forget: int, *against: int) -> None:
         """Of a projection to blocks of d_state, counted from 0, as ``gates`` says."""
         blocks = linear.bias.split(self.d_state)

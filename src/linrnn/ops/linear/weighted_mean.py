@@ -58,6 +58,40 @@ def mean_of_past(
     return mean, log_norm, {"mean": last, "log_norm": last_norm}
 
 
+def softmax_of_past(
+    logits: Tensor, log_norm: Tensor, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The softmax over all steps so far, as a recurrence: what the past keeps, what now weighs.
+
+    Equation::
+
+        z_t = logaddexp(z_{t-1}, s_t),   log decay_t = z_{t-1} - z_t,   weight_t = exp(s_t - z_t)
+
+    so that ``M_t = decay_t M_{t-1} + weight_t v_t`` is the mean of all v weighted by exp(s). Where
+    nothing was read before, log decay is 0: there is nothing to keep, and no infinity to carry.
+
+    Args:
+        logits: s, (B, T, ...).
+        log_norm: z before the first step, (B, ...); `EMPTY` at a start.
+        reset: boolean (B, T).
+
+    Returns:
+        Logarithms of decays and the weights, both (B, T, ...), and z after the last step.
+
+    Example:
+        >>> decay, weight, _ = softmax_of_past(torch.zeros(1, 3, 1), torch.full((1, 1), EMPTY))
+        >>> decay.exp().flatten(), weight.flatten()
+        (tensor([1.0000, 0.5000, 0.6667]), tensor([1.0000, 0.5000, 0.3333]))
+    """
+    keep_all = torch.zeros_like(log_norm[0])
+    z, last = log_linear_scan(keep_all, logits, log_norm, reset=reset)
+    before = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
+    begins = before <= EMPTY / 2
+    if reset is not None:
+        begins = begins | reset.view(*reset.shape, *[1] * (logits.ndim - 2))
+    return torch.where(begins, 0, before - z), (logits - z).exp(), last
+
+
 def shares(log_odds: Any) -> tuple[Any, Any]:
     """Two weights that add up to 1, given the logarithm of their ratio; in a cell too."""
     return torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
