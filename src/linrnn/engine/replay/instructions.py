@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View, tensors_in
 from linrnn.engine.replay.values import write
 
 #: Writes an operator's instructions: ``(tape, where to, *arguments)``.
@@ -211,6 +211,5 @@ def is_constant(name: str, args: Sequence[Any], tape: Tape) -> bool:
     """Whether an operator's result is the same at every step."""
     if name in CONSTANT:
         return True
-    tensors = [x for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, Tensor)]
-    slots = [tape.slot(x) for x in tensors]
+    slots = [tape.slot(x) for x in tensors_in(args)]
     return bool(slots) and all(slot is not None and slot.kind == "constant" for slot in slots)

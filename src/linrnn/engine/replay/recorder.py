@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,
     _get_current_dispatch_mode,
 )
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from linrnn.compute.layout import aligned
 from linrnn.compute.op import ALL
 from linrnn.engine.replay.instructions import is_constant
 from linrnn.engine.replay.slopes import RULES
-from linrnn.engine.replay.tape import RefusedError, Slot, Tape
+from linrnn.engine.replay.tape import RefusedError, Slot, Tape, tensors_in
 
 #: What numbers are stored as.
 STORED = {
@@ -112,8 +112,7 @@ class Recorder(TorchDispatchMode):
 
     def _call(self, function: Any, args: Any, kwargs: Any, output: Any) -> Call | None:
         """The call, if it is given nothing but weights and what follows from them."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        results = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
+        tensors, results = tensors_in((args, [*kwargs.values()])), tensors_in((output,))
         if function._schema.is_mutable:
             for x in tensors:
                 self._early.pop(id(x), None)
@@ -146,8 +145,7 @@ class Recorder(TorchDispatchMode):
                 weights[id(x)] = self._owners[id(x)]
             elif id(call) not in needed:
                 needed[id(call)] = call
-                leaves = tree_leaves((call.args, call.kwargs))
-                pending += [y for y in leaves if isinstance(y, Tensor)]
+                pending += tensors_in((call.args, [*call.kwargs.values()]))
         calls = [call for call in self._alive if id(call) in needed]
         return Derivation(calls, weights, self.derived)
 
@@ -162,8 +160,8 @@ class Recorder(TorchDispatchMode):
 
     def _meet(self, args: Any) -> None:
         """Weights that are read for the first time."""
-        for x in tree_leaves(args):
-            if isinstance(x, Tensor) and self.tape.slot(x) is None and id(x) in self._owners:
+        for x in tensors_in(args):
+            if self.tape.slot(x) is None and id(x) in self._owners:
                 slot = Slot("weight", len(self.weights))
                 self.weights.append(self._owners[id(x)])
                 if not _readable(x):
@@ -230,8 +228,7 @@ class Derivation:
         with torch.no_grad():
             for call in self._calls:
                 args, kwargs = tree_map(current, (call.args, call.kwargs))
-                outputs = tree_leaves(call.function(*args, **kwargs))
-                outputs = [x for x in outputs if isinstance(x, Tensor)]
+                outputs = tensors_in((call.function(*args, **kwargs),))
                 now |= {id(x): y for x, y in zip(call.results, outputs, strict=True)}
         results = [now[id(x)] for x in self._results]
         for x, y in zip(self._results, results, strict=True):

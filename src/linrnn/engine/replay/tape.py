@@ -4,7 +4,7 @@ A tensor of the recording is known by its storage, offset and strides, so views 
 need no code: memory of the program is laid out as the storages that were seen.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -24,6 +24,17 @@ _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 class RefusedError(Exception):
     """What kept a step from being recorded."""
+
+
+def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+    """The tensors among arguments or results of an operator, and in lists of them."""
+    tensors: list[Tensor] = []
+    for x in args:
+        if isinstance(x, Tensor):
+            tensors.append(x)
+        elif isinstance(x, (list, tuple)):
+            tensors += tensors_in(x)
+    return tensors
 
 
 class Slot(NamedTuple):
