@@ -85,7 +85,7 @@ class Composed(Op):
         return "PyTorch's operators: nothing else computes it, on any device"
 
     def operands(self, arguments: Arguments, backend: str | None, *, keep: bool) -> Arguments:
-        """What the operator is called with: the arguments alone."""
+        """Arguments of the operator: those of the call alone."""
         return arguments
 
     def decomposition(self, *inputs: Any) -> list[Tensor]:

@@ -141,11 +141,11 @@ class Op:
         return self.compute(kernels, *arguments, backend=backend)
 
     def operator(self, suffix: str = "") -> Any:
-        """What stands in a graph."""
+        """The operator as a graph has it."""
         return getattr(torch.ops.linrnn, self.name + suffix).default
 
     def operands(self, arguments: Arguments, backend: str | None, *, keep: bool) -> Arguments:
-        """What the operator is called with for a call of the op; ``keep`` with a gradient."""
+        """Arguments of the operator for a call of the op; ``keep`` with a gradient."""
         return (*arguments, keep, backend)
 
     def leading(self, arguments: Arguments) -> Tensor:
@@ -160,7 +160,7 @@ class Op:
         return [found] if isinstance(found, Tensor) else list(found)
 
     def kernels(self, lead: Tensor, arguments: Arguments, backend: str | None) -> Kernels | None:
-        """What computes a call, or None where the definition does.
+        """The kernels that compute a call, or None where the definition does.
 
         Raises:
             BackendError, UnknownNameError: as `linrnn.compute.backend.choose`.
@@ -175,7 +175,7 @@ class Op:
         return None if declines is not None and declines(*arguments) else kernels
 
     def explain(self, arguments: Arguments, backend: str | None) -> str:
-        """What would compute a call, and why; of the automatic choice also why no other would."""
+        """Which backend would compute a call, and why; chosen automatically, also why no other."""
         lead = arguments[self._lead]
         name, why = choose(self.name, self._table, backend, lead.device, lead.dtype)
         kernels = load(self._modules[name]) if name in self._modules else None
@@ -285,7 +285,7 @@ class Op:
         )
 
     def _schemas(self, parts: list[str]) -> tuple[list[str], list[str]]:
-        """What the operator takes, and the one of its gradient."""
+        """Arguments of the operator, and of that of its gradient."""
         given = [
             part.replace("Tensor ", "Tensor? ") if i in self._unread else part
             for i, part in enumerate(parts)

@@ -30,7 +30,7 @@ def kind(x: Any) -> tuple[Any, ...] | None:
 
 
 def outline(x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """What a result like ``x`` is made of: one number, seen everywhere."""
+    """A tensor like ``x`` of one number, seen everywhere."""
     return x.new_empty(()).expand(x.shape if shape is None else shape)
 
 

@@ -30,7 +30,7 @@ class Affine(NamedTuple):
 
     groups: tuple[Group, ...]
     reason: str | None
-    """What in the cell keeps it from that, None if nothing does."""
+    """Why linear scans cannot compute it, None where they can."""
 
 
 def state_groups(program: Program) -> list[tuple[int, ...]]:

@@ -50,7 +50,7 @@ class Assembled(NamedTuple):
 
     code: bytes
     operands: tuple[Operand, ...]
-    """What the operands of a call are, in order."""
+    """Kinds of the operands of a call, in order."""
     products: tuple[tuple[int, Operand, Operand], ...]
     """The gradient of which matrix has the product of which two as a part."""
     factors: int

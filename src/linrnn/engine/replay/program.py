@@ -252,7 +252,7 @@ class Program:
 
 
 class _Prepared(NamedTuple):
-    """What was computed from weights alone."""
+    """Results computed from weights alone."""
 
     memory: Tensor
     derived: list[Tensor]

@@ -67,12 +67,12 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.tape = tape
         self.reason: str | None = None
-        """What kept the step from being recorded."""
+        """Why the step could not be recorded."""
         self.weights: list[tuple[Mapping[str, Any], str]] = []
         self.assumed: list[Tensor] = []
         """Truth values of the step: the record holds for steps where they are all true."""
         self.derived: list[Tensor] = []
-        """What PyTorch has computed from weights alone."""
+        """Tensors that PyTorch computed from weights alone."""
         self._owners: dict[int, tuple[Mapping[str, Any], str]] = {}
         self._early: dict[int, Call | None] = {}
         self._alive: list[Call] = []  # so that no identity comes again

@@ -23,7 +23,7 @@ _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 
 class RefusedError(Exception):
-    """What kept a step from being recorded."""
+    """Why a step cannot be recorded."""
 
 
 def tensors_in(args: Iterable[Any]) -> list[Tensor]:

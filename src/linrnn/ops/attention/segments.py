@@ -25,7 +25,7 @@ Age: TypeAlias = Tensor | None
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Rule(Protocol):
-    """What one system reads and writes; functions of tensors, for any number of rows.
+    """How one system reads and writes; functions of tensors, for any number of rows.
 
     Queries and entries are (B, Q, ...) and (B, S, ...), ``age`` (B or 1, Q, S) is how many steps an
     entry is before a query, or -1 where it is not to be seen; None of a single query that sees all,
@@ -51,7 +51,7 @@ RULES: dict[str, Rule] = {}
 
 
 def seen(age: Age, rows: int = 0) -> Tensor | None:
-    """What each query sees of so many rows of a memory and of entries of an age; None: all.
+    """The mask of so many rows of a memory and of entries of an age, by query; None: all.
 
     Example:
         >>> seen(torch.tensor([[[0, -1], [1, 0]]]), 1)[0]

@@ -220,7 +220,7 @@ def _as_cell(
 def arguments(
     kind: str, x: Tensor, weights: list[Tensor], constants: Sequence[Tensor] = ()
 ) -> dict[str, Tensor]:
-    """What `cell_scan` takes beside the state: inputs, constants, matrices, a block of rows each.
+    """Arguments of `cell_scan` beside the state: inputs, constants, matrices, a block of rows each.
 
     Args:
         kind: one of `CELLS`.

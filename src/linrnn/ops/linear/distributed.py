@@ -179,7 +179,7 @@ def _join(group: Any, reverse: bool, device: torch.device) -> _Chain:
 
 
 class _Card(NamedTuple):
-    """What a rank tells the others before the exchange, whose size must be known to all."""
+    """Sizes that a rank tells the others before the exchange."""
 
     accepted: bool
     dtype: int

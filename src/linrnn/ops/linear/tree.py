@@ -15,7 +15,7 @@ from linrnn.compute.layout import like
 
 
 class Semiring(NamedTuple):
-    """What "times" and "plus" mean; times distributes over plus."""
+    """The operations "times" and "plus"; times distributes over plus."""
 
     times: Callable[[Tensor, Tensor], Tensor]
     plus: Callable[[Tensor, Tensor], Tensor]

@@ -10,7 +10,10 @@ from linrnn.compute.layout import checked_offsets, dense, unit_channels
 from linrnn.compute.native import array, pointer
 from linrnn.ops.selective_scan._reference import Problem
 
-#: Steps between the states kept for the backward pass, which expands one chunk at a time.
+#: Steps between the states kept for the backward pass, which expands one chunk at a time. A
+#: training step of Mamba (64 channels, 4 rows of 1,024 steps) takes 1.02 times as long with 16 and
+#: 0.93 with 64, which expands twice as many
+#: (2026-11-27, EPYC with AVX-512, one busy core, in turn).
 CHUNK = 32
 
 _SCAN = native.Kernel(

@@ -47,7 +47,7 @@ class Solution(NamedTuple):
     """States that solve the recurrence."""
 
     previous_states: list[Tensor]
-    """What each step starts from, (batch, time, width)."""
+    """The state before each step, (batch, time, width)."""
     next_states: list[Tensor]
     convergence: Convergence
 

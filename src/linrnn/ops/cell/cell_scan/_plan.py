@@ -48,7 +48,7 @@ def signature(
     cu_seqlens: Any,
     *flags: Any,
 ) -> Signature | None:
-    """What a call has in common with others; None where it must be looked at as a whole.
+    """The key under which calls are alike; None where a call must be looked at as a whole.
 
     That is, unless all its tensors are plain ones on a CPU and nobody watches.
 
@@ -126,7 +126,7 @@ class Plan:
         self._more = outline(more[0], (len(more), *more[0].shape)) if more else None
 
     def __call__(self, cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
-        """What `cell_scan` returns; None where a tensor lies where the machine cannot read it."""
+        """Outputs and final states; None where the machine cannot read where a tensor lies."""
         tensors = [*self._starts, *sig.tensors]
         if not sig.keep:
             results = self._run(tensors, sig.reset, sig.cu_seqlens)
@@ -208,7 +208,7 @@ def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:
 
 
 def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
-    """What `cell_scan` returns, from outputs and final states part by part."""
+    """The pair that `cell_scan` returns, of outputs and final states part by part."""
     last = cell.joined(0, finals)
     return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
 

@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     time: int
     reverse: bool
     starts: Sequence[float]
-    """What each state is after a reset."""
+    """The value of each state after a reset."""
     dtype: torch.dtype
     """Of the outputs."""
     widths: Sequence[int]

@@ -39,13 +39,13 @@ class Sizes(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a kernel is to do."""
+    """The description of one kernel."""
 
     program: Program
     stored: tuple[int, ...]
     """The nodes that are written at every step."""
     starts: tuple[float, ...]
-    """What each state of the cell is after a reset."""
+    """The value of each state of the cell after a reset."""
     previous: tuple[int, ...] = ()
     """Of an adjoint the inputs that are the states before the step, in order."""
     heads: bool = False

@@ -370,7 +370,7 @@ def summarise(
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """What a chunk does to a state: ``product * it + state``, or ``state`` alone after a cut.
+    """The map of a state by a chunk: ``product * it + state``, or ``state`` alone after a cut.
 
     The product is kept in double precision: equal factors round equally, so its error would grow
     with the length of the chunk and not with the root of it.

@@ -237,7 +237,7 @@ def _chunks(
 def _corrections(
     keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What the steps of a chunk read before they write: ``W S + U``, and where that is infinite."""
+    """``W S + U``, as the steps of a chunk read before they write, and where that is infinite."""
     both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)  # (B, n, H, C, K + V)
     pairs = keys.pairs(a, b, True)  # (B, n, H, C, C)
     grown = _not_finite(both, pairs)
@@ -272,7 +272,7 @@ def _not_finite(*optional: Tensor | None) -> Tensor | None:
 
 
 class _Decay:
-    """What is forgotten between the steps of a chunk, and which of them see which.
+    """Log decays between the steps of a chunk, and which of them see which.
 
     Args:
         g: logarithms (B, n, H, C) or (B, n, H, C, channels), or None for nothing.

@@ -136,7 +136,7 @@ def run_outputs(
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
     REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What is read in every chunk: of the memory before it, and of what its steps wrote."""
+    """Outputs of every chunk: read from the memory before it, and from what its steps wrote."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
     tiles = tl.cdiv(columns, COLUMNS)
     c = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)

@@ -222,7 +222,7 @@ def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h,
             keys, d, whole, CHUNK: tl.constexpr, SIDE: tl.constexpr, CONSTANT: tl.constexpr,
             EARLY: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
             PRECISION: tl.constexpr):  # fmt: skip
-    """What a block of rows has to do with the steps before and behind it.
+    """Gradients of a block of rows through the steps before and behind it.
 
     Gradients of x from the steps before, and of y from those behind, up to the decays inside the
     block; and of the logarithm of the block's ``whole`` decay from both together. With which rows
