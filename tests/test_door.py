@@ -83,6 +83,7 @@ DECLARED = {
     ("tasks/_reading/numpy.py", "archive.open"): OPENED,
     ("tasks/_reading/numpy.py", "np.load"): OPENED,
     ("tasks/_reading/pairs.py", "mmap.mmap"): OPENED,
+    ("tasks/_reading/rows.py", "np.loadtxt"): "lines in memory",
     ("_files/storage.py", "folder.open"): "the door's own method",
     ("train/metrics.py", "SummaryWriter"): CHECKED,
     ("train/figures.py", "figure.savefig"): "into memory",

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from linrnn.tasks._reading.stamps import date_of
+from linrnn.errors import DataError
+from linrnn.tasks._reading.stamps import date_of, parse_stamps
 
 DAYS = ("2016-07-01", "20160701", "2016-W26-5", "2016W265", "2016-W26")
 TIMES = ("", "12", "12:30", "1230", "12:30:05", "123005", "12:30:05.5", "123005,25")
@@ -68,3 +69,28 @@ def test_no_other_reader_of_dates_is_used(root):
     """What `fromisoformat` takes grew with Python 3.11, and again later."""
     users = [p.name for p in root.glob("src/linrnn/**/*.py") if ".fromisoformat(" in p.read_text()]
     assert users == []
+
+
+#: what is usual, what has the same form and is no date, and what NumPy alone would take
+USUAL = ("2016-07-01", "1600-02-29T12:30", "9999-12-31 23:59:59", "0001-01-01T00:00:00Z")
+UNUSUAL = ("0000-01-01", "2015-02-29", "2016-07-01T24:00", "2016-07-01T24:01", "2016-07-01T12:60")
+UNUSUAL += ("2016-07-01 12:30:60", "2016", "2016-07", "-016-07-01", "20160701", "2016-07-01T12:30z")
+UNUSUAL += ("2016-07-0\u0661", "2016-07-01\n2016-07-01", "now", "NaT")
+
+
+@pytest.mark.parametrize("text", [*READ, *NOT_READ, *USUAL, *UNUSUAL])
+@pytest.mark.parametrize(
+    "others", [[], ["2016-07-01"], ["2016-07-01T12:30:05"], ["2016-07-01T12:30Z"]]
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_many_dates_are_those_of_one(text, others, first):
+    cells = [text, *others] if first else [*others, text]
+    dates = [date_of(cell) for cell in cells]
+    zones = {date and date.tzinfo is not None for date in dates}
+    if None in dates or len(zones) > 1:
+        with pytest.raises(DataError, match="time stamps must be dates"):
+            parse_stamps(cells, "x.csv", str, "dates")
+        return
+    stamps = parse_stamps(cells, "x.csv", str, "dates")
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc if True in zones else None)
+    assert stamps.at.tolist() == [(date - epoch).total_seconds() for date in dates]

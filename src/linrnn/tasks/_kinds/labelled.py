@@ -19,6 +19,7 @@ from linrnn.tasks._reading.frame import Frame, open_frame
 from linrnn.tasks._reading.known import checksum, scale_of
 from linrnn.tasks._reading.long import LongLayout, read_long
 from linrnn.tasks._reading.missing import Missing, forward_filled, masked
+from linrnn.tasks._reading.rows import numbers_of
 from linrnn.tasks._reading.series import Layout, Series, check_series, read_pair, read_series
 from linrnn.tasks._reading.stamps import even
 
@@ -281,7 +282,7 @@ def answers(path: str, labels: Sequence[str]) -> np.ndarray:
     Raises:
         DataError: no finite number.
     """
-    values = np.array([number(label) for label in labels], np.float64)  # None becomes NaN
+    values = numbers_of(labels)
     if not np.isfinite(values).all():
         bad = labels[int(np.argmin(np.isfinite(values)))]
         raise DataError(

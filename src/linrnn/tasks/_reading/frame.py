@@ -12,7 +12,7 @@ from linrnn._files.door import open_file, what_is
 from linrnn._options.numbers import is_name, like_number, number, whole
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
 from linrnn.tasks._reading.files import read_packed
-from linrnn.tasks._reading.rows import filled_lines, split_rows
+from linrnn.tasks._reading.rows import filled_lines, numbers_of, split_table
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
@@ -101,7 +101,7 @@ class Frame(ABC):
 
     def _numbers(self, name: str) -> np.ndarray:
         """A column, with NaN for what is no number."""
-        return np.array([number(cell) for cell in self.cells(name)], np.float64)
+        return numbers_of(self.cells(name))
 
     def _check_names(self) -> None:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
@@ -123,23 +123,16 @@ class CsvFrame(Frame):
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         lines = filled_lines(path, read_packed(path, "a table"))
-        rows = split_rows(path, lines)
-        if len(rows) < 2:
+        if len(lines.texts) < 2:
             raise DataError(
-                f"{path}: the file must hold a row of names and others, got {len(rows)}."
+                f"{path}: the file must hold a row of names and others, got {len(lines.texts)}."
             )
-        self.names = rows.pop(0)
-        self._check_head(lines[0][0])
-        self._lines = [place for place, _ in lines[1:]]
-        for place, row in zip(self._lines, rows, strict=True):
-            if len(row) != len(self.names):
-                raise DataError(
-                    f"{path}: each row must hold {len(self.names)} cells as the first, got "
-                    f"{len(row)} in line {place}. Is the file truncated?"
-                )
+        table = split_table(path, lines)
+        self.names = [name.strip() for name in table[0]]
+        self._check_head(lines.places[0])
         self._check_names()
-        columns = map(list, zip(*rows, strict=True))
-        self._columns = dict(zip(self.names, columns, strict=True))
+        self._lines, self._table = lines.places[1:], table[1:]
+        self._cells: dict[str, list[str]] = {}
 
     def _check_head(self, line: int) -> None:
         """Raise `DataError` if the first row is data: broken numbers, and no word beside them."""
@@ -155,12 +148,24 @@ class CsvFrame(Frame):
         return len(self._lines)
 
     def cells(self, name: str) -> list[str]:
-        """A column as it was written."""
-        return self._columns[name]
+        """A column as it was written, without the blanks around cells."""
+        if name not in self._cells:
+            self._cells[name] = self._stripped(name)
+        return self._cells[name]
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether any cell of a column may be meant as a number."""
+        return any(map(like_number, self._table[:, self.names.index(name)]))
 
     def place(self, row: int) -> str:
         """Its line in the file."""
         return f"line {self._lines[row]}"
+
+    def _stripped(self, name: str) -> list[str]:
+        return [cell.strip() for cell in self._table[:, self.names.index(name)]]
+
+    def _numbers(self, name: str) -> np.ndarray:
+        return numbers_of(self._stripped(name))  # of all columns as text there would be too much
 
 
 class PandasFrame(Frame):

@@ -1,6 +1,10 @@
 """Sets of labelled sequences, one in each row of a user's file.
 
 They are .ts, .tsv and .arff of the UEA and UCR archives, .npz, .csv and .parquet.
+
+SciPy reads .arff. Of .ts aeon 1.6 reads ``(0.0,1.5),(2.0,-2.5)`` as the values 0, 1.5, 2, 2.5,
+sktime 1.2 takes stamps that fall, and both a class that was not announced; aeon brings 585 MB and
+holds NumPy below 2.4 (by numba), sktime brings 410 MB, and both hold pandas below 3.1.
 """
 
 import io
@@ -18,7 +22,7 @@ from linrnn.tasks._reading.files import read_packed
 from linrnn.tasks._reading.frame import FILL, is_missing, open_frame
 from linrnn.tasks._reading.headers import check_names, without_names
 from linrnn.tasks._reading.numpy import DAMAGED, ObjectsError, open_numpy
-from linrnn.tasks._reading.rows import filled_lines, split_row, split_rows
+from linrnn.tasks._reading.rows import Lines, filled_lines, numbers_of, split_row, split_rows
 from linrnn.tasks._reading.stamps import Kind
 from linrnn.tasks._reading.ts_stamps import Stamped, merge, split_pairs
 
@@ -149,17 +153,17 @@ def check_series(path: Path | str, series: Series, missing: bool) -> None:
             )
 
 
-def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
+def _parse_ts(path: Path, lines: Lines, layout: Layout) -> Series:
     """Dimensions are separated by colons, values by commas; what is asked comes last.
 
     With time stamps a value is ``(time,value)``.
     """
-    lines = [(n, line.strip()) for n, line in lines]
-    lines = [(n, line) for n, line in lines if not line.startswith("#")]
-    start = next((i for i, (_, v) in enumerate(lines) if v.lower() == "@data"), None)
+    stripped = [(n, line.strip()) for n, line in zip(*lines, strict=True)]
+    placed = [(n, line) for n, line in stripped if not line.startswith("#")]
+    start = next((i for i, (_, v) in enumerate(placed) if v.lower() == "@data"), None)
     if start is None:
         raise DataError(f"{path}: the file must have a line '@data', got none. Is it truncated?")
-    words = [line.split() for _, line in lines[:start]]
+    words = [line.split() for _, line in placed[:start]]
     header = {w[0].lower(): w[1:] for w in words}
     stamped = (header.get("@timestamps") or ["false"])[0].lower() == "true"
     labels = header.get("@classlabel") or header.get("@targetlabel") or ["false"]
@@ -167,7 +171,7 @@ def _parse_ts(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Serie
     if layout.labelled and not has_labels:
         raise DataError(f"{path}: the file must have class or target labels, got none.")
     x, y, stamps = [], [], []
-    for place, line in lines[start + 1 :]:
+    for place, line in placed[start + 1 :]:
         # a date may have colons, and stands in parentheses
         parts = _COLON.split(line)
         *dimensions, label = parts if has_labels else [*parts, ""]
@@ -204,21 +208,21 @@ def _stacked(path: Path, place: int, dimensions: list[str], missing: bool) -> np
     return np.stack(columns, 1)
 
 
-def _parse_csv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
+def _parse_csv(path: Path, lines: Lines, layout: Layout) -> Series:
     """A row is a sequence, step after step, and what is asked.
 
     A first row that is of names alone is passed over.
     """
     cells = split_rows(path, lines)
-    rows = [(f"line {place}", row) for (place, _), row in zip(lines, cells, strict=True)]
+    rows = [(f"line {place}", row) for place, row in zip(lines.places, cells, strict=True)]
     names, rows = without_names(path, rows, layout.labelled, layout.label_first)
     return _of_rows(path, rows, layout, names)
 
 
-def _parse_tsv(path: Path, lines: list[tuple[int, str]], layout: Layout) -> Series:
+def _parse_tsv(path: Path, lines: Lines, layout: Layout) -> Series:
     """The same with tabulators, as the UCR archive has it: NaN at the end is padding."""
     rows = []
-    for place, line in lines:
+    for place, line in zip(*lines, strict=True):
         cells = [cell.strip() for cell in split_row(path, place, line, "\t")]
         first = [cells.pop()] if layout.labelled and not layout.label_first else []
         while cells and cells[-1].lower() == "nan":
@@ -235,15 +239,14 @@ def _of_rows(
 
     Args:
         path: for messages.
-        rows: cells with their places.
+        rows: cells without blanks around them, with their places.
         layout: of them.
         names: of the columns, where the file has some.
     """
     x, y = [], []
     place_of = _place_of_label(layout, names)
-    for place, raw in rows:
-        cells = [cell.strip() for cell in raw]
-        label, values = "", cells
+    for place, cells in rows:
+        label, values = "", list(cells)
         # a row without its label is as wide as those of the training were without theirs
         cut = layout.labelled or len(cells) != layout.width
         if place_of is not None and cells and cut:
@@ -347,7 +350,7 @@ def _parse_arff(path: Path, layout: Layout) -> Series:
         from scipy.io import arff
     except ImportError as error:
         raise MissingExtraError("reading .arff", "scipy", "train") from error
-    text = "\n".join(line for _, line in filled_lines(path, read_packed(path, "text")))
+    text = "\n".join(filled_lines(path, read_packed(path, "text")).texts)
     try:
         table, about = arff.loadarff(io.StringIO(text))
     except (arff.ArffError, ValueError, IndexError, NotImplementedError, StopIteration) as error:
@@ -356,7 +359,7 @@ def _parse_arff(path: Path, layout: Layout) -> Series:
         ) from error
     rows = []
     for place, row in enumerate(table.tolist() if table.ndim else [table.tolist()], 1):
-        cells = [cell.decode() if isinstance(cell, bytes) else repr(cell) for cell in row]
+        cells = [cell.decode().strip() if isinstance(cell, bytes) else repr(cell) for cell in row]
         rows.append((f"row {place} of the data", cells))
     return _of_rows(path, rows, layout, about.names())
 
@@ -368,14 +371,13 @@ def _cut(cells: list[str], place: int) -> tuple[str, list[str]]:
 
 def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndarray:
     """Cells as numbers; where they may be missing, such are NaN."""
-    values = [number(cell) for cell in cells]
-    for i, cell in enumerate(cells):
-        if values[i] is None and missing and is_missing(cell):
-            values[i] = float("nan")
-        elif values[i] is None:
+    values = numbers_of(cells)
+    for i in np.flatnonzero(np.isnan(values)).tolist():
+        cell = cells[i]
+        if number(cell) is None and not (missing and is_missing(cell)):
             fix = FILL if is_missing(cell) else "Correct it."
             raise DataError(f"{path}: values must be numbers, got {cell!r:.60} in {place}. {fix}")
-    return bounded(np.array(values, np.float64))
+    return bounded(values)
 
 
 def bounded(values: np.ndarray) -> np.ndarray:

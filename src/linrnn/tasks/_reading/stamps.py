@@ -1,4 +1,8 @@
-"""Time stamps: numbers, or dates and times as ISO 8601 writes them; and what lies between them."""
+"""Time stamps: numbers, or dates and times as ISO 8601 writes them; and what lies between them.
+
+NumPy reads what is usual. For the rest ``pandas.to_datetime`` takes 2016 for a day and knows no
+weeks, and ``dateutil.parser.isoparse``, at 3.1 us a date where `date_of` takes 3.5, also 2016-07.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from linrnn._options.numbers import number
 from linrnn.errors import DataError
 from linrnn.tasks._reading.frame import Frame
+from linrnn.tasks._reading.rows import numbers_of
 
 _EVEN = 1e-6  # of a gap: what is lost where stamps are written in decimals
 _EPOCH = datetime(1970, 1, 1)
 _BASIC = re.compile(r"[0-9]{8}")  # a date without its hyphens
+_TO_ZERO = str.maketrans("123456789", "000000000")
+_USUAL = re.compile(r"0000-00-00([T ]00:00(:00)?Z?)?")  # a date that NumPy reads as `date_of` does
 _ISO = re.compile(
     r"""(?P<year>[0-9]{4})
     (?: -(?P<month>[0-9]{2})-(?P<day>[0-9]{2}) | (?P<month_>[0-9]{2})(?P<day_>[0-9]{2})
@@ -80,6 +86,10 @@ def parse_stamps(
     Raises:
         DataError: as `read_stamps`.
     """
+    at = None if kind == "numbers" else _usual_dates(cells)
+    last = None if at is None else date_of(cells[-1])
+    if at is not None and last is not None:
+        return Stamps(at, _writer(cells, last), "dates")
     must = "all numbers, or all dates as 2016-07-01 or 2016-07-01T12:30:00, with a time zone or "
     must += "without"
     if kind is not None:
@@ -87,7 +97,7 @@ def parse_stamps(
     elif cells and all(_BASIC.fullmatch(cell.strip()) and date_of(cell) for cell in cells):
         kind = "dates"
     if kind != "dates":
-        numbers = np.array([number(cell) for cell in cells], np.float64)  # None becomes NaN
+        numbers = numbers_of(cells)
         if np.isfinite(numbers).all():
             return Stamps(numbers, "{:.12g}".format, "numbers")
         wrong = int(np.argmin(np.isfinite(numbers)))
@@ -104,6 +114,22 @@ def parse_stamps(
     raise DataError(
         f"{where}: time stamps must be {must}, got {cells[wrong]!r:.60} in {place(wrong)}."
     )
+
+
+def _usual_dates(cells: Sequence[str]) -> np.ndarray | None:
+    """Seconds since 1970 where all cells are written alike in the usual form, else None.
+
+    NumPy reads a million of them in a hundredth of the time that `date_of` takes.
+    """
+    form = cells[0].translate(_TO_ZERO) if cells else ""
+    text = "\n".join(cells).translate(_TO_ZERO)
+    if not _USUAL.fullmatch(form) or text != "\n".join([form] * len(cells)):
+        return None
+    try:
+        at = np.array([cell.removesuffix("Z") for cell in cells], "datetime64[s]")
+    except ValueError:  # no such day, or hour
+        return None
+    return at.astype(np.float64) if at.min() >= np.datetime64("0001-01-01") else None
 
 
 def _writer(cells: Sequence[str], last: datetime) -> Callable[[float], str]:

@@ -10,7 +10,7 @@ from linrnn._files.door import read_bytes, what_is
 from linrnn._options.numbers import is_name, number
 from linrnn.errors import DataError
 from linrnn.tasks._reading.numpy import DAMAGED, open_numpy
-from linrnn.tasks._reading.rows import SEPARATORS, filled_lines, split_rows
+from linrnn.tasks._reading.rows import SEPARATORS, filled_lines, numbers_of, split_rows
 
 SUFFIXES = (".csv", ".npy", ".npz", ".txt")
 
@@ -114,9 +114,9 @@ def _read_text(path: Path, width: int) -> np.ndarray:
     except OSError as error:
         raise DataError(f"{path}: the file must be readable, got {error}.") from error
     lines = filled_lines(path, content)
-    spaced = not any(separator in line for _, line in lines[:2] for separator in SEPARATORS)
-    cells = [line.split() for _, line in lines] if spaced else split_rows(path, lines)
-    placed = [(place, row) for (place, _), row in zip(lines, cells, strict=True)]
+    spaced = not any(separator in line for line in lines.texts[:2] for separator in SEPARATORS)
+    cells = [line.split() for line in lines.texts] if spaced else split_rows(path, lines)
+    placed = list(zip(lines.places, cells, strict=True))
     if placed and _is_header(placed[0][1]):
         placed = placed[1:]
     rows = [_parse_row(path, place, row, width) for place, row in placed]
@@ -127,15 +127,14 @@ def _is_header(cells: list[str]) -> bool:
     return all(map(is_name, cells))
 
 
-def _parse_row(path: Path, line: int, cells: list[str], width: int) -> list[float]:
-    row = []
-    for column, cell in enumerate(cells, 1):
-        value = number(cell)
-        if value is None:
+def _parse_row(path: Path, line: int, cells: list[str], width: int) -> np.ndarray:
+    row = numbers_of(cells)
+    for column in np.flatnonzero(np.isnan(row)).tolist():
+        if number(cells[column]) is None:
             raise DataError(
-                f"{path}: values must be numbers, got {cell!r} in line {line}, column {column}."
+                f"{path}: values must be numbers, got {cells[column]!r} in line {line}, "
+                f"column {column + 1}."
             )
-        row.append(value)
     if len(row) != width:
         raise DataError(
             f"{path}: each row must hold {width} numbers, got {len(row)} in line {line}. "
