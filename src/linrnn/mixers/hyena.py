@@ -62,8 +62,8 @@ class Hyena(GatedFilters):
         shift: of the window: what is left of it far away.
         form: how a sequence is computed, with the same numbers: "conv" (one FFT of all; a huge step
             changes those before it by roundings of the largest output, one that is not finite makes
-            them NaN) or "blocks" (FFTs of blocks that lie before their outputs, and 32 taps one by
-            one: what is later changes nothing; four times slower).
+            them NaN) or "blocks" (32 taps one by one, and FFTs of blocks that lie before their
+            outputs, so that nothing later changes them; four times slower).
 
     Departures from the paper:
         Positions are constants; the program may train them. A reset hides earlier inputs; they

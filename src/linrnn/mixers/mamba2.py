@@ -50,8 +50,8 @@ class Mamba2(Mixer):
         norm_before_gate: norm before the gate, and not behind it.
         dt_min, dt_max: range of the initial step sizes, 0 < dt_min <= dt_max.
         dt_floor: least initial step size.
-        dt_low, dt_high: bounds of every step size, 0 <= dt_low <= dt_high, and None for no upper
-            one: "dt_limit" of the public code. A step at a bound has no gradient.
+        dt_low, dt_high: bounds of every step size, "dt_limit" of the public code,
+            0 <= dt_low <= dt_high; None is no upper bound. A step at a bound has no gradient.
         norm_eps: of the norm.
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.

@@ -39,8 +39,8 @@ class SGConv(Mixer):
         project: add a linear layer with bias from the convolution to y.
         form: how a sequence is computed, with the same numbers: "conv" (one FFT of all; a huge step
             changes those before it by roundings of the largest output, one that is not finite makes
-            them NaN) or "blocks" (FFTs of blocks that lie before their outputs, and 32 taps one by
-            one: what is later changes nothing; four times slower).
+            them NaN) or "blocks" (32 taps one by one, and FFTs of blocks that lie before their
+            outputs, so that nothing later changes them; four times slower).
 
     Departures from the paper:
         The layer of the paper is this convolution followed by GELU and a linear layer. GELU
