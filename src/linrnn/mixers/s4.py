@@ -39,8 +39,8 @@ class S4(Systems):
         d_state: size N of a channel's real system, an even number.
         measure: what the systems remember at first: "legs" (Legendre polynomials on all the past),
             "legt" and "fout" (the same, and a Fourier series, of a window of 2/dt steps), "lagt"
-            (Laguerre polynomials without a tilt), "hippo" (half of the systems "legs", the rest
-            "fout"). See `linrnn.nn.hippo`.
+            (Laguerre polynomials with a tilt of 0.01), "hippo" (half of the systems "legs", the
+            rest "fout"). See `linrnn.nn.hippo`.
         rank: columns of P. Default: those that the measure has; more begin at 0.
         n_ssm: A, B and P that the channels share, a divisor of d_model; each keeps a step size and
             a C. Default: one for each channel.
@@ -58,7 +58,8 @@ class S4(Systems):
         What is learned is C, not C (1 - A^L), which would tie the layer to one length; powers of
         the transition are computed in double precision. GELU, the linear layer and the GLU of the
         paper's layer belong to the block around a mixer. B_clip is off: its public value of 2 cuts
-        up to 41 down to 2 at d_state = 64. "lagt" is of earlier public code.
+        up to 41 down to 2 at d_state = 64. "lagt" is the public "glagt",
+        which later versions lack, but for the size of B.
 
     Example:
         >>> y, state = S4(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -146,7 +147,7 @@ class S4(Systems):
         nn.init.normal_(self.D)
 
     def _memory(self, measure: str) -> NPLR:
-        options = {"lagt": {"beta": 0.0}, "legt": {"theta": 2.0}, "fout": {"theta": 2.0}}
+        options = {"lagt": {"beta": 0.01}, "legt": {"theta": 2.0}, "fout": {"theta": 2.0}}
         return nplr(measure, self.d_state, **options.get(measure, {}))
 
     def _initial(self, measure: str) -> tuple[Tensor, Tensor, Tensor]:
