@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.cells import cell
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
@@ -95,6 +95,7 @@ class GatedLRU(Mixer):
         check_positive_int("GatedLRU", d_state=self.d_state, d_out=self.d_out)
         check_in("GatedLRU", "decay", decay, ("exp", "free"))
         check_ring("GatedLRU", r_min, r_max)
+        self.timed = decay == "exp"  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.learned.add(self, learn_initial, self.d_state, **to)
         self.in_proj = nn.Linear(d_model, 2 * self.d_state, bias, **to)  # m, x
@@ -132,15 +133,10 @@ class GatedLRU(Mixer):
         if self.nu_log is not None:
             nu = bounded_exp(wide(self.nu_log))
             return torch.exp(-nu if dt is None else -nu * dt.unsqueeze(-1))
-        if dt is not None:
-            raise ArgumentError(
-                "GatedLRU: dt must be None for decay='free', whose lam may be negative, got times. "
-                "Use decay='exp'."
-            )
         return wide(self.get_parameter("lam"))
 
     def _read(
-        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         m, x = parts(self.in_proj(x.to(self.in_proj.weight.dtype)), 2)
         step, lam = gated_lru if dt is None else timed_gated_lru, self._decay(dt)
