@@ -7,6 +7,7 @@ import torch
 from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.dense import TorchRNN
+from linrnn.nn.starts import refines
 
 
 class GRU(TorchRNN):
@@ -18,6 +19,8 @@ class GRU(TorchRNN):
         n_t = tanh(W_n x_t + b_n + r_t * (U_n h_{t-1} + c_n))
         h_t = (1 - z_t) * n_t + z_t * h_{t-1}              h in R^{d_state}
         or, with reset_gate="before", n_t = tanh(W_n x_t + b_n + U_n (r_t * h_{t-1}) + c_n)
+        with a refine gate s_t = sigmoid(W_s x_t + b_s + U_s h_{t-1} + c_s), in the last rows,
+        k_t = 2 s_t z_t + (1 - 2 s_t) z_t^2 is in the place of z_t
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
         |h_t| <= 1 if |h_0| <= 1. The gates see h_{t-1}, so time cannot be parallelised.
         Initially every parameter is uniform within d_state^(-1/2).
@@ -27,7 +30,8 @@ class GRU(TorchRNN):
         bias: the vectors b and c.
         reset_gate: r multiplies the product U_n h + c_n ("after"), as in torch.nn.GRU and cuDNN, or
             h ("before"), as in the published paper.
-        gates: how z starts: see `linrnn.nn.starts`.
+        gates: how z starts, with its negative for s, and whether s refines it: see
+            `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
 
@@ -53,8 +57,6 @@ class GRU(TorchRNN):
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )
 
-    known_gates: ClassVar[tuple[str, ...]] = ("plain", "chrono", "uniform")
-
     def __init__(
         self,
         d_model: int,
@@ -62,7 +64,7 @@ class GRU(TorchRNN):
         d_state: int | None = None,
         bias: bool = True,
         reset_gate: Literal["after", "before"] = "after",
-        gates: Literal["plain", "chrono", "uniform"] = "plain",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
         device: torch.device | str | None = None,
@@ -71,6 +73,16 @@ class GRU(TorchRNN):
         check_in("GRU", "reset_gate", reset_gate, ("after", "before"))
         start = gates, t_max, learn_initial, device, dtype
         kind = "gru" if reset_gate == "after" else "gru_before"
-        super().__init__(d_model, d_state, bias, *start, kind=kind, blocks="rzn", keeps="z")
+        refine = "s" if refines(gates) else ""
+        super().__init__(
+            d_model,
+            d_state,
+            bias,
+            *start,
+            kind=kind + "_refined" * bool(refine),
+            blocks="rzn" + refine,
+            keeps="z",
+            against=refine,
+        )
         self.reset_gate = reset_gate
         self.reset_parameters()

@@ -101,8 +101,8 @@ class LSTM(TorchRNN):
                 )
             kind = "lstm_refined"
         if proj_size:
-            _check_projection(proj_size, d_state or d_model, kind, learn_initial)
-            kind = "lstm_projected"
+            _check_projection(proj_size, d_state or d_model, learn_initial)
+            kind += "_projected"
         start = gates, t_max, learn_initial, device, dtype
         blocks = "fgo" if coupled else "ifgo"
         super().__init__(
@@ -162,13 +162,13 @@ class LSTM(TorchRNN):
         return {"h": parts[0], "c": parts[1]}
 
 
-def _check_projection(proj_size: int, d_state: int, kind: str, learn_initial: bool) -> None:
+def _check_projection(proj_size: int, d_state: int, learn_initial: bool) -> None:
     if not 0 < proj_size < d_state:
         raise ArgumentError(
             f"LSTM: proj_size must be in 0..{d_state - 1}, below d_state, got {proj_size}."
         )
-    if kind != "lstm" or learn_initial:
+    if learn_initial:
         raise ArgumentError(
-            "LSTM: proj_size must be 0 with peepholes, coupled or refined gates and learn_initial, "
-            f"got {proj_size}."
+            f"LSTM: proj_size must be 0 with learn_initial, whose parts have one size, got "
+            f"{proj_size}."
         )

@@ -27,6 +27,9 @@ class MinGRU(MinimalRNN):
         bias: give the projections a bias, as in torch.nn.Linear.
         form: how a sequence is computed, with the same numbers: "scan", or, where positive,
             "log", the paper's sum of logarithms, for comparison.
+        gates: how the forget gate 1 - z starts, and whether another, whose rows are the
+            last, refines it: see `linrnn.nn.starts`.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
 
     Departures from the paper:
         No logarithms by default: positive terms cancel nothing, so their plain sum is as stable
@@ -53,7 +56,9 @@ class MinGRU(MinimalRNN):
         positive: bool = True,
         bias: bool = False,
         form: Literal["scan", "log"] = "scan",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
+        t_max: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, expansion, positive, bias, form, device, dtype)
+        super().__init__(d_model, expansion, positive, bias, form, gates, t_max, device, dtype)

@@ -4,8 +4,10 @@ from typing import ClassVar, Literal
 
 import torch
 
+from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.minimal import MinimalRNN
+from linrnn.nn.starts import refines
 
 
 class MinLSTM(MinimalRNN):
@@ -31,6 +33,9 @@ class MinLSTM(MinimalRNN):
         bias: give the projections a bias, as in torch.nn.Linear.
         form: how a sequence is computed, with the same numbers: "scan", or, where positive,
             "log", the paper's sum of logarithms, for comparison.
+        gates: how the forget gate f starts, with its negative for i, and whether another refines
+            it: see `linrnn.nn.starts`. That one takes the rows of i, and 1 - f is the weight of v.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
 
     Departures from the paper:
         No logarithms by default: positive terms cancel nothing, so their plain sum is as stable
@@ -61,8 +66,12 @@ class MinLSTM(MinimalRNN):
         normalise: bool = True,
         bias: bool = False,
         form: Literal["scan", "log"] = "scan",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
+        t_max: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, expansion, positive, bias, form, device, dtype)
+        super().__init__(d_model, expansion, positive, bias, form, gates, t_max, device, dtype)
         self.normalise = normalise
+        if refines(gates) and not normalise:
+            raise ArgumentError(f"MinLSTM: normalise must be True for gates={gates!r}, got False.")

@@ -46,6 +46,50 @@ def test_refine_gate_of_a_half_leaves_the_forget_gate():
     torch.testing.assert_close(refined(x)[0], plain(x)[0])
 
 
+def refined_gru(layer, x):
+    """One step after another, with g as it is printed, for z."""
+    h = layer.h0 if layer.learn_initial else x.new_zeros(layer.d_state)
+    W, b = layer.weight_hh_l0.split(layer.d_state), layer.bias_hh_l0.split(layer.d_state)
+    y = []
+    for u in x @ layer.weight_ih_l0.T + layer.bias_ih_l0:
+        r, z, n, s = u.split(layer.d_state)
+        r, z, s = ((a + W[i] @ h + b[i]).sigmoid() for a, i in ((r, 0), (z, 1), (s, 3)))
+        if layer.reset_gate == "after":
+            n = (n + r * (W[2] @ h + b[2])).tanh()
+        else:
+            n = (n + W[2] @ (r * h) + b[2]).tanh()
+        g = s * (1 - (1 - z) ** 2) + (1 - s) * z**2
+        h = g * h + (1 - g) * n
+        y.append(h)
+    return lead_out(layer, torch.stack(y))
+
+
+@pytest.mark.parametrize("reset_gate", ["after", "before"])
+@pytest.mark.parametrize(
+    "options",
+    [{"gates": "refine"}, {"gates": "ur", "d_state": 5}, {"gates": "ur", "learn_initial": True}],
+    ids=str,
+)
+def test_refined_gru_equals_a_transcription_split_and_whole_gradients_too(reset_gate, options):
+    check_equal(GRU(3, reset_gate=reset_gate, dtype=torch.float64, **options), refined_gru)
+
+
+def test_refine_gate_of_a_half_leaves_the_update_gate():
+    refined, plain = GRU(4, gates="refine", dtype=torch.float64), GRU(4, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter, other in zip(refined.parameters(), plain.parameters(), strict=True):
+            parameter[12:] = 0
+            other.copy_(parameter[:12])
+    x = torch.randn(2, 30, 4, dtype=torch.float64)
+    torch.testing.assert_close(refined(x)[0], plain(x)[0])
+
+
+def test_refine_gate_of_a_gru_starts_against_the_update_gate():
+    _, z, _, s = biases(GRU(400, gates="ur"))
+    torch.testing.assert_close(s, -z)
+    assert kstest(z.sigmoid(), "uniform").pvalue > 0.01
+
+
 def biases(layer):
     return (layer.bias_ih_l0 + layer.bias_hh_l0).detach().double().split(layer.d_state)
 
@@ -95,7 +139,8 @@ BAD = [
     (LSTM, {"gates": "chrono"}, "LSTM: t_max must be at least 2 for gates='chrono', got None"),
     (LSTM, {"gates": "ur", "forget_bias": 1.0}, "LSTM: forget_bias must be None for gates='ur'"),
     (LSTM, {"gates": "ur", "bias": False}, "LSTM: bias must be True for gates='ur', got False"),
-    (GRU, {"gates": "ur"}, "no GRU gates named 'ur'"),
+    (GRU, {"gates": "us"}, "no GRU gates named 'us'"),
+    (GRU, {"gates": "ur", "bias": False}, "GRU: bias must be True for gates='ur', got False"),
 ]
 
 

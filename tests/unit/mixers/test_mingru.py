@@ -1,9 +1,12 @@
 """minGRU against a NumPy loop, the public implementation, golden values, and its options."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from minGRU_pytorch import minGRU as PublicMinGRU
+from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import MinGRU
@@ -170,3 +173,42 @@ def test_constructor_words_its_errors(options, error, message):
 def test_step_refuses_a_state_of_another_shape(shape):
     with pytest.raises(ArgumentError, match=r"state must have shape \(batch=2, d_inner=4\)"):
         MinGRU(4).step(torch.ones(2, 4), torch.ones(shape))
+
+
+@pytest.mark.parametrize("gates", ["refine", "ur"])
+@pytest.mark.parametrize("options", [{}, {"form": "log"}, {"positive": False}], ids=str)
+def test_a_refined_gate_equals_the_printed_one(gates, options):
+    """g = 2 r f + (1 - 2 r) f^2, a sequence and its steps."""
+    layer = MinGRU(3, gates=gates, bias=True, dtype=torch.float64, **options)
+    x, h = torch.randn(2, 14, 3).double(), torch.rand(2, 3).double()
+    v, gate, r = layer.in_proj(x).chunk(3, -1)
+    f, r = (-gate).sigmoid(), r.sigmoid()
+    g = 2 * r * f + (1 - 2 * r) * f**2
+    v = torch.where(v >= 0, v + 0.5, v.sigmoid()) if layer.positive else v
+    expected, state, before = [], h, h
+    for t in range(14):
+        before = g[:, t] * before + (1 - g[:, t]) * v[:, t]
+        expected.append(before)
+        y, state = layer.step(x[:, t], state)
+        torch.testing.assert_close(y, before, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(layer(x, h)[0], torch.stack(expected, 1), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+def test_laws_hold_with_a_refined_gate(law):
+    check_law(law, partial(MinGRU, gates="ur", bias=True))
+
+
+def test_memories_start_uniform_up_to_t_max():
+    layer = MinGRU(400, gates="chrono", t_max=200, bias=True)
+    biases = layer.in_proj.bias.detach().double().split(400)
+    memory = 1 + (-biases[1]).exp()
+    assert kstest((memory - 2) / 198, "uniform").pvalue > 0.01
+    with pytest.raises(ArgumentError, match="bias must be True for gates='chrono', got False"):
+        MinGRU(4, gates="chrono", t_max=9)
+
+
+def test_gates_start_spread_evenly_and_what_refines_them_against():
+    _, gate, r = MinGRU(400, gates="ur", bias=True).in_proj.bias.detach().double().split(400)
+    assert kstest(gate.sigmoid(), "uniform").pvalue > 0.01
+    torch.testing.assert_close(r, gate)

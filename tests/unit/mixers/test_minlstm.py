@@ -1,9 +1,12 @@
 """minLSTM against a NumPy loop, the public implementation, minGRU, golden values, its options."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from minGRU_pytorch.minLSTM import minLSTM as PublicMinLSTM
+from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import MinGRU, MinLSTM
@@ -127,3 +130,52 @@ def test_every_model_keeps_the_laws(options, law):
 def test_log_form_refuses_a_candidate_of_either_sign():
     with pytest.raises(ArgumentError, match="MinLSTM: form must be 'scan' where positive=False"):
         MinLSTM(4, form="log", positive=False)
+
+
+@pytest.mark.parametrize("gates", ["refine", "ur"])
+@pytest.mark.parametrize("options", [{}, {"form": "log"}, {"positive": False}], ids=str)
+def test_a_refined_gate_equals_the_printed_one(gates, options):
+    """g = 2 r f + (1 - 2 r) f^2, a sequence and its steps."""
+    layer = MinLSTM(3, gates=gates, bias=True, dtype=torch.float64, **options)
+    x, h = torch.randn(2, 14, 3).double(), torch.rand(2, 3).double()
+    v, gate, r = layer.in_proj(x).chunk(3, -1)
+    f, r = gate.sigmoid(), r.sigmoid()
+    g = 2 * r * f + (1 - 2 * r) * f**2
+    v = torch.where(v >= 0, v + 0.5, v.sigmoid()) if layer.positive else v
+    expected, state, before = [], h, h
+    for t in range(14):
+        before = g[:, t] * before + (1 - g[:, t]) * v[:, t]
+        expected.append(before)
+        y, state = layer.step(x[:, t], state)
+        torch.testing.assert_close(y, before, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(layer(x, h)[0], torch.stack(expected, 1), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+def test_laws_hold_with_a_refined_gate(law):
+    check_law(law, partial(MinLSTM, gates="ur", bias=True))
+
+
+def test_memories_start_uniform_up_to_t_max():
+    layer = MinLSTM(400, gates="chrono", t_max=200, bias=True)
+    biases = layer.in_proj.bias.detach().double().split(400)
+    memory = 1 + biases[1].exp()
+    assert kstest((memory - 2) / 198, "uniform").pvalue > 0.01
+    with pytest.raises(ArgumentError, match="bias must be True for gates='chrono', got False"):
+        MinLSTM(4, gates="chrono", t_max=9)
+
+
+def test_gates_start_spread_evenly_and_what_refines_them_against():
+    _, gate, r = MinLSTM(400, gates="ur", bias=True).in_proj.bias.detach().double().split(400)
+    assert kstest(gate.sigmoid(), "uniform").pvalue > 0.01
+    torch.testing.assert_close(r, -gate)
+    torch.testing.assert_close(
+        *(b.neg() if i else b for i, b in enumerate(uniform_biases())), rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(ArgumentError, match="normalise must be True for gates='ur', got False"):
+        MinLSTM(4, gates="ur", bias=True, normalise=False)
+
+
+def uniform_biases():
+    """Of f and i without a refine gate."""
+    return MinLSTM(40, gates="uniform", bias=True).in_proj.bias.detach().split(40)[1:]

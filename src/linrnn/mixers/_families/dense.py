@@ -12,7 +12,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
-from linrnn.nn.starts import GATES, check_gates, start_gates, starts
+from linrnn.nn.starts import check_gates, start_gates, starts
 from linrnn.ops.cell.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
 from linrnn.state_spec import Part, real
 
@@ -100,7 +100,6 @@ class TorchRNN(Mixer):
     family: ClassVar[str] = "gated"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
     learned: ClassVar[LearnedStart] = LearnedStart("h")
-    known_gates: ClassVar[tuple[str, ...]] = GATES
 
     def __init__(
         self,
@@ -125,7 +124,7 @@ class TorchRNN(Mixer):
         self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
         where = type(self).__name__
         check_positive_int(where, d_state=self.d_state)
-        check_gates(where, gates, t_max, self.known_gates)
+        check_gates(where, gates, t_max)
         if starts(gates) and not bias:
             raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
         self._keeps = blocks.index(keeps)

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.base import Mixer
+from linrnn.nn.starts import check_gates, refined, refines, start_gates, starts
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
 from linrnn.ops.linear.gated_scan.composite import log_odds
 from linrnn.state_spec import Part, real
@@ -19,7 +21,8 @@ class MinimalRNN(Mixer):
     """``h_t = keep_t * h_{t-1} + add_t * v_t``, by one gate or two of them.
 
     With one, ``add_t = sigmoid(gate)`` and ``keep_t = 1 - add_t``. With two they are the sigmoids
-    of the gates, forget first, divided by their sum where they are normalised.
+    of the gates, forget first, divided by their sum where they are normalised. A refine gate is the
+    last block of rows; with it there is one gate, of the two the forget gate.
     """
 
     family: ClassVar[str] = "gated"
@@ -36,6 +39,8 @@ class MinimalRNN(Mixer):
         positive: bool,
         bias: bool,
         form: str,
+        gates: str,
+        t_max: int | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
@@ -44,6 +49,11 @@ class MinimalRNN(Mixer):
         self.d_model, self.expansion = d_model, expansion
         self.positive, self.bias, self.form = positive, bias, form
         check_in(where, "form", form, self.forms)
+        check_gates(where, gates, t_max)
+        if starts(gates) and not bias:
+            raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
+        self.gates, self.t_max = gates, t_max
+        self._n_gates = 1 if refines(gates) else self.n_gates
         if not 1 <= expansion * d_model < float("inf"):
             raise ArgumentError(
                 f"{where}: expansion must give at least one channel, got {expansion} of "
@@ -55,17 +65,28 @@ class MinimalRNN(Mixer):
                 "may be negative has no logarithm: use form='scan', which is as stable."
             )
         self.d_inner = int(expansion * d_model)
-        width = (1 + self.n_gates) * self.d_inner
+        width = (1 + self._n_gates + refines(gates)) * self.d_inner
         self.in_proj = nn.Linear(d_model, width, bias, device, dtype)
         self.out_proj: nn.Linear | None = None
         if expansion != 1:
             self.out_proj = nn.Linear(self.d_inner, d_model, bias, device, dtype)
+        self._start_gates()  # else as torch.nn.Linear has drawn
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw every parameter anew, as torch.nn.Linear does."""
+        """Draw every parameter anew, as torch.nn.Linear does; biases of gates as these say."""
         for layer in (self.in_proj, self.out_proj):
             if layer is not None:
                 layer.reset_parameters()
+        self._start_gates()
+
+    @torch.no_grad()
+    def _start_gates(self) -> None:
+        if starts(self.gates):
+            _, *biases = self.in_proj.bias.split(self.d_inner)
+            # a single gate adds, and so works against one that keeps
+            forget = [] if self.n_gates == 2 else [torch.empty(self.d_inner)]
+            start_gates(self.gates, self.t_max, *forget, *biases)
 
     @property
     def start(self) -> float:
@@ -82,9 +103,8 @@ class MinimalRNN(Mixer):
         return self._project_out(h), last.to(h0.dtype)
 
     def _step(self, x_t: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-        linear = self.in_proj
-        parts = linear(x_t.to(linear.weight.dtype))
-        value, *gates = parts.to(accumulator_dtype(parts.dtype)).chunk(1 + self.n_gates, -1)
+        parts = self._project_in(x_t).flatten(-2)
+        value, *gates = parts.to(accumulator_dtype(parts.dtype)).chunk(1 + self._n_gates, -1)
         if self.positive:
             value = torch.maximum(value + 0.5, value.sigmoid())  # g, in fewer operators
         if len(gates) == 2 and not self.normalise:
@@ -125,9 +145,14 @@ class MinimalRNN(Mixer):
         return log_h.exp().to(parts.dtype), log_last.exp()
 
     def _project_in(self, x: Tensor) -> Tensor:
-        """Pre-activations of candidate and gates, (..., 1 + n_gates, d_inner)."""
+        """Pre-activations of candidate and gates, (..., 1 + gates, d_inner)."""
         parts: Tensor = self.in_proj(x.to(self.in_proj.weight.dtype))
-        return parts.view(*x.shape[:-1], 1 + self.n_gates, self.d_inner)
+        parts = parts.view(*x.shape[:-1], -1, self.d_inner)
+        if not refines(self.gates):
+            return parts
+        value, gate, refine = wide(parts).unbind(-2)
+        forget = gate if self.n_gates == 2 else -gate
+        return torch.stack([value, -refined(forget, refine)], -2)
 
     def _project_out(self, h: Tensor) -> Tensor:
         return h if self.out_proj is None else self.out_proj(h.to(self.out_proj.weight.dtype))

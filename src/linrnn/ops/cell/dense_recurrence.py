@@ -32,6 +32,12 @@ _CELLS: dict[str, Any] = {
 }
 
 
+def _keep_and_write(f: Any, r: Any) -> tuple[Any, Any]:
+    """``g = 2 r f + (1 - 2 r) f^2`` and ``1 - g`` of logits, written so that neither cancels."""
+    stay, move, less = torch.sigmoid(f), torch.sigmoid(-f), torch.sigmoid(-r)
+    return stay * (stay + 2 * torch.sigmoid(r) * move), move * (move + 2 * less * stay)
+
+
 def _gru(h: Any, xr: Any, xz: Any, xn: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
     r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
     n = torch.tanh(xn + r * (F.linear(h, Wn) + bn))
@@ -53,6 +59,24 @@ def _gru_before(h: Any, xr: Any, xz: Any, xn: Any, Wr: Any, Wz: Any, Wn: Any) ->
     r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
     n = torch.tanh(xn + F.linear(r * h, Wn))
     h = torch.lerp(n, h, z)
+    return h, h
+
+
+def _gru_refined(
+    h: Any, xr: Any, xz: Any, xn: Any, xs: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any, Ws: Any
+) -> tuple[Any, Any]:
+    keep, write = _keep_and_write(xz + F.linear(h, Wz), xs + F.linear(h, Ws))
+    r = torch.sigmoid(xr + F.linear(h, Wr))
+    h = keep * h + write * torch.tanh(xn + r * (F.linear(h, Wn) + bn))
+    return h, h
+
+
+def _gru_before_refined(
+    h: Any, xr: Any, xz: Any, xn: Any, xs: Any, Wr: Any, Wz: Any, Wn: Any, Ws: Any
+) -> tuple[Any, Any]:
+    keep, write = _keep_and_write(xz + F.linear(h, Wz), xs + F.linear(h, Ws))
+    r = torch.sigmoid(xr + F.linear(h, Wr))
+    h = keep * h + write * torch.tanh(xn + F.linear(r * h, Wn))
     return h, h
 
 
@@ -89,11 +113,7 @@ def _coupled_peephole(
 def _refined(
     h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any, Wr: Any, Wf: Any, Wg: Any, Wo: Any
 ) -> tuple[Any, Any]:
-    """``g = 2 r f + (1 - 2 r) f^2`` keeps, ``1 - g`` writes; written so that neither cancels."""
-    r, f = xr + F.linear(h, Wr), xf + F.linear(h, Wf)
-    stay, move, less = torch.sigmoid(f), torch.sigmoid(-f), torch.sigmoid(-r)
-    keep = stay * (stay + 2 * torch.sigmoid(r) * move)
-    write = move * (move + 2 * less * stay)
+    keep, write = _keep_and_write(xf + F.linear(h, Wf), xr + F.linear(h, Wr))
     c = keep * c + write * torch.tanh(xg + F.linear(h, Wg))
     h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
     return h, (h, c)
@@ -105,6 +125,41 @@ def _projected(
 ) -> tuple[Any, Any]:  # fmt: skip
     _, (h, c) = _lstm(h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo)
     h = F.linear(h, Wr)
+    return h, (h, c)
+
+
+def _peephole_projected(
+    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    pi: Any, pf: Any, po: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    _, (h, c) = _peephole(h, c, xi, xf, xg, xo, pi, pf, po, Wi, Wf, Wg, Wo)
+    h = F.linear(h, Wr)
+    return h, (h, c)
+
+
+def _coupled_projected(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any
+) -> tuple[Any, Any]:
+    _, (h, c) = _coupled(h, c, xf, xg, xo, Wf, Wg, Wo)
+    h = F.linear(h, Wr)
+    return h, (h, c)
+
+
+def _coupled_peephole_projected(
+    h: Any, c: Any, xf: Any, xg: Any, xo: Any,
+    pf: Any, po: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    _, (h, c) = _coupled_peephole(h, c, xf, xg, xo, pf, po, Wf, Wg, Wo)
+    h = F.linear(h, Wr)
+    return h, (h, c)
+
+
+def _refined_projected(
+    h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any,
+    Wr: Any, Wf: Any, Wg: Any, Wo: Any, Wp: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    _, (h, c) = _refined(h, c, xr, xf, xg, xo, Wr, Wf, Wg, Wo)
+    h = F.linear(h, Wp)
     return h, (h, c)
 
 
@@ -136,6 +191,33 @@ CELLS = {
     # where the LSTM has its input gate, which is tied to the other here, stands the refine gate
     "lstm_refined": Cell(_refined, state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"),
     "lstm_projected": Cell(_projected, state="h c", matrix="Wi Wf Wg Wo Wr", name="lstm_projected"),
+    "lstm_peephole_projected": Cell(
+        _peephole_projected,
+        state="h c",
+        constant="pi pf po",
+        matrix="Wi Wf Wg Wo Wr",
+        name="lstm_peephole_projected",
+    ),
+    "lstm_coupled_projected": Cell(
+        _coupled_projected, state="h c", matrix="Wf Wg Wo Wr", name="lstm_coupled_projected"
+    ),
+    "lstm_coupled_peephole_projected": Cell(
+        _coupled_peephole_projected,
+        state="h c",
+        constant="pf po",
+        matrix="Wf Wg Wo Wr",
+        name="lstm_coupled_peephole_projected",
+    ),
+    "lstm_refined_projected": Cell(
+        _refined_projected, state="h c", matrix="Wr Wf Wg Wo Wp", name="lstm_refined_projected"
+    ),
+    # the refine gate of a GRU stands behind its others
+    "gru_refined": Cell(
+        _gru_refined, state="h", constant="bn", matrix="Wr Wz Wn Ws", name="gru_refined"
+    ),
+    "gru_before_refined": Cell(
+        _gru_before_refined, state="h", matrix="Wr Wz Wn Ws", name="gru_before_refined"
+    ),
     "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
     "relu": Cell(_relu, state="h", matrix="W", name="relu"),
 }
@@ -225,7 +307,7 @@ def arguments(
     Args:
         kind: one of `CELLS`.
         x: (batch, time, d_model).
-        weights: as `recurrence` takes them, and the projection of "lstm_projected" behind them.
+        weights: as `recurrence` takes them, and the projection of "..._projected" behind them.
         constants: those of the cell but the bias inside of the GRU, which is of the weights.
     """
     cell = CELLS[kind]
@@ -233,10 +315,12 @@ def arguments(
     W, U, *bias = weights[: len(weights) - others]
     D = U.shape[0] // gates
     b = None if not bias else bias[0] + bias[1]
-    if kind == "gru":
+    if "bn" in cell.constants:
         # the third gate multiplies its product with h together with its bias
-        constants = [bias[1][2 * D :] if bias else U.new_zeros(D)]
-        b = torch.cat([bias[0][: 2 * D] + bias[1][: 2 * D], bias[0][2 * D :]]) if bias else None
+        inner = slice(2 * D, 3 * D)
+        constants = [bias[1][inner] if bias else U.new_zeros(D)]
+        if b is not None:
+            b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])
     given = dict(zip(cell.constants, constants, strict=True))
     given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
