@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import lecun_normal
@@ -32,8 +33,11 @@ class Attention(Mixer):
         y_t = W_o concat over heads of sum_s p_ts v_s
         R turns the pair of channels (2i, 2i+1) by base^(-2i/d_head) radians, so scores depend on
         t - s only. Angles are computed in double precision, positions count from the last reset.
-        With a window at most that many s, which ``evict`` chooses. Initially all weights are
-        Glorot-uniform, biases 0.
+        With a window at most that many s, which ``evict`` chooses. With qk_norm q_t and k_t, before
+        they are turned, are w * q_t / sqrt(mean(q_t^2) + norm_eps) and the like; with soft_cap
+        scores s become soft_cap tanh(s / soft_cap); with gate "sigmoid" W_o sees
+        sigmoid(W_g x_t) * concat over heads. Initially all weights are Glorot-uniform, biases 0,
+        those of norms 1.
 
     Args:
         n_heads: heads. Default: one for each 64 channels, at least one.
@@ -52,6 +56,11 @@ class Attention(Mixer):
             for the newer half (Zhang et al. 2023, arXiv:2306.14048). The last two read one step
             after another.
         sinks: see ``evict``.
+        qk_norm: "head" for the mean over each head and w of d_head numbers, as in Qwen3, "all" over
+            all heads of queries, or of keys, as in OLMo, or "none".
+        norm_eps: of that norm.
+        soft_cap: bound of scores, as in Gemma 2; with evict "window" alone. Default: none.
+        gate: "none", or "sigmoid", see above, as in Qwen3-Next.
         scaling, factor, trained_length: slower turns for longer sequences, see
             `linrnn.nn.RotaryScaling`.
         bias: biases in the four projections.
@@ -94,6 +103,10 @@ class Attention(Mixer):
         window: int | None = None,
         evict: Literal["window", "sinks", "h2o", "tova"] = "window",
         sinks: int = 4,
+        qk_norm: Literal["none", "head", "all"] = "none",
+        norm_eps: float = 1e-6,
+        soft_cap: float | None = None,
+        gate: Literal["none", "sigmoid"] = "none",
         scaling: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none",
         factor: float = 1.0,
         trained_length: int = 8192,
@@ -115,6 +128,8 @@ class Attention(Mixer):
         self.bias, self.out_bias = bias, out_bias
         self.init, self.window, self.base = init, window, base
         self.evict, self.sinks = evict, sinks
+        self.qk_norm, self.norm_eps = qk_norm, norm_eps
+        self.soft_cap, self.gate = soft_cap, gate
         self.scaling, self.factor, self.trained_length = scaling, factor, trained_length
         self._rescaled = RotaryScaling(scaling, factor, trained_length, base)
         self._check()
@@ -130,7 +145,22 @@ class Attention(Mixer):
             for width in (inner, kept, kept)
         )
         self.o_proj = nn.Linear(inner, d_model, bias=bias or out_bias, device=device, dtype=dtype)
+        self._add_norms(inner, kept, device=device, dtype=dtype)
+        self.g_proj = (
+            nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype)
+            if gate == "sigmoid"
+            else None
+        )
         self.reset_parameters()
+
+    def _add_norms(self, queries: int, keys: int, **to: Any) -> None:
+        self.q_norm: nn.RMSNorm | None = None
+        self.k_norm: nn.RMSNorm | None = None
+        if self.qk_norm != "none":
+            widths = (self.d_head,) * 2 if self.qk_norm == "head" else (queries, keys)
+            self.q_norm, self.k_norm = (
+                nn.RMSNorm(width, eps=self.norm_eps, **to) for width in widths
+            )
 
     def _check(self) -> None:
         where = "Attention"
@@ -141,12 +171,27 @@ class Attention(Mixer):
         check_sight(where, self.window, self.base)
         check_in(where, "evict", self.evict, ("window", "sinks", "h2o", "tova"))
         check_positive_int(where, sinks=self.sinks)
+        check_in(where, "qk_norm", self.qk_norm, ("none", "head", "all"))
+        check_in(where, "gate", self.gate, ("none", "sigmoid"))
+        check_positive(where, norm_eps=self.norm_eps)
+        if self.soft_cap is not None:
+            check_positive(where, soft_cap=self.soft_cap)
+            if self.evict != "window":
+                raise ArgumentError(
+                    f"{where}: soft_cap must be None with evict={self.evict!r}, got "
+                    f"{self.soft_cap}. Use evict='window'."
+                )
         self._rescaled.check(where)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                norm.reset_parameters()
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.o_proj, self.g_proj):
+            if linear is None:
+                continue
             if self.init == "lecun":
                 lecun_normal(linear)
                 continue
@@ -176,12 +221,17 @@ class Attention(Mixer):
         position = positions(state["position"], x.shape[1], reset)
         u = x.to(self.q_proj.weight.dtype)
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
         q, k = (self._turned(z, position) for z in (q, k))
         if self._policy in ("h2o", "tova"):
             y, state = self._evicting(q, k, v, state, position)
         else:
             y, state = self._in_window(q, k, v, state, position, reset)
-        return self.o_proj(y.flatten(2).to(u.dtype)), state
+        y = y.flatten(2).to(u.dtype)
+        if self.g_proj is not None:
+            y = y * self.g_proj(u).sigmoid()
+        return self.o_proj(y), state
 
     def _in_window(
         self, q: Tensor, k: Tensor, v: Tensor, state: Any, position: Tensor, reset: Tensor | None
@@ -195,6 +245,10 @@ class Attention(Mixer):
         low = q.to(dtype), k.to(dtype), v.to(dtype)
         if self._policy != "sinks":
             sight = position if recent is None else position.clamp(max=recent - 1)
+            if self.soft_cap is not None:
+                cap = low[0].new_full((1,), self.soft_cap)
+                y = attend("capped", *low, sight, window=recent, whole=False, far=cap)
+                return y, last
             whole = fresh and (recent is None or recent >= time)
             return attend("softmax", *low, sight, window=recent, whole=whole), last
         assert recent is not None
@@ -230,6 +284,12 @@ class Attention(Mixer):
             return turned
         rest = turned[..., self.d_rotary :]
         return torch.cat([turned[..., : self.d_rotary] * self._rescaled.length, rest], -1)
+
+    def _normed(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
+        """Queries or keys (B, T, H, K), normed in each head or over all of them."""
+        rows = x if self.qk_norm == "head" else x.flatten(2)
+        normed = F.rms_norm(rows, rows.shape[-1:], wide(norm.weight), self.norm_eps)
+        return normed.view_as(x)
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, H, K), at least float32."""

@@ -1,6 +1,6 @@
 """The matrix LSTM of xLSTM."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.mlstm import forget_slowly, memory_spec, read_memory
+from linrnn.mixers._families.mlstm import check_gate, forget_slowly, memory_spec, read_memory
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm
 from linrnn.state_spec import Part
 
@@ -37,6 +37,9 @@ class MLSTM(Mixer):
         d_inner: channels inside. Default: 2 d_model, rounded up to a multiple of 4 n_heads.
         d_conv: taps of the convolution.
         qkv_block: width of the blocks of W_q, W_k and W_v, a divisor of d_inner.
+        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m (mLSTMsig, Beck et al.
+            2025, arXiv:2503.14376).
+        normalize: divide; False with the sigmoid gate alone: h_t = S_t^T q_t / sqrt(d_head).
         norm_eps: of the norm of heads.
 
     Departures from the paper:
@@ -69,6 +72,8 @@ class MLSTM(Mixer):
         d_inner: int | None = None,
         d_conv: int = 4,
         qkv_block: int = 4,
+        input_gate: Literal["exp", "sigmoid"] = "exp",
+        normalize: bool = True,
         norm_eps: float = 1e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -76,6 +81,8 @@ class MLSTM(Mixer):
         super().__init__()
         self.d_model, self.n_heads, self.d_conv = d_model, n_heads, d_conv
         self.qkv_block, self.norm_eps = qkv_block, norm_eps
+        self.input_gate, self.normalize = input_gate, normalize
+        check_gate("MLSTM", input_gate, normalize)
         check_positive_int("MLSTM", n_heads=n_heads, d_conv=d_conv, qkv_block=qkv_block)
         check_positive("MLSTM", norm_eps=norm_eps)
         wanted = -(-d_model // (2 * n_heads)) * 4 * n_heads
@@ -114,7 +121,12 @@ class MLSTM(Mixer):
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S with n as last column, m, and u of the last steps."""
         d_head = self.d_inner // self.n_heads
-        return {**memory_spec(self.n_heads, d_head, d_head), "conv": self.conv1d.state_spec()}
+        memory = memory_spec(self.n_heads, d_head, d_head, **self._gating)
+        return {**memory, "conv": self.conv1d.state_spec()}
+
+    @property
+    def _gating(self) -> dict[str, Any]:
+        return {"input_gate": self.input_gate, "normalize": self.normalize}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         u, z = self.proj_up(x.to(self.proj_up.weight.dtype)).chunk(2, -1)
@@ -123,6 +135,6 @@ class MLSTM(Mixer):
         qkv = torch.cat([q, k, v], -1)
         i, f = (wide(gate(qkv)) for gate in (self.igate, self.fgate))
         q, k, v = (wide(part).unflatten(-1, (self.n_heads, -1)) for part in (q, k, v))
-        h, memory = read_memory(q, k, v, i, f, state, reset)
+        h, memory = read_memory(q, k, v, i, f, state, reset, **self._gating)
         mixed = self.outnorm(h).to(c.dtype) + self.learnable_skip * c
         return self.proj_down(mixed * F.silu(z)), {**memory, "conv": past}

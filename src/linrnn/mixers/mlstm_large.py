@@ -1,6 +1,6 @@
 """The matrix LSTM as xLSTM 7B has it."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.mlstm import EPS as EPS
-from linrnn.mixers._families.mlstm import forget_slowly, memory_spec, read_memory
+from linrnn.mixers._families.mlstm import check_gate, forget_slowly, memory_spec, read_memory
 from linrnn.nn import HeadNorm, default_heads
 from linrnn.state_spec import Part
 
@@ -35,6 +35,9 @@ class MLSTMLarge(Mixer):
         d_key: channels of a head's queries and keys. Default: d_model / (2 n_heads), rounded up.
         d_value: channels of a head's values. Default: d_model / n_heads, rounded up.
         gate_soft_cap: bound of the gates' preactivations.
+        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m (mLSTMsig, Beck et al.
+            2025, arXiv:2503.14376).
+        normalize: divide; False with the sigmoid gate alone: h_t = S_t^T q_t / sqrt(d_key).
         norm_eps: of the norm of heads.
         init_input_gate: initial b_i.
 
@@ -65,6 +68,8 @@ class MLSTMLarge(Mixer):
         d_key: int | None = None,
         d_value: int | None = None,
         gate_soft_cap: float = 15.0,
+        input_gate: Literal["exp", "sigmoid"] = "exp",
+        normalize: bool = True,
         norm_eps: float = 1e-6,
         init_input_gate: float = -10.0,
         device: torch.device | str | None = None,
@@ -75,6 +80,8 @@ class MLSTMLarge(Mixer):
         n_heads = default_heads(d_model, 8) if n_heads is None else n_heads
         self.n_heads, self.norm_eps = n_heads, norm_eps
         self.gate_soft_cap, self.init_input_gate = gate_soft_cap, init_input_gate
+        self.input_gate, self.normalize = input_gate, normalize
+        check_gate("MLSTMLarge", input_gate, normalize)
         check_positive_int("MLSTMLarge", n_heads=n_heads)
         check_positive("MLSTMLarge", gate_soft_cap=gate_soft_cap, norm_eps=norm_eps)
         self.d_key = -(-d_model // (2 * n_heads)) if d_key is None else d_key
@@ -103,7 +110,11 @@ class MLSTMLarge(Mixer):
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S with n as last column, and m."""
-        return memory_spec(self.n_heads, self.d_key, self.d_value)
+        return memory_spec(self.n_heads, self.d_key, self.d_value, **self._gating)
+
+    @property
+    def _gating(self) -> dict[str, Any]:
+        return {"input_gate": self.input_gate, "normalize": self.normalize}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x, cap = x.to(self.q.weight.dtype), self.gate_soft_cap
@@ -111,6 +122,6 @@ class MLSTMLarge(Mixer):
             cap * (wide(gate(x)) / cap).tanh() for gate in (self.igate_preact, self.fgate_preact)
         )
         q, k, v = (wide(z(x)).unflatten(-1, (self.n_heads, -1)) for z in (self.q, self.k, self.v))
-        h, state = read_memory(q, k, v, i, f, state, reset)
+        h, state = read_memory(q, k, v, i, f, state, reset, **self._gating)
         gate = self.ogate_preact(x).sigmoid()
         return self.out_proj(gate * self.multihead_norm(h).to(gate.dtype)), state

@@ -24,10 +24,12 @@ class TransNormerLLM(Mixer):
         q_t, k_t = silu(W_q x_t), silu(W_k x_t),   v_t, u_t = W_v x_t, W_u x_t    in each head
         S_t = lambda S_{t-1} + k_t v_t^T,   o_t = S_t^T q_t
         y_t = W_o (u_t * o_t / sqrt(mean(o_t^2) + norm_eps))      the mean over all heads together
+        or silu(W_v x_t) for v_t, and sigmoid(W_u x_t) for u_t
         lambda of head h = 0..H-1 in layer l = 0..L-1:
         "paper"     exp(-8 h / H (1 - l / L)), of which head 0 forgets nothing
         "released"  exp(-slope_h (1 - l / (L - 1) + 1e-5)), slope_h = 2^(-8 (h + 1) / H); where H is
                     no power of 2, the slopes of the next lower one and every other one of the next
+        "minimax"   exp(-slope_h (1 - l / (L - 1 + 1e-5) + 1e-5)), slope_h as above for every H
         Positions (lrpe): q_t becomes [q_t cos(t theta); q_t sin(t theta)], k_t likewise, so that
         channel j of a pair of steps counts cos((t - s) theta_j) times. theta is learned, from
         10000^(-2 j / (H d_head)), j over all heads.
@@ -36,7 +38,10 @@ class TransNormerLLM(Mixer):
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
         d_head: channels of a head. Default: d_model / n_heads, rounded up.
-        decay: "paper" or "released", as above: they differ by orders of magnitude.
+        decay: "paper", "released" or "minimax", as above: the first differs from the others by
+            orders of magnitude.
+        v_activation: "identity", or "silu", as above.
+        gate: "identity", or "sigmoid", as above.
         lrpe: positions in the "first" layer as published, "always" or "never".
         norm_eps: of the norm.
         init_std: of the weights. Default: of each, 1 / sqrt(its channels in), which is the
@@ -44,7 +49,9 @@ class TransNormerLLM(Mixer):
         layer, n_layers: place in the stack, counted from 0.
 
     Departures from the paper:
-        The feed-forward layer and the norm before the layer belong to the block.
+        The feed-forward layer and the norm before the layer belong to the block. The lightning
+        attention of MiniMax-01 has decay "minimax", lrpe "never", v_activation "silu" and gate
+        "sigmoid"; the weight of its norm is that of W_o here (arXiv:2501.08313).
 
     Example:
         >>> y, state = TransNormerLLM(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -71,7 +78,9 @@ class TransNormerLLM(Mixer):
         *,
         n_heads: int | None = None,
         d_head: int | None = None,
-        decay: Literal["paper", "released"] = "paper",
+        decay: Literal["paper", "released", "minimax"] = "paper",
+        v_activation: Literal["identity", "silu"] = "identity",
+        gate: Literal["identity", "sigmoid"] = "identity",
         lrpe: Literal["first", "always", "never"] = "first",
         norm_eps: float = 1e-6,
         init_std: float | None = None,
@@ -83,13 +92,16 @@ class TransNormerLLM(Mixer):
         super().__init__()
         where = "TransNormerLLM"
         self.d_model, self.decay, self.lrpe = d_model, decay, lrpe
+        self.v_activation, self.gate = v_activation, gate
         self.norm_eps, self.init_std = norm_eps, init_std
         self.layer, self.n_layers = layer, n_layers
         self.n_heads = max(1, d_model // 128) if n_heads is None else n_heads
         check_positive_int(where, n_heads=self.n_heads)
         self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
         check_positive_int(where, d_head=self.d_head)
-        check_in(where, "decay", decay, ("paper", "released"))
+        check_in(where, "decay", decay, ("paper", "released", "minimax"))
+        check_in(where, "v_activation", v_activation, ("identity", "silu"))
+        check_in(where, "gate", gate, ("identity", "sigmoid"))
         check_in(where, "lrpe", lrpe, ("first", "always", "never"))
         check_positive(where, norm_eps=norm_eps, init_std=1.0 if init_std is None else init_std)
         check_layer(where, layer, n_layers)
@@ -120,6 +132,8 @@ class TransNormerLLM(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         q, k, v, u = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
         q, k, last = F.silu(q), F.silu(k), {}
+        v = F.silu(v) if self.v_activation == "silu" else v
+        u = u.sigmoid() if self.gate == "sigmoid" else u
         if self.theta is not None:
             position = positions(state["position"], x.shape[1], reset)
             # in double precision: a float32 is 1e-3 wrong at 16,384 steps
@@ -138,7 +152,10 @@ class TransNormerLLM(Mixer):
         heads, layer, depth = self.n_heads, self.layer, self.n_layers
         if self.decay == "paper":
             return 8 * torch.arange(heads, dtype=torch.float64) / heads * (1 - layer / depth)
-        return _slopes(heads) * (1 - layer / max(depth - 1, 1) + 1e-5)
+        if self.decay == "released":
+            return _slopes(heads) * (1 - layer / max(depth - 1, 1) + 1e-5)
+        slopes: Tensor = 2 ** (-8 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
+        return slopes * (1 - layer / (depth - 1 + 1e-5) + 1e-5)
 
 
 def _slopes(heads: int) -> Tensor:

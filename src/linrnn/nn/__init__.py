@@ -3,6 +3,7 @@
 from linrnn.nn.channel_mix import ChannelMix as ChannelMix
 from linrnn.nn.conv import CausalConv as CausalConv
 from linrnn.nn.conv_heads import ConvHeads as ConvHeads
+from linrnn.nn.features import LearnedFeatures as LearnedFeatures
 from linrnn.nn.features import dpfp as dpfp
 from linrnn.nn.features import second_powers as second_powers
 from linrnn.nn.gates import held_gain as held_gain
@@ -56,6 +57,7 @@ __all__ = [
     "GatedOut",
     "HeadNorm",
     "Heads",
+    "LearnedFeatures",
     "LowRank",
     "ModeBank",
     "Pair",

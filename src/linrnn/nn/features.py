@@ -1,9 +1,16 @@
-"""Feature maps of queries and keys that are longer than these."""
+"""Feature maps of queries and keys: longer ones than these, and learned ones."""
+
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from linrnn.errors import ArgumentError
+from linrnn.compute.precision import wide
+from linrnn.errors import ArgumentError, check_in
+
+LEARNED_MAPS = ("hedgehog", "t2r", "product")
+"""The kinds of `LearnedFeatures`."""
 
 
 def dpfp(x: Tensor, nu: int = 1) -> Tensor:
@@ -60,3 +67,60 @@ def second_powers(x: Tensor) -> Tensor:
     products = torch.cat(rows, -1)
     diagonal = torch.tensor([i == j for i in range(d) for j in range(i, d)], device=x.device)
     return torch.where(diagonal, products, 2**0.5 * products)
+class LearnedFeatures(nn.Module):
+    """Features that are learned, the same of every head.
+
+    Equation::
+
+        "hedgehog"   softmax over 2 d channels of [2 (W x + b); -2 (W x + b)]
+        "t2r"        relu(W x)
+        "product"    (W x + b) * (V x + c)                   channel by channel
+
+    Initially W = I and b = 0 for "hedgehog", and everything else as in `torch.nn.Linear`.
+
+    Args:
+        d: channels of a query or key.
+        kind: which, see above. The first two are not negative.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        UnknownNameError: another kind.
+
+    Example:
+        >>> LearnedFeatures(3, "hedgehog")(torch.zeros(5, 2, 3)).shape
+        torch.Size([5, 2, 6])
+
+    Reference:
+        Zhang et al., "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax
+        Mimicry", 2024, arXiv:2402.04347; Kasai et al., "Finetuning Pretrained Transformers into
+        RNNs", 2021, arXiv:2103.13076. The third is that of flash-linear-attention.
+    """
+
+    def __init__(self, d: int, kind: Literal["hedgehog", "t2r", "product"], **factory: Any) -> None:
+        super().__init__()
+        check_in("LearnedFeatures", "kind", kind, LEARNED_MAPS)
+        self.kind, self.d_features = kind, 2 * d if kind == "hedgehog" else d
+        self.proj = nn.Linear(d, d, bias=kind != "t2r", **factory)
+        self.factor = nn.Linear(d, d, **factory) if kind == "product" else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        self.proj.reset_parameters()
+        if self.kind == "hedgehog":
+            nn.init.eye_(self.proj.weight)
+            nn.init.zeros_(self.proj.bias)
+        if self.factor is not None:
+            self.factor.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (..., d_features) of (..., d), in the dtype of ``x``, at least float32."""
+        y = _mapped(self.proj, x)
+        if self.kind == "hedgehog":
+            return torch.cat([2 * y, -2 * y], -1).softmax(-1)
+        return y.relu() if self.factor is None else y * _mapped(self.factor, x)
+
+
+def _mapped(linear: nn.Linear, x: Tensor) -> Tensor:
+    return F.linear(x, wide(linear.weight), None if linear.bias is None else wide(linear.bias))

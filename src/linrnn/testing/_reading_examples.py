@@ -100,6 +100,8 @@ def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor
         return w
     k = k.repeat_interleave(q.shape[1] // k.shape[2], 2)
     scores = torch.einsum("bhk,bshk->bhs", q, k) * size
+    if kind == "capped":
+        scores = x["far"] * torch.tanh(scores / x["far"])
     if kind == "relu":
         return torch.where(visible[:, None], scores.relu(), 0.0)
     w = (scores + hidden[:, None]).softmax(-1)
@@ -113,6 +115,7 @@ def _attend(draw: Draw) -> Iterator[Call]:
         "softmax of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relu": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relative": ((_HEADS, 2 * _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "capped of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relu_squared": ((_KEYS,), (_KEYS,), (c,)),
         "laplace": ((_KEYS,), (_KEYS,), (c,)),
         "per_channel": ((_KEYS,), (_KEYS + c,), (c,)),
@@ -163,6 +166,8 @@ def _attend(draw: Draw) -> Iterator[Call]:
         arguments = {"q": draw.steps(*q), "k": draw.steps(*k), "v": draw.steps(*v)}
         if kind == "relative":
             arguments["far"] = draw(_HEADS, _ROOM, _KEYS)
+        if kind == "capped":
+            arguments["far"] = 1 + draw(1).abs()
         yield _call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)
 
 

@@ -174,6 +174,36 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qk_norm": "head", "gate": "sigmoid", "d_rotary": 2},
+        {"n_heads": 2, "n_kv_heads": 1, "qk_norm": "all", "soft_cap": 2.0},
+        {"soft_cap": 2.0, "window": 5},
+    ],
+    ids=["qwen3-next", "capped", "capped window"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(Attention, **options))
+
+
+def test_a_high_cap_changes_nothing_and_a_low_one_averages():
+    layer, x = Attention(8, dtype=torch.float64), torch.randn(1, 9, 8, dtype=torch.float64)
+    capped, flat = (Attention(8, soft_cap=cap, dtype=torch.float64) for cap in (1e6, 1e-9))
+    for other in (capped, flat):
+        other.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(capped(x)[0], layer(x)[0])
+    means = layer.v_proj(x).cumsum(1) / torch.arange(1, 10)[:, None]
+    torch.testing.assert_close(flat(x)[0], layer.o_proj(means))
+
+
+@pytest.mark.unchecked
+def test_caps_are_of_the_plain_window():
+    with pytest.raises(ArgumentError, match=r"soft_cap must be None with evict='tova', got 2\.0"):
+        Attention(8, soft_cap=2.0, window=4, evict="tova")
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_constructor_words_its_errors(options, message):

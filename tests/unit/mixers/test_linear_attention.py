@@ -1,11 +1,14 @@
 """Linear attention against its masked product, an independent loop, and numbers by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LinearAttention
 from linrnn.nn import feature_map
+from linrnn.testing import check_law
 
 
 def make(d_model=6, **options):
@@ -75,8 +78,24 @@ def test_begins_as_torch_does():
             assert parameter.abs().max().item() == pytest.approx(1 / 16, rel=0.02)
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"feature_map": "hedgehog"},
+        {"feature_map": "t2r", "division": "norm"},
+        {"feature_map": "product", "division": "none"},
+    ],
+    ids=["hedgehog", "t2r", "product"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(LinearAttention, **options))
+
+
 @pytest.mark.unchecked
 def test_bad_arguments():
+    with pytest.raises(ArgumentError, match=r"signed features of feature_map='product', got 'add'"):
+        LinearAttention(6, feature_map="product")
     with pytest.raises(UnknownNameError, match="LinearAttention feature_map named 'cosine'"):
         LinearAttention(6, feature_map="cosine")
     with pytest.raises(UnknownNameError, match="LinearAttention division named 'abs'"):

@@ -1,5 +1,7 @@
 """mLSTM against its equation without a stabiliser, and its memory against public code."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import MLSTM
 from linrnn.mixers._families.mlstm import memory_spec, read_memory
 from linrnn.state_spec import initial
+from linrnn.testing import check_law
 
 
 def scattered(layer):
@@ -91,6 +94,40 @@ def test_gates_that_are_far_apart_stay_finite():
     assert all(x.isfinite().all() for x in (h, *state.values(), *grads))
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_sigmoid_gate_writes_at_most_what_there_is(normalize):
+    """A loop over the equation, of queries so large that what is divided by exceeds 1."""
+    q, k, v = (torch.randn(1, 15, 2, 4, dtype=torch.float64) for _ in range(3))
+    i, f = (torch.randn(1, 15, 2, dtype=torch.float64) for _ in range(2))
+    q, gating = 5 * q, {"input_gate": "sigmoid", "normalize": normalize}
+    h, last = read_memory(
+        q, k, v, i, f, initial("t", memory_spec(2, 4, 4, **gating), 1, q), None, **gating
+    )
+    S, n = q.new_zeros(2, 4, 4), q.new_zeros(2, 4)
+    for t in range(15):
+        forget, write = f[0, t].sigmoid()[:, None], i[0, t].sigmoid()[:, None] * k[0, t]
+        S = forget[..., None] * S + write[..., None] * v[0, t][:, None]
+        n = forget * n + write
+        read = torch.einsum("hkv,hk->hv", S, q[0, t]) / 2
+        if normalize:
+            read = read / ((n * q[0, t]).sum(-1, keepdim=True).abs() / 2).clamp(min=1)
+        torch.testing.assert_close(h[0, t], read, rtol=2e-6, atol=1e-9)
+    torch.testing.assert_close(last["memory"][0, ..., :4], S)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_gate": "sigmoid"},
+        {"input_gate": "sigmoid", "normalize": False},
+    ],
+    ids=["normalized", "plain"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(MLSTM, **options))
+
+
 def test_starts_as_published():
     layer = MLSTM(256)
     assert layer.d_inner == 512
@@ -104,6 +141,7 @@ def test_starts_as_published():
 
 
 BAD = [
+    ({"normalize": False}, "normalize must be True with input_gate='exp', which has no bound"),
     ({"d_inner": 10}, "n_heads and qkv_block must divide d_inner=10, got n_heads=4"),
     ({"n_heads": 0}, "MLSTM: n_heads must be an integer of at least 1, got 0"),
     ({"d_inner": 4}, "must have at least 2 channels, whose mean is subtracted, got d_value=1"),

@@ -1,10 +1,13 @@
 """The mLSTM of xLSTM 7B against the layer of transformers with the same weights."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import MLSTMLarge
+from linrnn.testing import check_law
 
 
 def theirs(ours):
@@ -55,6 +58,19 @@ def test_starts_as_published():
     torch.testing.assert_close(layer.fgate_preact.bias, torch.linspace(3, 6, 8))
     for gate in (layer.igate_preact, layer.fgate_preact, layer.ogate_preact):
         assert not gate.weight.any()
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_gate": "sigmoid"},
+        {"input_gate": "sigmoid", "normalize": False},
+    ],
+    ids=["normalized", "plain"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(MLSTMLarge, **options))
 
 
 BAD = [

@@ -1,5 +1,7 @@
 """TransNormerLLM against its quadratic form in NumPy and the blocks of MiniMax; its decays."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.mixers import TransNormerLLM
 from linrnn.nn import head_norm
+from linrnn.testing import check_law
 
 
 def quadratic(layer, x, rates):
@@ -88,7 +91,20 @@ def test_only_the_first_layer_has_positions():
     assert "position" not in TransNormerLLM(8, lrpe="never").init_state(1)
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decay": "minimax", "lrpe": "never", "v_activation": "silu", "gate": "sigmoid"},
+    ],
+    ids=["minimax"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(TransNormerLLM, **options))
+
+
 BAD = [
+    ({"gate": "tanh"}, "no TransNormerLLM gate named 'tanh'"),
     ({"decay": "alibi"}, "no TransNormerLLM decay named 'alibi'"),
     ({"lrpe": "last"}, "no TransNormerLLM lrpe named 'last'"),
     ({"layer": 2}, "TransNormerLLM: layer must be an integer from 0 to n_layers-1=0, got 2"),

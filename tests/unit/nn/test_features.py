@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.nn import dpfp
+from linrnn.nn import LearnedFeatures, dpfp
 
 
 def test_dpfp_by_hand():
@@ -24,3 +24,13 @@ def test_dpfp_of_many_rows_is_that_of_each():
 def test_dpfp_has_no_more_shifts_than_places(nu):
     with pytest.raises(ArgumentError, match=f"dpfp: nu must be from 1 to 2 d - 1 = 7, got {nu}"):
         dpfp(torch.zeros(4), nu)
+
+
+def test_learned_features_start_as_published_and_take_a_float32_in_half_precision():
+    x = torch.randn(5, 2, 3)
+    hedgehog = LearnedFeatures(3, "hedgehog")
+    torch.testing.assert_close(hedgehog(x), torch.cat([2 * x, -2 * x], -1).softmax(-1))
+    assert (LearnedFeatures(3, "t2r")(x) >= 0).all()
+    product = LearnedFeatures(3, "product", dtype=torch.bfloat16)
+    assert product(x).dtype == torch.float32
+    torch.testing.assert_close(product(x), product.float()(x))

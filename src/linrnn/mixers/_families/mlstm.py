@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.compute.precision import without_autocast
+from linrnn.errors import ArgumentError, check_in
 from linrnn.ops import cell_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -23,14 +24,37 @@ def stabiliser(m: Any, log_f: Any, i: Any) -> tuple[Any, Any]:
     return (log_f + (m - after), i - after, after), after
 
 
-def memory_spec(n_heads: int, d_key: int, d_value: int) -> dict[str, Part]:
-    """S and n as one matrix, n its last column, both times exp(-m), and m."""
-    memory = real(n_heads=n_heads, d_key=d_key, columns=d_value + 1)
-    return {"memory": memory, "m": real(n_heads=n_heads)}
+def check_gate(where: str, input_gate: str, normalize: bool) -> None:
+    """Raise unless there is such a gate, and what it writes is divided where it has no bound."""
+    check_in(where, "input_gate", input_gate, ("exp", "sigmoid"))
+    if input_gate == "exp" and not normalize:
+        raise ArgumentError(
+            f"{where}: normalize must be True with input_gate='exp', which has no bound, got False."
+        )
+
+
+def memory_spec(
+    n_heads: int, d_key: int, d_value: int, *, input_gate: str = "exp", normalize: bool = True
+) -> dict[str, Part]:
+    """S and n as one matrix, n its last column, both times exp(-m), and m.
+
+    With a sigmoid gate there is no m; where nothing is divided, no n.
+    """
+    memory = real(n_heads=n_heads, d_key=d_key, columns=d_value + normalize)
+    return {"memory": memory} | ({"m": real(n_heads=n_heads)} if input_gate == "exp" else {})
 
 
 def read_memory(
-    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, state: Any, reset: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    i: Tensor,
+    f: Tensor,
+    state: Any,
+    reset: Tensor | None,
+    *,
+    input_gate: str = "exp",
+    normalize: bool = True,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """What heads have read, (B, T, H, V), and the state after the last step.
 
@@ -39,7 +63,10 @@ def read_memory(
         i, f: the gates' preactivations (B, T, H), at least float32.
         state: of `memory_spec`.
         reset: boolean (B, T).
+        input_gate, normalize: as of `memory_spec`.
     """
+    if input_gate == "sigmoid":
+        return _read_bounded(q, k, v, i, f, state, reset, normalize)
     with without_autocast(q.device):
         (g, write, m), last = cell_scan(
             stabiliser, log_f=F.logsigmoid(f), i=i, state=state["m"], reset=reset
@@ -58,6 +85,26 @@ def read_memory(
         floor = torch.exp((-m).clamp(max=80))[..., None]
         h = o[..., :-1] / (torch.maximum(o[..., -1:].abs(), floor) + EPS)
     return h, {"memory": memory, "m": last}
+
+
+def _read_bounded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    i: Tensor,
+    f: Tensor,
+    state: Any,
+    reset: Tensor | None,
+    normalize: bool,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """`read_memory` where both gates are sigmoids: nothing overflows, and there is no m."""
+    with without_autocast(q.device):
+        options: Any = {"normalizer": normalize, "scale": k.shape[-1] ** -0.5, "reset": reset}
+        g, k = F.logsigmoid(f), k * i.sigmoid()[..., None]
+        h, memory = outer_scan(q, k, v, g, state["memory"], **options)
+        if normalize:
+            h = h[..., :-1] / (h[..., -1:].abs().clamp(min=1) + EPS)
+    return h, {"memory": memory}
 
 
 def forget_slowly(gate: nn.Linear) -> None:

@@ -19,7 +19,7 @@ QUERIES = 1024
 """Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
 the keys of all the others."""
 
-MOST = {"per_channel": 16, "relative": QUERIES // 4}
+MOST = {"per_channel": 16, "relative": QUERIES // 4, "capped": QUERIES // 4}
 """The same where each channel of a value has weights of its own, and where scores are in memory."""
 
 
@@ -104,6 +104,21 @@ def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor
     return (weight @ v).transpose(1, 2)
 
 
+def capped_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, cap: Tensor) -> Tensor:
+    """Weights that add up to 1, of scores between -cap and cap: ``cap tanh(s / cap)``.
+
+    Args:
+        q, k, v, visible: as in `softmax_read`.
+        cap: one positive number (1,).
+    """
+    q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
+    if q.shape[1] != k.shape[1]:
+        k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
+    scores = cap * torch.tanh(q @ k.mT * q.shape[3] ** -0.5 / cap)
+    scores = torch.where(visible[:, None], scores, float("-inf"))
+    return (scores.softmax(-1) @ v).transpose(1, 2)
+
+
 def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor) -> Tensor:
     """Weights that add up to 1, by keys and by distances: ``q_t . k_s + p_t . far_{t-s}``.
 
@@ -120,6 +135,7 @@ def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor)
 READS: dict[str, Read] = {
     "softmax": softmax_read,
     "relative": relative_read,
+    "capped": capped_read,
     "relu": relu_read,
     "relu_squared": relu_squared_read,
     "laplace": laplace_read,
@@ -192,7 +208,7 @@ def attend(
         window: a bound on all ``sight + 1``, or None.
         whole: every step sees all before it, and the keys are those of the queries.
         far: keys of distances, for "relative"; what they add to the scores of a single step
-            (B, H, 1, S), for "softmax".
+            (B, H, 1, S), for "softmax"; the bound of scores (1,), for "capped".
     """
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
