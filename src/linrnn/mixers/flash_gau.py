@@ -29,6 +29,7 @@ class FlashGAU(GatedUnit):
 
     Args:
         d_inner, d_key, rotary, relative_bias, base, init: as in `GAU`.
+        attention, bias, buckets: as in `GAU`.
         chunk: steps of a chunk.
 
     Departures from the paper:
@@ -64,12 +65,16 @@ class FlashGAU(GatedUnit):
         relative_bias: bool = True,
         base: float = 10_000.0,
         init: Literal["scaled", "published"] = "scaled",
+        attention: Literal["relu_squared", "laplace"] = "relu_squared",
+        bias: bool = False,
+        buckets: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_positive_int("FlashGAU", chunk=chunk)
         scores = d_inner, d_key, chunk, rotary, relative_bias, chunk, base, init
-        super().__init__(d_model, *scores, device, dtype)
+        options = attention, bias, buckets
+        super().__init__(d_model, *scores, *options, device, dtype)
         self.chunk = chunk
 
     def state_spec(self) -> dict[str, Part]:

@@ -42,6 +42,12 @@ class GAU(GatedUnit):
         window: steps that can be seen, the current one included. Default: all.
         base: the slowest turn is about 1 / base radians per step.
         init: "scaled" or "published", as above.
+        attention: "relu_squared" as above, or "laplace": (1 + erf((s - sqrt(1/2)) sqrt(2 pi))) / 2
+            in the place of relu(s)^2, as in Mega.
+        bias: biases b_in of W_r x, W_v x and W_z x, and b_out of y, initially 0.
+        buckets: add to s a learned number for each of so many buckets of distances, 0 to
+            buckets / 2 - 1 apart, then of equal ratios up to 128 and beyond, as in T5, initially 0.
+            Default: none.
 
     Departures from the paper:
         The norm before and the residual around the unit belong to the block around a mixer. The
@@ -86,11 +92,15 @@ class GAU(GatedUnit):
         window: int | None = None,
         base: float = 10_000.0,
         init: Literal["scaled", "published"] = "scaled",
+        attention: Literal["relu_squared", "laplace"] = "relu_squared",
+        bias: bool = False,
+        buckets: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         scores = d_inner, d_key, n, rotary, relative_bias, window, base, init
-        super().__init__(d_model, *scores, device, dtype)
+        options = attention, bias, buckets
+        super().__init__(d_model, *scores, *options, device, dtype)
         if window is not None:  # which bounds cost and state
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
 

@@ -1,7 +1,7 @@
 """Mega, gated attention to a moving average."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
+from linrnn.nn import make_norm
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.parameters import empty_parameters, lecun_normal
 from linrnn.nn.rotary import with_relative
@@ -18,7 +19,7 @@ from linrnn.ops.attention import attend, positions
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, real
 
-_READS = ("softmax", "laplace")
+_READS = ("softmax", "relu_squared", "laplace")
 _INITS = ("scaled", "published")
 
 
@@ -33,8 +34,11 @@ class Mega(Mixer):
         z_t = silu(W_z m_t + b_z);   q_t = kappa_1 * z_t + mu_1,   k_t = kappa_2 * z_t + mu_2
         v_t = silu(W_v x_t + b_v)
         "softmax"   p_ts = softmax over s of q_t . k_s / sqrt(d_key) + bias_ts
+        "relu_squared"   p_ts = relu(q_t . k_s / n_t + bias_ts)^2
         "laplace"   p_ts = (1 + erf((q_t . k_s / n_t + bias_ts - sqrt(1/2)) sqrt(2 pi))) / 2
         y_t = u_t * silu(c_t + W_h (r_t * sum_s p_ts v_s)) + (1 - u_t) * x_t
+        With a norm all but the last x_t is norm(x_t), w * x_t / sqrt(mean(x_t^2) + norm_eps) for
+        "rms", and for "layer" the same of x_t less its mean, plus b.
         bias_ts = (R^t b_1) . (R^s b_2), R turning the pair of channels (2i, 2i+1) by
         base^(-2i/d_key) radians. s runs over all steps up to t, or those of its chunk; n_t is how
         many these are. Chunks are the steps 0..C-1, C..2C-1, ... of a sequence, C = chunk, also in
@@ -50,16 +54,19 @@ class Mega(Mixer):
         d_key: channels of queries and keys, an even number.
         d_inner: channels of the values. Default: 2 d_model.
         chunk: attend inside chunks of so many steps; None to all.
-        attention: "softmax" or "laplace".
+        attention: "softmax", "relu_squared" or "laplace".
+        norm: "none", or the layer's own, "rms" or "layer": then y is what the published block
+            gives, in a stack with ``norm="none"`` and ``skip=False``.
+        norm_eps: of that norm.
         base: the slowest turn of the bias is about 1 / base radians per step.
         init: "scaled" or "published", as above.
 
     Departures from the paper:
-        As in the published program: omega and the silu of m; eta over sqrt(d_ema). The norm before
-        it and dropout belong to the block around a mixer; 1 - u keeps the input of this layer,
-        which the block has normed. The bias of W_h is b_c. The bias by a table of differences is
-        left out. The published start needs a wide model: of width 6, scores have a gradient of
-        some 1e-13.
+        As in the published program: omega and the silu of m; eta over sqrt(d_ema). Without a norm
+        of its own that of the block comes before it, so that 1 - u keeps a normed input, to which
+        the block adds the one before the norm. Dropout belongs to the block. The bias of W_h is
+        b_c. The bias by a table of differences is left out. The published start needs a wide
+        model: of width 6, scores have a gradient of some 1e-13.
 
     Example:
         >>> y, state = Mega(d_model=4, chunk=16, d_key=8)(torch.randn(2, 100, 4))
@@ -97,7 +104,9 @@ class Mega(Mixer):
         d_key: int = 64,
         d_inner: int | None = None,
         chunk: int | None = None,
-        attention: Literal["softmax", "laplace"] = "softmax",
+        attention: Literal["softmax", "relu_squared", "laplace"] = "softmax",
+        norm: Literal["none", "rms", "layer"] = "none",
+        norm_eps: float = 1e-6,
         base: float = 10_000.0,
         init: Literal["scaled", "published"] = "scaled",
         device: torch.device | str | None = None,
@@ -107,6 +116,8 @@ class Mega(Mixer):
         self.d_model, self.d_ema, self.d_key = d_model, d_ema, d_key
         self.d_inner = 2 * d_model if d_inner is None else d_inner
         self.chunk, self.attention, self.base, self.init = chunk, attention, base, init
+        self.norm, self.norm_eps = norm, norm_eps
+        check_in("Mega", "norm", norm, ("none", "rms", "layer"))
         check_positive_int("Mega", d_ema=d_ema, d_key=d_key, d_inner=self.d_inner)
         check_in("Mega", "attention", attention, _READS)
         check_in("Mega", "init", init, _INITS)
@@ -128,11 +139,14 @@ class Mega(Mixer):
         self.value_proj = nn.Linear(d_model, self.d_inner, **to)
         self.average_proj = nn.Linear(d_model, 2 * d_model + d_key + self.d_inner, **to)
         self.hidden_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.in_norm: Any = make_norm(norm, d_model, eps=norm_eps, **to)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
+        if not isinstance(self.in_norm, nn.Identity):
+            self.in_norm.reset_parameters()
         for p in (self.alpha, self.delta):
             nn.init.normal_(p, std=0.2)
         for p in (self.eta, self.omega):
@@ -174,20 +188,33 @@ class Mega(Mixer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         check_cache("Mega", state)
         x = wide(x.to(self.omega.dtype))
+        normed = self._normed(x)
         with without_autocast(x.device):
-            average, ema = siso.scan(self.averages(), x, state["ema"], reset)
-        y, cache = self._gated(x, average, state, reset)
+            average, ema = siso.scan(self.averages(), normed, state["ema"], reset)
+        y, cache = self._gated(x, normed, average, state, reset)
         return y, {"ema": ema, **cache}
 
     def _step(self, x_t: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         check_cache("Mega", state)
         x_t = wide(x_t.to(self.omega.dtype))
-        average, ema = siso.step(self.averages(), x_t, state["ema"])
-        y, cache = self._gated(x_t[:, None], average[:, None], state, None)
+        normed = self._normed(x_t)
+        average, ema = siso.step(self.averages(), normed, state["ema"])
+        y, cache = self._gated(x_t[:, None], normed[:, None], average[:, None], state, None)
         return y[:, 0], {"ema": ema, **cache}
 
+    def _normed(self, x: Tensor) -> Tensor:
+        """What the layer's own norm makes of its input, at least float32."""
+        if self.norm == "none":
+            return x
+        return wide(cast(Tensor, self.in_norm(x.to(self.omega.dtype))))
+
     def _gated(
-        self, x: Tensor, average: Tensor, state: dict[str, Any], reset: Tensor | None
+        self,
+        x: Tensor,
+        normed: Tensor,
+        average: Tensor,
+        state: dict[str, Any],
+        reset: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The output, and the new keys and values, behind the moving averages."""
         position = positions(state["position"], x.shape[1], reset)
@@ -197,7 +224,7 @@ class Mega(Mixer):
         )
         made = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)
         q, k = made.unbind(-2)
-        v = F.silu(wide(self.value_proj(x.to(self.omega.dtype))))
+        v = F.silu(wide(self.value_proj(normed.to(self.omega.dtype))))
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         with without_autocast(x.device):
             read = self._attend(q, k, v, position)

@@ -1,12 +1,12 @@
 """Random feature attention."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.mixers._families.random_features import (
@@ -16,6 +16,7 @@ from linrnn.mixers._families.random_features import (
     reset_unit_features,
     unit_features,
 )
+from linrnn.nn import l2_normalise
 from linrnn.nn.directions import RandomDirections
 
 
@@ -24,7 +25,7 @@ class RFA(KernelAttention):
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head, and
-        n(x) = x / sqrt(|x|^2 + 1e-6)
+        n(x) = x / sqrt(|x|^2 + 1e-6)              or x / (|x| + 1e-3) with unit "published"
         phi(x) = n_features^(-1/2) [sin(W (sigma * n(x)) / tau), cos(same)]
         g_t = sigmoid(w_g . x_t + b_g)
         S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t^T,   z_t = g_t z_{t-1} + (1 - g_t) phi(k_t)
@@ -41,14 +42,15 @@ class RFA(KernelAttention):
         n_features: directions; there are twice as many features.
         gate: forget.
         tau: scale of the directions.
+        unit: "smooth" or "published", the norm of queries and keys, see above.
         eps: of the division.
         redraw_every: steps of the optimiser after which training draws the directions anew; by
             default never. `redraw` does it at any time.
 
     Departures from the paper:
         The paper's code divides by max(|n|, 1e-3) in parallel and max(n, 1) in steps, where
-        features are scaled by 0.1, has |x| + 1e-3 for the root in n(x), and takes W at every step
-        of training from a pool of drawn ones. Where the gate starts is not published. A memory
+        features are scaled by 0.1, and takes W at every step of training from a pool of drawn
+        ones. Where the gate starts is not published. A memory
         written before W is drawn anew is empty after it.
 
     Example:
@@ -83,13 +85,15 @@ class RFA(KernelAttention):
         n_features: int = 64,
         gate: bool = True,
         tau: float = 1.0,
+        unit: Literal["smooth", "published"] = "smooth",
         eps: float = 1e-3,
         redraw_every: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.gate, self.tau = d_model, gate, tau
+        self.d_model, self.gate, self.tau, self.unit = d_model, gate, tau, unit
+        check_in("RFA", "unit", unit, ("smooth", "published"))
         if not 0 < tau < float("inf"):
             raise ArgumentError(f"{type(self).__name__}: tau must be positive, got {tau}.")
         self._set_division(self.division, eps)
@@ -122,9 +126,15 @@ class RFA(KernelAttention):
     def _features(
         self, q: Tensor, k: Tensor, x: Tensor, state: dict[str, Any], reset: Tensor | None
     ) -> Features:
-        return unit_features(self, self._phi, wide(self.sigma) / self.tau, q, k, x)
+        unit = l2_normalise if self.unit == "smooth" else _published_unit
+        return unit_features(self, self._phi, wide(self.sigma) / self.tau, q, k, x, unit)
 
     def _phi(self, z: Tensor) -> Tensor:
         """Features from products with the directions."""
         waves: Tensor = torch.cat([z.sin(), z.cos()], -1) * self.n_features**-0.5
         return waves
+
+
+def _published_unit(x: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / (length + 1e-3)

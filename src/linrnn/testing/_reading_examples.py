@@ -89,6 +89,8 @@ def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor
         return w
     if kind in ("relu_squared", "laplace"):
         s = torch.einsum("bk,bsk->bs", q, k)
+        if "far" in x:
+            s = s + x["far"][_ages(k).clamp(max=len(x["far"]) - 1)]
         w = s.relu() ** 2 if kind == "relu_squared" else torch.erf((s - 0.5**0.5) * (2 * pi) ** 0.5)
         w = w if kind == "relu_squared" else (1 + w) / 2
         return torch.where(visible, w, 0.0)[:, None]
@@ -118,6 +120,7 @@ def _attend(draw: Draw) -> Iterator[Call]:
         "capped of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relu_squared": ((_KEYS,), (_KEYS,), (c,)),
         "laplace": ((_KEYS,), (_KEYS,), (c,)),
+        "laplace of distances": ((_KEYS,), (_KEYS,), (c,)),
         "per_channel": ((_KEYS,), (_KEYS + c,), (c,)),
     }
     for i, (name, (q, k, v)) in enumerate(plain.items()):
@@ -166,6 +169,8 @@ def _attend(draw: Draw) -> Iterator[Call]:
         arguments = {"q": draw.steps(*q), "k": draw.steps(*k), "v": draw.steps(*v)}
         if kind == "relative":
             arguments["far"] = draw(_HEADS, _ROOM, _KEYS)
+        if name == "laplace of distances":
+            arguments["far"] = draw(_ROOM - 1)
         if kind == "capped":
             arguments["far"] = 1 + draw(1).abs()
         yield _call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)

@@ -119,7 +119,22 @@ def test_starts_scaled_or_as_published():
     assert published.gamma.std().item() == pytest.approx(0.02, rel=0.15)
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "laplace", "buckets": 8, "chunk": 5},
+        {"bias": True, "buckets": 32, "rotary": False, "relative_bias": False},
+    ],
+    ids=["laplace", "as FLASH-pytorch"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(FlashGAU, **options))
+
+
 BAD = [
+    ({"attention": "softmax"}, "no FlashGAU attention named 'softmax'"),
+    ({"buckets": 2}, "FlashGAU: buckets must be an integer from 4 to 64, got 2"),
     ({"chunk": 0}, "FlashGAU: chunk must be an integer of at least 1, got 0"),
     ({"d_key": 3}, "FlashGAU: d_key must be even, got 3"),
     ({"d_inner": 0}, "FlashGAU: d_inner must be an integer of at least 1, got 0"),

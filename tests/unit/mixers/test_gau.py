@@ -147,7 +147,33 @@ def test_windowed_unit_keeps_the_laws(law):
     check_law(law, partial(GAU, window=4))
 
 
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "laplace", "buckets": 8, "window": 5},
+        {"bias": True, "buckets": 32, "rotary": False, "relative_bias": False},
+    ],
+    ids=["laplace", "as FLASH-pytorch"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(GAU, **options))
+
+
+def test_far_steps_share_a_bucket():
+    """The same weights for all distances from 128 on, others below."""
+    layer = livelier(GAU(4, buckets=8, rotary=False, relative_bias=False, dtype=torch.float64))
+    torch.nn.init.normal_(layer.distances)
+    far = layer._of_distances()
+    assert far.shape == (129,)
+    assert torch.equal(far[:4], layer.distances[:4])
+    assert far[-1] == layer.distances[7]
+    assert len(far.unique()) == 8
+
+
 BAD = [
+    ({"attention": "softmax"}, "no GAU attention named 'softmax'"),
+    ({"buckets": 2}, "GAU: buckets must be an integer from 4 to 64, got 2"),
     ({"d_inner": 0}, "GAU: d_inner must be an integer of at least 1, got 0"),
     ({"d_key": 3}, "GAU: d_key must be even, got 3"),
     ({"n": 0}, "GAU: n must be an integer of at least 1, got 0"),

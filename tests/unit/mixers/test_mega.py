@@ -1,3 +1,4 @@
+from functools import partial
 from math import erf
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Mega
-from linrnn.testing import check_close
+from linrnn.testing import check_close, check_law
 
 TIME = 23
 
@@ -101,6 +102,28 @@ def test_initial_statistics():
     assert abs(float(scaled.hidden_proj.weight.detach().std()) * 256**0.5 - 1) < 0.05
     average = layer.averages()
     assert ((average.a > 0) & (average.a < 1)).all()
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "layer", "attention": "relu_squared", "chunk": 5},
+        {"norm": "rms"},
+    ],
+    ids=["layer", "rms"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(Mega, **options))
+
+
+def test_with_a_norm_of_its_own_the_input_passes_as_it_came():
+    """Gates that are shut leave the input, whatever the norm does."""
+    layer = Mega(4, norm="layer", dtype=torch.float64)
+    with torch.no_grad():
+        layer.average_proj.bias[:4] = -1e4
+    x = 5 + torch.randn(2, 7, 4, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], x)
 
 
 @pytest.mark.unchecked

@@ -1,10 +1,13 @@
 """RFA: what its features estimate, other people's loop, the gate, and directions drawn anew."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RFA
+from linrnn.testing import check_law
 
 
 def make(d_model=6, **options):
@@ -117,6 +120,28 @@ def test_start():
     q = layer.heads.proj.weight[:64]
     assert q.abs().max().item() == pytest.approx((0.5 * 6 / 128) ** 0.5, rel=0.01)
     torch.testing.assert_close(layer.gate_proj.bias.sigmoid(), q.new_tensor([0.9]))
+
+
+def test_the_published_norm_leaves_vectors_a_little_short():
+    layer = make(unit="published")
+    x = torch.randn(1, 9, 6, dtype=torch.float64)
+    q, k, _ = layer.heads(x)
+    products = layer.directions(q / (q.norm(dim=-1, keepdim=True) + 1e-3) * layer.sigma)
+    features = torch.cat([products.sin(), products.cos()], -1) / 8**0.5
+    torch.testing.assert_close(layer._features(q, k, x, {}, None).q, features)
+    assert torch.autograd.grad(layer(x * 0)[0].sum(), layer.heads.proj.weight)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unit": "published"},
+    ],
+    ids=["published"],
+)
+def test_variants_keep_the_laws(law, options):
+    check_law(law, partial(RFA, **options))
 
 
 @pytest.mark.unchecked

@@ -1,6 +1,7 @@
 """Gated linear units whose values are mixed along time: GAU and FLASH."""
 
-from typing import ClassVar
+from math import log
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +40,9 @@ class GatedUnit(Mixer):
         window: int | None,
         base: float,
         init: str,
+        attention: str,
+        bias: bool,
+        buckets: int | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
@@ -49,6 +53,12 @@ class GatedUnit(Mixer):
         self.d_key, self.n = d_key, n
         self.rotary, self.relative_bias, self.init = rotary, relative_bias, init
         check_in(where, "init", init, _INITS)
+        check_in(where, "attention", attention, ("relu_squared", "laplace"))
+        if buckets is not None and (
+            isinstance(buckets, bool) or not isinstance(buckets, int) or not 4 <= buckets <= 64
+        ):
+            raise ArgumentError(f"{where}: buckets must be an integer from 4 to 64, got {buckets}.")
+        self.attention, self.bias, self.buckets = attention, bias, buckets
         check_positive_int(where, d_inner=self.d_inner)
         if d_key % 2:
             raise ArgumentError(f"{where}: d_key must be even, got {d_key}.")
@@ -59,6 +69,9 @@ class GatedUnit(Mixer):
         self.gamma, self.beta = empty(self.n_maps, d_key), empty(self.n_maps, d_key)
         self.b = empty(2, d_key) if relative_bias else None
         self.W_out = empty(d_model, self.d_inner)
+        self.b_in = empty(2 * self.d_inner + d_key) if bias else None
+        self.b_out = empty(d_model) if bias else None
+        self.distances = empty(buckets) if buckets is not None else None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -78,6 +91,9 @@ class GatedUnit(Mixer):
                 nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
                 self.b[1] = self.b[0]
         nn.init.zeros_(self.beta)
+        for bias in (self.b_in, self.b_out, self.distances):
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: turned keys and values, and the steps since the last reset."""
@@ -88,19 +104,26 @@ class GatedUnit(Mixer):
         # squares of small scores leave the range of float16, and the precision of bfloat16
         with without_autocast(q.device):
             return attend(
-                "relu_squared",
+                self.attention,
                 self._with_bias(q / self.n, 0, before=k.shape[1] - q.shape[1]),
                 self._with_bias(k, 1),
                 v,
                 sight,
                 window=self.window,
                 whole=False,
+                far=self._of_distances(),
             )
+
+    def _of_distances(self) -> Tensor | None:
+        """What distances from 0 to 128 add to scores."""
+        if self.distances is None:
+            return None
+        return self.distances.to(accumulator_dtype(self.distances.dtype))[_buckets(self.buckets)]
 
     def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Gate, values, and the turned vectors made of z, at least float32."""
         wide = accumulator_dtype(self.W_in.dtype)
-        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in).to(wide))
+        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in, self.b_in).to(wide))
         r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
         made = self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)
         made = rotate(made, position, self.base) if self.rotary else made
@@ -113,4 +136,23 @@ class GatedUnit(Mixer):
         return with_relative(x, self.b[which], self.base, before)
 
     def _project_out(self, r: Tensor, mixed: Tensor) -> Tensor:
-        return F.linear((r * mixed).to(self.W_out.dtype), self.W_out)
+        return F.linear((r * mixed).to(self.W_out.dtype), self.W_out, self.b_out)
+
+
+FARTHEST = 128
+"""The distance from which on all share the last bucket."""
+
+
+def _buckets(count: Any) -> list[int]:
+    """The bucket of each distance from 0 to `FARTHEST`: one each, then of equal ratios.
+
+    Example:
+        >>> _buckets(8)[:6], _buckets(8)[-1]
+        ([0, 1, 2, 3, 4, 4], 7)
+    """
+    exact = count // 2
+    of_ratio = (count - exact) / log(FARTHEST / exact)
+    return [
+        d if d < exact else min(exact + int(of_ratio * log(d / exact)), count - 1)
+        for d in range(FARTHEST + 1)
+    ]

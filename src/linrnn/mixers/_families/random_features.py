@@ -86,7 +86,13 @@ def reset_unit_features(layer: Any) -> None:
 
 
 def unit_features(
-    layer: Any, phi: Callable[[Tensor], Tensor], sigma: Tensor, q: Tensor, k: Tensor, x: Tensor
+    layer: Any,
+    phi: Callable[[Tensor], Tensor],
+    sigma: Tensor,
+    q: Tensor,
+    k: Tensor,
+    x: Tensor,
+    unit: Callable[[Tensor], Tensor] = l2_normalise,
 ) -> Features:
     """``phi`` of the products of scaled unit queries and keys with the directions of a layer.
 
@@ -95,8 +101,9 @@ def unit_features(
         phi: features from products.
         sigma: the scales, at least float32.
         q, k, x: see `KernelAttention._features`.
+        unit: scales vectors to length 1.
     """
-    q, k = (phi(layer.directions(l2_normalise(z) * sigma)) for z in (q, k))
+    q, k = (phi(layer.directions(unit(z) * sigma)) for z in (q, k))
     if layer.gate_proj is None:
         return Features(q, k)
     gate = wide(layer.gate_proj(x.to(layer.gate_proj.weight.dtype)))

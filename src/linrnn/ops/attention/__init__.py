@@ -75,16 +75,34 @@ def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
     return y
 
 
-def relu_squared_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """Weights of one head that are not normalised."""
-    weight = F.relu(q @ k.mT).square()
+def relu_squared_read(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, far: Tensor | None = None
+) -> Tensor:
+    """Weights of one head that are not normalised; of ``far`` see `attend`."""
+    weight = F.relu(_with_distances(q @ k.mT, far)).square()
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
 
 
-def laplace_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """Weights of one head between 0 and 1, not normalised: a smooth step that mimics relu^2."""
-    weight = (1 + torch.erf((q @ k.mT - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
+def laplace_read(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, far: Tensor | None = None
+) -> Tensor:
+    """Weights of one head between 0 and 1, not normalised: a smooth step that mimics relu^2.
+
+    Of ``far`` see `attend`.
+    """
+    scores = _with_distances(q @ k.mT, far)
+    weight = (1 + torch.erf((scores - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+
+
+def _with_distances(scores: Tensor, far: Tensor | None) -> Tensor:
+    """Scores (B, T, S), the last query of the same step as the last key, and what distances add."""
+    if far is None:
+        return scores
+    time, entries = scores.shape[1:]
+    step = torch.arange(entries, device=scores.device)
+    age = (step[entries - time :, None] - step).clamp(min=0, max=len(far) - 1)
+    return scores + far[age]
 
 
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
@@ -208,7 +226,8 @@ def attend(
         window: a bound on all ``sight + 1``, or None.
         whole: every step sees all before it, and the keys are those of the queries.
         far: keys of distances, for "relative"; what they add to the scores of a single step
-            (B, H, 1, S), for "softmax"; the bound of scores (1,), for "capped".
+            (B, H, 1, S), for "softmax"; the bound of scores (1,), for "capped"; what distances from
+            0 on add to scores (D,), the last for longer ones too, for "relu_squared" and "laplace".
     """
     time, before = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
