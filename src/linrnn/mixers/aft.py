@@ -43,6 +43,7 @@ class AFT(Mixer):
         n_heads: groups of channels, a divisor of d_inner ("conv").
         rank: width of a and b ("local", "full").
         max_length: positions with a and b of their own ("local", "full").
+        bias: biases in the four maps. That of the keys cancels, and has no gradient.
 
     Departures from the paper:
         Where it weighs pairs of positions with a full matrix, here the low-rank form of its
@@ -76,12 +77,13 @@ class AFT(Mixer):
         n_heads: int = 1,
         rank: int = 64,
         max_length: int = 1024,
+        bias: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.kind, self.window, self.n_heads = d_model, kind, window, n_heads
-        self.rank, self.max_length = rank, max_length
+        self.rank, self.max_length, self.bias = rank, max_length, bias
         self.d_inner = d_model if d_inner is None else d_inner
         check_in("AFT", "kind", kind, KINDS)
         sizes = {"d_inner": self.d_inner, "window": window, "n_heads": n_heads, "rank": rank}
@@ -96,14 +98,14 @@ class AFT(Mixer):
             self.declared = CLOSED  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(d_model, self.d_inner, bias=False, **to) for _ in range(3)
+            nn.Linear(d_model, self.d_inner, bias=bias, **to) for _ in range(3)
         )
         if kind in ("local", "full"):
             self.a, self.b = (nn.Parameter(torch.empty(max_length, rank, **to)) for _ in range(2))
         if kind == "conv":
             self.u = nn.Parameter(torch.empty(n_heads, window, **to))
             self.gain, self.shift = (nn.Parameter(torch.empty(n_heads, **to)) for _ in range(2))
-        self.out_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()

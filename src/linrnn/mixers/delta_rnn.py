@@ -20,7 +20,7 @@ class DeltaRNN(Mixer):
     r"""Delta RNN: a DeltaNet's read, and that of a second memory asked by the last output.
 
     Equation:
-        q, k = phi(W_q x), phi(W_k x) divided by their sums, phi = elu + 1        in each head
+        q, k = phi(W_q x), phi(W_k x) divided by their sums + 1e-6, phi = elu + 1    each head
         S_t = S_{t-1} + beta k (v - S_{t-1}^T k)^T                     S is d_key by d_value
         R_t = R_{t-1} + beta' k' (v' - R_{t-1}^T k')^T                 R is d_value by d_value
         y_t = S_t^T q + R_t^T softmax(y_{t-1}),   k' = softmax(W_k' x)

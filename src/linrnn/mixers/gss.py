@@ -20,6 +20,7 @@ class GSS(Systems):
 
     Equation:
         v_t = gelu(W_v x_t + b_v),  z_t = gelu(W_z x_t + b_z)    in R^{d_inner}, R^{d_ssm}
+        z_t <- norm(z_t)                                         a layer norm, or none
         h_t = a * h_{t-1} + (a - 1) / Lambda z_t                 a = exp(Lambda), each channel alone
         s_t = Re(sum_n C_n h_{t,n}) + D z_t                      h in C^{d_ssm x d_state}
         y_t = W_o (v_t * (W_s s_t + b_s)) + b_o
@@ -34,10 +35,12 @@ class GSS(Systems):
         d_inner: channels of the gate. Default: 4 d_model.
         d_ssm: channels of the system. Default: d_model / 4, at least 1.
         d_state: modes N.
+        norm: of the system's input, "none" or "layer", with weights and biases.
         form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D.
 
     Departures from the paper:
-        The norm before and the residual around the layer belong to the block around a mixer.
+        The norm before and the residual around the layer belong to the block around a mixer. The
+        public code, which its authors did not write, has norm="layer", and no b_v, b_z and b_s.
 
     Example:
         >>> y, state = GSS(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -67,6 +70,7 @@ class GSS(Systems):
         d_inner: int | None = None,
         d_ssm: int | None = None,
         d_state: int = 512,
+        norm: Literal["none", "layer"] = "none",
         form: Literal["scan", "conv"] = "scan",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -77,9 +81,12 @@ class GSS(Systems):
         self.d_ssm = max(1, d_model // 4) if d_ssm is None else d_ssm
         check_positive_int("GSS", d_inner=self.d_inner, d_ssm=self.d_ssm, d_state=d_state)
         check_in("GSS", "form", form, self.forms)
+        check_in("GSS", "norm", norm, ("none", "layer"))
+        self.norm = norm
         empty = empty_parameters(device, dtype)
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         self.in_proj = nn.Linear(d_model, self.d_inner + self.d_ssm, **to)
+        self.ssm_norm = nn.LayerNorm(self.d_ssm, **to) if norm == "layer" else None
         self.up_proj = nn.Linear(self.d_ssm, self.d_inner, **to)
         self.out_proj = nn.Linear(self.d_inner, d_model, **to)
         self.A_log, self.A_im_log = empty(d_state), empty(d_state)
@@ -92,6 +99,8 @@ class GSS(Systems):
         """Draw every parameter anew from torch's global generator."""
         for part in (self.in_proj, self.up_proj, self.out_proj):
             part.reset_parameters()
+        if self.ssm_norm is not None:
+            self.ssm_norm.reset_parameters()
         for weight in (self.A_log, self.A_im_log, self.C_re, self.C_im, self.D):
             nn.init.normal_(weight)
 
@@ -113,7 +122,7 @@ class GSS(Systems):
         """The system's input and the gate."""
         both = F.gelu(self.in_proj(x.to(self.in_proj.weight.dtype)))
         gate, z = both.split([self.d_inner, self.d_ssm], -1)
-        return z, gate
+        return (z if self.ssm_norm is None else self.ssm_norm(z)), gate
 
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         out: Tensor = self.out_proj(beside * self.up_proj(y.to(self.up_proj.weight.dtype)))

@@ -52,7 +52,8 @@ class IndRNN(Gated):
         layer, n_layers: place in the stack, counted from 0.
 
     Departures from the paper:
-        Batch norm belongs to the block around. A layer without a stack is a last layer.
+        Batch norm belongs to the block around; the authors' networks have it between W x and the
+        recurrence. A layer without a stack is a last layer.
 
     Example:
         >>> y, state = IndRNN(d_model=4, d_state=8, t_max=100)(torch.randn(2, 100, 4))

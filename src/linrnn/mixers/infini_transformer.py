@@ -44,7 +44,8 @@ class InfiniTransformer(SegmentMixer):
 
     Departures from the paper:
         The released description leaves open what a first segment reads from a memory of nothing:
-        zeros, which the gate mixes in.
+        zeros, which the gate mixes in. Public code, which its authors did not write, has no gate
+        in the first segment, and the other sign of beta.
 
     Example:
         >>> y, state = InfiniTransformer(d_model=8, segment=16)(torch.randn(2, 100, 8))

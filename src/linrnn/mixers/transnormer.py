@@ -43,9 +43,9 @@ class TransNormer(KernelAttention):
         layer, n_layers: place in the stack, counted from 0; the stack sets them.
 
     Departures from the paper:
-        Its code masks block attention after the softmax, so that weights depend on later steps of
-        the block. Norm and feed-forward layer around it belong to the block of the stack. Where
-        all products of a block are next to zero, the norm of "T1" makes their rounding large.
+        The published language models turn queries and keys by learned angles, which are left out.
+        Norm and feed-forward layer around it belong to the block of the stack. Where all products
+        of a block are next to zero, the norm of "T1" makes their rounding large.
 
     Example:
         >>> y, state = TransNormer(d_model=8, n_heads=2)(torch.randn(2, 100, 8))

@@ -1,5 +1,7 @@
 """GSS against its equation in NumPy, and against DSS with steps of one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from scipy.special import erf
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DSS, GSS
+from linrnn.testing import check_law
+from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 each_form = pytest.mark.parametrize("form", GSS.forms)
 
@@ -69,9 +73,16 @@ def test_initial_statistics_and_sizes():
     assert GSS(3, d_state=2).d_ssm == 1
 
 
+@pytest.mark.parametrize("law", NUMERIC_LAWS)
+def test_laws_hold_with_a_norm_of_its_input(law):
+    check_law(law, partial(GSS, d_state=5, norm="layer"))
+
+
 @pytest.mark.unchecked
 def test_constructor_words_its_errors():
     with pytest.raises(ArgumentError, match="d_ssm must be an integer of at least 1, got 0"):
         GSS(4, d_ssm=0)
     with pytest.raises(UnknownNameError, match="no GSS form named 'scam'\\. Did you mean 'scan'"):
         GSS(4, form="scam")
+    with pytest.raises(UnknownNameError, match="no GSS norm named 'rms'"):
+        GSS(4, norm="rms")
