@@ -269,6 +269,7 @@ class Normed(nn.Module):
     def __init__(self, mixer: Any) -> None:
         super().__init__()
         dtype = next(mixer.parameters()).dtype
+        self.d_model = mixer.d_model
         self.mixer, self.norm = mixer, nn.LayerNorm(mixer.d_model, dtype=dtype)
 
     def reset_parameters(self) -> None:
