@@ -99,4 +99,5 @@ class ReBased(KernelAttention):
 
     def _squares(self, x: Tensor) -> Tensor:
         x = wide(self.gamma) * head_norm(x, "layer", self.norm_eps) + wide(self.beta)
-        return second_powers(x) * self.d_key**-0.5  # (B, T, H, d_features)
+        features: Tensor = second_powers(x) * self.d_key**-0.5  # (B, T, H, d_features)
+        return features

@@ -67,6 +67,8 @@ def second_powers(x: Tensor) -> Tensor:
     products = torch.cat(rows, -1)
     diagonal = torch.tensor([i == j for i in range(d) for j in range(i, d)], device=x.device)
     return torch.where(diagonal, products, 2**0.5 * products)
+
+
 class LearnedFeatures(nn.Module):
     """Features that are learned, the same of every head.
 
