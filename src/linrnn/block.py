@@ -1,7 +1,7 @@
 """A residual block around a mixer, of the kinds that are published with them."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, overload
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +19,14 @@ from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_state
-from linrnn.typing import Lengths, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.typing import Lengths, ResetMask, Sequence, Signals, State, Time, Times, Token
 
 BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
     "glu_mlp": (("mixer", "gelu", "drop", "glu"), ("mlp",)),
     "mlp": (("mixer",), ("mlp",)),
     "channel_mix": (("mixer",), ("channel_mix",)),
+    "relu_mix": (("mixer",), ("relu_mix",)),
     "geglu": (("mixer",), ("geglu",)),
     "swiglu": (("mixer",), ("swiglu",)),
     "xlstm": (("mixer",), ("ffn",)),
@@ -41,7 +42,7 @@ BEHIND_NARROW = ("ffn",)
 """Parts that a mixer has no use for if it is `Mixer.widening`, and that its block does without."""
 
 
-FEED_FORWARD = ("mlp", "channel_mix", "geglu", "swiglu", "ffn")
+FEED_FORWARD = ("mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "ffn")
 """Parts that have a width of their own, ``d_ffn``."""
 
 
@@ -56,13 +57,13 @@ class Place(NamedTuple):
     factory: dict[str, Any]
 
 
-def _channel_mix(place: Place) -> ChannelMix:
+def _channel_mix(place: Place, *, receptance: bool = True) -> ChannelMix:
     # what was published is the whole block, and has one switch
     published = getattr(place.mixer, "init", None) == "published"
     start: Any = {"init": "published"} if published else {}
     where: Any = {"layer": place.layer, "n_layers": place.n_layers}
-    d_inner = place.d_ffn
-    return ChannelMix(place.mixer.d_model, d_inner=d_inner, **start, **where, **place.factory)
+    sizes: Any = {"d_inner": place.d_ffn, "receptance": receptance}
+    return ChannelMix(place.mixer.d_model, **sizes, **start, **where, **place.factory)
 
 
 def _gated(place: Place, d_inner: int | None = None, **options: Any) -> GatedMLP:
@@ -87,6 +88,7 @@ MODULES: dict[str, Callable[[Place], nn.Module]] = {
     "conv": lambda place: CausalConv(place.mixer.d_model, place.conv_width, **place.factory),
     "mlp": lambda place: MLP(place.mixer.d_model, d_inner=place.d_ffn, **place.factory),
     "channel_mix": _channel_mix,
+    "relu_mix": lambda place: _channel_mix(place, receptance=False),
     "geglu": _gated,
     "swiglu": _swiglu,
     "ffn": _ffn,
@@ -111,6 +113,7 @@ class Block(nn.Module):
     - ``mlp``: the mixer, then such an MLP.
     - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
       where the mixer was told to with ``init="published"``.
+    - ``relu_mix``: the mixer, then a `linrnn.nn.ChannelMix` without a receptance, as in RWKV-7.
     - ``geglu``: the mixer, then a `linrnn.nn.GatedMLP` of three times the width, as in Hawk and
       Griffin.
     - ``swiglu``: the mixer, then one with SiLU and without biases, of 8/3 of the width, rounded up,
@@ -121,8 +124,8 @@ class Block(nn.Module):
     - ``bare``: the mixer alone, for one that has gates of its own.
 
     With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
-    the mixer where no other part has one, else a dict: ``mixer``, and ``conv`` or
-    ``channel_mix`` or both.
+    the mixer where no other part has one, else a dict: ``mixer``, and ``conv``, ``channel_mix`` or
+    ``relu_mix``, those there are.
 
     Args:
         mixer: what mixes along time.
@@ -145,7 +148,7 @@ class Block(nn.Module):
         mixer: Mixer,
         *,
         kind: Literal[
-            "glu", "glu_mlp", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"
+            "glu", "glu_mlp", "mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "xlstm", "bare"
         ] = "glu",
         norm: str = "batch",
         norm_eps: float | None = None,
@@ -208,6 +211,7 @@ class Block(nn.Module):
         }
         return states["mixer"] if len(states) == 1 else states
 
+    @overload
     def forward(
         self,
         x: Sequence,
@@ -217,40 +221,88 @@ class Block(nn.Module):
         lengths: Lengths | None = None,
         dt: Times | None = None,
         valid: ResetMask | None = None,
-    ) -> tuple[Sequence, State]:
+        signals: None = None,
+    ) -> tuple[Sequence, State]: ...
+
+    @overload
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        lengths: Lengths | None = None,
+        dt: Times | None = None,
+        valid: ResetMask | None = None,
+        signals: Signals,
+    ) -> tuple[Sequence, State, Signals]: ...
+
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        lengths: Lengths | None = None,
+        dt: Times | None = None,
+        valid: ResetMask | None = None,
+        signals: Signals | None = None,
+    ) -> tuple[Sequence, State] | tuple[Sequence, State, Signals]:
         """Read a whole sequence: see `Mixer.forward`.
 
         Args:
             x: (batch, time, d_model).
             state: as `init_state` gives it.
-            reset, dt: of the mixer.
+            reset, dt, signals: of the mixer.
             lengths: valid steps of each row, for a mixer that takes them; norms count these alone.
             valid: boolean (batch, time), False at padding, for norms; in place of lengths.
         """
         if valid is None and lengths is not None:
             stops = check_lengths("Block", lengths, x)
             valid = steps_before(stops, x.shape[1], x.device)
-        arguments = {"lengths": lengths, "dt": dt}
+        arguments = {"lengths": lengths, "dt": dt, "signals": signals}
         arguments = {name: value for name, value in arguments.items() if value is not None}
+        made: list[Signals] = []
 
         def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
-            part = cast(Callable[..., tuple[Tensor, State]], self._modules[name])
+            part = cast(Callable[..., tuple[Any, ...]], self._modules[name])
             if name != "mixer":
                 return part(z, previous_state, reset)
-            return part(z, previous_state, reset=reset, **arguments)
+            y, next_state, *new = part(z, previous_state, reset=reset, **arguments)
+            made.extend(new)
+            return y, next_state
 
-        return self._chain(x, state, read, F.gelu, valid)
+        y, next_state = self._chain(x, state, read, F.gelu, valid)
+        return (y, next_state) if signals is None else (y, next_state, made[0])
 
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
+    @overload
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: None = None
+    ) -> tuple[Token, State]: ...
+
+    @overload
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals
+    ) -> tuple[Token, State, Signals]: ...
+
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals | None = None
+    ) -> tuple[Token, State] | tuple[Token, State, Signals]:
         """Read one time step: see `Mixer.step`."""
+        arguments = {"dt": dt, "signals": signals}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        made: list[Signals] = []
 
         def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
             part = cast(Any, self._modules[name])
-            if dt is None or name != "mixer":
+            if not arguments or name != "mixer":
                 return part.step(z, previous_state)  # type: ignore[no-any-return]
-            return part.step(z, previous_state, dt=dt)  # type: ignore[no-any-return]
+            y, next_state, *new = part.step(z, previous_state, **arguments)
+            made.extend(new)
+            return y, next_state
 
-        return self._chain(x_t, state, read, _gelu_of_few)
+        y, next_state = self._chain(x_t, state, read, _gelu_of_few)
+        return (y, next_state) if signals is None else (y, next_state, made[0])
 
     def _chain(
         self,

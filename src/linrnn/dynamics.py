@@ -10,7 +10,7 @@ from torch.utils._pytree import MappingKey, tree_flatten_with_path, tree_unflatt
 
 from linrnn.errors import ArgumentError, check_not_negative, check_positive_int, check_shape
 from linrnn.mixers import Mixer
-from linrnn.typing import Complex, Float, State
+from linrnn.typing import Complex, Float, Signals, State
 
 MOST = 2048
 """Numbers of a state whose Jacobians are computed; a larger one takes gigabytes and hours."""
@@ -21,7 +21,11 @@ _ON_CIRCLE = 1e-9
 
 
 def step_jacobians(
-    mixer: Mixer, x: Float[Tensor, "time d_model"], state: State | None = None
+    mixer: Mixer,
+    x: Float[Tensor, "time d_model"],
+    state: State | None = None,
+    *,
+    signals: Signals | None = None,
 ) -> Iterator[Float[Tensor, "numbers numbers"]]:
     """The derivative of the state after each step with respect to that before it.
 
@@ -36,6 +40,7 @@ def step_jacobians(
         mixer: a layer that can be stepped; give it parameters of float64 for many digits.
         x: one sequence.
         state: of a batch of one, before the sequence; None: `Mixer.init_state`.
+        signals: of a layer of a stack, as of `Mixer.forward`, of a batch of one.
 
     Raises:
         ArgumentError: a layer that cannot be stepped, whose state grows, or has more than 2,048
@@ -56,12 +61,15 @@ def step_jacobians(
             "whose state grows with what was read."
         )
     current_state: Any = mixer.init_state(1, device=x.device) if state is None else state
-    for x_t in x:
-        J, current_state = _jacobian(mixer, x_t, current_state)
+    for t, x_t in enumerate(x):
+        now = signals and {
+            n: z[:, t].detach() if n in mixer.carries else z for n, z in signals.items()
+        }
+        J, current_state = _jacobian(mixer, x_t, current_state, now)
         yield J
 
 
-def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+def _jacobian(mixer: Mixer, x_t: Tensor, state: Any, signals: Signals | None) -> tuple[Tensor, Any]:
     """Return J and the next state; row i of a batch of copies gives the gradient of number i."""
     leaves, tree = tree_flatten_with_path(state)
     free = [_moves(mixer, path, h) for path, h in leaves]
@@ -78,14 +86,19 @@ def _jacobian(mixer: Mixer, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
     state_leaves = [torch.view_as_complex(copy) if h.is_complex() else copy
                     for copy, (_, h) in zip(copies, leaves, strict=True)]  # fmt: skip
     with torch.enable_grad():
-        _, next_state = mixer.step(x_t.expand(n, -1), tree_unflatten(state_leaves, tree))
+        rows = signals and {
+            name: z.expand(n, *z.shape[1:]) if name in mixer.carries else z
+            for name, z in signals.items()
+        }
+        before: Any = tree_unflatten(state_leaves, tree)
+        next_state = mixer.step(x_t.expand(n, -1), before, signals=rows)[1]
         next_leaves = [h for _, h in tree_flatten_with_path(next_state)[0]]
         moved = [_real(h) for h, moves in zip(next_leaves, free, strict=True) if moves]
         numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)  # (n, n): copies, numbers
-        rows = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             numbers.diagonal().sum(), moving_copies, allow_unused=True, materialize_grads=True
         )
-    J = torch.cat([row.reshape(n, -1) for row in rows], 1)  # (n, n)
+    J = torch.cat([row.reshape(n, -1) for row in gradients], 1)  # (n, n)
     return J, tree_unflatten([h[:1].detach() for h in next_leaves], tree)
 
 

@@ -31,6 +31,9 @@ Sequence: TypeAlias = Float[Tensor, "batch time d_model"]
 Token: TypeAlias = Float[Tensor, "batch d_model"]
 """One time step of a `Sequence`."""
 
+Signals: TypeAlias = abc.Mapping[str, Tensor]
+"""What layers of a stack hand one another, by name; see `linrnn.mixers.Mixer.signal_spec`."""
+
 Read: TypeAlias = Float[Tensor, "batch time d_output"]
 """What a mixer makes of a `Sequence`: as wide, unless its last map was taken out, as by `RNN`."""
 
@@ -63,6 +66,7 @@ __all__ = [
     "Lengths",
     "ResetMask",
     "Sequence",
+    "Signals",
     "State",
     "Tensor",
     "Time",

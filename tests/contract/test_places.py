@@ -51,6 +51,9 @@ def place(name, layer, **options):
     """The mixer of a layer, made by its constructor."""
     if name in WITH_PLACE:
         options |= {"layer": layer, "n_layers": DEPTH}
+    cls = mixers.load(name)
+    if names := (*(cls.carries if layer else ()), *cls.shares):
+        options["receives"] = names  # of a stack whose layers are all of this class
     return mixers.build(name, WIDTH, options)
 
 

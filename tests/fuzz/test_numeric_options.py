@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unchecked
 
 NUMBERS = ("0", "1", "-1", str(2**31), str(2**63), str(10**30), "1" + "0" * 400)
 FLOATS = (*NUMBERS, "nan", "inf", "1e320", "-1e320", "1e-320", "-1e-320")
-NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "device", "dtype")
+NOT_OPTIONS = ("self", "d_model", "layer", "n_layers", "receives", "device", "dtype")
 MEMORY = 1 << 24
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, get_type_hints
 
-PLACE = ("layer", "n_layers")
+PLACE = ("layer", "n_layers", "receives")
 
 SET_BY_THE_STACK = ("d_model", *PLACE, "device", "dtype")
 """Arguments of a mixer that a stack gives it; all others are its options."""

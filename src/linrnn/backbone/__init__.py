@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose
+from linrnn.backbone.signals import Shared, handed
 from linrnn.backbone.tiers import (
+    Marks,
     Reader,
     Shape,
     as_tiers,
@@ -40,12 +42,13 @@ from linrnn.nn.head import hand_on
 from linrnn.nn.lengths import as_lengths, check_lengths, steps_before, without_padding
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_start
-from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
+from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, Signals, State, Time
 
 Around: TypeAlias = Callable[
     [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
 ]
-"""What calls a block for `SequenceModel.features_of`."""
+"""What calls a block for `SequenceModel.features_of`. The tree beside z holds the block's state,
+and of a layer with signals these too, so that nothing goes in or comes out but by arguments."""
 
 
 def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Option]:
@@ -109,7 +112,8 @@ class SequenceModel(nn.Module):
             the GLU.
         block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
             (``glu``), with an MLP behind it as in SaShiMi (``glu_mlp``), an MLP (``mlp``), RWKV's
-            channel mixing (``channel_mix``), an MLP gated by GELU as in Hawk and Griffin
+            channel mixing (``channel_mix``; without a receptance, as in RWKV-7, ``relu_mix``), an
+            MLP gated by GELU as in Hawk and Griffin
             (``geglu``) or by SiLU (``swiglu``), one behind mixers without an up-projection of their
             own as in xLSTM (``xlstm``), or nothing (``bare``).
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
@@ -171,7 +175,7 @@ class SequenceModel(nn.Module):
         skip: bool = True,
         dropout: float = 0.0,
         block: Literal[
-            "glu", "glu_mlp", "mlp", "channel_mix", "geglu", "swiglu", "xlstm", "bare"
+            "glu", "glu_mlp", "mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "xlstm", "bare"
         ] = "glu",
         conv_width: int = 0,
         d_ffn: int | None = None,
@@ -206,6 +210,7 @@ class SequenceModel(nn.Module):
         parts = {"kind": block, "norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}
         parts |= {"skip": skip, "dropout": dropout, "conv_width": conv_width}
         self.blocks = self._stack(mixer, mixer_options, d_ffn, parts, factory)
+        self.shared = Shared(_WHERE, self.mixers, self.shape.runs())
         self.between = self._joints(factory)
         self.pool = Pool(pool)
         norms = [
@@ -231,7 +236,7 @@ class SequenceModel(nn.Module):
     ) -> nn.ModuleList:
         """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
         blocks, depths = nn.ModuleList(), self.shape.depths()
-        choices = choose(_WHERE, mixer, mixer_options, len(depths))
+        choices = choose(_WHERE, mixer, mixer_options, len(depths), self.shape.runs())
         for choice, depth in zip(choices, depths, strict=True):
             times = self.shape.expand**depth
             layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
@@ -363,7 +368,8 @@ class SequenceModel(nn.Module):
         without a pool, in the place of lengths.
 
         ``around(read, z, state)`` calls ``read(z, state)``, a block, and returns what that does; it
-        sees what goes in, and may have it computed again for the gradient.
+        sees what goes in, and may have it computed again for the gradient. Its state is a tree of
+        tensors, in which are the signals as well that the layer is handed and makes.
         """
         if current() is not None:
             self._check_split(lengths)
@@ -380,22 +386,11 @@ class SequenceModel(nn.Module):
         parts = split_state(state, len(self.blocks), len(self.between))
         ends = stops if self.bidirectional else None
 
-        def read(
-            block: Block,
-            z: Tensor,
-            previous_state: State,
-            reset: Tensor | None,
-            dt: Tensor | None,
-            valid: Tensor | None,
-        ) -> tuple[Tensor, State]:
-            times = dt if block.mixer.timed else None
-            call = partial(block, reset=reset, lengths=ends, dt=times, valid=valid)
-            return call(z, previous_state) if around is None else around(call, z, previous_state)
-
+        read = partial(_read_block, lengths=ends, around=around)
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
-        z = self._scaled(z, valid)
-        z, new = reader.read(*stack, z, parts, reset, dt, valid, fresh=fresh)
+        z, marks = self._scaled(z, valid), (reset, dt, valid)
+        z, new = reader.read(*stack, z, parts, self.shared(), marks, fresh=fresh)
         if self.final_norm is not None:
             z = normalise(self.final_norm, z, valid)
         z, pool = self.pool(z, parts["pool"], reset=reset, lengths=stops)
@@ -438,7 +433,7 @@ class SequenceModel(nn.Module):
             'pool must be "none"': self.pool.kind != "none",
             "conv_width must be 0": has(CausalConv),
             'norm must be "layer", "rms" or "none"': has(nn.BatchNorm1d) and self.training,
-            'block must not be "channel_mix"': has(ChannelMix),
+            'block must not be "channel_mix" or "relu_mix"': has(ChannelMix),
             "tiers must be ()": bool(self.between),
             "lengths must be None": lengths is not None,
         }
@@ -489,18 +484,29 @@ class SequenceModel(nn.Module):
             reader = Reader(self.shape, read_in_graph if graph else read_step, graph)
             times = None if dt is None else dt[:, None]
             stack = list(self.blocks), list(self.between)
-            z, new = reader.read(*stack, z[:, None], state, None, times)
+            marks = (None, times, None)
+            z, new = reader.read(*stack, z[:, None], state, self.shared(), marks)
             z = z[:, 0]
         else:
-            new = {"layers": []}
-            for block, previous_state in zip(self.blocks, state["layers"], strict=True):
-                times = dt if cast(Block, block).mixer.timed else None
-                z, next_state = cast(Block, block).step(z, previous_state, dt=times)
-                new["layers"].append(next_state)
+            z, new = self._steps_of_blocks(z, state["layers"], dt)
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])
         return self.head(z), joined(new, pool)
+
+    def _steps_of_blocks(
+        self, z: Tensor, states: list[State], dt: Tensor | None
+    ) -> tuple[Tensor, dict[str, list[State]]]:
+        new: list[State] = []
+        carried: dict[str, Tensor] = {}
+        for part, previous_state, common in zip(self.blocks, states, self.shared(), strict=True):
+            block = cast(Block, part)
+            times = dt if block.mixer.timed else None
+            signals = handed(block.mixer, carried, common)
+            z, next_state, *made = block.step(z, previous_state, dt=times, signals=signals)
+            carried = carried if signals is None else {**carried, **made[0]}
+            new.append(next_state)
+        return z, {"layers": new}
 
     def _scaled(self, z: Tensor, valid: Tensor | None = None) -> Tensor:
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
@@ -525,6 +531,33 @@ class SequenceModel(nn.Module):
         dtype = cast(Tensor, self.encoder.weight).dtype
         check_like_parameters("SequenceModel", name, x, dtype)
         return x
+
+
+def _read_block(
+    block: Block,
+    z: Tensor,
+    state: State,
+    marks: Marks,
+    signals: Signals | None,
+    *,
+    lengths: Tensor | None,
+    around: Around | None,
+) -> tuple[Tensor, State, Signals]:
+    """A call of a block as `linrnn.backbone.tiers.Call`; ``around`` sees one tree beside z."""
+    reset, dt, valid = marks
+    times = dt if block.mixer.timed else None
+    call = partial(block, reset=reset, lengths=lengths, dt=times, valid=valid)
+    if signals is None:
+        y, state = call(z, state) if around is None else around(call, z, state)
+        return y, state, {}
+
+    def with_signals(z: Tensor, tree: Any) -> tuple[Tensor, Any]:
+        y, state, made = call(z, tree["state"], signals=tree["signals"])
+        return y, {"state": state, "signals": made}
+
+    tree: Any = {"state": state, "signals": signals}
+    y, tree = with_signals(z, tree) if around is None else around(with_signals, z, tree)
+    return y, tree["state"], tree["signals"]
 
 
 def _pairs(

@@ -10,6 +10,7 @@ from linrnn import mixers
 from linrnn._options.catalogue import registered, stems, todays_name
 from linrnn._options.declared import PLACE, SET_BY_THE_STACK
 from linrnn._options.import_path import check_trusted, import_class, import_path, is_import_path
+from linrnn.backbone.signals import receives
 from linrnn.errors import ArgumentError, UnknownNameError, show
 from linrnn.mixers import Bidirectional, Mixer
 from linrnn.nn.parameters import working_dtype
@@ -160,8 +161,9 @@ class Choice:
 
     mixer: OneMixer
     options: Mapping[str, Any]
-    place: Mapping[str, int]
-    """``layer``, counted from 0, and ``n_layers``, for a mixer that depends on them."""
+    place: Mapping[str, Any]
+    """``layer``, counted from 0, and ``n_layers``, for a mixer that depends on them, and what it
+    ``receives`` from the stack, for one that can."""
     alone: bool
     """No other layer has it: an instance is taken as it is, and not copied."""
 
@@ -180,7 +182,7 @@ class Choice:
         Raises:
             UnknownNameError, ArgumentError: see `linrnn.mixers.build`.
         """
-        place = self.place if self.takes("n_layers") else {}
+        place = {name: value for name, value in self.place.items() if self.takes(name)}
         if isinstance(self.mixer, Mixer):
             mixers.check_instance(self.mixer, d_model, self.options, **factory)
             mixer = self.mixer if self.alone else _another(self.mixer, place)
@@ -189,7 +191,7 @@ class Choice:
         return build(self.mixer, d_model, {**self.options, **place}, **factory)
 
 
-def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
+def _another(mixer: Mixer, place: Mapping[str, Any]) -> Mixer:
     """One of the same kind with parameters drawn anew: for its place, if it depends on that."""
     if not place:
         return mixers.redrawn("mixer: an instance for several layers", mixer)
@@ -200,7 +202,11 @@ def _another(mixer: Mixer, place: Mapping[str, int]) -> Mixer:
 
 
 def choose(
-    where: str, mixer: MixerLike, options: Mapping[str, Any] | None, n_layers: int
+    where: str,
+    mixer: MixerLike,
+    options: Mapping[str, Any] | None,
+    n_layers: int,
+    runs: Sequence[int] | None = None,
 ) -> list[Choice]:
     """The mixer of each layer, from the first.
 
@@ -209,6 +215,7 @@ def choose(
         mixer: one, or a pattern, which begins anew where it ends.
         options: of the mixers: see `options_of`.
         n_layers: layers there are.
+        runs: of each layer the number of its run, between which no signal goes; None: one run.
 
     Raises:
         ArgumentError: more mixers than layers; what `pattern` refuses.
@@ -222,9 +229,14 @@ def choose(
         )
     placed = [parts[layer % len(parts)] for layer in range(n_layers)]
     count = {id(p): sum(p is one for one in placed) for p in parts}
+    received = receives([mixers.load(p) for p in placed], runs)
+    places = [
+        {"layer": layer, "n_layers": n_layers, "receives": names}
+        for layer, names in enumerate(received)
+    ]
     return [
-        Choice(p, by_label[label(p)], {"layer": layer, "n_layers": n_layers}, count[id(p)] == 1)
-        for layer, p in enumerate(placed)
+        Choice(p, by_label[label(p)], place, count[id(p)] == 1)
+        for p, place in zip(placed, places, strict=True)
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
+from linrnn.backbone.signals import handed
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import (
     ArgumentError,
@@ -14,12 +15,17 @@ from linrnn.errors import (
     show,
 )
 from linrnn.nn import Beneath, Resample
-from linrnn.typing import State
+from linrnn.typing import Signals, State
+
+Marks: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""``(reset, dt, valid)`` of every step."""
 
 Call: TypeAlias = Callable[
-    [Any, Tensor, State, Tensor | None, Tensor | None, Tensor | None], tuple[Tensor, State]
+    [Any, Tensor, State, Marks, Signals | None], tuple[Tensor, State, Signals]
 ]
-"""``(block, z, state, reset, dt, valid)`` to ``(z, state)``, of z (batch, time, width)."""
+"""``(block, z, state, marks, signals)`` to ``(z, state, signals)``, of z (batch, time, width).
+
+Signals are those that `linrnn.backbone.signals.handed` gives, and those that the block makes."""
 
 
 def as_tiers(where: str, tiers: Any) -> tuple[int, ...]:
@@ -69,6 +75,10 @@ class Shape(NamedTuple):
         """
         return [tier for tier in self._order() for _ in range(self.n_layers)]
 
+    def runs(self) -> list[int]:
+        """The run of each block: so many in a row at one rate, between which signals do not go."""
+        return [run for run in range(self.ways()) for _ in range(self.n_layers)]
+
     def _order(self) -> list[int]:
         down = [*range(len(self.tiers))]
         return [*(down if self.unet else []), len(down), *reversed(down)]
@@ -88,9 +98,8 @@ class Reader(NamedTuple):
         between: Sequence[Any],
         z: Tensor,
         state: dict[str, list[State]],
-        reset: Tensor | None = None,
-        dt: Tensor | None = None,
-        valid: Tensor | None = None,
+        shared: Sequence[Signals],
+        marks: Marks = (None, None, None),
         *,
         fresh: bool = False,
     ) -> tuple[Tensor, dict[str, list[State]]]:
@@ -101,41 +110,36 @@ class Reader(NamedTuple):
             between: from the outermost tier.
             z: (batch, time, width).
             state: ``layers`` and ``tiers``, one each.
-            reset: boolean (batch, time), or None.
-            dt: times between steps (batch, time), or None.
-            valid: boolean (batch, time), False at padding, or None where there is none.
+            shared: what `linrnn.backbone.signals.Shared` has for each block.
+            marks: boolean resets (batch, time), times between steps (batch, time), and which steps
+                are no padding, boolean (batch, time); None each where there is none.
             fresh: whether the state is known to be that before the first step.
         """
         layers, n = state["layers"], self.shape.n_layers
         if not between:
-            z, layers = self._run(blocks, z, layers, reset, dt, valid)
+            z, layers = self._run(blocks, z, layers, shared, marks)
             return z, {"layers": layers, "tiers": []}
         first = n if self.shape.unet else 0
         skips: list[Tensor] = [z]
-        down: list[State] = []
-        up: list[State] = []
-        for block, previous_state in zip(blocks[:first], layers[:first], strict=True):
-            z, next_state = self.call(block, z, previous_state, reset, dt, valid)
-            skips.append(z)
-            down.append(next_state)
+        z, down = self._run(blocks[:first], z, layers[:first], shared[:first], marks, skips.append)
         below = {"layers": layers[first:-n], "tiers": state["tiers"][1:]}
-        beneath = self._beneath(blocks[first:-n], between[1:], fresh=fresh and reset is None)
+        beneath = self._beneath(
+            blocks[first:-n], between[1:], shared[first:-n], fresh=fresh and marks[0] is None
+        )
         mine, part = cast(dict[str, Tensor], state["tiers"][0]), cast(Resample, between[0])
         if self.graph:
-            when = None if dt is None else dt[:, 0]
+            when = None if marks[1] is None else marks[1][:, 0]
             y, mine, below = part.step(z[:, 0], mine, cast(State, below), beneath, when)  # type: ignore[assignment]
             y = y[:, None]
         else:
-            marks: dict[str, Any] = {"reset": reset, "dt": dt, "valid": valid}
-            y, mine, below = part(z, mine, cast(State, below), beneath, **marks, fresh=fresh)
+            named: dict[str, Any] = dict(zip(("reset", "dt", "valid"), marks, strict=True))
+            y, mine, below = part(z, mine, cast(State, below), beneath, **named, fresh=fresh)
         z = y + skips.pop()
+        last = blocks[-n:], z, layers[-n:], shared[-n:], marks
         if self.shape.unet:
-            for block, previous_state in zip(blocks[-n:], layers[-n:], strict=True):
-                z, next_state = self.call(block, z, previous_state, reset, dt, valid)
-                z = z + skips.pop()
-                up.append(next_state)
+            z, up = self._run(*last, add=skips)
         else:
-            y, up = self._run(blocks[-n:], z, layers[-n:], reset, dt, valid)
+            y, up = self._run(*last)
             z = y + z
         tiers = [cast(State, mine), *below["tiers"]]
         return z, {"layers": [*down, *below["layers"], *up], "tiers": tiers}
@@ -145,21 +149,45 @@ class Reader(NamedTuple):
         blocks: Sequence[Any],
         z: Tensor,
         layers: Sequence[State],
-        reset: Tensor | None,
-        dt: Tensor | None,
-        valid: Tensor | None,
+        shared: Sequence[Signals],
+        marks: Marks,
+        note: Callable[[Tensor], None] | None = None,
+        add: list[Tensor] | None = None,
     ) -> tuple[Tensor, list[State]]:
+        """Blocks of one rate, with the signals that go between them.
+
+        Args:
+            blocks, z, layers, shared, marks: as of `read`.
+            note: is told what each block gives.
+            add: to that, the last to the first.
+        """
         new = []
-        for block, previous_state in zip(blocks, layers, strict=True):
-            z, next_state = self.call(block, z, previous_state, reset, dt, valid)
+        carried: dict[str, Tensor] = {}
+        for block, previous_state, common in zip(blocks, layers, shared, strict=True):
+            signals = handed(block.mixer, carried, common)
+            z, next_state, made = self.call(block, z, previous_state, marks, signals)
+            if note is not None:
+                note(z)
+            z = z if add is None else z + add.pop()
+            carried = {**carried, **made}
             new.append(next_state)
         return z, new
 
-    def _beneath(self, blocks: Sequence[Any], between: Sequence[Any], *, fresh: bool) -> Beneath:
+    def _beneath(
+        self,
+        blocks: Sequence[Any],
+        between: Sequence[Any],
+        shared: Sequence[Signals],
+        *,
+        fresh: bool,
+    ) -> Beneath:
         """The stack below the outermost tier; the innermost has a skip over all of its blocks."""
 
         def read(z: Tensor, state: State, *marks: Tensor | None) -> tuple[Tensor, State]:
-            y, next_state = self.read(blocks, between, z, cast(Any, state), *marks, fresh=fresh)
+            every: Any = (*marks, None, None, None)[:3]
+            y, next_state = self.read(
+                blocks, between, z, cast(Any, state), shared, every, fresh=fresh
+            )
             return (y if between else y + z), cast(State, next_state)
 
         def start(rows: int) -> State:
@@ -170,32 +198,25 @@ class Reader(NamedTuple):
 
 
 def read_step(
-    block: Any,
-    z: Tensor,
-    state: State,
-    reset: Tensor | None,
-    dt: Tensor | None,
-    valid: Tensor | None = None,
-) -> tuple[Tensor, State]:
+    block: Any, z: Tensor, state: State, marks: Marks, signals: Signals | None
+) -> tuple[Tensor, State, Signals]:
     """A `Call` of one step, which has no reset: in one native call where it can be."""
-    done = recorded_step(block, block.step, z[:, 0], state) if dt is None else None
+    done = None
+    if marks[1] is None and signals is None:
+        done = recorded_step(block, block.step, z[:, 0], state)
     if done is None:
-        return read_in_graph(block, z, state, reset, dt, valid)
-    return done[0][:, None], done[1]
+        return read_in_graph(block, z, state, marks, signals)
+    return done[0][:, None], done[1], {}
 
 
 def read_in_graph(
-    block: Any,
-    z: Tensor,
-    state: State,
-    reset: Tensor | None,
-    dt: Tensor | None,
-    valid: Tensor | None = None,
-) -> tuple[Tensor, State]:
-    """The same as it is, for those who record it."""
+    block: Any, z: Tensor, state: State, marks: Marks, signals: Signals | None
+) -> tuple[Tensor, State, Signals]:
+    """The same as it is, for those who record it. Signals are of steps, and have no time."""
+    dt = marks[1]
     times = dt[:, 0] if dt is not None and block.mixer.timed else None
-    y, state = block.step(z[:, 0], state, dt=times)
-    return y[:, None], state
+    y, state, *made = block.step(z[:, 0], state, dt=times, signals=signals)
+    return y[:, None], state, made[0] if made else {}
 
 
 def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:

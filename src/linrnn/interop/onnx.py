@@ -228,7 +228,7 @@ class _Step(nn.Module):
 
     def forward(self, *parts: Tensor) -> tuple[Tensor, ...]:
         x, *states = parts
-        intervals = {"dt": states.pop(0)} if self.times else {}
+        intervals: dict[str, Any] = {"dt": states.pop(0)} if self.times else {}
         named = {str(i): h for i, h in enumerate(states)}
         y, state = self.model.step(x, unflatten(named, self.like), **intervals)
         return y, *flatten(state).values()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_not_negative, check_positive
-from linrnn.learn._exact.traced import layers
+from linrnn.learn._exact.traced import check_alone, layers
 from linrnn.learn._parts.base import Loop, Step
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.learn._parts.feedback import Feedback, by_steps
@@ -97,6 +97,7 @@ class LocalRepresentationAlignment(Windowed):
     def check(self, model: nn.Module) -> None:
         """Raise unless each layer has a target at each step."""
         super().check(model)
+        check_alone("LRA", layers(model))
         not_ptncn = [(n, layer) for n, layer in layers(model) if not isinstance(layer, PTNCN)]
         for part in model.modules():
             if not_ptncn and isinstance(part, Pool) and part.kind != "none":

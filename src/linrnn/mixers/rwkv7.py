@@ -9,11 +9,14 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._contract.signals import check_receives
 from linrnn.mixers._families.rwkv import MatrixRWKV
 from linrnn.nn import LowRank, empty_parameters, l2_normalise
 from linrnn.nn.channel_mix import fractions, initial_mix, orthogonal
 from linrnn.ops.conv.past import last_inputs
 from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.state_spec import Part, real
+from linrnn.typing import Signals
 
 POWERS = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mu of r, w, k, v, a, g
 
@@ -26,31 +29,35 @@ class RWKV7(MatrixRWKV):
         r, k, v = W_r x^r, W_k x^k, W_v x^v                    in each head
         a = sigmoid(a_0 + A_2 A_1 x^a),   g = G_2 sigmoid(G_1 x^g)
         w = exp(-exp(-1/2) sigmoid(w_0 + D_2 tanh(D_1 x^w)))   in (0.545, 1)
+        v <- v + (v' - v) * sigmoid(v_0 + V_2 V_1 x^v)         after the first layer of a stack
         c = k * k_k scaled to length 1,   k' = k * (1 + (a - 1) * k_a)
         S_t = (diag(w) - (c * a) c^T) S_{t-1} + k' v^T,   o_t = S_t^T r
         y_t = W_o ((norm(o_t) + (sum r * k' * r_k) v) * g)     layer norm and sum of each head
-        Initially D_2 and A_2 are orthogonal with gain 0.1; vectors as published, by place in the
-        stack; and all other maps
-        "orthogonal"  orthogonal, but for D_1, A_1 and G_1, uniform within 0.01
+        v' is v of the first RWKV-7 layer of the stack at the same step, which that hands on.
+        Initially D_2, A_2 and V_2 are orthogonal with gain 0.1; vectors as published, by place in
+        the stack; and all other maps
+        "orthogonal"  orthogonal, but for D_1, A_1, V_1 and G_1, uniform within 0.01
         "published"   W_r and W_v uniform within 1/2, W_k within 1/20 of d_model^(-1/2), G_2
-                      orthogonal with gain 0.1, W_o, D_1, A_1 and G_1 zero
+                      orthogonal with gain 0.1, W_o, D_1, A_1, V_1 and G_1 zero
 
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
         d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
         decay_rank, rate_rank, gate_rank: channels between D_1 and D_2, A_1 and A_2, G_1 and G_2;
             by default 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
+        value_rank: channels between V_1 and V_2; by default 1.7 sqrt(d_model), rounded likewise. 0
+            leaves v as it is in every layer.
         init: "orthogonal" or "published", as above.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
+        receives: ``("v_first",)`` in a layer that a stack hands v'. See `Mixer.receives`.
         norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
 
     Departures from the paper:
-        Extension beyond the survey. The values of later layers are not mixed with those of the
-        first, of which a layer knows nothing: this is the published first layer in every place.
-        The published start makes nothing of its input at first, gives D_2 and A_2 no gradient, and
-        needs the norms and skips around it: without them numbers fade within two layers. Channel
-        mixing is `linrnn.nn.ChannelMix`, which has a receptance that RWKV-7 has not; the layer norm
-        before either belongs to the backbone.
+        Extension beyond the survey. A layer alone is the first of its stack. The published start
+        makes nothing of its input at first, gives D_2, A_2 and V_2 no gradient, and needs the norms
+        and skips around it: without them numbers fade within two layers. Channel mixing without a
+        receptance and the layer norms belong to the backbone: ``block="relu_mix"``,
+        ``norm="layer"``, ``encoder_norm=True`` and ``final_norm=True`` are the published model.
 
     Example:
         >>> y, state = RWKV7(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -73,6 +80,7 @@ class RWKV7(MatrixRWKV):
     )
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.up.bias", "rate.up.bias")
+    carries: ClassVar[tuple[str, ...]] = ("v_first",)
 
     def __init__(
         self,
@@ -83,9 +91,11 @@ class RWKV7(MatrixRWKV):
         decay_rank: int | None = None,
         rate_rank: int | None = None,
         gate_rank: int | None = None,
+        value_rank: int | None = None,
         init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
+        receives: tuple[str, ...] = (),
         norm_eps: float = 64e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -97,6 +107,11 @@ class RWKV7(MatrixRWKV):
         self.gate_rank = _rank(d_model, 5) if gate_rank is None else gate_rank
         ranks = {"decay_rank": self.decay_rank, "rate_rank": self.rate_rank}
         check_positive_int("RWKV7", **ranks, gate_rank=self.gate_rank)
+        self.value_rank = _rank(d_model, 1.7) if value_rank is None else value_rank
+        if self.value_rank != 0:
+            check_positive_int("RWKV7", value_rank=self.value_rank)
+        check_receives("RWKV7", receives, self.carries)
+        self.receives = tuple(receives) if self.value_rank else ()
         to: Any = {"device": device, "dtype": dtype}
         self._make(n_heads, d_head, norm_eps, **to)
         empty, A = empty_parameters(device, dtype), self.width
@@ -104,6 +119,7 @@ class RWKV7(MatrixRWKV):
         self.decay = LowRank(d_model, self.decay_rank, A, act="tanh", **to)
         self.rate = LowRank(d_model, self.rate_rank, A, **to)
         self.gate = LowRank(d_model, self.gate_rank, A, act="sigmoid", bias=False, **to)
+        self.residual = LowRank(d_model, self.value_rank, A, **to) if self.receives else None
         self.k_k, self.k_a, self.r_k = empty(A), empty(A), empty(self.n_heads, self.d_head)
         self.reset_parameters()
 
@@ -131,15 +147,25 @@ class RWKV7(MatrixRWKV):
                 nn.init.uniform_(linear.weight, -size * D**-0.5, size * D**-0.5)
             else:
                 orthogonal(linear.weight)
+        if self.residual is not None:
+            self.residual.up.bias.copy_(0.73 - 0.4 * (place - 0.5))
+            self._reset_first(self.residual.down.weight)
+            orthogonal(self.residual.up.weight, 0.1)
         self._reset_output()
 
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+    def signal_spec(self) -> dict[str, Part]:
+        """See `Mixer.signal_spec`: the values of the first layer, of all heads."""
+        return {"v_first": real(width=self.width)}
+
+    def _read(
+        self, x: Tensor, state: Any, reset: Tensor | None, signals: Signals
+    ) -> tuple[Tensor, Any, Signals]:
         now, back = self._shifted(x, state, reset)
         r, w, k, v, a, g = (now + back * mu for mu in self.mu)
         decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()
         key = wide(self.key(k))
         c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
-        r, v = self.receptance(r), self.value(v)
+        r, v, made = self.receptance(r), *self._values(v, signals)
         r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)
         c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
         with without_autocast(x.device):
@@ -148,7 +174,15 @@ class RWKV7(MatrixRWKV):
             )
         bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
         y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))
-        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}
+        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, made
+
+    def _values(self, x: Tensor, signals: Signals) -> tuple[Tensor, Signals]:
+        """The values (batch, time, width), and those that later layers are handed."""
+        v = self.value(x)
+        if self.residual is None:
+            return v, {"v_first": v}
+        way = wide(signals["v_first"]) - wide(v)
+        return wide(v) + way * wide(self.residual(x)).sigmoid(), {}
 
 
 def _rank(d_model: int, factor: float) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import accumulator_dtype
 from linrnn.ops.conv.past import last_inputs, recall
 from linrnn.state_spec import Part, initial, real
@@ -16,21 +17,25 @@ INITS = ("orthogonal", "published")
 
 
 class ChannelMix(nn.Module):
-    r"""RWKV channel mixing: the feed-forward half of an RWKV-4 block.
+    r"""RWKV channel mixing: the feed-forward half of an RWKV block.
 
     Equation::
 
         x^k_t = mu_k * x_t + (1 - mu_k) * x_{t-1},    x^r_t likewise with mu_r
         y_t = sigmoid(W_r x^r_t) * (W_v relu(W_k x^k_t)^2)
 
+    without the first factor where ``receptance`` is False, as in RWKV-7.
+
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``4 * d_model``.
+        receptance: multiply by a gate of its own, as RWKV-4, 5 and 6 do.
         init: how ``W_v`` and ``W_r`` start, see below.
         layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Initially ``mu[i] = (i / d_model) ** (1 - layer / n_layers)`` and all maps are orthogonal. With
+    Initially ``mu[i] = (i / d_model) ** rho`` with ``rho = 1 - layer / n_layers``, or without a
+    receptance ``(1 - layer / n_layers) ** 4``, and all maps are orthogonal. With
     ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block starts as the identity, and
     only ``W_v`` has a gradient in the first step.
 
@@ -45,7 +50,8 @@ class ChannelMix(nn.Module):
         (torch.Size([2, 10, 4]), torch.Size([2, 1, 4]))
 
     Reference:
-        Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, arXiv:2305.13048.
+        Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, arXiv:2305.13048; of
+        RWKV-7, 2025, arXiv:2503.14456.
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
@@ -55,6 +61,7 @@ class ChannelMix(nn.Module):
         d_model: int,
         *,
         d_inner: int | None = None,
+        receptance: bool = True,
         init: Literal["orthogonal", "published"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
@@ -68,22 +75,27 @@ class ChannelMix(nn.Module):
         check_positive_int("ChannelMix", d_model=d_model, d_inner=self.d_inner)
         check_in("ChannelMix", "init", init, INITS)
         check_layer("ChannelMix", layer, n_layers)
-        self.mu_k = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
-        self.mu_r = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
-        linear = {"bias": False, "device": device, "dtype": dtype}
-        self.key = nn.Linear(d_model, self.d_inner, **linear)  # type: ignore[arg-type]
-        self.receptance = nn.Linear(d_model, d_model, **linear)  # type: ignore[arg-type]
-        self.value = nn.Linear(self.d_inner, d_model, **linear)  # type: ignore[arg-type]
+        empty = empty_parameters(device, dtype)
+        self.mu_k = empty(d_model)
+        self.mu_r = empty(d_model) if receptance else None
+        linear: Any = {"bias": False, "device": device, "dtype": dtype}
+        self.key = nn.Linear(d_model, self.d_inner, **linear)
+        self.receptance = nn.Linear(d_model, d_model, **linear) if receptance else None
+        self.value = nn.Linear(self.d_inner, d_model, **linear)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        mu = initial_mix(self.d_model, 1 - self.layer / self.n_layers)
+        remaining = 1 - self.layer / self.n_layers
+        mu = initial_mix(self.d_model, remaining if self.mu_r is not None else remaining**4)
         self.mu_k.copy_(mu)
-        self.mu_r.copy_(mu)
+        if self.mu_r is not None:
+            self.mu_r.copy_(mu)
         orthogonal(self.key.weight)
         for linear in (self.value, self.receptance):
+            if linear is None:
+                continue
             if self.init == "published":
                 nn.init.zeros_(linear.weight)
             else:
@@ -115,8 +127,10 @@ class ChannelMix(nn.Module):
         """
         previous = recall(x, past, 1, reset)
         key = F.relu(self.key(token_shift(x, previous, self.mu_k))).square()
-        gate = self.receptance(token_shift(x, previous, self.mu_r)).sigmoid()
-        return (gate * self.value(key)).to(x.dtype), last_inputs(x, past, reset)
+        y = self.value(key)
+        if self.receptance is not None and self.mu_r is not None:
+            y = self.receptance(token_shift(x, previous, self.mu_r)).sigmoid() * y
+        return y.to(x.dtype), last_inputs(x, past, reset)
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Read one step (batch, d_model)."""

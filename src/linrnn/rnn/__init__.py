@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels, pattern
+from linrnn.backbone.signals import Shared, handed
 from linrnn.compute.arguments import check_boolean, check_like_parameters, check_numbers
 from linrnn.errors import (
     ArgumentError,
@@ -167,6 +168,9 @@ class RNN(nn.Module):
             for layer, choice in enumerate(choices)
             for _ in range(directions)
         )
+        self.shared = nn.ModuleList(  # of each direction, between whose layers signals go
+            Shared("RNN", self._mixers()[way::directions]) for way in range(directions)
+        )
         self._mixed = len(labels(mixer)) > 1
         if all(cast(Cell, cell).native for cell in self.cells):
             for i, torch_rnn in enumerate(self._mixers()):
@@ -223,7 +227,7 @@ class RNN(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for cell in self.cells:
+        for cell in (*self.cells, *self.shared):
             for part in cell.modules():
                 draw = getattr(part, "reset_parameters", None)
                 if callable(draw):
@@ -384,14 +388,19 @@ class RNN(nn.Module):
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
         last: list[Tensor] = []
+        shared = [part() for part in self.shared]
+        carried: list[dict[str, Tensor]] = [{} for _ in range(directions)]  # as each reads
         for layer in range(self.num_layers):
             outputs = []
-            for _ in range(directions):
+            for way in range(directions):
                 i = len(states)
-                cell, backward = cast(Cell, self.cells[i]), i % directions == 1
+                cell, backward = cast(Cell, self.cells[i]), way == 1
                 start = None if start_states is None else start_states[i]
                 said = layout.backward(marks) if backward else marks
-                y, state = cell(layout.reverse(x) if backward else x, start, layout, said)
+                signals = handed(cell.mixer, carried[way], shared[way][layer])
+                z = layout.reverse(x) if backward else x
+                y, state, made = cell(z, start, layout, said, signals)
+                carried[way] = {**carried[way], **made}
                 last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)

@@ -11,7 +11,7 @@ from linrnn.backbone.pattern import Choice
 from linrnn.mixers import Mixer, TorchRNN, load
 from linrnn.nn import GLU
 from linrnn.rnn._packing import Layout, Marks
-from linrnn.typing import State
+from linrnn.typing import Signals, State
 
 
 def _reads_any_width(choice: Choice) -> bool:
@@ -66,10 +66,15 @@ class Cell(nn.Module):
             self.out_proj = nn.Linear(width, proj_size, bias, **factory)
 
     def forward(
-        self, x: Tensor, state: State | None, layout: Layout, marks: Marks
-    ) -> tuple[Tensor, State]:
-        v, state = layout.read(self.mixer, self.in_proj(x), state, marks)
+        self,
+        x: Tensor,
+        state: State | None,
+        layout: Layout,
+        marks: Marks,
+        signals: Signals | None = None,
+    ) -> tuple[Tensor, State, Signals]:
+        v, state, made = layout.read(self.mixer, self.in_proj(x), state, marks, signals)
         if self.native and not v.shape[1]:  # a mixer hands back the empty input
             v = v.new_empty(len(v), 0, self.width)
         v = v if self.glu is None else self.glu(F.gelu(v))
-        return self.out_proj(v), state
+        return self.out_proj(v), state, made

@@ -13,7 +13,7 @@ from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer
 from linrnn.nn.lengths import reverse, until_next
 from linrnn.state import map_state
-from linrnn.typing import State
+from linrnn.typing import Signals, State
 
 
 class Marks(NamedTuple):
@@ -66,9 +66,12 @@ class Layout(Protocol):
         """The marks of every sequence, for a cell that reads it backward."""
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
-    ) -> tuple[Tensor, State]:
-        """The mixer over every sequence, and its state after the last step of each."""
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
+    ) -> tuple[Tensor, State, Signals]:
+        """The mixer over every sequence, its state after the last step of each, and its signals.
+
+        Those it is given, and makes, lie as x does; None and none are those of one without any.
+        """
 
     def last(self, y: Tensor) -> Tensor:
         """The step of (batch, time, channels), of which there is one, that each read last."""
@@ -86,11 +89,11 @@ class Rows:
         return marks.backward(self)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
-    ) -> tuple[Tensor, State]:
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
+    ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`."""
-        y, next_state = mixer(x, state, **marks.of(mixer))
-        return y, next_state
+        y, next_state, *made = mixer(x, state, signals=signals, **marks.of(mixer))
+        return y, next_state, made[0] if made else {}
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -113,12 +116,12 @@ class EndTogether:
         return marks.backward(self)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
-    ) -> tuple[Tensor, State]:
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
+    ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`."""
         reset = self.reset if marks.reset is None else self.reset | marks.reset
-        y, next_state = mixer(x, **marks._replace(reset=reset).of(mixer))
-        return y, next_state
+        y, next_state, *made = mixer(x, signals=signals, **marks._replace(reset=reset).of(mixer))
+        return y, next_state, made[0] if made else {}
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -143,23 +146,35 @@ class Shrinking:
         return marks.backward(self, self.lengths)
 
     def read(
-        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks
-    ) -> tuple[Tensor, State]:
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
+    ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`."""
         outputs, finished = [], []
+        made_parts: list[Signals] = []
         for begin, end, rows, going_on in self.calls:
             part = marks.map(lambda z, r=rows, b=begin, e=end: z[:r, b:e])  # type: ignore[misc]
-            y, next_state = mixer(x[:rows, begin:end], state, **part.of(mixer))
-            outputs.append(F.pad(y, (0, 0, 0, 0, 0, len(x) - rows)))
+            cut = signals and {
+                n: z[:rows, begin:end] if n in mixer.carries else z for n, z in signals.items()
+            }
+            y, next_state, *made = mixer(x[:rows, begin:end], state, signals=cut, **part.of(mixer))
+            outputs.append(_with_rows(y, len(x)))
+            made_parts += [{n: _with_rows(z, len(x)) for n, z in new.items()} for new in made]
             finished.append(map_state(lambda h, n=going_on: h[n:], next_state))  # type: ignore[misc]
             state = map_state(lambda h, n=going_on: h[:n], next_state)  # type: ignore[misc]
         states = tree_map(lambda *h: torch.cat(h), *reversed(finished))
-        return torch.cat(outputs, 1), cast(State, states)
+        names = made_parts[0] if made_parts else {}
+        new = {name: torch.cat([part[name] for part in made_parts], 1) for name in names}
+        return torch.cat(outputs, 1), cast(State, states), new
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
         at = self.lengths.to(y.device) - 1
         return y[torch.arange(len(y), device=y.device), at]
+
+
+def _with_rows(y: Tensor, rows: int) -> Tensor:
+    """Zeros below (batch, time, ...), for rows that have ended."""
+    return F.pad(y, (*[0, 0] * (y.ndim - 1), 0, rows - len(y)))
 
 
 def check_packed(packed: PackedSequence) -> None:

@@ -430,7 +430,8 @@ def read(
         ``(y, state)`` as the model's `forward` gives them.
     """
     if x.shape[1] == 1:
-        y, state = model.step(x[:, 0], state, **({} if dt is None else {"dt": dt[:, 0]}))
+        times: dict[str, Any] = {} if dt is None else {"dt": dt[:, 0]}
+        y, state = model.step(x[:, 0], state, **times)
         return (y if pools(model) else y[:, None]), state
     if x.shape[1] <= chunk:
         y, state = model(x, state, **({} if dt is None else {"dt": dt}))

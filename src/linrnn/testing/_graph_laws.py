@@ -217,7 +217,8 @@ def _steps(mixer: Mixer, reset: Tensor) -> Run:
         ys, last = [], state
         for t, x_t in enumerate(x.unbind(1)):
             previous_state = mixer.init_state(1) if reset[0, t] else last
-            y_t, last = mixer.step(x_t, previous_state, **{n: z[:, t] for n, z in times.items()})
+            now: Any = {name: z[:, t] for name, z in times.items()}
+            y_t, last = mixer.step(x_t, previous_state, **now)
             ys.append(y_t)
         return torch.stack(ys, 1), state if "constant_memory" in mixer.declared else last
 

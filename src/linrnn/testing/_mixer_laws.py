@@ -35,6 +35,7 @@ from linrnn.testing._mixer_runs import (
 )
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
 from linrnn.testing._range_laws import ranges
+from linrnn.testing._signal_laws import signals
 from linrnn.testing._small_laws import small
 from linrnn.testing._state_laws import zeros_begin_anew
 from linrnn.testing._time_laws import GRADCHECK, times
@@ -411,6 +412,7 @@ MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
         bad_input,
         times,
         ranges,
+        signals,
     )
 }
 

@@ -127,7 +127,8 @@ def stepwise(mixer: Mixer) -> Callable[..., tuple[Tensor, State]]:
     def run(x: Tensor, state: State, **extras: Tensor) -> tuple[Tensor, State]:
         ys = []
         for t, x_t in enumerate(x.unbind(1)):
-            y_t, state = mixer.step(x_t, state, **{n: z[:, t] for n, z in extras.items()})
+            now: Any = {name: z[:, t] for name, z in extras.items()}
+            y_t, state = mixer.step(x_t, state, **now)
             ys.append(y_t)
         return torch.stack(ys, 1), state
 

@@ -13,7 +13,7 @@ from linrnn.mixers import Mixer
 from linrnn.testing._mixer_runs import MakeMixer, build
 
 _CANDIDATES = 4096  # sets of options among which few are looked for; a pair is in hundreds of them
-_NOT_OPTIONS = {"self", "d_model", "device", "dtype"}
+_NOT_OPTIONS = {"self", "d_model", "receives", "device", "dtype"}
 
 
 def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ def measure_cycles(run: Path | str, *, order: int = 1) -> list[list[Cycle]]:
     x = next(iter(eval_loader(task.datasets().test, 1)))[0][:, :_STEPS]
     x = x.double() if x.is_floating_point() else x
     layers = []
-    for mixer, z in zip(model.mixers, inputs_of_mixers(model, x), strict=True):
+    for mixer, (z, _) in zip(model.mixers, inputs_of_mixers(model, x), strict=True):
         step = mixer.piecewise_linear(z[0].mean(0))
         if step is None:
             raise ArgumentError(

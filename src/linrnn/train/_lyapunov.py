@@ -14,11 +14,13 @@ from torch import Tensor
 from linrnn._files.storage import write_atomically
 from linrnn.dynamics import lyapunov_exponents, spectrum, step_jacobians
 from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers import Mixer
 from linrnn.train._memory import inputs_of_mixers
 from linrnn.train.data import eval_loader
 from linrnn.train.figures import legend_below, new_figure, save
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import load_model
+from linrnn.typing import Signals
 
 _SHOWN = 16  # steps whose spectrum is drawn
 
@@ -64,16 +66,16 @@ def measure_dynamics(run: Path | str, *, steps: int = 256) -> list[LayerDynamics
                 f"{type(mixer).__name__}."
             )
     inputs = inputs_of_mixers(model, x)
-    return [_measure(m, z[0]) for m, z in zip(model.mixers, inputs, strict=True)]
+    return [_measure(m, z[0], s) for m, (z, s) in zip(model.mixers, inputs, strict=True)]
 
 
-def _measure(mixer: torch.nn.Module, z: Tensor) -> LayerDynamics:
+def _measure(mixer: Mixer, z: Tensor, signals: Signals | None) -> LayerDynamics:
     count = len(z)
     shown = sorted({round(i * (count - 1) / (_SHOWN - 1)) for i in range(_SHOWN)})
     spectra: list[Tensor] = []
 
     def watched() -> Iterator[Tensor]:
-        for t, J in enumerate(step_jacobians(mixer, z)):  # type: ignore[arg-type]
+        for t, J in enumerate(step_jacobians(mixer, z, signals=signals)):
             if t in shown:
                 spectra.append(spectrum(J))
             yield J

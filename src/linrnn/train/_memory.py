@@ -1,13 +1,15 @@
 """How far back a trained layer remembers, measured on data."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.backbone import SequenceModel
 from linrnn.mixers import Mixer
 from linrnn.train.seeding import generator
+from linrnn.typing import Signals
 
 _PROBES = 8
 
@@ -41,18 +43,19 @@ def measure(model: SequenceModel, x: Tensor) -> list[LayerMemory]:
     """
     inputs = inputs_of_mixers(model, x)
     return [
-        LayerMemory(influence=_influence(m, z), time_constants=_time_constants(m))
+        LayerMemory(influence=_influence(m, *z), time_constants=_time_constants(m))
         for m, z in zip(model.mixers, inputs, strict=True)
     ]
 
 
-def inputs_of_mixers(model: SequenceModel, x: Tensor) -> list[Tensor]:
-    """Record what every mixer reads when the model reads ``x``."""
-    inputs: list[Tensor] = []
-    hooks = [
-        mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
-        for mixer in model.mixers
-    ]
+def inputs_of_mixers(model: SequenceModel, x: Tensor) -> list[tuple[Tensor, Signals | None]]:
+    """Record what every mixer reads when the model reads ``x``: the stream, and its signals."""
+    inputs: list[tuple[Tensor, Signals | None]] = []
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        inputs.append((args[0].detach(), kwargs.get("signals")))
+
+    hooks = [mixer.register_forward_pre_hook(note, with_kwargs=True) for mixer in model.mixers]
     try:
         with torch.no_grad():
             model(x)
@@ -62,12 +65,12 @@ def inputs_of_mixers(model: SequenceModel, x: Tensor) -> list[Tensor]:
     return inputs
 
 
-def _influence(mixer: Mixer, z: Tensor) -> Tensor:
+def _influence(mixer: Mixer, z: Tensor, signals: Signals | None) -> Tensor:
     random = generator(0, "memory probes", 0)
     power = torch.zeros(z.shape[1], dtype=torch.float64)
     with torch.enable_grad():
         z = z.clone().requires_grad_()
-        last = mixer(z)[0][:, -1]  # (B, D)
+        last = mixer(z, signals=signals)[0][:, -1]  # (B, D)
         for _ in range(_PROBES):
             probe = torch.randn(last.shape, generator=random).to(last)
             (gradient,) = torch.autograd.grad(last, z, probe, retain_graph=True)

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from linrnn.mixers import Mixer
 from linrnn.nn import has_decay
 from linrnn.train.config import OptimConfig
 
@@ -14,7 +13,7 @@ from linrnn.train.config import OptimConfig
 def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     """Split a model's parameters for an optimiser, as published linear recurrences train.
 
-    Parameters that a mixer names in ``recurrent_parameters`` learn at ``lr *
+    Parameters that a mixer, or a part, names in ``recurrent_parameters`` learn at ``lr *
     recurrent_lr_factor`` without weight decay: decay would pull eigenvalues to a place of its own.
     Of the rest, weights have weight decay, and biases, gains, skips and first states have none:
     each module says which is which, `linrnn.nn.has_decay`. What asks for no gradient, as of a
@@ -37,9 +36,8 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     recurrent = {
         id(parameter)
         for module in model.modules()
-        if isinstance(module, Mixer)
         for name, parameter in module.named_parameters()
-        if name in module.recurrent_parameters
+        if name in getattr(module, "recurrent_parameters", ())
     }
     decayed = {
         id(parameter)

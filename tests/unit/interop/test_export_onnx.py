@@ -50,6 +50,11 @@ STACKS = {
     "swiglu": {"mixer": "mingru", "block": "swiglu", "d_ffn": 9, "logit_soft_cap": 0.5},
     "tiers": {"mixer": "s4d", "tiers": (2, 2), "block": "glu_mlp", "norm": "layer", "pool": "none"},
     "channel_mix": {"mixer": "rwkv4", "block": "channel_mix", "norm": "layer", "pool": "last"},
+    "rwkv7 after the first": {
+        **{"mixer": "rwkv7", "block": "relu_mix", "norm": "layer", "pool": "none"},
+        **{"encoder_norm": True, "mixer_options": {"n_heads": 2, "value_rank": 3}, "n_layers": 3},
+    },
+    "hgrn with bounds": {"mixer": "hgrn,hgrn2", "norm": "layer", "pool": "none", "n_layers": 4},
     "griffin": {
         **{"mixer": "rg_lru,attention", "block": "geglu", "norm": "rms", "pool": "none"},
         **{
@@ -69,7 +74,7 @@ def built(name):
     """A mixer with a state of fixed size, a variant of one, or a model around some."""
     torch.manual_seed(0)
     if name in STACKS:
-        return SequenceModel(D, 3, d_model=D, n_layers=2, **STACKS[name]).eval()
+        return SequenceModel(D, 3, d_model=D, **{"n_layers": 2} | STACKS[name]).eval()
     mixer, options = VARIANTS.get(name, (name, OPTIONS.get(name)))
     return mixers.build(mixer, D, options).eval()
 

@@ -8,6 +8,7 @@ from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward
 
 from linrnn.errors import ArgumentError
 from linrnn.nn import ChannelMix
+from rwkv_package import load
 
 
 def make(d_model=6, **options):
@@ -84,6 +85,21 @@ def test_half_precision_keeps_a_float32_state():
     y, past = mix(torch.randn(2, 5, 6, dtype=torch.bfloat16), mix.init_state(2))
     assert y.dtype == torch.bfloat16
     assert past.dtype == torch.float32
+
+
+def test_without_a_receptance_as_in_rwkv7(monkeypatch):
+    step = load(monkeypatch, seven=True).RWKV_x070_CMix_one
+    mix, x = ChannelMix(6, d_inner=9, receptance=False, layer=1, n_layers=3), torch.randn(1, 7, 6)
+    expected = 1 - (torch.arange(6.0) / 6) ** ((2 / 3) ** 4)
+    torch.testing.assert_close(1 - mix.mu_k.detach(), expected)
+    assert {name for name, _ in mix.named_parameters()} == {"mu_k", "key.weight", "value.weight"}
+    past, outputs = torch.zeros(6), []
+    for x_t in x[0]:
+        y, past = step(x_t, past, 1 - mix.mu_k, mix.key.weight.T, mix.value.weight.T)
+        outputs.append(y)
+    y, last = mix(x, mix.init_state(1))
+    torch.testing.assert_close(y[0], torch.stack(outputs))
+    assert torch.equal(last[0, 0], x[0, -1])
 
 
 BAD = [

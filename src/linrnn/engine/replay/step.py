@@ -68,7 +68,7 @@ _kinds: WeakKeyDictionary[nn.Module, Kinds] = WeakKeyDictionary()
 
 
 def recorded_step(
-    module: nn.Module, step: Step, x: Tensor, state: State
+    module: nn.Module, step: Step, x: Tensor, state: State, way: str = ""
 ) -> tuple[Tensor, State] | None:
     """``step(x, state)`` in one native call, None where it must be run as it is.
 
@@ -77,10 +77,11 @@ def recorded_step(
         step: computes ``(y, state)`` of x (batch, columns) with operators of PyTorch.
         x: not checked yet, nor is the state.
         state: before the step.
+        way: which of several steps of the module it is.
     """
     if not ready(x) or not operations():
         return None
-    kind = kind_of(_kinds.setdefault(module, {}), _key(module, x), module)
+    kind = kind_of(_kinds.setdefault(module, {}), _key(module, x, way), module)
     if kind is None or (kind.program is None and not _record(kind, module, step, x, state)):
         return None
     assert kind.program is not None
@@ -92,8 +93,8 @@ def recorded_step(
     return None if results is None else (results[0], next_tree.joined(iter(results[1:])))
 
 
-def _key(module: nn.Module, x: Tensor) -> tuple[Any, ...]:
-    return x.shape[0], x.dtype, module.training
+def _key(module: nn.Module, x: Tensor, way: str = "") -> tuple[Any, ...]:
+    return x.shape[0], x.dtype, module.training, way
 
 
 def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) -> bool:
@@ -135,6 +136,6 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
 
 def _like(module: nn.Module, x: Tensor) -> Kinds:
     """What is known of a module's steps of as many sequences, of any dtype."""
-    rows, _, training = _key(module, x)
+    rows, _, training, _ = _key(module, x)
     kinds = _kinds.get(module, {})
     return {key: kind for key, kind in kinds.items() if key[::2] == (rows, training)}

@@ -149,15 +149,15 @@ def noted(
 
 def by_window(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
     """The state after a window; with ``timed``, one whose steps are given times of 1."""
-    dt = {"dt": x.new_ones(x.shape[:2])} if timed else {}
-    _, next_state = layer.forward(x, state, **dt)  # past the hooks, which may be why we ask
+    dt = x.new_ones(x.shape[:2]) if timed else None
+    _, next_state = layer.forward(x, state, dt=dt)  # past the hooks, which may be why we ask
     return next_state
 
 
 def by_step(layer: Mixer, x: Tensor, state: State, *, timed: bool = False) -> State:
     """The state after a window of one step, as `Mixer.step` makes it."""
-    dt = {"dt": x.new_ones(len(x))} if timed else {}
-    _, next_state = layer.step(x[:, 0], state, **dt)
+    dt = x.new_ones(len(x)) if timed else None
+    _, next_state = layer.step(x[:, 0], state, dt=dt)
     return next_state
 
 

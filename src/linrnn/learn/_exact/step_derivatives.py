@@ -156,13 +156,12 @@ def _read(
     layer: Mixer, layout: Stepped, state: State, arguments: Mapping[str, Tensor], by_x: bool
 ) -> _Graph:
     state_tensors = (arguments[n].detach() for n in arguments if n.startswith("state "))
-    times = {"dt": arguments["dt"]} if "dt" in arguments else {}
     with torch.enable_grad(), noted(constant=layout.linears.index) as calls:
         x, state = arguments["x"].detach().requires_grad_(by_x), rebuilt(state, state_tensors)
         previous_tensors = tensors(state)
         for h in previous_tensors:
             h.requires_grad_()
-        y, next_state = layer.step(x, state, **times)
+        y, next_state = layer.step(x, state, dt=arguments.get("dt"))
     return _Graph(
         x, previous_tensors, y, tensors(next_state), {i: calls[i] for i in layout.linears.index}
     )

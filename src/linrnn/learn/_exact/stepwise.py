@@ -57,7 +57,7 @@ class Call:
         dt: Tensor | None,
     ) -> None:
         self.layer, self.known, self.traces, self.x, self.state = layer, layout, traces, x, state
-        self.times = {} if dt is None else {"dt": dt}
+        self.times: dict[str, Any] = {} if dt is None else {"dt": dt}
         self.mode, self.random = Mode(x.device), generators(x.device) if layer.training else None
         with torch.no_grad():
             self.y, self.after = layer.step(x, state, **self.times)

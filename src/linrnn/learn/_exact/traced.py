@@ -40,6 +40,7 @@ class Traced(Windowed):
         """Raise unless each layer has channels apart and each step, or the last, an answer."""
         super().check(model)
         where = type(self).__name__
+        check_alone(where, self.layers(model))
         for part in model.modules():
             if isinstance(part, Pool) and part.kind == "mean":
                 raise ArgumentError(
@@ -210,6 +211,21 @@ class _Listener:
             self.heard[self.name] = reading._replace(graph=graph)
             if reading.last is not None:
                 reading.last.watch(*result)
+
+
+def check_alone(where: str, layers: list[tuple[str, Mixer]]) -> None:
+    """Raise `ArgumentError` unless each layer is a function of its input and parameters alone.
+
+    Credit that goes from one layer to another beside the stream, or to parameters that several have
+    in common, is no part of what a layer keeps traces of.
+    """
+    for name, layer in layers:
+        if layer.receives:
+            raise ArgumentError(
+                f"{where}: every layer must read nothing but the layer before it, got {name} "
+                f"({type(layer).__name__}), which receives {', '.join(layer.receives)}. Use rtrl, "
+                "tbptt or bptt, or the mixer's option that leaves these out."
+            )
 
 
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:

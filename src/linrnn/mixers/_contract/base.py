@@ -2,27 +2,39 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn._process.memory import bounded
 from linrnn.compute.arguments import check_device, check_numbers, check_reset, traced
 from linrnn.compute.layout import accumulator_dtype
-from linrnn.compute.modes import eager
 from linrnn.compute.sequence_parallel import current, refuse
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._contract.reach import LONGEST_TIME, check_reach
+from linrnn.mixers._contract.reach import check_reach
+from linrnn.mixers._contract.signals import as_sequence, made_of_nothing, received
 from linrnn.mixers._contract.starts import LearnedStart
+from linrnn.mixers._contract.times import check_times
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
-from linrnn.state_spec import Spec, check_state, closed, initial, of_state, opened
-from linrnn.typing import Complex, Read, ReadToken, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
+from linrnn.typing import (
+    Complex,
+    Read,
+    ReadToken,
+    ResetMask,
+    Sequence,
+    Signals,
+    State,
+    Time,
+    Times,
+    Token,
+)
 
 FFT_REACHES_BACK = (
     "an FFT spreads its rounding errors over the row: a step changes those before it by some "
@@ -156,6 +168,18 @@ class Mixer(KeepsPrecision):
     learned: ClassVar[LearnedStart | None] = None
     """The part that makes it begin from a learned state, where it has the option for that."""
 
+    carries: ClassVar[tuple[str, ...]] = ()
+    """Signals that a layer makes of each step for the later layers of a stack that carry the same:
+    RWKV-7's first values. See `signal_spec`."""
+
+    shares: ClassVar[tuple[str, ...]] = ()
+    """Signals of the parameters that the layers of a stack have in common, which `shared_part` has:
+    HGRN's bounds."""
+
+    receives: tuple[str, ...] = ()
+    """Which of both a stack hands this layer. The stack says so to a constructor with an argument
+    of that name; a layer alone has none, and makes what it ``carries`` itself."""
+
     d_model: int
     """Channels in and out, an integer of at least 1."""
 
@@ -187,27 +211,66 @@ class Mixer(KeepsPrecision):
             )
         return of_state(self.init_state(1))
 
-    def _read(self, x: Any, state: Any, reset: Any, *times: Any) -> tuple[Any, Any]:
+    def signal_spec(self) -> Mapping[str, Part]:
+        """The sizes of the signals: the axes after batch and time, or of shared ones all axes."""
+        return {}
+
+    @classmethod
+    def shared_part(cls, layers: Iterable[Any]) -> nn.Module:
+        """The parameters that these layers of a stack have in common, made once for all of them.
+
+        Its ``forward()`` gives one mapping a layer, of the signals that the class ``shares``.
+        """
+        raise NotImplementedError(
+            f"{cls.__name__}: a class that shares signals must say what of, got no shared_part."
+        )
+
+    def _read(self, x: Any, state: Any, reset: Any, *more: Any) -> tuple[Any, ...]:
         """Read a sequence of at least one step; every argument fits.
 
         Args:
             x: input (batch, time, d_model), of the caller's dtype.
             state: as `state_spec` says, never None.
             reset: boolean (batch, time), or None.
+            signals: those the layer ``receives``; given only where the class has any.
             dt: real (batch, time), or None; given only where the mixer is `timed`.
 
         Returns:
-            ``(y, state)``: y of any real dtype, which is cast to that of ``x``.
+            ``(y, state)``: y of any real dtype, which is cast to that of ``x``; and of a class with
+            signals those that the layer makes.
         """
         raise NotImplementedError(
             f"{type(self).__name__}: a mixer must say how a sequence is read, got no _read."
         )
 
-    def _step(self, x_t: Any, state: Any, *times: Any) -> tuple[Any, Any]:
+    def _step(self, x_t: Any, state: Any, *more: Any) -> tuple[Any, ...]:
         """Read one step (batch, d_model); every argument fits. Default: a sequence of one."""
-        times = tuple(None if dt is None else dt.unsqueeze(1) for dt in times)
-        y, state = self._read(x_t.unsqueeze(1), state, None, *times)
-        return y.squeeze(1), state
+        signals = tuple(as_sequence(self, z) for z in more if isinstance(z, Mapping))
+        times = (None if z is None else z.unsqueeze(1) for z in more[len(signals) :])
+        y, state, *made = self._read(x_t.unsqueeze(1), state, None, *signals, *times)
+        return y.squeeze(1), state, *({n: z.squeeze(1) for n, z in new.items()} for new in made)
+
+    @overload
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
+        signals: None = None,
+    ) -> tuple[Read, State]: ...
+
+    @overload
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
+        signals: Signals,
+    ) -> tuple[Read, State, Signals]: ...
 
     def forward(
         self,
@@ -216,7 +279,8 @@ class Mixer(KeepsPrecision):
         *,
         reset: ResetMask | None = None,
         dt: Times | None = None,
-    ) -> tuple[Read, State]:
+        signals: Signals | None = None,
+    ) -> tuple[Read, State] | tuple[Read, State, Signals]:
         """Read a whole sequence.
 
         Args:
@@ -226,9 +290,13 @@ class Mixer(KeepsPrecision):
                 everything before had been read by somebody else.
             dt: time since the step before (batch, time), of any unit, at least 0; default: 1. Of
                 a first step, the time since the initial state. Only where the mixer is `timed`.
+            signals: what layers of a stack hand one another: ``(batch, time, ...)`` what earlier
+                ones carry, by name, and what they share. Only what the layer `receives` is read;
+                only for a class that ``carries`` or ``shares`` any. Default: a layer alone.
 
         Returns:
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
+            With signals, ``(y, state, signals)``: those that this layer makes for later ones.
         """
         self._check_input(x, time=True)
         if current() is not None:
@@ -236,36 +304,70 @@ class Mixer(KeepsPrecision):
         if reset is not None:
             self._check_reset(reset, x)
         times = self._times("forward", dt, x)
+        handed = received(self, "forward", signals, x)
         spec = self.state_spec()
         start = self._start(state, x, spec)
         if x.shape[1] == 0:
-            return x, start
+            return (x, start) if signals is None else (x, start, made_of_nothing(self, x))
         begins = self._begins(spec)
-        y, state = self._read(x, opened(start, begins), reset, *times)
+        y, state, *made = self._read(x, opened(start, begins), reset, *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
-        return y.to(x.dtype), closed(state, begins)
+        y, state = y.to(x.dtype), closed(state, begins)
+        return (y, state) if signals is None else (y, state, *made)
 
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[ReadToken, State]:
+    @overload
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: None = None
+    ) -> tuple[ReadToken, State]: ...
+
+    @overload
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals
+    ) -> tuple[ReadToken, State, Signals]: ...
+
+    def step(
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals | None = None
+    ) -> tuple[ReadToken, State] | tuple[ReadToken, State, Signals]:
         """Read one time step (batch, d_model) in constant time: ``(y_t, state)``.
 
-        ``dt`` (batch,) is the time since the step before; default: 1.
+        ``dt`` (batch,) is the time since the step before; default: 1. ``signals`` are those of
+        `forward` without the axis of time; with them it returns ``(y_t, state, signals)``.
         """
+        if signals is not None:
+            return self._step_with_signals(x_t, state, dt, signals)
         done = None if dt is not None else recorded_step(self, self._step_by_operators, x_t, state)
         return self._step_by_operators(x_t, state, dt) if done is None else done
 
+    def _step_with_signals(
+        self, x_t: Any, state: State, dt: Tensor | None, signals: Signals
+    ) -> tuple[Any, State, Signals]:
+        """A step whose state and signals are one tree, which is what can be recorded."""
+
+        def step(x_t: Tensor, tree: Any) -> tuple[Tensor, State]:
+            y, state, *made = self._step_by_operators(x_t, tree["state"], dt, tree["signals"])
+            return y, {"state": state, "signals": dict(*made)}
+
+        read = {name: signals[name] for name in self.receives if name in signals}
+        tree: Any = {"state": state, "signals": read}
+        done = recorded_step(self, step, x_t, tree, "with signals") if dt is None else None
+        y, tree = step(x_t, tree) if done is None else done
+        return y, tree["state"], tree["signals"]
+
     def _step_by_operators(
-        self, x_t: Any, state: State, dt: Tensor | None = None
-    ) -> tuple[Any, State]:
+        self, x_t: Any, state: State, dt: Tensor | None = None, signals: Signals | None = None
+    ) -> tuple[Any, ...]:
         self._check_input(x_t, time=False)
         times = self._times("step", dt, x_t)
+        handed = received(self, "step", signals, x_t)
         spec = self.state_spec()
         start = self._start(state, x_t, spec)
         begins = self._begins(spec)
-        y, state = self._step(x_t, opened(start, begins), *times)
+        y, state, *made = self._step(x_t, opened(start, begins), *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
-        return y.to(x_t.dtype), closed(state, begins)
+        y, state = y.to(x_t.dtype), closed(state, begins)
+        return (y, state) if signals is None else (y, state, *made)
 
     def init_state(
         self,
@@ -471,29 +573,3 @@ def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:
             f"{where}: dt must be None, for no layer of this model knows time, got a value. "
             "`linrnn list mixers` marks those that do."
         )
-
-
-def check_times(where: str, dt: object, x: Tensor) -> None:
-    """Raise unless ``dt`` is a real number from 0 to 1e18 for each step of x (batch, [time, ] ...).
-
-    Its values are looked at where they can be seen without waiting for a device.
-
-    Raises:
-        DTypeError, ShapeError, DeviceError, ArgumentError: it is not.
-    """
-    check_numbers(where, {"dt": dt}, real=True)
-    assert isinstance(dt, Tensor)
-    axes: dict[str, int | None] = {"batch": x.shape[0], "time": x.shape[1]}
-    if x.ndim == 2:
-        del axes["time"]
-    check_shape(where, "dt", dt.shape, axes)
-    check_device(where, "x", x.device, dt=dt)
-    if dt.device.type == "cpu" and eager(dt):
-        wrong = ~((dt >= 0) & (dt <= LONGEST_TIME) & dt.isfinite())
-        if bool(wrong.any()):
-            place = tuple(wrong.nonzero()[0].tolist())
-            raise ArgumentError(
-                f"{where}: dt must be at least 0 and at most {LONGEST_TIME:g}, got "
-                f"{dt[place].item():.6g} at {place}. Sort the time stamps of a sequence, and pass "
-                "their differences."
-            )

@@ -1,20 +1,32 @@
 """Reading a sequence in both directions with any mixer."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.catalogue import build, redrawn
 from linrnn.nn.lengths import check_lengths, reverse, until_next
-from linrnn.state_spec import Spec
-from linrnn.typing import Complex, Float, Lengths, ResetMask, Sequence, State, Time, Times, Token
+from linrnn.state_spec import Part, Spec
+from linrnn.typing import (
+    Complex,
+    Float,
+    Lengths,
+    ResetMask,
+    Sequence,
+    Signals,
+    State,
+    Time,
+    Times,
+    Token,
+)
 
 MERGES = ("sum", "concat")
+WAYS = ("ahead", "back")
 
 
 class Bidirectional(Mixer):
@@ -29,6 +41,9 @@ class Bidirectional(Mixer):
     state is that of the forward mixer alone. It may be carried from piece to piece, but the
     backward mixer starts anew in every call, at the end of each sequence it is given: reading in
     pieces is another computation than reading the whole.
+
+    Each direction has signals of its own, by names that begin with ``ahead.`` and ``back.``; those
+    of a step belong to that step, in whichever direction it is read.
 
     Args:
         mixer: what reads forward.
@@ -83,6 +98,9 @@ class Bidirectional(Mixer):
                 f"{type(mixer).__name__} with d_model={mixer.d_model}, got "
                 f"{type(self.back).__name__} with d_model={self.back.d_model}."
             )
+        for attribute in ("carries", "shares", "receives"):
+            names = {way: getattr(getattr(self, way), attribute) for way in WAYS}
+            setattr(self, attribute, tuple(f"{way}.{n}" for way in WAYS for n in names[way]))
         if shared:
             self._share()
 
@@ -128,6 +146,20 @@ class Bidirectional(Mixer):
         """That of the forward mixer."""
         return self.ahead.state_spec()
 
+    def signal_spec(self) -> dict[str, Part]:
+        """Those of both mixers, by names that say the direction."""
+        mixers = {way: getattr(self, way) for way in WAYS}
+        return {f"{w}.{name}": part for w in WAYS for name, part in mixers[w].signal_spec().items()}
+
+    @classmethod
+    def shared_part(cls, layers: Iterable["Bidirectional"]) -> nn.Module:
+        """One part for each direction, or one for both where they share their recurrence."""
+        layers = list(layers)
+        make = type(layers[0].ahead).shared_part
+        ahead = make([layer.ahead for layer in layers])
+        both = all(layer.shared for layer in layers)
+        return _BothWays(ahead, None if both else make([layer.back for layer in layers]))
+
     def init_state(
         self,
         batch_size: int,
@@ -138,6 +170,7 @@ class Bidirectional(Mixer):
         """That of the forward mixer."""
         return self.ahead.init_state(batch_size, device=device, dtype=dtype)
 
+    @overload
     def forward(
         self,
         x: Sequence,
@@ -146,7 +179,34 @@ class Bidirectional(Mixer):
         reset: ResetMask | None = None,
         dt: Times | None = None,
         lengths: Lengths | None = None,
-    ) -> tuple[Float[Tensor, "batch time d_output"], State]:
+        signals: None = None,
+    ) -> tuple[Float[Tensor, "batch time d_output"], State]: ...
+
+    @overload
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
+        lengths: Lengths | None = None,
+        signals: Signals,
+    ) -> tuple[Float[Tensor, "batch time d_output"], State, Signals]: ...
+
+    def forward(
+        self,
+        x: Sequence,
+        state: State | None = None,
+        *,
+        reset: ResetMask | None = None,
+        dt: Times | None = None,
+        lengths: Lengths | None = None,
+        signals: Signals | None = None,
+    ) -> (
+        tuple[Float[Tensor, "batch time d_output"], State]
+        | tuple[Float[Tensor, "batch time d_output"], State, Signals]
+    ):
         """Read whole sequences.
 
         Args:
@@ -159,24 +219,41 @@ class Bidirectional(Mixer):
             lengths: valid steps of each row when rows are padded at their end, a tensor, an array
                 or a list. What padded steps give means nothing, and the state returned has read
                 them too.
+            signals: as of `Mixer.forward`, of both directions.
         """
         self._check_input(x, time=True)
         times = {} if dt is None else {"dt": self._times("forward", dt, x)[0]}
         stops = None
         if lengths is not None:
             stops = check_lengths("Bidirectional.forward", lengths, x)
-        y, state = self.ahead(x, state, reset=reset, **times)
+        handed = {way: _of(way, signals) for way in WAYS}
+        y, state, *made = self.ahead(x, state, reset=reset, **times, **handed["ahead"])
         # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
         ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
         if dt is not None:
             times = {"dt": reverse(until_next(dt, stops, ends), stops)}
-        z, _ = self.back(
-            reverse(x, stops), reset=None if ends is None else reverse(ends, stops), **times
+        if signals is not None:
+            turned = handed["back"]["signals"].items()
+            handed["back"]["signals"] = {
+                name: reverse(s, stops) if name in self.back.carries else s for name, s in turned
+            }
+        z, _, *made_back = self.back(
+            reverse(x, stops),
+            reset=None if ends is None else reverse(ends, stops),
+            **times,
+            **handed["back"],
         )
         z = reverse(z, stops)
-        return (y + z if self.merge == "sum" else torch.cat([y, z], -1)), state
+        y = y + z if self.merge == "sum" else torch.cat([y, z], -1)
+        if signals is None:
+            return y, state
+        new = {f"ahead.{name}": s for name, s in made[0].items()}
+        new |= {f"back.{name}": reverse(s, stops) for name, s in made_back[0].items()}
+        return y, state, new
 
-    def step(self, x_t: Token, state: State, *, dt: Time | None = None) -> tuple[Token, State]:
+    def step(  # type: ignore[override]
+        self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals | None = None
+    ) -> tuple[Token, State]:
         """An error: the first output needs the last input."""
         raise ArgumentError(
             "Bidirectional.step: the input must be a whole sequence, got one step of it. "
@@ -195,3 +272,29 @@ class Bidirectional(Mixer):
         for path in names:
             owner, _, name = path.rpartition(".")
             setattr(self.back.get_submodule(owner), name, ahead[path])
+
+
+class _BothWays(nn.Module):
+    """What the layers share of each direction."""
+
+    def __init__(self, ahead: nn.Module, back: nn.Module | None) -> None:
+        super().__init__()
+        self.ahead, self.back = ahead, back
+
+    def forward(self) -> list[dict[str, Tensor]]:
+        """For each layer its signals of both directions."""
+        ahead = self.ahead()
+        back = ahead if self.back is None else self.back()
+        ways = [{"ahead": a, "back": b} for a, b in zip(ahead, back, strict=True)]
+        return [
+            {f"{way}.{name}": z for way, part in layer.items() for name, z in part.items()}
+            for layer in ways
+        ]
+
+
+def _of(way: str, signals: Signals | None) -> dict[str, Any]:
+    """The argument of one direction: its signals by their own names, or none at all."""
+    if signals is None:
+        return {}
+    names = {n: n.removeprefix(f"{way}.") for n in signals if n.startswith(f"{way}.")}
+    return {"signals": {name: signals[n] for n, name in names.items()}}

@@ -1,0 +1,120 @@
+"""What goes between the layers of a stack: signals that they carry on, and parts that they share.
+
+A mixer says on its class what it ``carries`` and ``shares``, and a stack that it makes is told what
+it ``receives`` (`linrnn.mixers.Mixer`). The first layer of those that carry a signal makes it, for
+each step anew, and later ones of the same run read it; a run is a stack's blocks of one rate.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from linrnn.errors import ArgumentError
+from linrnn.mixers import Mixer
+from linrnn.typing import Signals
+
+
+class Shared(nn.ModuleList):
+    """The parts that layers of a stack have in common, one for each run and class of mixers.
+
+    Args:
+        where: who asks, for the message.
+        mixers: of the layers, first to last.
+        runs: the number of the run that each is in; None: there is one.
+
+    Raises:
+        ArgumentError: a layer receives what none before it carries, what layers carry or share has
+            several shapes, or there is a single layer to share.
+    """
+
+    def __init__(
+        self, where: str, mixers: Sequence[Mixer], runs: Sequence[int] | None = None
+    ) -> None:
+        super().__init__()
+        runs = [0] * len(mixers) if runs is None else runs
+        _check_carried(where, mixers, runs)
+        layers: dict[tuple[int, type[Mixer]], list[int]] = {}
+        for place, (mixer, run) in enumerate(zip(mixers, runs, strict=True)):
+            if set(mixer.receives) & set(mixer.shares):
+                layers.setdefault((run, type(mixer)), []).append(place)
+        self.n_layers, self.places = len(mixers), list(layers.values())
+        for places in self.places:
+            sharing = [mixers[place] for place in places]
+            _check_shared(where, sharing)
+            self.append(sharing[0].shared_part(sharing))
+
+    def forward(self) -> list[dict[str, Tensor]]:
+        """What each layer of the stack has in common with others; of most nothing."""
+        signals: list[dict[str, Tensor]] = [{} for _ in range(self.n_layers)]
+        for part, places in zip(self, self.places, strict=True):
+            for place, shared in zip(places, part(), strict=True):
+                signals[place] = shared
+        return signals
+
+
+def handed(mixer: Mixer, carried: Signals, shared: Signals) -> dict[str, Tensor] | None:
+    """The signals that a layer of a stack is given; None for one that has no part in any.
+
+    Args:
+        mixer: of the layer.
+        carried: what earlier layers of the run have made.
+        shared: what `Shared` has for this layer.
+    """
+    if not (mixer.carries or mixer.receives):
+        return None
+    return {n: shared[n] if n in mixer.shares else carried[n] for n in mixer.receives}
+
+
+def receives(classes: Sequence[type[Mixer]], runs: Sequence[int] | None) -> list[tuple[str, ...]]:
+    """What each layer of a stack that is made of these classes is handed.
+
+    Args:
+        classes: of the mixers, first to last.
+        runs: as of `Shared`.
+    """
+    layers = list(zip(classes, [0] * len(classes) if runs is None else runs, strict=True))
+    count, made = Counter(layers), set[tuple[int, str]]()
+    received = []
+    for cls, run in layers:
+        carried = tuple(name for name in cls.carries if (run, name) in made)
+        received.append((*carried, *(cls.shares if count[cls, run] > 1 else ())))
+        made |= {(run, name) for name in cls.carries}
+    return received
+
+
+def _check_carried(where: str, mixers: Sequence[Mixer], runs: Sequence[int]) -> None:
+    makers: dict[tuple[int, str], Mixer] = {}
+    for place, (mixer, run) in enumerate(zip(mixers, runs, strict=True)):
+        for name in mixer.carries:
+            if name not in mixer.receives:
+                makers[run, name] = mixer
+                continue
+            label = f"{where}: layer {place}, a {type(mixer).__name__}, must"
+            maker = makers.get((run, name))
+            if maker is None:
+                raise ArgumentError(
+                    f"{label} receive {name!r} from a layer before it of the same rate, got none. "
+                    "Put one without `receives` first."
+                )
+            sizes, made = _sizes(mixer, name), _sizes(maker, name)
+            if sizes != made:
+                raise ArgumentError(
+                    f"{label} have the signal {name!r} of the layer that makes it, "
+                    f"{made}, got {sizes}. Give both the same options."
+                )
+
+
+def _check_shared(where: str, mixers: Sequence[Mixer]) -> None:
+    name = next(n for n in mixers[0].shares if n in mixers[0].receives)
+    sizes = [_sizes(mixer, name) for mixer in mixers]
+    if len(mixers) == 1 or any(size != sizes[0] for size in sizes):
+        raise ArgumentError(
+            f"{where}: layers of {type(mixers[0]).__name__} that share {name!r} must be two or "
+            f"more of the same sizes, got {sizes}. Give them the same options."
+        )
+
+
+def _sizes(mixer: Mixer, name: str) -> dict[str, Any]:
+    return dict(mixer.signal_spec()[name].axes)
