@@ -2,14 +2,16 @@
 
 A tokenizer is made once, from the training files, and kept with the model as JSON; reading that
 back runs no code. ``byte`` needs nothing, ``char`` a pass over the text, ``bpe`` and files of the
-library need the extra ``text``.
+library need the extra ``text``. A vocabulary of RWKV's is a file of the user's.
 """
 
+import ast
 import codecs
 import json
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,13 +39,16 @@ MAX_PAIRS = 1 << 20
 """Tokens of byte-pair encoding at most: memory for all is taken before the first is found."""
 
 _FORMAT = 1
+_STORED = (*KINDS, "world")
+_WORLD_LINE = re.compile(r"(\d{1,7}) (b?(?:'.*'|\".*\")) (\d{1,9})", re.ASCII | re.DOTALL)
 
 
 class Tokenizer(ABC):
     """Text to token ids and back.
 
     Attributes:
-        kind: ``byte``, ``char`` or ``bpe``; the last also for any file of the library.
+        kind: ``byte``, ``char`` or ``bpe``, the last also for any file of the library; or
+            ``world``, of RWKV.
         vocabulary_size: ids are below it.
     """
 
@@ -131,12 +136,14 @@ class Stream:
 class _ByteStream(Stream):
     """The standard library knows when a character is complete."""
 
+    _tokenizer: "ByteTokenizer | WorldTokenizer"
+
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token: int) -> str:
-        return self._decoder.decode(bytes(self._tokenizer._check_ids([token]).tolist()))
+        return self._decoder.decode(self._tokenizer._bytes([token]))
 
     def close(self) -> str:
         text = self._decoder.decode(b"", True)
@@ -194,7 +201,10 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The bytes read as UTF-8."""
-        return self._check_ids(ids).astype(np.uint8).tobytes().decode(errors="replace")
+        return self._bytes(ids).decode(errors="replace")
+
+    def _bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
+        return self._check_ids(ids).astype(np.uint8).tobytes()
 
     def stream(self) -> Stream:
         """Return a stream that decodes ids as they arrive."""
@@ -345,6 +355,111 @@ class LibraryTokenizer(Tokenizer):
         return {"tokenizer": json.loads(self._text)}
 
 
+class WorldTokenizer(Tokenizer):
+    """RWKV's: the longest of the tokens that begins at a byte, then the next behind it.
+
+    Args:
+        tokens: the bytes of each, by id. An id between them that has none, as 0, which ends a text,
+            is the text of nothing.
+        where: whence they are, for the message.
+
+    Raises:
+        DataError: no tokens, an empty one or one twice, or an id that is negative or above
+            `MAX_PAIRS`.
+
+    Example:
+        >>> world = WorldTokenizer({1: b"a", 2: b"b", 3: b"ab"})
+        >>> world.encode("aab").tolist(), world.decode([3, 0, 1])
+        ([1, 3], 'aba')
+
+    Reference:
+        The package ``rwkv`` (0.8.32), ``TRIE_TOKENIZER``, whose ``decode`` of bytes that are no
+        UTF-8 is one U+FFFD.
+    """
+
+    kind: ClassVar[str] = "world"
+
+    def __init__(self, tokens: Mapping[int, bytes], *, where: str = "WorldTokenizer") -> None:
+        self._tokens = dict(tokens)
+        self._ids = {token: i for i, token in self._tokens.items()}
+        wrong = [i for i, token in self._tokens.items() if not token or not 0 <= i < MAX_PAIRS]
+        if not self._tokens or wrong or len(self._ids) != len(self._tokens):
+            raise DataError(
+                f"{where}: tokens must be different bytes by ids in 0..{MAX_PAIRS - 1:,}, got "
+                f"{f'id {wrong[0]}' if wrong else f'{len(self._ids)} different tokens'} among "
+                f"{len(self._tokens)}."
+            )
+        self.vocabulary_size = max(self._tokens) + 1
+        lengths: dict[bytes, set[int]] = {}
+        for token in self._ids:
+            lengths.setdefault(token[:2], set()).add(len(token))
+        # of the tokens that begin with these two bytes
+        self._lengths = {start: sorted(sizes, reverse=True) for start, sizes in lengths.items()}
+
+    @classmethod
+    def from_text(cls, text: str, *, where: str = "WorldTokenizer") -> "WorldTokenizer":
+        """Read a vocabulary file: of each token its id, text or bytes as Python has it, and size.
+
+        Raises:
+            DataError: a line of something else.
+        """
+        tokens: dict[int, bytes] = {}
+        for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+            if not line:
+                continue
+            match = _WORLD_LINE.fullmatch(line)
+            value: object = None
+            with reading(f"{where}, line {number}", DataError, "hold a token"):
+                value = ast.literal_eval(match[2]) if match else None
+            token = value.encode() if isinstance(value, str) else value
+            same = isinstance(token, bytes) and match and len(token) == int(match[3])
+            if not same or not match or int(match[1]) in tokens:
+                raise DataError(
+                    f"{where}: line {number} must be an id of its own, a token and its number of "
+                    f"bytes, as in 65 'a' 1, got {line!r:.60}."
+                )
+            assert isinstance(token, bytes)
+            tokens[int(match[1])] = token
+        return cls(tokens, where=where)
+
+    def encode(
+        self, text: str | bytes, *, where: str = "encode", offset: int = 0
+    ) -> Integer[np.ndarray, " time"]:
+        """The longest token at each place, from the first byte on."""
+        if isinstance(text, str):
+            with reading(where, DataError, "be text"):
+                text = text.encode("utf-8", "surrogateescape")
+        ids, at = [], 0
+        while at < len(text):
+            for length in (*self._lengths.get(text[at : at + 2], ()), 1):
+                token = text[at : at + length]
+                if token in self._ids and len(token) == length:
+                    break
+            else:
+                raise DataError(
+                    f"{where}: text must begin with a token of the vocabulary at every place, got "
+                    f"the byte 0x{text[at]:02x} at byte {offset + at}. RWKV's vocabularies have "
+                    "all single bytes."
+                )
+            ids.append(self._ids[token])
+            at += length
+        return np.array(ids, self.dtype)
+
+    def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
+        """The bytes read as UTF-8."""
+        return self._bytes(ids).decode(errors="replace")
+
+    def _bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
+        return b"".join(self._tokens.get(i, b"") for i in self._check_ids(ids).tolist())
+
+    def stream(self) -> Stream:
+        """Return a stream that decodes ids as they arrive."""
+        return _ByteStream(self)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"tokens": {str(i): token.decode("latin-1") for i, token in self._tokens.items()}}
+
+
 def make(
     kind: str, texts: Iterator[str] | Iterator[bytes], vocabulary_size: int = 4096
 ) -> Tokenizer:
@@ -352,7 +467,7 @@ def make(
 
     Args:
         kind: ``byte``, ``char``, ``bpe``, or the path of a ``tokenizer.json``, ours or the
-            library's, or of the folder that holds it.
+            library's, or of the folder that holds it; or of a vocabulary of RWKV's, a ``.txt``.
         texts: the text in pieces, strings or UTF-8; ``byte`` and a path do not look at it.
         vocabulary_size: tokens of ``bpe``.
 
@@ -398,6 +513,8 @@ def _check_vocabulary(tree: Any, length: int) -> None:
 def load(path: Path, *, inside: Path | None = None) -> Tokenizer:
     """Read a file: one that `Tokenizer.to_json` made, or one of the library ``tokenizers``.
 
+    Or a vocabulary of RWKV's: see `WorldTokenizer.from_text`.
+
     Args:
         path: of the file, which may be a link.
         inside: the folder that names it, in which no link is followed.
@@ -407,7 +524,10 @@ def load(path: Path, *, inside: Path | None = None) -> Tokenizer:
         MissingExtraError: the library is needed and not installed.
     """
     with reading(path, DataError, "hold a tokenizer"):
-        return from_json(read_text(path, MAX_FILE, inside=inside), where=str(path))
+        text = read_text(path, MAX_FILE, inside=inside)
+        if _WORLD_LINE.match(text):
+            return WorldTokenizer.from_text(text, where=str(path))
+        return from_json(text, where=str(path))
 
 
 def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
@@ -427,14 +547,21 @@ def from_json(text: str, *, where: str = "from_json") -> Tokenizer:
     if "model" in record:  # the library's own form
         return LibraryTokenizer(text, where=where)
     kind, version = record.get("kind"), record.get("format")
-    if version != _FORMAT or not isinstance(kind, str) or kind not in KINDS:
+    if version != _FORMAT or not isinstance(kind, str) or kind not in _STORED:
         raise DataError(
-            f"{where}: the tokenizer must be of format {_FORMAT} and a kind of {', '.join(KINDS)}, "
-            f"got format {show(version)} and kind {show(kind)}. A higher format is of a newer "
-            "version: pip install --upgrade linrnn"
+            f"{where}: the tokenizer must be of format {_FORMAT} and a kind of "
+            f"{', '.join(_STORED)}, got format {show(version)} and kind {show(kind)}. A higher "
+            "format is of a newer version: pip install --upgrade linrnn"
         )
     if kind == "byte":
         return ByteTokenizer()
+    if kind == "world":
+        tokens = record.get("tokens")
+        with reading(where, DataError, "name its tokens, by their ids"):
+            if not isinstance(tokens, dict):
+                raise ValueError(f"{tokens!r:.40}, which is no table")
+            by_id = {int(i): token.encode("latin-1") for i, token in tokens.items()}
+        return WorldTokenizer(by_id, where=where)
     if kind == "char":
         characters = record.get("characters")
         if not isinstance(characters, str) or not characters:

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_place(kind):
         ("{", "must be JSON, got: Expecting"),
         ("[" * 100_000, "must be JSON, got: "),
         ("[]", r"must be a JSON table, got '\[\]'"),
-        ("{}", "must be of format 1 and a kind of byte, char, bpe, got format None"),
+        ("{}", "must be of format 1 and a kind of byte, char, bpe, world, got format None"),
         ('{"format": 2, "kind": "byte"}', "got format 2 and kind 'byte'"),
         ('{"format": 1, "kind": "char"}', "must name its characters, got none"),
         ('{"format": 1, "kind": "char", "characters": [1]}', "must name its characters, got none"),
@@ -212,3 +213,63 @@ def test_a_vocabulary_that_no_text_has_is_not_asked_for():
     for size in (10**12, 2**63 - 1):
         with pytest.raises(ArgumentError, match="and at most 1,048,576, got"):
             tokenizers.make("bpe", iter([b"text"]), size)
+
+
+def world_file():
+    package = pytest.importorskip("rwkv")
+    return Path(package.__path__[0]) / "rwkv_vocab_v20230424.txt"
+
+
+def test_world_gives_the_ids_of_the_package():
+    from rwkv.rwkv_tokenizer import TRIE_TOKENIZER
+
+    path = world_file()
+    theirs, ours = TRIE_TOKENIZER(str(path)), tokenizers.make(str(path), iter(()))
+    assert (ours.kind, ours.vocabulary_size) == ("world", max(theirs.idx2token) + 1)
+    drawn = np.random.default_rng(0)
+    texts = ["", "The quick brown fox.\n\n  def f(x):\r\n\treturn x", "żółw 你好，世界 🐢 \x00\x85"]
+    texts += ["".join(map(chr, drawn.integers(32, 0x3000, 500)))]
+    for text in texts:
+        ids = ours.encode(text).tolist()
+        assert ids == theirs.encode(text)
+        assert ours.decode(ids) == theirs.decode(ids) == text
+        assert ours.encode(text.encode()).tolist() == ids
+        stream = ours.stream()
+        assert "".join(map(stream.feed, ids)) + stream.close() == text
+    raw = bytes(drawn.integers(0, 256, 500, dtype=np.uint8))
+    assert ours.encode(raw).tolist() == theirs.encodeBytes(raw)
+    again = tokenizers.from_json(ours.to_json())
+    assert again.to_json() == ours.to_json()
+    assert again.encode(texts[2]).tolist() == theirs.encode(texts[2])
+    assert ours.decode([0]) == ""
+
+
+WORLD = {
+    "no number": ("x 'a' 1", "be JSON"),
+    "another size": ("1 'a' 1\n2 'é' 1", r"line 2 must be an id of its own.*got \"2 'é' 1\""),
+    "an id twice": ("1 'a' 1\n1 'b' 1", "line 2 must be an id of its own"),
+    "two texts": ("1 'a' 1\n2 'a', 'b' 2", "line 2 must be"),
+    "an expression": ("1 'a' 1\n2 'a' + 'b' 2", "line 2: the file must hold a token"),
+    "a token twice": ("1 'a' 1\n2 'a' 1", "1 different tokens among 2"),
+    "a large id": ("9999999 'a' 1", "ids in 0..1,048,575, got id 9999999"),
+    "an empty token": ("1 '' 0", "got id 1"),
+}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("fault", WORLD)
+def test_other_vocabularies_are_refused(fault, tmp_path):
+    text, message = WORLD[fault]
+    (tmp_path / "vocab.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        tokenizers.make(str(tmp_path / "vocab.txt"), iter(()))
+
+
+@pytest.mark.unchecked
+def test_a_byte_that_no_token_begins_with_is_named():
+    world = tokenizers.WorldTokenizer({5: b"a", 7: b"ab"})
+    with pytest.raises(DataError, match="the byte 0x63 at byte 12"):
+        world.encode("abc", offset=10)
+    for tokens in (None, {"x": "a"}, {"1": "\u0105"}):
+        with pytest.raises(DataError, match="name its tokens, by their ids"):
+            tokenizers.from_json(json.dumps({"format": 1, "kind": "world", "tokens": tokens}))
