@@ -1,4 +1,4 @@
-"""RWKV-4, 5 and 6 by their author's names, against the package rwkv on the same checkpoint."""
+"""RWKV-4 to 7 by their author's names, against the package rwkv on the same checkpoint."""
 
 import json
 
@@ -42,7 +42,22 @@ SHAPES = {
         **{"att.ln_x.weight": (D,), "att.ln_x.bias": (D,)},
         **{f"ffn.time_maa_{i}": ROW for i in "kr"},
     },
+    7: {
+        **{f"att.x_{i}": ROW for i in "rwkvag"},
+        **{f"att.{i}0": ROW for i in "wa"},
+        **{
+            name: shape
+            for i, r in zip("wag", (3, 4, 5), strict=True)
+            for name, shape in (
+                (f"att.{i}1", (D, r)),
+                (f"att.{i}2", (r, D)),
+            )
+        },
+        **{"att.k_k": ROW, "att.k_a": ROW, "att.r_k": (H, N)},
+        **{"att.ln_x.weight": (D,), "att.ln_x.bias": (D,), "ffn.x_k": ROW},
+    },
 }
+AFTER_FIRST = {7: {"att.v0": ROW, "att.v1": (D, 2), "att.v2": (2, D)}}
 VERSION = pytest.mark.parametrize("version", SHAPES)
 
 
@@ -55,14 +70,18 @@ def checkpoint(version):
         **{"ffn.key.weight": (F, D), "ffn.receptance.weight": MAP, "ffn.value.weight": (D, F)},
         **SHAPES[version],
     }
+    if version == 7:
+        del block["ffn.receptance.weight"]
     shapes = {"emb.weight": (V, D), "head.weight": (V, D)}
     shapes |= {f"{ln}.{p}": s for ln in ("blocks.0.ln0", "ln_out") for p, s in norm.items()}
     shapes |= {f"blocks.{i}.{name}": s for i in range(LAYERS) for name, s in block.items()}
+    later = AFTER_FIRST.get(version, {}).items()
+    shapes |= {f"blocks.{i}.{name}": s for i in range(1, LAYERS) for name, s in later}
     return {name: value(name, shape) for name, shape in shapes.items()}
 
 
 def value(name, shape):
-    if "time_mix" in name or "time_maa" in name:
+    if "time_mix" in name or "time_maa" in name or ".x_" in name:
         return torch.rand(shape)
     if ".ln" in name or name.startswith("ln"):
         return 0.3 * torch.randn(shape) + float(name.endswith("weight"))
@@ -110,8 +129,9 @@ def read(path, weights):
 def test_logits_are_those_of_the_package(version, tmp_path, monkeypatch):
     weights = checkpoint(version)
     torch.save(weights, tmp_path / "theirs.pth")
-    package = load(monkeypatch, seven=False).RWKV
-    theirs = package(str(tmp_path / "theirs"), "cpu fp32", verbose=False)
+    package = load(monkeypatch, seven=version == 7).RWKV
+    quiet = {} if version == 7 else {"verbose": False}
+    theirs = package(str(tmp_path / "theirs"), "cpu fp32", **quiet)
     ours, ids = read(tmp_path, weights), torch.randint(V, (1, 30))
     assert not any(x.is_meta for x in (*ours.parameters(), *ours.buffers()))
     expected, _ = theirs.forward(ids[0].tolist(), None, full_output=True)
@@ -140,10 +160,54 @@ def test_the_same_tensors_come_back(version, tmp_path):
     for name, weight in weights.items():
         assert back[name].shape == weight.shape, name
         # ours are the parts of the current step
-        rounding = 2**-24 if "ffn.time_maa" in name else 0
+        rounding = 2**-24 if "ffn.time_maa" in name or "ffn.x_k" in name else 0
         torch.testing.assert_close(back[name], weight, rtol=0, atol=rounding)
     flat = {name: weight.squeeze() for name, weight in weights.items()}
     assert all(torch.equal(x, back[n]) for n, x in to_rwkv_weights(read(tmp_path, flat)).items())
+
+
+def test_rwkv7_goes_to_flash_linear_attention_and_back(tmp_path):
+    weights = checkpoint(7)
+    ours, ids = read(tmp_path, weights), torch.randint(V, (2, 9))
+    ours.config.mixer_options["norm_eps"] = N * 1e-5
+    for mixer in ours.model.mixers:
+        mixer.norm_eps = N * 1e-5
+    theirs = to_rwkv_weights(ours, names="fla")
+    assert theirs["model.layers.1.attn.v_lora.lora.0.weight"].shape == (2, D)
+    assert theirs["model.layers.2.attn.w_lora.lora.2.bias"].shape == (D,)
+    assert "model.layers.0.attn.v_lora.lora.2.bias" not in theirs
+    assert {n for n in theirs if not n.startswith("model.")} == {"lm_head.weight"}
+    (tmp_path / "fla").mkdir()
+    save_file(theirs, tmp_path / "fla" / "model.safetensors", {"format": "pt"})
+    config = {
+        **{"model_type": "rwkv7", "hidden_size": D, "num_hidden_layers": LAYERS, "vocab_size": V},
+        **{"head_dim": N, "num_heads": H, "norm_eps": 1e-5, "norm_first": True, "attn": None},
+        **{"intermediate_size": F, "hidden_act": "sqrelu", "decay_low_rank_dim": 3},
+        **{"v_low_rank_dim": None, "value_dim": [D] * LAYERS, "tie_word_embeddings": False},
+    }
+    (tmp_path / "fla" / "config.json").write_text(json.dumps(config))
+    again = from_rwkv(tmp_path / "fla")
+    assert again.model.mixers[0].norm_eps == N * 1e-5
+    assert torch.equal(again(ids).logits, ours(ids).logits)
+    mixed = {n: x for n, x in theirs.items() if ".attn.x_" not in n}  # as before October 2025
+    for i in range(LAYERS):
+        rows = [theirs[f"model.layers.{i}.attn.x_{j}"].flatten() for j in "rwkvag"]
+        mixed[f"model.layers.{i}.attn.x_x"] = torch.stack(rows)
+    save_file(mixed, tmp_path / "fla" / "model.safetensors", {"format": "pt"})
+    assert torch.equal(from_rwkv(tmp_path / "fla")(ids).logits, ours(ids).logits)
+    for name, other in {"norm_first": False, "head_dim": 4, "gate_low_rank_dim": 1}.items():
+        (tmp_path / "fla" / "config.json").write_text(json.dumps(config | {name: other}))
+        with pytest.raises(DataError, match=f"{name} must be"):
+            from_rwkv(tmp_path / "fla")
+
+
+def test_what_rwkv7_never_reads_may_be_there(tmp_path):
+    weights = checkpoint(7)
+    ids = torch.randint(V, (1, 9))
+    expected = read(tmp_path, weights)(ids).logits
+    unread = {"v0": ROW, "v1": (D, 2), "v2": (2, D)}
+    more = weights | {f"blocks.0.att.{n}": torch.ones(shape) for n, shape in unread.items()}
+    assert torch.equal(read(tmp_path, more)(ids).logits, expected)
 
 
 @pytest.mark.parametrize("version", [5, 6])
@@ -215,7 +279,7 @@ def test_other_tensors_are_refused(fault, tmp_path):
 
 
 SAID = {
-    "model_type": ("rwkv6", "of RWKV-4, 5.2 or 6, as the configuration beside them says"),
+    "model_type": ("rwkv6", "of RWKV-4, 5.2, 6 or 7, as the configuration beside them says"),
     "vocab_size": (40, "vocab_size must be 41 for these weights, got 40"),
     "num_hidden_layers": (2, "num_hidden_layers must be 3 for these weights, got 2"),
     "head_size": (12, "head_size must be 6 for these weights, got 12"),
@@ -242,8 +306,8 @@ def test_what_is_no_file_of_rwkv_is_refused(tmp_path):
     (tmp_path / "text.safetensors").write_text("not what it says")
     with pytest.raises(DataError, match="complete and in safetensors, got"):
         from_rwkv(tmp_path / "text.safetensors")
-    for weights in ({}, {"blocks.0.att.r_k": torch.ones(2)}):
-        with pytest.raises(DataError, match=r"must be those of RWKV-4, 5\.2 or 6.*got [01] tensor"):
+    for weights in ({}, {"blocks.0.att.x": torch.ones(2)}):
+        with pytest.raises(DataError, match=r"those of RWKV-4, 5\.2, 6 or 7.*got [01] tensor"):
             read(tmp_path, weights)
     with pytest.raises(DTypeError, match=r"from_rwkv: model must be .* a file of .*, got int"):
         from_rwkv(3)
@@ -251,12 +315,17 @@ def test_what_is_no_file_of_rwkv_is_refused(tmp_path):
 
 def own(mixer, **options):
     block = {"norm": "layer", "block": "channel_mix", "encoder_norm": True, "head_bias": False}
-    config = LinrnnConfig(mixer=mixer, d_model=8, n_layers=1, **block | options)
+    config = LinrnnConfig(mixer=mixer, d_model=8, **{"n_layers": 1} | block | options)
     return LinrnnForCausalLM(config)
 
 
 BAD = [
-    (lambda: own("rwkv7"), "mixer must be 'rwkv4', 'rwkv5' or 'rwkv6' to be .*, got 'rwkv7'"),
+    (lambda: own("gla"), "mixer must be 'rwkv4', 'rwkv5', 'rwkv6' or 'rwkv7' to be .*, got 'gla'"),
+    (lambda: own("rwkv7"), "block must be 'relu_mix' to be converted, got 'channel_mix'"),
+    (
+        lambda: own("rwkv7", block="relu_mix", n_layers=2, mixer_options={"value_rank": 0}),
+        "value_rank must be at least 1 to be converted",
+    ),
     (lambda: own("rwkv5", mixer_options={"norm_eps": 0.1}), "norm_eps must be 0.00064 .* got 0.1"),
     (lambda: own("rwkv6", norm_eps=0.1), "norm_eps must be 1e-05 to be converted, got 0.1"),
     (lambda: own("rwkv4", mixer_options={"token_shift": False}), "token_shift must be True"),
