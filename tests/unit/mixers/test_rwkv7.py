@@ -70,6 +70,57 @@ def test_golden_numbers():
     assert o.flatten().tolist() == pytest.approx([1, 1.25, 1.3125])
 
 
+GOLDEN = {
+    0: {3: [0.075875, 0.070823, -0.015792, -0.084221]},
+    1: {
+        3: [0.088603, 0.057018, -0.040232, -0.091149],
+        0: [0.079785, -0.064916, -0.134857, -0.049491],
+    },
+}
+
+
+@pytest.mark.parametrize("place", GOLDEN)
+def test_golden_numbers_of_the_whole_layer(place):
+    """Of the package's function: tensor n is half of sin(i n), in the order of its arguments."""
+    receives = ("v_first",) if place else ()
+    ranks = dict.fromkeys(("decay_rank", "rate_rank", "gate_rank", "value_rank"), 2)
+    layer = RWKV7(4, n_heads=2, **ranks, layer=place, n_layers=2, receives=receives).double()
+    D, R = (4,), (2,)
+    low_rank = [D, D + R, R + D]
+    shapes = [*[D] * 6, *low_rank * 3, D + R, R + D, D, D, D, *[D + D] * 4, D, D]
+    full = (18, 19, 25, 26)  # k_k, k_a, and those of the norm
+    n = {i: (1.0 if i in full else 0.5) * wave(*s, rate=i) for i, s in enumerate(shapes, 1)}
+    maps = {"receptance": 21, "key": 22, "value": 23, "output": 24}
+    weights = {"mu": torch.stack([n[i] for i in range(1, 7)]), "norm_weight": n[25]}
+    weights |= {"norm_bias": n[26], "k_k": n[18], "k_a": n[19], "r_k": n[20].view(2, 2)}
+    weights |= {f"{name}.weight": n[i].T for name, i in maps.items()}
+    first = {"decay": 7, "rate": 10, **({"residual": 13} if place else {})}
+    weights |= {f"{name}.up.bias": n[i] for name, i in first.items()}
+    down = {**{name: i + 1 for name, i in first.items()}, "gate": 16}
+    weights |= {f"{name}.down.weight": n[i].T for name, i in down.items()}
+    weights |= {f"{name}.up.weight": n[i + 1].T for name, i in down.items()}
+    layer.load_state_dict(weights)
+    signals = {"v_first": wave(1, 4, 4, rate=0.71)} if place else None
+    y = layer(wave(1, 4, 4, rate=0.37), signals=signals)[0][0]
+    for t, expected in GOLDEN[place].items():
+        assert y[t].tolist() == pytest.approx(expected, abs=2e-6)
+
+
+def wave(*shape, rate):
+    count = torch.Size(shape).numel()
+    return torch.sin(rate * torch.arange(1, count + 1, dtype=torch.float64)).view(shape)
+
+
+def test_a_later_layer_starts_as_published():
+    layer = RWKV7(64, n_heads=2, layer=1, n_layers=3, init="published", receives=("v_first",))
+    place = torch.arange(64.0) / 63
+    torch.testing.assert_close(layer.residual.up.bias.detach(), 0.73 - 0.4 * (place - 0.5))
+    assert not layer.residual.down.weight.any()
+    up = layer.residual.up.weight.detach()
+    torch.testing.assert_close(up.T @ up, 0.01 * torch.eye(layer.value_rank), rtol=0, atol=1e-6)
+    assert RWKV7(768).value_rank == 32 * round(1.7 * 768**0.5 / 32)
+
+
 def test_starts_as_published_by_its_place_in_the_stack():
     layer = RWKV7(64, n_heads=2, layer=1, n_layers=3, init="published")
     part, place = torch.arange(64.0) / 64, torch.arange(64.0) / 63
