@@ -27,8 +27,8 @@ class MinGRU(MinimalRNN):
         bias: give the projections a bias, as in torch.nn.Linear.
         form: how a sequence is computed, with the same numbers: "scan", or, where positive,
             "log", the paper's sum of logarithms, for comparison.
-        gates: how the forget gate 1 - z starts, and whether another, whose rows are the
-            last, refines it: see `linrnn.nn.starts`.
+        gates: how the forget gate 1 - z starts, and whether another, of the last rows, refines it,
+            as `linrnn.nn.starts` says.
         t_max: of gates="chrono", the longest memory at the start, in steps.
 
     Departures from the paper:

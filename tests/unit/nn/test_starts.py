@@ -73,7 +73,8 @@ def test_every_layer_with_gates_learns_from_every_start(name):
     for gates in known:
         torch.manual_seed(0)
         t_max = 99 if gates == "chrono" else None
-        layer = mixers.build(name, 6, {"gates": gates, "t_max": t_max})
+        bias = {"bias": True} if name in with_option("bias") else {}
+        layer = mixers.build(name, 6, {"gates": gates, "t_max": t_max, **bias})
         y, _ = layer(torch.randn(3, 10, 6))
         y.square().mean().backward()
         assert all(p.grad.abs().max() > 0 for p in layer.parameters()), gates
