@@ -13,7 +13,13 @@ from linrnn.compute.layout import stacked
 from linrnn.compute.modes import plain
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide, without_autocast
-from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    check_in,
+    check_not_negative,
+    check_positive,
+    check_positive_int,
+)
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
@@ -48,7 +54,8 @@ class HiPPO(Mixer):
         a and b are steps of c' = A c + B f, the coefficients of Legendre polynomials on
         "legs"  all the past: A/k and B/k at step k = 1, 2, ..., and the first step sets c = (f, 0,
                 ...): no time scale, and what is old is held ever more coarsely;
-        "legt"  a window of theta steps;  "lagt"  Laguerre polynomials, and steps of 1/theta.
+        "legt"  a window of theta steps;  "fout"  the same by a Fourier series;
+        "lagt"  Laguerre polynomials, and steps of 1/theta.
         Read out is h_t, mapped by a linear layer where d_state is not d_model. Initially W_f is
         uniform with variance 1 / fan_in, W_h is Glorot-normal, the maps of x and c each for itself,
         W_g is N(0, 1 / fan_in), and biases are uniform on +-1 / sqrt(fan_in).
@@ -57,14 +64,16 @@ class HiPPO(Mixer):
         d_state: channels of h. Default: d_model.
         d_memory: how many numbers of a step are remembered.
         order: coefficients of each. Default: d_state.
-        measure: "legs", "legt" or "lagt".
-        discretisation: "bilinear", or "zoh", the exact solution for an input that is constant
-            during a step.
-        theta: of "legt" the window, of "lagt" the unit of time, in steps; above 0.
+        measure: "legs", "legt", "lagt" or "fout"; the last has an even order.
+        discretisation: "bilinear", "backward" (Euler's rule), or "zoh", the exact solution for an
+            input that is constant during a step.
+        theta: of "legt" and "fout" the window, of "lagt" the unit of time, in steps; above 0.
+        beta: the tilt of "lagt", at least 0. The public code's "lagt" has 0, its "glagt" 0.01 with
+            B a tenth as large; both theta 1.
 
     Departures from the paper:
         The equation is that of the public code. Its LegS stops to count at the longest sequence of
-        training; here k goes on.
+        training; here k goes on. Its forward Euler rule, which is not stable, is left out.
 
     Example:
         >>> y, state = HiPPO(d_model=4, order=8)(torch.randn(2, 100, 4))
@@ -92,20 +101,25 @@ class HiPPO(Mixer):
         d_state: int | None = None,
         d_memory: int = 1,
         order: int | None = None,
-        measure: Literal["legs", "legt", "lagt"] = "legs",
-        discretisation: Literal["bilinear", "zoh"] = "bilinear",
+        measure: Literal["legs", "legt", "lagt", "fout"] = "legs",
+        discretisation: Literal["bilinear", "backward", "zoh"] = "bilinear",
         theta: float = 100.0,
+        beta: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         self.d_memory, self.order = d_memory, self.d_state if order is None else order
-        self.measure, self.discretisation, self.theta = measure, discretisation, theta
+        self.measure, self.discretisation = measure, discretisation
+        self.theta, self.beta = theta, beta
         check_positive_int("HiPPO", d_state=self.d_state, d_memory=d_memory, order=self.order)
         check_in("HiPPO", "measure", measure, MEASURES)
         check_in("HiPPO", "discretisation", discretisation, LEGS_RULES)
         check_positive("HiPPO", theta=theta)
+        check_not_negative("HiPPO", beta=beta)
+        if measure == "fout" and self.order % 2:
+            raise ArgumentError(f"HiPPO: order must be even for measure='fout', got {self.order}.")
         N, M = self.d_state, d_memory
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         empty = empty_parameters(device, dtype)
@@ -115,7 +129,7 @@ class HiPPO(Mixer):
         self.memory: LTISteps | None = None
         if measure != "legs":
             self.memory = LTISteps(
-                lambda: hippo(measure, self.order), 1 / theta, discretisation, **to
+                lambda: hippo(measure, self.order, beta=beta), 1 / theta, discretisation, **to
             )
         self.out_proj: nn.Module = nn.Identity()
         if d_model != N:

@@ -1,7 +1,7 @@
 """HiPPO-LegS in steps: a memory of all the past, whose step number k moves it by 1/k.
 
 Step k takes ``c_k`` to ``c_{k+1}``, so that k inputs were read before; the first, k = 0, sets the
-memory to the constant that was read. Both rules keep a constant as it is, ``b = e_0 - a e_0``.
+memory to the constant that was read. All rules keep a constant as it is, ``b = e_0 - a e_0``.
 """
 
 from math import sqrt
@@ -10,7 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEGS_RULES = ("bilinear", "zoh")
+from linrnn.nn.discretise import dense
+from linrnn.nn.hippo import hippo_legs
+
+LEGS_RULES = ("bilinear", "backward", "zoh")
 
 
 def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
@@ -66,6 +69,7 @@ def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     Equation::
 
         "bilinear"  as `legs_step`
+        "backward"  a = (I - A/k)^-1
         "zoh"       a_nm = int_0^r phi_n(x) phi_m(x / r) dx,  r = k / (k + 1)
 
     The second is exp(A log(1 + 1/k)), the exact solution for an input that is constant during the
@@ -75,7 +79,7 @@ def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     Args:
         size: N.
         k: step numbers, at least 0.
-        rule: "bilinear" or "zoh".
+        rule: "bilinear", "backward" or "zoh".
     """
     k = k.double()
     if rule == "bilinear":
@@ -83,6 +87,10 @@ def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:
         zero = torch.zeros((), dtype=torch.float64, device=k.device)
         columns = legs_step(eye.expand(*k.shape, size, size), zero, k[..., None])
         a = torch.where(k[..., None, None] == 0, 0, columns).mT
+    elif rule == "backward":
+        A, B = (x.to(k.device) for x in hippo_legs(size))
+        a, _ = dense(A, B, 1 / k.clamp(min=1), rule)
+        a = torch.where(k[..., None, None] == 0, 0, a)
     else:
         nodes, weights = _gauss(size, k.device)
         r = (k / (k + 1))[..., None]

@@ -21,11 +21,15 @@ OPTIONS = {"d_state": 4, "d_memory": 2, "order": 5, "theta": 7.0}
 
 def steps(measure, rule, k):
     """The matrices of step k, as the public code makes them."""
-    A, B = (x.numpy() for x in hippo(measure, 5))
+    order = 6 if measure == "fout" else 5
+    A, B = (x.numpy() for x in hippo(measure, order))
     if measure != "legs":
+        rule = "backward_diff" if rule == "backward" else rule
         return cont2discrete((A, B[:, None], B[None], 0), 1 / 7, rule)[:2]
     if k == 0:
         return np.zeros((5, 5)), np.eye(5)[:, :1]
+    if rule == "backward":
+        return solve(np.eye(5) - A / k, np.eye(5)), solve(np.eye(5) - A / k, B / k)[:, None]
     if rule == "zoh":
         a = expm(A * (log(k + 1) - log(k)))
         return a, solve(A, a @ B - B)[:, None]
@@ -34,7 +38,7 @@ def steps(measure, rule, k):
 
 
 def transcribed(p, x, measure, rule):
-    h, c, ys = np.zeros(4), np.zeros((2, 5)), []
+    h, c, ys = np.zeros(4), np.zeros((2, 6 if measure == "fout" else 5)), []
     for k, x_t in enumerate(x):
         f = p["f_x.weight"] @ x_t + p["f_x.bias"] + p["f_h"] @ h
         a, b = steps(measure, rule, k)
@@ -46,12 +50,13 @@ def transcribed(p, x, measure, rule):
     return np.stack(ys)
 
 
-@pytest.mark.parametrize("rule", ["bilinear", "zoh"])
-@pytest.mark.parametrize("measure", ["legs", "legt", "lagt"])
+@pytest.mark.parametrize("rule", ["bilinear", "backward", "zoh"])
+@pytest.mark.parametrize("measure", ["legs", "legt", "lagt", "fout"])
 def test_equals_a_transcription_that_begins_anew_at_resets(measure, rule, monkeypatch):
     """Also where matrices are made for a few steps at a time, as those of large orders are."""
     torch.manual_seed(0)
     options = {**OPTIONS, "measure": measure, "discretisation": rule}
+    options |= {"order": 6} if measure == "fout" else {}
     layer = livelier(HiPPO(3, dtype=torch.float64, **options))
     p, x = weights(layer), torch.randn(2, 12, 3, dtype=torch.float64)
     whole = np.stack([transcribed(p, row.numpy(), measure, rule) for row in x])
@@ -124,6 +129,8 @@ def test_initial_parameters_are_the_published_ones():
     [
         ({"measure": "fourier"}, "measure"),
         ({"discretisation": "euler"}, "discretisation"),
+        ({"measure": "fout", "order": 5}, "order must be even for measure='fout', got 5"),
+        ({"beta": -1.0}, "beta must be at least 0 and finite, got -1.0"),
         ({"theta": 0.0}, "theta must be positive"),
         ({"order": 0}, "order must be an integer of at least 1"),
     ],
@@ -131,3 +138,14 @@ def test_initial_parameters_are_the_published_ones():
 def test_errors(options, text):
     with pytest.raises(LinrnnError, match=text):
         HiPPO(4, **options)
+
+
+@pytest.mark.parametrize(("beta", "diagonal"), [(0.0, -0.5), (0.01, -0.505)])
+def test_tilts_of_the_public_code(beta, diagonal):
+    """A of its "lagt" is I/2 less a triangle of ones; that of "glagt" has the tilt 0.01."""
+    layer = HiPPO(4, order=5, measure="lagt", theta=1.0, beta=beta, dtype=torch.float64)
+    A = diagonal * np.eye(5) - np.tril(np.ones((5, 5)), -1)
+    step, into, *_ = cont2discrete((A, np.ones((5, 1)), np.ones((1, 5)), 0), 1.0, "bilinear")
+    a, b = layer.memory()
+    np.testing.assert_allclose(a, step, atol=1e-13)
+    np.testing.assert_allclose(b, into[:, 0], atol=1e-13)
