@@ -9,7 +9,8 @@ class DiagonalRTRL(Stepwise):
     r"""Real-time recurrent learning of diagonal recurrences: a step is learned from as it comes.
 
     Nothing of the past is kept but a trace for each row of a batch and each parameter of a
-    recurrent layer, so that memory and time a step do not depend on the length. The gradient is
+    recurrent layer, or, where parameters are shared, each pair of a number of the state and a
+    parameter, so that memory and time a step do not depend on the length. The gradient is
     exact for the parameters of a recurrent layer whose output reaches the loss through no other
     recurrence, and for what follows it. In a stack it is approximate below the last recurrent
     layer: errors go down through the layers at the step at hand alone, and the encoder learns from
@@ -26,7 +27,7 @@ class DiagonalRTRL(Stepwise):
             one after each. Traces that were made with older weights are kept then.
 
     Raises:
-        ArgumentError: a layer whose channels are not apart.
+        ArgumentError: a layer whose channels are not apart, or whose traces do not fit into memory.
 
     Example:
         >>> from linrnn import learn

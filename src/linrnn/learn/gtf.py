@@ -21,12 +21,16 @@ _NEEDS = (
 
 
 class GTF(Learner):
-    r"""Generalised teacher forcing: a model that hears itself, pulled towards the data.
+    r"""Generalised teacher forcing: gradients through a run that is pulled towards the data.
 
     For models of chaotic systems, whose gradients through time explode however they are trained: a
     free run is only pulled towards the observations as far as its gradients need. The targets are
     the next observations, the model one recurrent layer whose state z is read out linearly, as of
     the mixer `plrnn`. Except at the beginning of a sequence it reads what it answers itself.
+
+    Gradients go through the whole run, back from each answer: along the states z_t and w_t, by z_t
+    and by y_t in d_t, and through the answers that are read again, to F, the encoder, G and c.
+    Constants are the observations x_t, and P and alpha, though these are computed from the weights.
 
     Equation::
 

@@ -64,6 +64,69 @@ def test_gradients_are_those_of_the_equations_written_out(alpha, d_state):
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
+def run_written_out(model, batch, alpha, constant):
+    """The loss of a pulled run, where some of its parts are constants for the gradient."""
+    p = dict(model.named_parameters())
+    A, W, C, h = (p[f"blocks.0.mixer.{n}"] for n in ("A", "W", "C.weight", "C.bias"))
+    M, m = (p[f"blocks.0.mixer.out_proj.{n}"] for n in ("weight", "bias"))
+    G, c = p["head.weight"] @ M, p["head.weight"] @ m + p["head.bias"]
+
+    def part(name, value):
+        return value.detach() if name in constant else value
+
+    P, answers, z = part("P", torch.linalg.pinv(G)), [], torch.zeros(len(batch.x), 3).double()
+    for t, x in enumerate(batch.x.unbind(1)):
+        u = x
+        if t:
+            d = z + part("answer in d", x - z @ G.T - c) @ P.T
+            z = part("pulled state", (1 - alpha) * part("state", z) + alpha * d)
+            u = part("answer read again", z @ G.T + c)
+        e = u @ p["encoder.weight"].T + p["encoder.bias"]
+        z = A * z + z.relu() @ W.T + e @ C.T + h
+        answers.append(z @ G.T + c)
+    return mse_loss(torch.stack(answers, 1), batch.target)
+
+
+def test_gradients_go_through_all_of_the_run_but_the_map_from_errors_to_states():
+    """P is a constant, and nothing else that is computed from the weights."""
+    model, batch = make(), make_batch()
+    learner = learn.build("gtf", {"schedule": "fixed", "alpha": 0.4})
+    step = learner.step(model, batch, None, Loop(mse_loss))
+    found = gradients(model)
+
+    def same(constant):
+        model.zero_grad()
+        loss = run_written_out(model, batch, 0.4, constant)
+        torch.testing.assert_close(loss.detach(), step.loss)
+        loss.backward()
+        pairs = gradients(model).items()
+        return all(torch.allclose(found[n], g, rtol=1e-9, atol=1e-12) for n, g in pairs)
+
+    assert same({"P"})
+    assert not same(set())
+    for part in ("answer in d", "pulled state", "state", "answer read again"):
+        assert not same({"P", part})
+
+
+def test_the_optimal_alpha_is_a_constant_for_the_gradient():
+    """It is computed from the weights, and a step by it is one with a fixed alpha of that size."""
+    from linrnn.learn.gtf import _Run, optimal
+
+    model, batch = make(), make_batch()
+    with torch.no_grad():
+        model.blocks[0].mixer.W.mul_(4)  # so that there is something to be held back
+    alpha = float(optimal(_Run(model), batch.x, 64))
+    assert 0 < alpha < 1
+    found = []
+    for options in ({"schedule": "optimal"}, {"schedule": "fixed", "alpha": alpha}):
+        model.zero_grad()
+        learn.build("gtf", options).step(model, batch, None, Loop(mse_loss))
+        found.append(gradients(model))
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(gradient, found[1][name], rtol=1e-12, atol=1e-14, msg=name)
+
+
 def chaotic(time, rows=2):
     """Two tents that hear one another, of slopes near 1.9; an orbit, and a model that is a bit off.
 

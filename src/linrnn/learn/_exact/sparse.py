@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,10 +25,11 @@ from linrnn.typing import State
 
 _ROWS = 32  # so many that no rectifier is shut for all
 _LEAD = 2
+_PAIRS = 1 << 24  # numbers that are gathered at once
+_AT_ONCE = 256  # colours that are differentiated together
 
 
-@dataclass(frozen=True)
-class Reached:
+class Reached(NamedTuple):
     """The numbers of the state that one parameter reaches.
 
     A group is a row of a parameter, where all of it reaches the same, or one element.
@@ -68,36 +69,48 @@ class Reach:
         return number, exists
 
 
-def reach(layer: Mixer, steps: int, *, together: bool = False) -> Reach:
+def reach(layer: Mixer, steps: int, *, together: bool = False, starts: bool = False) -> Reach:
     """Find by autograd what each parameter of a layer reaches within so many steps.
 
     Args:
         layer: any that reads forward.
         steps: 1 or more. 1: what a parameter moves itself.
         together: count the numbers of a channel, of all parts of the state, as one.
+        starts: count what the state begins from as a parameter that moves it.
 
     Raises:
         NotDiagonalError: the state has no fixed size.
     """
     if "constant_memory" in layer.declared:
         raise NotDiagonalError("one whose state grows with what was read")
-    direct, mixing, unit = _patterns(layer, together=together)
+    direct, mixing, unit = _patterns(layer, together=together, starts=starts)
     size, step = len(mixing), mixing.to(torch.float32)
-    same = (unit[:, None] == unit).float()
+    same = unit[:, None] == unit
     by_name, conflicts = {}, torch.zeros(size, size, dtype=torch.bool)
     for name, moved in direct.items():
-        reached, count = same @ moved.float() > 0, 1
+        reached, count = meet(same, moved), 1
         while count < steps:
-            further = reached | (same @ (step @ reached.float()) > 0)
+            further = reached | meet(same, meet(step, reached))
             if further.equal(reached):
                 break
             reached, count = further, count + 1
         by_name[name] = _slots(reached, moved)
-        conflicts |= moved.float() @ moved.float().T > 0
-    return Reach(by_name, _coloured(conflicts), step, _coloured(step @ step.T > 0))
+        conflicts |= meet(moved, moved.T)
+    return Reach(by_name, coloured(conflicts), step, coloured(meet(step, step.T)))
 
 
-def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def closure(mixing: Tensor) -> Tensor:
+    """Whether a number depends on another of any step before, of whether it does on the last."""
+    while True:
+        further = (mixing > 0) | meet(mixing, mixing)
+        if further.equal(mixing > 0):
+            return mixing
+        mixing = further.to(mixing.dtype)
+
+
+def _patterns(
+    layer: Mixer, *, together: bool, starts: bool
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Find where one step has derivatives, and the unit that each number belongs to.
 
     Returns:
@@ -112,20 +125,28 @@ def _patterns(layer: Mixer, *, together: bool) -> tuple[dict[str, Tensor], Tenso
         state = map_state(moved_state, detach(state))
         previous_tensors = [h for h in leaves(state) if h.requires_grad]
         parts = real_parts(probe(x[:, _LEAD:], state)[1])
+        begun_parts = real_parts(probe(x[:, _LEAD:])[1]) if starts else []
     if not previous_tensors or not sum(h.shape[1] for h in parts):
         raise NotDiagonalError("one without a state of fixed size")
     flat_state = torch.cat(parts, 1)  # (batch, size)
     named = {n: p for n, p in probe.named_parameters() if p.requires_grad}
-    moved: dict[str, list[Tensor]] = {n: [] for n in named}
+    where: dict[str, list[Tensor]] = {n: [] for n in named}
     mixing = []
-    for unit in flat_state.sum(0):
-        inputs = [*named.values(), *previous_tensors]
+    inputs = [*named.values(), *previous_tensors]
+    first = torch.cat(begun_parts, 1).sum(0) if starts else None
+    for i, unit in enumerate(flat_state.sum(0)):
         grads = torch.autograd.grad(unit, inputs, retain_graph=True, materialize_grads=True)
         for n, g in zip(named, grads, strict=False):
-            moved[n].append(g != 0)
+            where[n].append(g != 0)
+        if first is not None and first.requires_grad:
+            of_first = torch.autograd.grad(
+                first[i], [*named.values()], retain_graph=True, materialize_grads=True
+            )
+            for n, g in zip(named, of_first, strict=True):
+                where[n][-1] |= g != 0
         across = [h for g in grads[len(named) :] for h in real_parts(g)]
         mixing.append((torch.cat(across, 1) != 0).any(0))
-    patterns = {n: torch.stack(rows) for n, rows in moved.items()}  # (size, *shape)
+    patterns = {n: torch.stack(rows) for n, rows in where.items()}  # (size, *shape)
     direct = {n: _grouped(m) for n, m in patterns.items() if bool(m.any())}
     return direct, torch.stack(mixing), _units(tensors(state), together=together)
 
@@ -144,6 +165,7 @@ def _units(parts: list[Tensor], *, together: bool) -> Tensor:
 
 def _grouped(moved: Tensor) -> Tensor:
     """(size, groups): one group for each row of a parameter that moves as one, or each element."""
+    moved = moved[:, None] if moved.ndim == 1 else moved  # by a parameter that is one number
     rows = moved.flatten(2) if moved.ndim > 2 else moved[:, :, None]
     row_moves = rows.any(2)
     uniform = (rows == row_moves[:, :, None]) | ~rows.any(
@@ -159,15 +181,26 @@ def _slots(reached: Tensor, direct: Tensor) -> Reached:
     return Reached(torch.where(valid, units, 0), valid.float(), moved.float())
 
 
-def _coloured(conflicts: Tensor) -> Tensor:
+def coloured(conflicts: Tensor) -> Tensor:
     """A colour for each number, such that none has that of one it conflicts with."""
-    colour = [-1] * len(conflicts)
-    for unit, conflicting in enumerate(conflicts.tolist()):
-        used_colours = {
-            colour[neighbour] for neighbour, conflict in enumerate(conflicting) if conflict
-        }
-        colour[unit] = next(c for c in range(len(conflicts)) if c not in used_colours)
-    return torch.tensor(colour)
+    colour = torch.zeros(len(conflicts), dtype=torch.long)
+    for unit in range(len(conflicts)):
+        taken = torch.zeros(unit + 1, dtype=torch.bool)
+        taken[colour[:unit][conflicts[unit, :unit]]] = True
+        colour[unit] = int(taken.to(torch.int8).argmin())
+    return colour
+
+
+def meet(a: Tensor, b: Tensor) -> Tensor:
+    """Whether a row of the one and a column of the other have a place in common that is not 0."""
+    rows, places = a.nonzero().unbind(1)
+    if len(rows) * 16 > a.numel():
+        return a.float() @ b.float() > 0
+    counts = torch.zeros(len(a), b.shape[1], dtype=torch.int32)
+    step = max(1, _PAIRS // max(1, b.shape[1]))
+    for row, place in zip(rows.split(step), places.split(step), strict=True):
+        counts.index_add_(0, row, b[place].int())
+    return counts > 0
 
 
 class _Owing(torch.autograd.Function):
@@ -227,38 +260,71 @@ def _pulled(credit: Tensor, sparsity: Reach, across: Tensor) -> Tensor:
 
 def advanced(layer: Mixer, sparsity: Reach, traces: Traces, heard: Heard) -> Traces:
     """The traces after a step: ``E <- P (J E + dh/dtheta)``, where P drops what is not reached."""
-    parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    mine = {n: p for n, p in parameters.items() if n in sparsity.by_name}
-    remaining = {n: p for n, p in parameters.items() if n not in sparsity.by_name}
-    device = heard.x.device
-    ways = [_cotangents(c).to(device) for c in (sparsity.colour, sparsity.mixing_colour)]
     state, goes_on = begun(layer, heard)
-    parts, times = real_parts(state), {n: v for n, v in heard.more.items() if n == "dt"}
-
-    def of_row(
-        x: Tensor, state: State, previous_parts: list[Tensor], more: Mapping[str, Tensor]
-    ) -> Any:
-        def next_parts(learned: Mapping[str, Tensor], previous_parts: list[Tensor]) -> Tensor:
-            start = with_real_parts(alone(state), [h[None] for h in previous_parts])
-            named = {n: v[None] for n, v in more.items()}
-            _, last = functional_call(layer, {**remaining, **learned}, (x[None], start), named)
-            return torch.cat(real_parts(last), 1)[0]
-
-        h, by_parameters = vjp(lambda learned: next_parts(learned, previous_parts), mine)  # type: ignore[misc]
-        _, by_states = vjp(lambda parts: next_parts(mine, parts), previous_parts)  # type: ignore[misc]
-        direct = vmap(by_parameters)(ways[0].to(h.dtype))[0]
-        return direct, torch.cat(vmap(by_states)(ways[1].to(h.dtype))[0], 1)
-
-    with torch.enable_grad():
-        direct, across = vmap(of_row, randomness="different")(heard.x, state, parts, times)
-    across = across.detach()
+    times = {n: v for n, v in heard.more.items() if n == "dt"}
+    direct, across = derivatives(layer, sparsity, heard.x, state, times)
     if goes_on is not None:
         across = across * goes_on[:, None, None]
     carried = {n: _carried(sparsity, sparsity.by_name[n], across, t) for n, t in traces.items()}
     if heard.last is not None:
         heard.last.carried, heard.last.across = carried, across
-    new = {n: _moved(sparsity, sparsity.by_name[n], m.detach()) for n, m in direct.items()}
+    new = {n: moved(sparsity, sparsity.by_name[n], m.detach()) for n, m in direct.items()}
     return {n: m + carried[n] if n in carried else m for n, m in new.items()}
+
+
+def derivatives(
+    layer: Mixer,
+    sparsity: Reach,
+    x: Tensor,
+    state: State | None,
+    more: Mapping[str, Tensor],
+    *,
+    by_states: bool = True,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Differentiate the numbers of a state after a window, those of a colour together.
+
+    Args:
+        layer, sparsity: whose state it is.
+        x: of the window, (batch, time, d_model).
+        state: before it; None: where the layer begins.
+        more: ``reset`` and ``dt``, where there are such.
+        by_states: whether derivatives by the state before are wanted.
+
+    Returns:
+        By the parameters, (batch, colours, *shape), and by the numbers of the state before, (batch,
+        colours of mixing, size); of these none where they are not wanted.
+    """
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+    mine = {n: p for n, p in parameters.items() if n in sparsity.by_name}
+    remaining = {n: p for n, p in parameters.items() if n not in sparsity.by_name}
+    ways = [_cotangents(c).to(x.device) for c in (sparsity.colour, sparsity.mixing_colour)]
+
+    def of_row(
+        x: Tensor, state: State | None, previous_parts: list[Tensor], more: Mapping[str, Tensor]
+    ) -> Any:
+        def next_parts(learned: Mapping[str, Tensor], previous_parts: list[Tensor]) -> Tensor:
+            start = None
+            if state is not None:
+                start = with_real_parts(alone(state), [h[None] for h in previous_parts])
+            named = {n: v[None] for n, v in more.items()}
+            _, last = functional_call(layer, {**remaining, **learned}, (x[None], start), named)
+            return torch.cat(real_parts(last), 1)[0]
+
+        h, pull = vjp(lambda learned: next_parts(learned, previous_parts), mine)  # type: ignore[misc]
+        direct = vmap(pull, chunk_size=_AT_ONCE)(ways[0].to(h.dtype))[0]
+        if not by_states:
+            return direct, h.new_empty(0)
+        _, pull = vjp(lambda parts: next_parts(mine, parts), previous_parts)  # type: ignore[misc]
+        across = vmap(pull, chunk_size=_AT_ONCE)(ways[1].to(h.dtype))[0]
+        return direct, torch.cat(across, 1)
+
+    # a state that there is not has no rows
+    rows = (0, None, None, 0) if state is None else 0
+    with torch.enable_grad():
+        direct, across = vmap(of_row, in_dims=rows, randomness="different")(
+            x, state, [] if state is None else real_parts(state), more
+        )
+    return direct, across.detach()
 
 
 def _cotangents(colour: Tensor) -> Tensor:
@@ -266,7 +332,7 @@ def _cotangents(colour: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(colour).T.float()
 
 
-def _moved(sparsity: Reach, reached: Reached, direct: Tensor) -> Tensor:
+def moved(sparsity: Reach, reached: Reached, direct: Tensor) -> Tensor:
     """Compute what a step itself adds to the trace (slots, batch, *shape) of a parameter.
 
     Args:

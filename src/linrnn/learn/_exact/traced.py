@@ -1,7 +1,7 @@
 """What the learners share that keep a trace for each parameter of a recurrent layer."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -9,9 +9,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from linrnn._process.memory import check_fits
+from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.learn._exact.linears import noted
 from linrnn.learn._exact.owners import NotDiagonalError, tensors
+from linrnn.learn._exact.shared import Shared, has_learned_start, owing, shared
+from linrnn.learn._exact.shared import advanced as advance_shared
 from linrnn.learn._exact.traces import Entry, Graph, Heard, Known, Traces, advanced, entered, known
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.learn._parts.windows import Window, Windowed
@@ -48,7 +52,21 @@ class Traced(Windowed):
                     "step and no trace is kept of it, got 'mean'. Use rtrl, tbptt or bptt."
                 )
         for name, layer in self.layers(model):
-            self._known(name, layer)
+            self._check_fits(name, layer, 1)
+
+    def _check_fits(self, name: str, layer: Mixer, rows: int) -> None:
+        """Raise unless the traces of so many rows fit into memory."""
+        layout = self._known(name, layer)
+        if not isinstance(layout, Shared):  # one for each parameter
+            return
+        kept, at_once = layout.numbers(layer)
+        size = max(wide(p.new_empty(0)).element_size() for p in layer.parameters())
+        check_fits(
+            f"{type(self).__name__}: {name} ({type(layer).__name__})",
+            f"{kept:,} traces a row, and what makes them, of {rows} rows",
+            at_once * rows * size,
+            "Use fewer rows or channels, or tbptt.",
+        )
 
     def layers(self, model: nn.Module) -> list[tuple[str, Mixer]]:
         """The layers that have traces, by name."""
@@ -58,6 +76,8 @@ class Traced(Windowed):
         """Forget the rows that end, and those that are not in this batch."""
         if anew:
             self.traces = {}
+        for name, layer in self.layers(model):
+            self._check_fits(name, layer, rows)
         shapes = {
             name: self.shapes(layer, self._known(name, layer)) for name, layer in self.layers(model)
         }
@@ -102,13 +122,17 @@ class Traced(Windowed):
         Raises:
             ArgumentError: it cannot have such traces.
         """
+        where = f"{type(self).__name__}: "
         try:
-            return self.look(layer)
+            if not has_learned_start(layer):  # which moves the state before the first window
+                with suppress(NotDiagonalError):
+                    return self.look(layer)
+            return shared(where + name, layer)
         except NotDiagonalError as error:
             raise ArgumentError(
-                f"{type(self).__name__}: every layer must have channels apart, each with "
-                f"parameters of its own, got {name} ({type(layer).__name__}), {error}. Use tbptt, "
-                "snap, or rtrl where the model is small."
+                f"{where}every layer must have channels apart, got {name} "
+                f"({type(layer).__name__}), {error}. Use tbptt, snap, or rtrl where the model is "
+                "small."
             ) from None
 
     def look(self, layer: Mixer) -> Known:
@@ -124,10 +148,14 @@ class Traced(Windowed):
 
     def owing(self, layer: Mixer, layout: Any, traces: Traces, state: State) -> Entry:
         """A state of a layer that depends on the layer's parameters as its traces say."""
+        if isinstance(layout, Shared):
+            return Entry(owing(layer, layout, traces, state))
         return entered(layer, layout, traces, state)
 
     def advance(self, layer: Mixer, layout: Any, traces: Traces, heard: Heard) -> Traces:
         """The traces after a window."""
+        if isinstance(layout, Shared):
+            return advance_shared(layer, layout, traces, heard)
         return advanced(layer, layout, traces, heard)
 
     def _known(self, name: str, layer: Mixer) -> Any:
@@ -189,13 +217,14 @@ class _Listener:
     def before(self, layer: Mixer, args: Any, kwargs: dict[str, Any]) -> Any:
         """The arguments, with a state that goes with its traces."""
         x, state = args[0], args[1] if len(args) > 1 else kwargs.get("state")
+        fresh = state is None
         if state is None:
             state = layer.init_state(len(x), device=x.device)
         if self.timed and kwargs.get("dt") is None:
             kwargs = {**kwargs, "dt": x.new_ones(x.shape[:2])}
         more = {n: kwargs[n] for n in ("reset", "dt") if kwargs.get(n) is not None}
         entry = self.start(state)
-        reading = Heard(x.detach(), detach(state), more, last=entry.last)
+        reading = Heard(x.detach(), detach(state), more, last=entry.last, fresh=fresh)
         if entry.gate is not None:
             calls = self.noting.enter_context(noted(entry.weights))
             reading = reading._replace(graph=Graph(calls, tensors(entry.state), [], entry.gate))

@@ -249,6 +249,8 @@ class Heard(NamedTuple):
     """``reset`` and ``dt``, where there are such."""
     graph: Graph = Graph([], [], [], None)
     last: LastStep | None = None
+    fresh: bool = False
+    """Whether the layer began there by itself."""
 
 
 def entered(layer: Mixer, layout: Known, traces: Traces, state: State) -> Entry:
