@@ -5,15 +5,16 @@ import re
 from inspect import signature
 from pathlib import Path
 
+from _pages import cell_functions
+
 from linrnn import RNN, mixers
 from linrnn._options.catalogue import stems
-from linrnn.cells import functions
 from linrnn.state_spec import describe
 
 README = Path(__file__).parents[1] / "README.md"
 DROP_IN = Path(__file__).parent / "drop-in.md"
 DEPLOYMENT = Path(__file__).parent / "deployment.md"
-OWN_RECURRENCE = Path(__file__).parent / "own-recurrence.md"
+CELL_FUNCTIONS = Path(__file__).parent / "cell-functions.md"
 PUBLISHED = Path(__file__).parent / "published-systems.md"
 COMPARED = ("configuration", "part", "forward", "step", "gradients")
 COMPARISONS = README.parent / "results" / "mixers" / "published.csv"
@@ -85,16 +86,6 @@ def _bounded(name: str) -> str:
     return "no"
 
 
-def function_table() -> str:
-    """A row for each module: the functions that a step of a cell may call."""
-    by_module: dict[str, list[str]] = {}
-    for path in functions():
-        module, _, name = path.rpartition(".")
-        by_module.setdefault(module, []).append(f"`{name}`")
-    rows = [f"| `{module}` | {', '.join(names)} |" for module, names in by_module.items()]
-    return "\n".join(["| module | functions |", "| --- | --- |", *rows])
-
-
 def published_table() -> str:
     """A row for each configuration of a public implementation, with what differs from it here."""
     with COMPARISONS.open(newline="", encoding="utf-8") as file:
@@ -118,7 +109,7 @@ if __name__ == "__main__":
         (README, mixer_table()),
         (DROP_IN, state_table()),
         (DEPLOYMENT, export_table()),
-        (OWN_RECURRENCE, function_table()),
+        (CELL_FUNCTIONS, cell_functions.table()),
         (PUBLISHED, published_table()),
     ):
         page.write_text(filled_in(page.read_text(encoding="utf-8"), table), encoding="utf-8")

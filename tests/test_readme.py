@@ -172,7 +172,7 @@ def test_tables_are_those_made_from_the_catalogue(monkeypatch):
     lists = importlib.import_module("lists")
     tables = {lists.README: lists.mixer_table(), lists.DROP_IN: lists.state_table()}
     tables[lists.DEPLOYMENT] = lists.export_table()
-    tables[lists.OWN_RECURRENCE] = lists.function_table()
+    tables[lists.CELL_FUNCTIONS] = lists.cell_functions.table()
     tables[lists.PUBLISHED] = lists.published_table()
     for page, table in tables.items():
         text = page.read_text(encoding="utf-8")
