@@ -274,3 +274,15 @@ def test_every_layer_is_exact_or_refused(mixer, batch):
     except ArgumentError as refused:
         pytest.skip(str(refused))
     close(found, gradients(model, "bptt", few)[0])
+
+
+@pytest.mark.parametrize(
+    "mixer", ["rg_lru", "rwkv4", "gateloop", "linear_attention", "gla", "retnet", "mamba"]
+)
+def test_the_page_says_how_many_traces_there_are(mixer, root):
+    layer = build(mixer, 8)
+    size = sum(h.shape[1] for h in real_parts(layer.init_state(1)))
+    parameters = sum(p.numel() for p in layer.parameters())
+    kept, _ = shared("layer", layer).numbers(layer)
+    row = f"| `{mixer}` | {size:,} | {parameters:,} | {kept:,} |"
+    assert row in (root / "docs" / "learners.md").read_text(encoding="utf-8")
