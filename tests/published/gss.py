@@ -11,8 +11,7 @@ def layer():
     fill(list(ours.parameters()))
     with torch.no_grad():
         ours.mixer.in_proj.bias.zero_(), ours.mixer.up_proj.bias.zero_()
-        for norm in (ours.norm, ours.mixer.ssm_norm):
-            norm.weight.add_(1)
+        ours.norm.weight.add_(1), ours.mixer.norm_weight.add_(1)
     return ours
 
 

@@ -43,7 +43,7 @@ class AFT(Mixer):
         n_heads: groups of channels, a divisor of d_inner ("conv").
         rank: width of a and b ("local", "full").
         max_length: positions with a and b of their own ("local", "full").
-        bias: biases in the four maps. That of the keys cancels, and has no gradient.
+        bias: biases in the maps but that of the keys, where one would cancel.
 
     Departures from the paper:
         Where it weighs pairs of positions with a full matrix, here the low-rank form of its
@@ -98,7 +98,7 @@ class AFT(Mixer):
             self.declared = CLOSED  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(d_model, self.d_inner, bias=bias, **to) for _ in range(3)
+            nn.Linear(d_model, self.d_inner, bias=bias and name != "k", **to) for name in "qkv"
         )
         if kind in ("local", "full"):
             self.a, self.b = (nn.Parameter(torch.empty(max_length, rank, **to)) for _ in range(2))

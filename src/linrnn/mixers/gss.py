@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.systems import Systems, double, held
+from linrnn.nn.heads import head_norm
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
@@ -35,7 +36,8 @@ class GSS(Systems):
         d_inner: channels of the gate. Default: 4 d_model.
         d_ssm: channels of the system. Default: d_model / 4, at least 1.
         d_state: modes N.
-        norm: of the system's input, "none" or "layer", with weights and biases.
+        norm: of the system's input, "none" or "layer", with weights and biases, of at least two
+            channels.
         form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D.
 
     Departures from the paper:
@@ -82,11 +84,17 @@ class GSS(Systems):
         check_positive_int("GSS", d_inner=self.d_inner, d_ssm=self.d_ssm, d_state=d_state)
         check_in("GSS", "form", form, self.forms)
         check_in("GSS", "norm", norm, ("none", "layer"))
+        if norm == "layer" and self.d_ssm == 1:
+            raise ArgumentError(
+                "GSS: d_ssm must be at least 2 for norm='layer', which subtracts their mean, got 1."
+            )
         self.norm = norm
         empty = empty_parameters(device, dtype)
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         self.in_proj = nn.Linear(d_model, self.d_inner + self.d_ssm, **to)
-        self.ssm_norm = nn.LayerNorm(self.d_ssm, **to) if norm == "layer" else None
+        self.norm_weight, self.norm_bias = (
+            empty(self.d_ssm) if norm == "layer" else None for _ in range(2)
+        )
         self.up_proj = nn.Linear(self.d_ssm, self.d_inner, **to)
         self.out_proj = nn.Linear(self.d_inner, d_model, **to)
         self.A_log, self.A_im_log = empty(d_state), empty(d_state)
@@ -99,8 +107,9 @@ class GSS(Systems):
         """Draw every parameter anew from torch's global generator."""
         for part in (self.in_proj, self.up_proj, self.out_proj):
             part.reset_parameters()
-        if self.ssm_norm is not None:
-            self.ssm_norm.reset_parameters()
+        if self.norm_weight is not None and self.norm_bias is not None:
+            nn.init.ones_(self.norm_weight)
+            nn.init.zeros_(self.norm_bias)
         for weight in (self.A_log, self.A_im_log, self.C_re, self.C_im, self.D):
             nn.init.normal_(weight)
 
@@ -122,7 +131,9 @@ class GSS(Systems):
         """The system's input and the gate."""
         both = F.gelu(self.in_proj(x.to(self.in_proj.weight.dtype)))
         gate, z = both.split([self.d_inner, self.d_ssm], -1)
-        return (z if self.ssm_norm is None else self.ssm_norm(z)), gate
+        if self.norm_weight is not None and self.norm_bias is not None:
+            z = torch.addcmul(self.norm_bias, head_norm(z, "layer", 1e-5), self.norm_weight)
+        return z, gate
 
     def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
         out: Tensor = self.out_proj(beside * self.up_proj(y.to(self.up_proj.weight.dtype)))

@@ -138,18 +138,11 @@ def test_starts_as_published():
     assert not conv.shift.any()
 
 
-@pytest.mark.parametrize("kind", ["simple", "conv"])
-def test_biases_of_keys_cancel_and_the_others_count(kind):
-    torch.manual_seed(0)
-    layer = AFT(6, kind=kind, bias=True, dtype=torch.float64)
-    x = torch.randn(2, 9, 6, dtype=torch.float64)
-    before = layer(x)[0]
-    for name in ("k_proj", "q_proj", "v_proj", "out_proj"):
-        with torch.no_grad():
-            layer.get_submodule(name).bias.add_(1)
-        after = layer(x)[0]
-        assert torch.allclose(before, after) == (name == "k_proj")
-        before = after
+def test_only_keys_have_no_bias_which_would_cancel():
+    layer = AFT(6, bias=True)
+    biased = {n.split(".")[0] for n, _ in layer.named_parameters() if n.endswith("bias")}
+    assert biased == {"q_proj", "v_proj", "out_proj"}
+    assert not any(n.endswith("bias") for n, _ in AFT(6).named_parameters())
 
 
 BAD = [

@@ -75,7 +75,7 @@ def test_initial_statistics_and_sizes():
 
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 def test_laws_hold_with_a_norm_of_its_input(law):
-    check_law(law, partial(GSS, d_state=5, norm="layer"))
+    check_law(law, partial(GSS, d_state=5, d_ssm=3, norm="layer"))
 
 
 @pytest.mark.unchecked
@@ -86,3 +86,5 @@ def test_constructor_words_its_errors():
         GSS(4, form="scam")
     with pytest.raises(UnknownNameError, match="no GSS norm named 'rms'"):
         GSS(4, norm="rms")
+    with pytest.raises(ArgumentError, match="d_ssm must be at least 2 for norm='layer'"):
+        GSS(4, norm="layer")
