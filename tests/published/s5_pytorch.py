@@ -1,4 +1,7 @@
-"""S5 and the package s5-pytorch, which keeps both modes of a conjugate pair."""
+"""S5 and the package s5-pytorch, which keeps both modes of a conjugate pair.
+
+A file named s5.py would be found instead of the package where this folder is searched first.
+"""
 
 import torch
 
