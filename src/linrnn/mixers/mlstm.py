@@ -37,8 +37,8 @@ class MLSTM(Mixer):
         d_inner: channels inside. Default: 2 d_model, rounded up to a multiple of 4 n_heads.
         d_conv: taps of the convolution.
         qkv_block: width of the blocks of W_q, W_k and W_v, a divisor of d_inner.
-        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m (mLSTMsig, Beck et al.
-            2025, arXiv:2503.14376).
+        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m: mLSTMsig of
+            Beck et al., 2025, "Tiled Flash Linear Attention", arXiv 2503.14376.
         normalize: divide; False with the sigmoid gate alone: h_t = S_t^T q_t / sqrt(d_head).
         norm_eps: of the norm of heads.
 

@@ -35,8 +35,8 @@ class MLSTMLarge(Mixer):
         d_key: channels of a head's queries and keys. Default: d_model / (2 n_heads), rounded up.
         d_value: channels of a head's values. Default: d_model / n_heads, rounded up.
         gate_soft_cap: bound of the gates' preactivations.
-        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m (mLSTMsig, Beck et al.
-            2025, arXiv:2503.14376).
+        input_gate: "exp", or "sigmoid": sigmoid(i_t) for exp(i_t), and no m: mLSTMsig of
+            Beck et al., 2025, "Tiled Flash Linear Attention", arXiv 2503.14376.
         normalize: divide; False with the sigmoid gate alone: h_t = S_t^T q_t / sqrt(d_key).
         norm_eps: of the norm of heads.
         init_input_gate: initial b_i.
