@@ -88,7 +88,7 @@ def test_golden_numbers_of_the_whole_layer(place):
     D, R = (4,), (2,)
     low_rank = [D, D + R, R + D]
     shapes = [*[D] * 6, *low_rank * 3, D + R, R + D, D, D, D, *[D + D] * 4, D, D]
-    full = (18, 19, 25, 26)  # k_k, k_a, and those of the norm
+    full = (18, 19, 25)  # k_k, k_a, and the weight of the norm
     n = {i: (1.0 if i in full else 0.5) * wave(*s, rate=i) for i, s in enumerate(shapes, 1)}
     maps = {"receptance": 21, "key": 22, "value": 23, "output": 24}
     weights = {"mu": torch.stack([n[i] for i in range(1, 7)]), "norm_weight": n[25]}
