@@ -43,7 +43,7 @@ _KINDS = (
 
 
 class DoorError(OSError, ValueError):
-    """What has this name is no regular file inside its folder, or too large; its text says what.
+    """The path is no regular file inside its folder, or the file is too large; the text says which.
 
     Args:
         path: that was asked for.
@@ -96,11 +96,11 @@ class Folder:
         return temporary, self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def replace(self, name: str, target: str) -> None:
-        """Rename, in the place of what has the other name."""
+        """Rename a file, and replace the one that has the new name."""
         os.replace(self._at(name), self._at(target), src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
     def link(self, name: str, target: str) -> None:
-        """Make ``target`` a second name for a file, in the place of what has that name."""
+        """Make ``target`` a second name for a file, and replace the one that has that name."""
         status = self.look(name)
         if status is not None:
             _check_regular(self.path / name, status)
@@ -134,7 +134,7 @@ class Folder:
             return
 
     def names(self) -> list[str]:
-        """Of all that lies in it, in order."""
+        """The names of all its entries, in order."""
         return sorted(os.listdir(self.path if self.handle is None else self.handle))
 
     def sync(self) -> None:

@@ -88,13 +88,13 @@ def replaced(
 
 
 def link(path: Path, target: Path, *, inside: Path | None = None) -> None:
-    """Make ``target`` a second name for a file of the same folder, in the place of what has it."""
+    """Make ``target`` a second name for a file of the same folder, and replace its old file."""
     with folder_at(path.parent, inside) as folder:
         folder.link(path.name, target.name)
 
 
 def rename(path: Path, target: Path, *, inside: Path | None = None) -> None:
-    """Give a file another name in the same folder, in the place of what has it."""
+    """Give a file another name in the same folder, and replace the file that has it."""
     with folder_at(path.parent, inside) as folder:
         folder.replace(path.name, target.name)
 

@@ -1,4 +1,4 @@
-"""What a constructor declares: its options, with their types, defaults and the words on each.
+"""The options that a constructor declares: names, types, defaults and descriptions.
 
 A constructor and its docstring are the one place where an option stands. The command line, the
 configuration of a run and that of a model of ``transformers`` are made of what is read here.

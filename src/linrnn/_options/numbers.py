@@ -71,7 +71,7 @@ def _is_plain(text: str | bytes) -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """How many there are of something, whose plural ends in s.
+    """A number with its noun, whose plural ends in s.
 
     Example:
         >>> counted(1, "epoch"), counted(2000, "training sequence")

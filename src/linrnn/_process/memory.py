@@ -41,7 +41,7 @@ def available() -> int:
 
 
 def bounded(what: str, fix: str) -> Callable[[Init], Init]:
-    """Have a constructor refuse sizes that do not fit into memory before any is asked for.
+    """Have a constructor refuse sizes that do not fit into memory before it allocates any.
 
     One with a large number among its arguments is called without memory first, on the device
     "meta", so that what does not fit as a whole is not drawn in part.
@@ -192,7 +192,7 @@ def _is_new(func: Any) -> bool:
 
 
 def _sizes(args: tuple[Any, ...], *, numbers: bool) -> int:
-    """The product of the axes that are asked for, or else of the numbers, as of ``arange``."""
+    """The product of the sizes in the arguments, or else of the numbers, as of ``arange``."""
     lists = [arg for arg in args if isinstance(arg, (list, tuple))]
     entries = lists[0] if lists else args if numbers else ()
     sizes = [n for n in entries if isinstance(n, (int, float)) and math.isfinite(n)]

@@ -43,7 +43,7 @@ class StopRequest:
         self._signals.__exit__(*error)
 
     def renew(self) -> None:
-        """Be the one who answers again, where somebody else has come in the place."""
+        """Install this handler of signals again, where another has replaced it."""
         _answer(self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -44,7 +44,7 @@ class Verdict:
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("check", __doc__, epilog=EPILOG)
     parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
     law = "check this law alone; may be given several times"

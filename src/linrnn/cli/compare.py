@@ -41,7 +41,7 @@ _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
 
 
 def parser() -> Parser:
-    """Of what follows the verb; other options are those of ``linrnn train``."""
+    """The parser of the verb's arguments; other options are those of ``linrnn train``."""
     parser = Parser("compare", __doc__, epilog=EPILOG)
     parser.add("task", metavar="TASK", help="`linrnn list tasks` shows all", kind="task")
     parser.add("--mixers", metavar="A,B,...", help="what to compare", kind="mixers")
@@ -177,7 +177,7 @@ def _factors(options: argparse.Namespace) -> list[float]:
 
 
 def _whose(start: "Start", run_args: Sequence[str]) -> str:
-    """Whose learning rate all mixers have, in words."""
+    """The origin of the learning rate that all mixers share, in words."""
     if peek(run_args, "--optim.lr") is not None:
         return "that of the command, for all mixers"
     if start.recipe == UNTUNED:

@@ -15,7 +15,7 @@ those that are installed. Put a line into the file that your shell reads when it
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("completion", __doc__, answers=False, epilog=EPILOG)
     parser.add("shell", metavar="SHELL", help="bash, zsh or fish", kind="shell")
     return parser

@@ -35,7 +35,7 @@ _OUT = "the new run folder, new or empty (the next free runs/TASK-MIXER-N)"
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("distill", __doc__, epilog=EPILOG)
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
     parser.add("--order", default="16", metavar="N[,N...]", help=_ORDER)

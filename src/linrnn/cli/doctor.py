@@ -27,7 +27,7 @@ _SELF_TEST = (
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     wrong = "Exit code 1: a backend that says it is available computes wrong numbers."
     return Parser("doctor", __doc__, wrap=True, epilog=wrong)
 

@@ -38,7 +38,7 @@ _EXAMPLES = "test sequences to use, spread evenly over the test data, at each le
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("eval", __doc__, epilog=EPILOG)
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
     parser.add("--lengths", metavar="A,B,...", help=_LENGTHS)

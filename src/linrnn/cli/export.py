@@ -10,7 +10,7 @@ from linrnn.cli._line.parser import Parser
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser(
         "export",
         __doc__,

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser(
         "generate",
         __doc__,

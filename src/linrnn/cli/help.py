@@ -9,7 +9,7 @@ from linrnn.cli._line.parser import Parser
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("help", __doc__, answers=False, wrap=True)
     words = "one of those `linrnn --help` lists, which comes where there is none"
     parser.add("verb", metavar="VERB", nargs="?", help=words, kind="verb")

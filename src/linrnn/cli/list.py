@@ -15,7 +15,7 @@ from linrnn.errors import UnknownNameError
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     *first, last = CATALOGUES
     parser = Parser("list", __doc__, wrap=True)
     words = f"{', '.join(first)} or {last}; all if left out"

@@ -37,7 +37,7 @@ _OUT = "write here, not to the terminal"
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("predict", __doc__, epilog=EPILOG)
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
     parser.add("file", type=Path, metavar="FILE", nargs="+", help=_FILE, kind="file")

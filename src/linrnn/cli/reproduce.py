@@ -18,7 +18,7 @@ from linrnn.errors import check_at_most, check_in, check_positive_int
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("reproduce", __doc__, epilog=f"{_EPILOG}\n\nresults:\n{_listing()}")
     parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
     scales = "`linrnn show NAME` says what each shows"

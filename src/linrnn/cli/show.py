@@ -17,7 +17,7 @@ from linrnn.errors import DataError, LinrnnError, MissingExtraError
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("show", __doc__, wrap=True)
     words = "one of those `linrnn list` prints, or the import path of a mixer"
     parser.add("name", metavar="NAME", help=words, kind="entry")
@@ -52,7 +52,7 @@ def describe(kind: str, name: str) -> str:
 
 
 def _pages(kind: str, name: str) -> "list[_Page]":
-    """Of a recipe one for each scale."""
+    """The pages of an entry: of a recipe one for each scale, else one."""
     if kind == "recipes":
         return [_recipe(name, scale) for scale in recipes.scales(name)]
     return [_PAGES[kind](importlib.import_module(package_of(kind)).load(name))]
@@ -100,7 +100,7 @@ def _mixer(cls: Any) -> _Page:
 
 
 def _state(cls: Any) -> list[str]:
-    """What the state is made of; nothing where a layer of somebody's needs more than a width."""
+    """Lines on the parts of the state; none where a user's layer needs more than a width."""
     from linrnn.state_spec import describe as describe_state
 
     try:

@@ -60,7 +60,7 @@ def _watcher(args: argparse.Namespace) -> Any:
 
 
 def parser() -> Parser:
-    """Of what follows the verb."""
+    """The parser of the verb's arguments."""
     parser = Parser("stream", __doc__, epilog=_EPILOG)
     add = parser.add
     add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")

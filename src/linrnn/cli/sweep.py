@@ -35,7 +35,7 @@ _SEEDS = "runs of each combination, with the seeds 0 to N-1 (1)"
 
 
 def parser() -> Parser:
-    """Of what follows the verb; other options are those of ``linrnn train``."""
+    """The parser of the verb's arguments; other options are those of ``linrnn train``."""
     parser = Parser("sweep", __doc__, epilog=EPILOG)
     parser.add("task", metavar="TASK", help="`linrnn list tasks` shows all", kind="task")
     parser.add("--over", action="append", required=True, metavar="OPTION=A,B,...", help=_OVER)

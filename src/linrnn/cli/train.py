@@ -46,7 +46,7 @@ _RESUMED = ("--resume", "--fallback", "--on-nan", "--devices")
 
 
 def parser() -> Parser:
-    """What completions know of the options; those of a task are read when it is known."""
+    """A parser of the options for completions; those of a task are read when it is known."""
     parser = Parser("train", __doc__)
     parser.add("task", metavar="TASK", kind="task")
     for name in CHOSEN:

@@ -17,7 +17,7 @@ from linrnn.train.config import from_json
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train what nobody else is at, until all is done; the exit code is that of ``linrnn``."""
+    """Train runs that no other process trains, until all are done; the exit code of ``linrnn``."""
     stop_at_end_of(*map(int, argv))
     request = json.load(sys.stdin)
     entries = [

@@ -1,4 +1,4 @@
-"""What a metric costs, drawn: against the time of training and against parameters."""
+"""Plots of the test metric against training time and against parameters."""
 
 import statistics
 from collections.abc import Sequence

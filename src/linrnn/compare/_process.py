@@ -1,4 +1,4 @@
-"""A run in a process of its own, which stops when this one is asked to, or is no more."""
+"""A run in a separate process, which stops when this one is interrupted or ends."""
 
 import json
 import os

@@ -69,7 +69,7 @@ class Range:
 
 
 def drawn(over: Mapping[str, Sequence[Any] | Range], draws: int) -> list[dict[str, Any]]:
-    """So many combinations of values of ranges and lists, each once, or all where there are fewer.
+    """At most ``draws`` different combinations of values of ranges and lists.
 
     The first of more draws are those of fewer.
     """

@@ -1,4 +1,4 @@
-"""Runs of several configurations with several seeds in one folder, each in a process of its own."""
+"""Runs of several configurations with several seeds in one folder, each in a separate process."""
 
 import math
 import os
@@ -70,7 +70,7 @@ class Row:
     lr: float = math.nan
     """The learning rate."""
     learner: str = "bptt"
-    """What found the gradients, with the options that are not its own defaults."""
+    """The learner that computed the gradients, with the options that are not its defaults."""
     validation: tuple[float, ...] = ()
     """Metric on validation data of the weights that were tested, seed by seed as ``values``."""
 
@@ -156,7 +156,7 @@ def train_all(
 def _helpers(
     entries: Sequence[Entry], seeds: Sequence[int], out: Path, jobs: int, failed: Mapping[str, int]
 ) -> AbstractContextManager[None]:
-    """As many more processes as there are runs for."""
+    """Starts as many more processes as there are runs for."""
     folders = [folder_of(out, entry, seed) for entry in entries for seed in seeds]
     n_runs = sum(finished(folder) is None for folder in folders)
     request = {"seeds": list(seeds), "out": str(out), "jobs": jobs, "failed": failed}

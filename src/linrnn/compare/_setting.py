@@ -14,4 +14,4 @@ class Setting:
     values: Mapping[str, Any]
     """Of each option that is swept, by its dotted name."""
     row: Row
-    """What came out; its label names the values."""
+    """The results; the label names the values."""

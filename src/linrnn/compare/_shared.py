@@ -84,7 +84,7 @@ def _pieces(
     while left:
         n_left = len(left)
         for piece in list(left):
-            with _held(lock(piece)) as free:
+            with _try_lock(lock(piece)) as free:
                 if free:
                     left.remove(piece)
                     yield piece
@@ -96,7 +96,7 @@ def _pieces(
 
 
 @contextmanager
-def _held(lock: Path) -> Iterator[bool]:
+def _try_lock(lock: Path) -> Iterator[bool]:
     """Whether no other process holds it; then it is held."""
     with ExitStack() as locks:
         try:

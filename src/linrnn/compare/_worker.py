@@ -1,4 +1,4 @@
-"""One run of a comparison in a process of its own: ``python -m linrnn.compare._worker FOLDER``.
+"""One run of a comparison in a separate process: ``python -m linrnn.compare._worker FOLDER``.
 
 A process of its own has its own peak of memory, and one that fails takes nothing with it. The
 configuration comes as JSON on standard input; a folder that exists is continued. After the folder

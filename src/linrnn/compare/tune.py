@@ -17,7 +17,7 @@ FACTORS = (0.3, 1.0, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What a search of learning rates found, and what it took."""
+    """Results of a search for learning rates, with its runs, steps and training time."""
 
     entries: tuple[Entry, ...]
     """At their best rates; the folders are those of the search."""

@@ -20,7 +20,7 @@ FILE = "usage.json"
 
 @dataclass(frozen=True, kw_only=True)
 class _Usage:
-    """What the file holds."""
+    """The contents of the file: bytes by which training raised the peak of memory."""
 
     memory_bytes: int
 

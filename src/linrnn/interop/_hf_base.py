@@ -1,4 +1,4 @@
-"""What all our models of transformers have in common: files, embeddings, and how they read."""
+"""The base of all our models of transformers: files, embeddings, and how they read."""
 
 import os
 from typing import Any, ClassVar, cast
@@ -191,7 +191,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     def _sorted(
         self, kwargs: dict[str, Any], position_ids: Any, seq_idx: Any, reset: Any
     ) -> tuple[Packing, dict[str, Any]]:
-        """Where documents begin, and the keywords of the loss; every other is refused."""
+        """The starts of documents, and the keywords of the loss; an error for any other keyword."""
         return sort_keywords(
             *(type(self), kwargs, self._of_loss),
             position_ids=position_ids,

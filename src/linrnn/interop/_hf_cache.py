@@ -55,7 +55,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         self.all_begun = False
         """Whether every row has read something, known without waiting for a device."""
         self.pending: Piece | None = None
-        """What `crop` has left to be read again, before anything else; `length` counts it."""
+        """Piece that `crop` left to be read again before anything else; `length` counts it."""
         self._snapshot: Snapshot | None = None
         self._since: list[Piece] | None = None
 

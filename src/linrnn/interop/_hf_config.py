@@ -1,4 +1,4 @@
-"""What a model of ours is, in the form that transformers reads and writes."""
+"""The configuration of our models, in the form that transformers reads and writes."""
 
 import dataclasses
 from typing import Any, ClassVar, get_type_hints
@@ -33,12 +33,12 @@ KEYS = (
     *("architectures", "return_dict", "output_hidden_states", "transformers_version"),
     *("id2label", "label2id", "problem_type"),
 )
-"""What is taken from a ``config.json``; other keys could name code, kernels or files."""
+"""Keys read from a ``config.json``; other keys could name code, kernels or files."""
 _OF_LIBRARY = (
     *("num_labels", "name_or_path", "gradient_checkpointing", "output_attentions"),
     *("torch_dtype", "attn_implementation", "experts_implementation"),
 )
-"""What ``transformers`` takes for every model besides the fields of its configuration."""
+"""Keywords that ``transformers`` takes for every model besides the fields of its configuration."""
 _NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 

@@ -1,4 +1,4 @@
-"""What is in a folder that transformers wrote, and how it is read: by us, from safetensors alone.
+"""Files in a folder of transformers, read by linrnn itself: weights from safetensors alone.
 
 The folder may be a stranger's, and its configuration names other files, code to fetch, kernels and
 ways to unpack weights. So transformers is never given the folder: it gets a configuration of the
@@ -173,7 +173,7 @@ class OneFile(Files):
 
 
 def _resolved(name: Path, folder: Path) -> tuple[Path, Path]:
-    """A file in a folder, or what the hub's cache has in the place of it."""
+    """A file in a folder, or the file to which the hub's cache links it."""
     real = Path(os.path.realpath(folder))
     cache = real.parent.parent
     if real.parent.name == "snapshots":

@@ -1,4 +1,4 @@
-"""What the layouts of other people's checkpoints share: reading, checking and renaming weights."""
+"""Shared by the layouts of foreign checkpoints: reading, checking and renaming weights."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

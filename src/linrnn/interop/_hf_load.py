@@ -13,7 +13,7 @@ from linrnn.errors import DataError, LinrnnError
 from linrnn.interop._hf_files import Files, known_values
 
 HUB = ("cache_dir", "force_download", "local_files_only", "token", "revision")
-"""What ``from_pretrained`` hands on to the client of the hub."""
+"""Keywords that ``from_pretrained`` hands on to the client of the hub."""
 
 _NEEDLESS = ("use_safetensors", "weights_only", "trust_remote_code", "disable_mmap", "proxies")
 

@@ -129,7 +129,7 @@ def to_bare_blocks(where: str, model: LinrnnForCausalLM, mixer: str) -> dict[str
 
 
 def names(config: LinrnnConfig, parts: Sequence[str]) -> dict[str, str]:
-    """Of our weights in a model of Mamba's layers that have those ``parts``."""
+    """Names of our weights to theirs, in a model of Mamba's layers that have those ``parts``."""
     options = config.mixer_options or {}
     parts = [*parts, "A_log", "D"]
     parts += [f"{p}.weight" for p in ("in_proj", "conv1d", "out_proj")]
@@ -140,7 +140,7 @@ def names(config: LinrnnConfig, parts: Sequence[str]) -> dict[str, str]:
 
 
 def check(where: str, theirs: Any) -> None:
-    """What both can be converted with."""
+    """Raise unless a configuration of Mamba or Mamba-2 has SiLU and an integer ``expand``."""
     require(where, theirs, hidden_act="silu", expand=int(theirs.expand))
 
 

@@ -195,7 +195,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         inputs_embeds: Tensor | None = None,  # by this name ``generate`` knows that we take them
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """What ``generate`` calls the model with.
+        """The arguments with which ``generate`` calls the model.
 
         ``seq_idx`` and ``reset`` are those of the prompt; what is written after it is of its last
         document.

@@ -166,7 +166,7 @@ def fit_to_text(value: Tensor, time: int, last: int | None) -> Tensor:
 
 
 def _step_before(real: Bool[Tensor, "batch time"]) -> Integer[Tensor, "batch time"]:
-    """Of each step the last one before it that is no padding, or -1."""
+    """For each step the last one before it that is no padding, or -1."""
     step = torch.arange(real.shape[1], device=real.device).expand_as(real)
     last = torch.where(real, step, -1).cummax(1).values
     return torch.nn.functional.pad(last, (1, 0), value=-1)[:, :-1]
@@ -205,7 +205,7 @@ def _to_tokens(reset: Tensor, real: Tensor, previous: Tensor) -> Tensor:
 
 
 def _by_position(at: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> Tensor:
-    """Where positions begin again."""
+    """Whether positions begin again at a step."""
     last = at.gather(1, previous.clamp(min=0))
     begins = inner & (at != last + 1)
     lowest = torch.where(real, at, torch.iinfo(at.dtype).max).amin(1, keepdim=True)  # (batch, 1)
@@ -222,7 +222,7 @@ def _by_position(at: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> T
 
 
 def _by_index(index: Tensor, real: Tensor, inner: Tensor, previous: Tensor) -> Tensor:
-    """Where the number of the document changes."""
+    """Whether the number of the document changes at a step."""
     last = index.gather(1, previous.clamp(min=0))
     wrong = (inner & (index < last)) | (real & (index < 0))
     if wrong.any():

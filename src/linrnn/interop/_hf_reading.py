@@ -25,7 +25,7 @@ class Reading(NamedTuple):
     valid: Tensor | None
     """Boolean (batch, time): what is no padding; None for all."""
     hidden: tuple[Tensor, ...] | None
-    """What goes into each block, and last z; if wanted."""
+    """The input of each block, and last z; None unless requested."""
     reset: Tensor | None
     """Boolean (batch, time): before which steps the state began anew; None for none."""
 

@@ -54,7 +54,7 @@ _MIXERS = {
         {f"{p}_proj.{w}": f"{p}_proj.{w}" for p in "qkvo" for w in AFFINE},
     ),
 }
-"""What a kind of layer is called by us, its class, and its weights."""
+"""By kind of layer: our name of it, its class, and its weights."""
 
 
 def from_recurrent_gemma(
@@ -132,7 +132,7 @@ def to_recurrent_gemma(model: LinrnnForCausalLM) -> RecurrentGemmaForCausalLM:
 
 
 def _options(theirs: Any) -> dict[str, dict[str, Any]]:
-    """Of both mixers."""
+    """Options of both mixers."""
     heads, rope = theirs.num_attention_heads, theirs.rope_parameters
     width = theirs.hidden_size // heads
     recurrent = {"d_inner": theirs.lru_width, "n_heads": heads, "d_conv": theirs.conv1d_width}
@@ -197,7 +197,7 @@ def _check_sizes(
 
 
 def _names(theirs: Any) -> dict[str, str]:
-    """Of our weights, all of them."""
+    """Names of all our weights to theirs."""
     names = dict(_OUTER)
     for i, kind in enumerate(theirs.layers_block_type):
         mixer = {

@@ -1,4 +1,4 @@
-"""What of a step needs the step before: how its graph is cut when it is spread over time.
+"""Cuts the graph of a step into loops over time, and nodes computed for all steps at once.
 
 A node that no state reaches, or that reaches no state, is computed for all steps at once, as if
 they were rows of a larger batch; so is what lies between two recurrences, as in a stack of layers.

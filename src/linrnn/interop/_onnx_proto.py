@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, MissingExtraError
 
 OPSET = 20
-"""What is written unless one asks for another."""
+"""The default version of the operator set."""
 
 OPSETS = range(18, 24)
 """The versions of ONNX's operators that PyTorch's exporter writes: 18, and what that becomes."""
@@ -68,7 +68,7 @@ def inputs_of(record: Mapping[str, Any]) -> list[Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what PyTorch's exporter says about itself: that torchvision is missing, and so on."""
+    """Silences PyTorch's exporter about itself, such as that torchvision is missing."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What lies in an ONNX file beside the graph: names, shapes, and the state to begin with."""
+"""The metadata of an ONNX file: names, shapes, and the initial state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

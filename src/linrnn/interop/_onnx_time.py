@@ -78,7 +78,7 @@ class _Writer:
         return name
 
     def _constants(self) -> None:
-        """What depends on neither input nor state is as it was."""
+        """Copy the nodes that depend on neither input nor state."""
         for node in self.step.graph.node:
             if not any(self.plan.varies(n) for n in node.output):
                 self.nodes.append(node)

@@ -133,7 +133,7 @@ def _is_complex(x: Any) -> bool:
 
 
 def _name(target: Any) -> str:
-    """Of an operator, whichever overload: ``mul`` for ``aten.mul.Tensor``."""
+    """The name of an operator, whichever overload: ``mul`` for ``aten.mul.Tensor``."""
     packet = getattr(target, "overloadpacket", target)
     return getattr(packet, "__name__", str(packet))
 

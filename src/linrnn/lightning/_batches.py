@@ -1,4 +1,4 @@
-"""What a loader of somebody else gives, as a batch of ours: by place, by dtype or by name."""
+"""Converts batches of any loader to linrnn's: by place, by dtype or by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

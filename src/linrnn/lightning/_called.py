@@ -1,4 +1,4 @@
-"""A model of somebody else, called as a learner calls ours."""
+"""A foreign model, called as a learner calls ours."""
 
 import inspect
 from typing import Any
@@ -11,17 +11,17 @@ from linrnn.mixers import Mixer
 
 
 def as_called(model: nn.Module) -> nn.Module:
-    """What is called as ``y, state = model(x, state, lengths=...)``: the model, or one round it.
+    """A module called as ``y, state = model(x, state, lengths=...)``: the model, or a wrapper.
 
-    The one around it has no parameters of its own and does not hold the model as a part, so that
-    the names of parameters stay as they are.
+    The wrapper has no parameters and does not register the model as a submodule, so that the names
+    of parameters stay as they are.
     """
     ours = isinstance(model, (SequenceModel, Mixer)) or hasattr(model, "init_state")
     return model if ours else _Called(model)
 
 
 class _Called(nn.Module):
-    """Without a state between batches."""
+    """A wrapper of a model that has no state between batches."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ from linrnn.train.threads import check_threads, trial_of_training
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """What `fit` gives."""
+    """Results of `fit`: the model, its history, and the epoch of its weights."""
 
     model: nn.Module
     """The model that was given, with the best weights, in evaluation mode."""
@@ -53,7 +53,7 @@ class FitResult:
     best: dict[str, float]
     """The epoch whose weights those are, from 1, and what was best in it."""
     module: RecurrentModule
-    """What Lightning trained, for ``trainer.test(module, loader)``."""
+    """The module that Lightning trained, for ``trainer.test(module, loader)``."""
     trainer: Trainer | None
     """Lightning's; None where the folder held a training that was complete."""
 
@@ -250,7 +250,7 @@ def _result(keeper: Keeper, module: RecurrentModule, trainer: Trainer | None) ->
 def _named(setting: Any) -> Any:
     """A setting as it stands in a checkpoint: plain values, or the name of a function."""
     if isinstance(setting, OptimConfig):
-        return {name: _plain(value) for name, value in asdict(setting).items()}
+        return {name: _as_list(value) for name, value in asdict(setting).items()}
     return (
         setting
         if isinstance(setting, str)
@@ -273,7 +273,7 @@ def _shapes(model: nn.Module) -> list[str]:
     return [f"{name} {tuple(x.shape)}" for name, x in weights.items()]
 
 
-def _plain(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -297,7 +297,7 @@ def _threads(
 
 @contextmanager
 def _as_before(seed: int | None) -> Iterator[None]:
-    """Afterwards threads, and random numbers where there is a seed, are as before."""
+    """Restores threads at the end, and random numbers where there is a seed."""
     threads, random = torch.get_num_threads(), torch.random.get_rng_state()
     try:
         yield
@@ -309,7 +309,7 @@ def _as_before(seed: int | None) -> Iterator[None]:
 
 @contextmanager
 def _elsewhere(trainer: Trainer, keeper: Keeper) -> Iterator[Path | None]:
-    """Where processes of the trainer's own leave what they kept; None without such."""
+    """The folder to which the trainer's own processes write a record; None without any."""
     if not isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
         yield None
     elif keeper.folder is not None:

@@ -1,4 +1,4 @@
-"""What `fit` keeps: a row for each epoch, the best weights, and a folder to go on from."""
+"""The record of `fit`: a row for each epoch, the best weights, and a folder to go on from."""
 
 import json
 import math

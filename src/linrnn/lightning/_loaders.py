@@ -1,4 +1,4 @@
-"""What gives `fit` its batches: a loader, a list of batches, or a ``LightningDataModule``."""
+"""The sources of batches for `fit`: a loader, a list of batches, or a ``LightningDataModule``."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _SAY = "Say DataLoader(dataset, batch_size=32"
 
 
 class Loaders(NamedTuple):
-    """Of training and of validation, as Lightning takes them."""
+    """The loaders of training and of validation, as Lightning takes them."""
 
     train: Any
     validation: Any
@@ -31,13 +31,13 @@ class Loaders(NamedTuple):
         return theirs not in (None, LightningDataModule.val_dataloader)
 
     def named(self) -> dict[str, Any]:
-        """As arguments of ``Trainer.fit``."""
+        """The loaders as arguments of ``Trainer.fit``."""
         which = "datamodule" if self.bundle else "train_dataloaders"
         return {which: self.train, "val_dataloaders": self.validation}
 
 
 def loaders_of(train: Any, validation: Any, prepared: bool) -> Loaders:
-    """What `fit` was given, looked at as far as that costs no batch.
+    """The loaders of training and validation, checked as far as that reads no batch.
 
     Args:
         train, validation: arguments of `fit`.

@@ -1,4 +1,4 @@
-"""Losses and metrics by name, over the steps that a row has; and those of somebody else."""
+"""Losses and metrics by name, over the steps that a row has; and those of users."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Scored: TypeAlias = Callable[..., Tensor]
 
 
 class Rows(NamedTuple):
-    """What a batch says of its rows beside x and target."""
+    """Facts about the rows of a batch beside x and target."""
 
     lengths: Tensor | None = None
     per_step: bool = False  # whether there is a target for each step, and so for padding too
@@ -103,11 +103,11 @@ def _function(kind: str, scored: Any, objectives: Mapping[str, Objective]) -> Ob
         wants = "lengths" in inspect.signature(called).parameters
     except (TypeError, ValueError):  # one that is built in says nothing
         wants = False
-    return _Told(function) if wants else _TwoArguments(function)
+    return _WithLengths(function) if wants else _TwoArguments(function)
 
 
-class _Told:
-    """A function that is told lengths."""
+class _WithLengths:
+    """A function of outputs, targets and ``lengths``."""
 
     def __init__(self, function: Scored) -> None:
         self.function = function
@@ -117,7 +117,7 @@ class _Told:
 
 
 class _TwoArguments:
-    """A function that is not told lengths."""
+    """A function of outputs and targets alone."""
 
     def __init__(self, function: Scored) -> None:
         self.function = function
@@ -230,7 +230,7 @@ def of_numbers(objective: Objective) -> bool:
 
 
 def check_targets(name: str, objective: Objective, target: Tensor) -> None:
-    """Raise where classes are asked for, and all targets of a batch are those of padding."""
+    """Raise where a loss needs classes, and all targets of a batch are those of padding."""
     if objective is _cross_entropy and not bool((target != IGNORE).any()):
         raise ArgumentError(
             f"{name}: a batch must have at least one target that is asked about, got none: all are "

@@ -130,7 +130,7 @@ class RecurrentModule(TrainingModule):
 
     @classmethod
     def of_task(cls, model: nn.Module, task: Task, **options: Any) -> "RecurrentModule":
-        """With the loss and the metric of a task, such as `TaskDataModule` has.
+        """A module with the loss and the metric of a task, such as `TaskDataModule` has.
 
         Args:
             model: that answers as the task asks.
@@ -252,7 +252,7 @@ class RecurrentModule(TrainingModule):
         self._log(_STAGES[stage], loss, y, target)
 
     def know(self, batch: Batch) -> None:
-        """Of which batch loss and metrics are asked from here on."""
+        """Set the batch whose rows the next losses and metrics belong to."""
         one_each = batch.lengths is None or batch.lengths.ndim == 1
         self._rows = Rows(batch.lengths, one_each and per_step(batch, self.pooled))
 

@@ -1,4 +1,4 @@
-"""What policies of eviction lose against the whole cache, with room for a part of it."""
+"""The loss of eviction policies against the whole cache, with room for a part of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -242,7 +242,7 @@ def far_recall(model: SequenceModel, task: Task) -> float:
 
 
 def above(losses: ValuesByPolicy) -> ValuesByPolicy:
-    """How much larger than with the whole cache, seed by seed."""
+    """The increase of the loss over that with the whole cache, seed by seed."""
     return {
         at: {seed: value - losses[WHOLE, 1][seed] for seed, value in seeds.items()}
         for at, seeds in losses.items()

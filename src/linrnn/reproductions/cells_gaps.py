@@ -97,7 +97,7 @@ def config() -> Config:
 
 
 def configured(base: Config, layer: str, times: str) -> Config:
-    """The runs of a layer that is told the time in one of the ways of the task."""
+    """The configuration of a layer that reads times in one of the task's ways."""
     mixer, options, lr = LAYERS[layer]
     return replace(
         base,

@@ -1,4 +1,4 @@
-"""What is left of a gradient, hundreds of steps before the loss it is of."""
+"""The norm of a loss's gradient with respect to states hundreds of steps before."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple

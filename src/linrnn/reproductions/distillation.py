@@ -1,4 +1,4 @@
-"""A small trained Hyena, and small recurrences in the place of its filters."""
+"""A small trained Hyena, and small recurrences that replace its filters."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,7 +109,7 @@ class Distillation(Reproduction):
             _steps(times, self.steps),
             table(outcome, {}),
         ]
-        figures = {"orders": _drawn(seeds)} if seeds else {}
+        figures = {"orders": _order_figure(seeds)} if seeds else {}
         return Findings(
             tables=tuple(tables),
             comparable=(
@@ -286,7 +286,7 @@ def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Ju
     ]
 
 
-def _drawn(seeds: Sequence[Seed]) -> Any:
+def _order_figure(seeds: Sequence[Seed]) -> Any:
     figure = new_figure()
     axes = figure.subplots()
     orders = [fit.order for fit in seeds[0].fits]

@@ -150,7 +150,7 @@ def judged(result: Result) -> list[Judged]:
 
 
 def fewer_updates(result: Result, parts: str, full: str) -> Judged:
-    """That a row of parts needs fewer steps of the optimiser than one of whole batches."""
+    """The claim that a row of parts needs fewer optimiser steps than one of whole batches."""
     updates = {seed: PARTS * at for seed, at in result.arrived(parts).items()}
     claim = f"{result.contest.name}: {parts} solves it in fewer updates than {full}"
     return less(claim, "ours", updates, result.arrived(full))

@@ -1,4 +1,4 @@
-"""What polynomial memories hold of a signal, without training: its past, and delays of it."""
+"""Errors of polynomial memories without training: a signal's past, and delays of it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -114,7 +114,7 @@ class HippoMemory(Reproduction):
                 "the one of its equations."
             ),
             notes=NOTES,
-            figures={"signal": _drawn(signal[0], rebuilt), "delay": _errors(late)},
+            figures={"signal": _signal_figure(signal[0], rebuilt), "delay": _errors(late)},
         )
 
 
@@ -148,7 +148,7 @@ def nrmse(estimate: Tensor, target: Tensor) -> list[float]:
 
 
 def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tensor]:
-    """The part of ``signal`` (B, T) that a memory is asked for, and what it says it was.
+    """The part of ``signal`` (B, T) that a memory stands for, and its reconstruction.
 
     An input is held for a step, so that it stands for the middle of that.
     """
@@ -247,7 +247,7 @@ def _spread(values: Sequence[float]) -> float:
     return max(values) / min(values)
 
 
-def _drawn(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
+def _signal_figure(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
     figure = new_figure(8.6, 5.6)
     panels = figure.subplots(len(rebuilt), 1, sharex=True, sharey=True)
     for axes, (measure, reconstruction) in zip(panels, rebuilt.items(), strict=True):

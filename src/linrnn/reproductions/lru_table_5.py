@@ -78,7 +78,7 @@ PRINTED = {
 
 
 class LRUTable5(Reproduction):
-    """What a stable parametrisation and a normalised input bring, ring by ring.
+    """The effect of a stable parametrisation and a normalised input, ring by ring.
 
     Without stability, training can carry an eigenvalue that starts near the unit circle out of it;
     without gamma, the state of slow modes is large at the start.

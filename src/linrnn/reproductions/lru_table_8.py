@@ -70,11 +70,11 @@ PRINTED = {
 }
 """Accuracy in per cent and its standard error, by column and row."""
 
-_OTHERS = {
+_REPRODUCED = {
     "S4D, reproduced": ("91.5 ± 0.2", "60.2 ± 0.3", "86.4 ± 0.0", "89.5 ± 0.0", "94.2 ± 0.3"),
     "S5, reproduced": ("88.8 ± 0.1", "58.5 ± 0.3", "86.2 ± 0.1", "88.9 ± 0.0", "95.7 ± 0.1"),
 }
-_OTHERS_PATHX = {"S4D, reproduced": "97.5 ± 0.0", "S5, reproduced": "96.0 ± 0.1"}
+_REPRODUCED_PATHX = {"S4D, reproduced": "97.5 ± 0.0", "S5, reproduced": "96.0 ± 0.1"}
 
 
 class LRUTable8(Reproduction):
@@ -114,7 +114,10 @@ class LRUTable8(Reproduction):
             ["model", *PRINTED],
             [
                 *([label, *(PRINTED[c][label].text for c in PRINTED)] for label in _PRINTED),
-                *([label, *cells, _OTHERS_PATHX[label]] for label, cells in _OTHERS.items()),
+                *(
+                    [label, *cells, _REPRODUCED_PATHX[label]]
+                    for label, cells in _REPRODUCED.items()
+                ),
             ],
         ),
     )

@@ -31,15 +31,15 @@ class Model:
     rates: Sequence[float]
 
 
-_PLAIN = {"n_layers": 4, "block": "bare", "skip": False}  # a stack, as in the published models
+_BARE_STACK = {"n_layers": 4, "block": "bare", "skip": False}  # a stack, as in the published models
 MODELS: Mapping[str, Model] = {
     "LMU": Model(
         mixer="lmu",
         options={"order": 4, "theta": 4.0},
-        model=_PLAIN,
+        model=_BARE_STACK,
         rates=(1e-3, 3e-3, 1e-2),
     ),
-    "LSTM": Model(mixer="lstm", model=_PLAIN, rates=(1e-3, 3e-3, 1e-2)),
+    "LSTM": Model(mixer="lstm", model=_BARE_STACK, rates=(1e-3, 3e-3, 1e-2)),
     "LRU": Model(
         mixer="lru",
         options={"d_state": 32, "r_min": 0.5, "r_max": 0.99},

@@ -196,15 +196,15 @@ class MinRNNRuntime(Reproduction):
         streams: dict[int, dict[str, Timing]] = {}
         reads: dict[int, dict[str, Timing]] = {}
         for batch in sizes.batches:
-            calls = {n: streaming_step(n, width, batch, where) for n in _PLAIN}
+            calls = {n: streaming_step(n, width, batch, where) for n in _WITHOUT_LOG_SPACE}
             streams[batch] = self.turns.measure(calls)
-            calls = {n: reading(n, width, batch, sizes.context, where) for n in _PLAIN}
+            calls = {n: reading(n, width, batch, sizes.context, where) for n in _WITHOUT_LOG_SPACE}
             reads[batch] = self.turns.measure(calls)
             setting.say(f"inference, batch {batch}: done")
         return streams, reads
 
 
-_PLAIN = [name for name in LAYERS if "log" not in name]
+_WITHOUT_LOG_SPACE = [name for name in LAYERS if "log" not in name]
 _KERNELS = ("loop", "fused")
 
 
@@ -229,7 +229,7 @@ def judged(timings: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
 
 
 def judged_inference(what: str, timings: ByBatch) -> list[Judged]:
-    """Who is faster, batch by batch, where a difference is printed.
+    """Verdicts on which layer is faster, at each batch size with a printed difference.
 
     Args:
         what: is read.
@@ -244,7 +244,7 @@ def judged_inference(what: str, timings: ByBatch) -> list[Judged]:
 
 
 def _printed(batch: int) -> list[tuple[str, str, float]]:
-    """Who is said to be faster than whom, and by how many per cent."""
+    """Pairs of layers, and by how many per cent the first is published to be faster."""
     if batch not in _BATCHES:
         return []
     place = _BATCHES.index(batch)
@@ -315,7 +315,7 @@ def _faster_by(
 
 
 def _memory_pairs() -> list[tuple[str, str, str]]:
-    """Who is compared with whom in memory, and what was published."""
+    """Pairs of layers compared in memory, and the published difference."""
     pairs = []
     for kind, classical in FASTER:
         for ours in (kind, f"{kind}, log space"):

@@ -12,7 +12,7 @@ from linrnn.reproductions._runs.selective_copying import NOTES, SOURCE, at_scale
 from linrnn.reproductions._runs.trained import Column, train, with_mixer
 from linrnn.train import Config
 
-_AFTER = "Gu and Dao 2023, arXiv:2312.00752"
+_QUOTED_FROM = "Gu and Dao 2023, arXiv:2312.00752"
 
 PRINTED = {
     "S4, no gate": Quoted(18.3),
@@ -26,7 +26,7 @@ PRINTED = {
 AT_CPU = ("S4, no gate", "LRU", "minGRU")
 """Rows of the scale "cpu": two of fixed decays, and one whose decays follow the input."""
 
-_OTHERS = {
+_QUOTED_ROWS = {
     "S4 in a Mamba block": Quoted(56.4),
     "Hyena in an H3 block": Quoted(30.1),
     "Hyena in a Mamba block": Quoted(28.4),
@@ -47,7 +47,9 @@ class MinRNNTable2(Reproduction):
     """
 
     summary: ClassVar[str] = "selective copying by mixer: S4D, LRU, H3, Mamba, minGRU, minLSTM"
-    source: ClassVar[str] = f"{SOURCE}, Table 2, the rows of other models quoted from {_AFTER}"
+    source: ClassVar[str] = (
+        f"{SOURCE}, Table 2, the rows of other models quoted from {_QUOTED_FROM}"
+    )
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "three of the mixers, shorter sequences, fewer of them and an expansion of 2; shows "
@@ -59,7 +61,7 @@ class MinRNNTable2(Reproduction):
         Table(
             "Accuracy on selective copying (%), ± standard deviation where printed",
             ["model", "accuracy"],
-            [[label, number.text] for label, number in {**PRINTED, **_OTHERS}.items()],
+            [[label, number.text] for label, number in {**PRINTED, **_QUOTED_ROWS}.items()],
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Who still answers two, four and eight segments later, and with how many floats of state."""
+"""Recall two, four and eight segments later, beside the floats of state of each layer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ SEGMENT, DISTANCES = 8, (2, 4, 8)
 """Steps of a segment; and segments from the pairs to a question, of which the claims are."""
 N_PAIRS = 2
 ENOUGH = 0.75
-"""Who answers has so much right: halfway from guessing among the values of the sequence to all."""
+"""The accuracy of a layer that recalls: halfway from guessing among the sequence's values to 1."""
 RATES = (3e-3, 1e-2)
 """Learning rates: each is tried with one seed, the best on validation is taken."""
 NAME = f"mqar, {N_PAIRS} pairs"

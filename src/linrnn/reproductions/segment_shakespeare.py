@@ -72,7 +72,7 @@ MODELS: Mapping[str, Model] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """That one model has a smaller loss than another, or one on par with it."""
+    """The claim that one model has a smaller loss than another, or one on par with it."""
 
     one: str
     other: str

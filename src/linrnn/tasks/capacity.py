@@ -67,7 +67,7 @@ class Capacity(SignalTask):
         return splits(self.options, self._draw)
 
     def example(self) -> str:
-        """The last input, and what is asked for there."""
+        """The last input, and its target."""
         x, target = self.datasets().train[0]
         end = len(x) - 1
         values = " ".join(f"{v:.2f}" for v in target[end].tolist())

@@ -97,12 +97,12 @@ class Images(LabelledFiles[np.ndarray]):
         self.sequence_length = height * width * colours // self.d_input
 
     def dataset(self, contents: Sequence[np.ndarray], labels: np.ndarray) -> PixelData:
-        """Bytes until they are asked for."""
+        """A data set of pixels that stay bytes until they are read."""
         pixels = torch.from_numpy(np.stack(contents))
         return PixelData(pixels, torch.from_numpy(labels), self.sequences)
 
     def given(self, paths: Sequence[Path], contents: Sequence[np.ndarray]) -> Given:
-        """Images to be answered for."""
+        """Images for the model to classify."""
         for path, pixels in zip(paths, contents, strict=True):
             _check_size(path, pixels, self.image_shape[:2], "as in training")
         return Given(self.sequences(torch.from_numpy(np.stack(contents))))

@@ -57,7 +57,7 @@ class LMOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Text:
-    """What a run folder keeps of the text."""
+    """The checksum and size of the text, as a run folder stores them."""
 
     sha256: str
     tokens: int
@@ -198,7 +198,7 @@ class LM(Task):
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "LM":
-        """With the tokenizer of a run; the text is not needed to use its model."""
+        """The task with the tokenizer of a run; the text is not needed to use its model."""
         task = cls(options, tokenizers.load(folder / "tokenizer.json", inside=folder))
         file, fix = folder / "text.json", "Restore it from a copy."
         with reading(file, DataError, "hold the checksum of the text", fix):

@@ -102,7 +102,7 @@ class SpeechCommands(AudioTask):
         return ("test" if f"{word}/{clip}" in self._listed["testing"] else "train"), word
 
     def example(self) -> str:
-        """What there is to read; the archive is too large to look inside."""
+        """The form of an example; none is read, as the archive is large."""
         return f"input 16,000 samples in [-1, 1)\ntarget {self.class_names[0]}"
 
 

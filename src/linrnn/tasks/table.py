@@ -164,11 +164,11 @@ class Table(Task):
             missing=options.missing != "error",
         )
 
-    def _describe(self, known: Known) -> None:
-        self.sequence_length, self.d_input = known.longest, self._inputs.d_input
-        self.chance = known.chance
+    def _describe(self, facts: Known) -> None:
+        self.sequence_length, self.d_input = facts.longest, self._inputs.d_input
+        self.chance = facts.chance
         if self.options.kind == "classification":
-            self.class_names, self.d_output = known.classes, len(known.classes)
+            self.class_names, self.d_output = facts.classes, len(facts.classes)
 
     @cached_property
     def known(self) -> Known:
@@ -177,15 +177,15 @@ class Table(Task):
             return self._stored
         options = self.options
         classes = options.kind == "classification"
-        known = find_out(options.data, self._parts, normalise=options.normalise, classes=classes)
-        if options.times == "column" and known.stamps == "none":
+        facts = find_out(options.data, self._parts, normalise=options.normalise, classes=classes)
+        if options.times == "column" and facts.stamps == "none":
             raise DataError(
                 f"{options.data}: the file must have time stamps where --task.times is column, got "
                 "none."
             )
-        inputs = Inputs(known, options.missing, options.times)
+        inputs = Inputs(facts, options.missing, options.times)
         inputs.check_stamps(options.test or options.data, self._parts[2])
-        return known
+        return facts
 
     @property
     def time_unit(self) -> float | None:  # type: ignore[override]
@@ -214,7 +214,7 @@ class Table(Task):
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "Table":
-        """With what a run knows of its data, which are not needed to use its model."""
+        """The task with the facts of a run folder; the data are not needed to use its model."""
         return cls(options, find_kept(folder, KEPT, Known, "the data"))
 
     def datasets(self) -> Splits:
@@ -258,11 +258,11 @@ class Table(Task):
             rows = read_table(path, width, double=True)
             rows = rows.reshape(-1, self.sequence_length, self.channels)
             return Given(self.arranged(rows).float())
-        return self._given(str(path), self._reading.asked(path, self.known))
+        return self._model_inputs(str(path), self._reading.asked(path, self.known))
 
     def read_frame(self, where: str, table: Any) -> Given:
         """Sequences from a table of pandas with a step a row."""
-        return self._given(where, self._reading.frame(PandasFrame(where, table), self.known))
+        return self._model_inputs(where, self._reading.frame(PandasFrame(where, table), self.known))
 
     def without_label(self, table: Any) -> Any:
         """A table of pandas with a sequence a row, without the column of what is asked."""
@@ -278,7 +278,7 @@ class Table(Task):
         """Whether a row of a table is a step."""
         return self._reading.long is not None
 
-    def _given(self, where: str, series: Series) -> Given:
+    def _model_inputs(self, where: str, series: Series) -> Given:
         channels = self.channels
         if series.x[0].shape[1] != channels:
             raise DataError(
@@ -294,7 +294,7 @@ class Table(Task):
         return self.known.channels
 
     def scaled(self, x: Tensor) -> Tensor:
-        """With mean 0 and variance 1 over the training data; missing values as `TableOptions`."""
+        """Scale to mean 0 and variance 1 of the training data; missing values as `TableOptions`."""
         if self.options.times == "column":
             raise ArgumentError(
                 "Table: times must be 'dt' or 'none' where steps are given without their times, "

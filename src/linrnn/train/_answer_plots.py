@@ -1,4 +1,4 @@
-"""What a trained model answers beside what was asked: confusions of classes, numbers and truth."""
+"""Plots of predictions against targets: confusion matrices of classes, forecasts and truth."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -33,7 +33,7 @@ _ANSWER: dict[str, Any] = {
 
 @torch.no_grad()
 def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
-    """How often each class was answered where each was asked for; None where that is no question.
+    """A confusion matrix, predicted class by label; None where the task has no classes to count.
 
     Args:
         task: one of up to 30 classes with one answer a sequence is drawn.
@@ -67,7 +67,7 @@ def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figu
 
 
 def confusions(answered: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """Counts by class asked for (rows) and answered (columns).
+    """Counts by label (rows) and predicted class (columns).
 
     Args:
         answered, targets: (examples,) integers below ``classes``.
@@ -94,7 +94,7 @@ def _write(axes: Axes, counts: Tensor) -> None:
 
 @torch.no_grad()
 def draw_forecasts(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
-    """Numbers that a model answers and the true ones; None for a task that asks for no numbers.
+    """A model's predictions beside the true numbers; None for a task that is no regression.
 
     Answers of many steps are drawn over them, three test examples beside one another and up to
     three channels below; single ones as points against the truth, up to 2,000 of them.
@@ -155,7 +155,7 @@ def _against_truth(task: Task, answer: Tensor, truth: Tensor) -> Figure:
 def _answered(
     model: SequenceModel, data: Dataset[Any], examples: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Answers and what was asked, both on the CPU."""
+    """Predictions and targets, both on the CPU."""
     count = min(examples, size_of(data, "evaluation data"))
     for x, target, *more in map(unpack, eval_loader(data, min(_ROWS, ceil(count)), count)):
         yield outputs(model, x, *more).cpu(), target.cpu()

@@ -16,7 +16,7 @@ _PROBES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMemory:
-    """What one layer remembers."""
+    """How far back one layer's outputs depend on its inputs, and how fast its state decays."""
 
     influence: Tensor
     """(lags,): root mean square gradient of the last output with respect to the input k steps

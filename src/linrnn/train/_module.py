@@ -1,4 +1,4 @@
-"""What Lightning trains: a model whose gradients come from a learner, guarded against NaN."""
+"""The module that Lightning trains: gradients come from a learner, guarded against NaN."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -169,7 +169,7 @@ class TrainingModule(LightningModule):
         return self._trainer is not None and self.trainer.world_size > 1
 
     def all_steps(self) -> int:
-        """Of the optimiser, over the whole of the training.
+        """Steps of the optimiser in the whole training.
 
         Raises:
             ArgumentError: nobody knows, and the schedule has to.
@@ -198,7 +198,7 @@ class TrainingModule(LightningModule):
         """Nothing: the gradients are there already, and were cleared before."""
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """For the learner; the loss that a step returns has no history."""
+        """Backward pass of a learner's loss; the loss that a step returns has no history."""
         if loss.requires_grad:
             super().backward(loss, *args, **kwargs)
 
@@ -219,7 +219,7 @@ class TrainingModule(LightningModule):
     ) -> None:
         """Clip by the norm of all gradients; a norm that is not finite must not reach weights."""
         if self.left_out and self.together:
-            optimizer.zero_grad(set_to_none=True)  # of `_nothing`; without any, nothing changes
+            optimizer.zero_grad(set_to_none=True)  # of `_zero_loss`; without any, nothing changes
             return
         try:
             self._clip(gradient_clip_val)
@@ -250,10 +250,10 @@ class TrainingModule(LightningModule):
         loss = self.learn_from(batch, batch_idx)
         owed, self._owed = self._owed, []
         if loss is None and self.together:
-            return self._nothing()
+            return self._zero_loss()
         return loss if loss is None or not owed else torch.stack(owed).sum()
 
-    def _nothing(self) -> Tensor:
+    def _zero_loss(self) -> Tensor:
         """The loss of a step that is left out by several processes, which all have to have one."""
         local = (getattr(p, "to_local", lambda p=p: p)() for p in self.model.parameters())
         return torch.stack([0 * p.abs().sum() for p in local]).sum()
@@ -345,7 +345,7 @@ class TrainingModule(LightningModule):
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Without the autocast and the default dtype that Lightning sets for the forward pass."""
+        """Leaves the autocast and the default dtype that Lightning sets for the forward pass."""
         inside = torch.get_default_dtype()
         torch.set_default_dtype(self._default_dtype)
         try:
@@ -473,4 +473,4 @@ class TrainingModule(LightningModule):
 
 
 def _no_backward(loss: Tensor) -> None:
-    """For a step whose forward pass alone is looked at."""
+    """Do nothing, for a step of which only the forward pass is measured."""

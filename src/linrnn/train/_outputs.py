@@ -1,4 +1,4 @@
-"""What a model answers to a batch: in one pass, or in chunks with the state carried over."""
+"""The outputs of a model for a batch: in one pass, or in chunks with the state carried over."""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +22,7 @@ def outputs(
     reset: Tensor | None = None,
     dt: Tensor | None = None,
 ) -> Tensor:
-    """The answer to the model's input, read in one pass on the model's device."""
+    """The model's output for its input, read in one pass on the model's device."""
     x, arguments = _placed(model, x, lengths, reset, dt)
     y: Tensor = model(x, **arguments)[0]
     return y
@@ -57,7 +57,7 @@ def why_not_streamed(model: SequenceModel) -> str | None:
 
 
 def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Tensor, Tensor]:
-    """The answer to a batch beside what was asked, both on the model's device.
+    """Output and target of a batch, both on the model's device.
 
     In chunks, with one output a step, those steps are left out for which no row has a target; what
     a task's loss and scores say does not depend on them.
@@ -92,7 +92,7 @@ def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Te
 
 
 def _has_target(target: Tensor) -> Tensor:
-    """(time,): whether a step is asked about in any row."""
+    """(time,): whether a step has a target in any row."""
     if target.is_floating_point() or target.ndim > 2:
         return torch.ones(target.shape[1], dtype=torch.bool)
     has_target: Tensor = (target != IGNORE).any(0)

@@ -194,7 +194,7 @@ def _draw_time_constants(
 
 @torch.no_grad()
 def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
-    """A few inputs as images with the class asked for and the one answered; None if there are none.
+    """A few inputs as images with label and predicted class; None if there are none.
 
     A wrong answer has a thick frame and a cross before its name.
 

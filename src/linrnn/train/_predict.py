@@ -129,7 +129,7 @@ def check_inputs(x: Tensor, file: Path | str) -> None:
 
 
 def _check_answers(y: Tensor, lengths: Tensor | None, file: Path | str) -> None:
-    """Every answer that is asked for is finite; one NaN would still have a most probable class."""
+    """Raise unless every prediction is finite; one NaN would still have a most probable class."""
     if all_finite([y]):
         return
     bad = ~y.isfinite()

@@ -26,7 +26,7 @@ class Restart(NamedTuple):
     best: int | None
     """The one with the best weights; None before the first validation."""
     metrics: str | None
-    """What ``metrics.csv`` held then; None in a checkpoint of the first days."""
+    """Text of ``metrics.csv`` at the checkpoint; None in checkpoints of early versions."""
     weights: Mapping[str, Tensor]
     """Of the model, without their content."""
 
@@ -64,7 +64,7 @@ def usable_checkpoint(folder: RunFolder, reporter: Reporter, *, fallback: bool) 
 def _earlier(
     folder: RunFolder, error: RunFolderError, reporter: Reporter, fallback: bool
 ) -> Restart:
-    """Put the newest checkpoint that can be read in the place of one that cannot."""
+    """Replace a checkpoint that cannot be read by the newest one that can."""
     readable = _readable(folder, [folder.previous, folder.epoch, folder.best])
     if readable is None:
         raise error

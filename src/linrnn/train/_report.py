@@ -1,4 +1,4 @@
-"""What a run tells while it goes: plain records, handed to whoever wants to show them."""
+"""Progress of a run as plain records, and the interface of classes that show them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from linrnn._options.schema import AnyFloat
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is about to run."""
+    """Data, model and length of a run that is about to start."""
 
     task: str
     mixer: str
@@ -60,7 +60,7 @@ class EpochReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a finished run gives."""
+    """Metrics, sizes and training time of a finished run."""
 
     task: str
     mixer: str
@@ -84,7 +84,7 @@ class Result:
 
 
 class Reporter:
-    """Told what happens in a run; the base class keeps silent."""
+    """Receives the progress of a run; the base class prints nothing."""
 
     def started(self, plan: Plan) -> None:
         """Everything is checked and the folder exists."""

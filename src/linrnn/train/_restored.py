@@ -1,4 +1,4 @@
-"""What a checkpoint holds, of the types and sizes of its run, before anything is made of it."""
+"""Reads a checkpoint and checks types and sizes against its run before anything is restored."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,7 +29,7 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """Of an epoch that is not at its end."""
+    """Running sums of an epoch that is not at its end."""
 
     loss: AnyFloat = 0.0
     metric: AnyFloat = 0.0
@@ -38,7 +38,7 @@ class Sums:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Of steps whose numbers were not finite."""
+    """Counts of steps whose numbers were not finite."""
 
     skipped: int = 0
     in_a_row: int = 0
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a run counts itself.
+    """The counters and running means that a run stores in a checkpoint.
 
     Raises:
         ArgumentError, UnknownNameError, ValueError: no run has come to this.
@@ -64,7 +64,7 @@ class Progress:
     not_finite: dict[str, Any] = field(default_factory=dict)
     """Of `Counts`."""
     learner: dict[str, Tensor] = field(default_factory=dict)
-    """What the learner remembers."""
+    """The learner's state."""
 
     def __post_init__(self) -> None:
         best = record("best", Best, self.best)["step"] if self.best else 1
@@ -112,7 +112,7 @@ def progress(path: Path, *, inside: Path) -> tuple[Progress, str | None, dict[st
 
 
 class Expected(NamedTuple):
-    """What a checkpoint of a run must agree with."""
+    """The weights, optimiser, steps, state and learner that a checkpoint must match."""
 
     weights: Mapping[str, Tensor]
     """By name: shapes and dtypes count."""
@@ -204,7 +204,7 @@ def _check_like(what: str, tensors: Mapping[str, Any], like: Mapping[str, Tensor
 
 
 def _lightning_version() -> str:
-    """Of the one that reads: what an older one wrote would be converted, and is ours already."""
+    """The installed version: Lightning would convert checkpoints of older ones; ours need none."""
     import lightning
 
     return str(lightning.__version__)

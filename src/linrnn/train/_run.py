@@ -273,7 +273,7 @@ def _with_threads(
     splits: Splits,
     reporter: Reporter,
 ) -> Config:
-    """With the number of threads that PyTorch would take, or that is faster, if none is named."""
+    """The configuration with a number of threads: PyTorch's, or a faster one, if none is named."""
     devices = config.train.devices
     threads = config.train.threads or max(1, torch.get_num_threads() // devices)
     if threads == "auto" and devices > 1:

@@ -60,7 +60,7 @@ class RunModule(TrainingModule):
         return self.seconds_before + time.monotonic() - self.started_at
 
     def all_steps(self) -> int:
-        """Of the whole run, whatever is left of it."""
+        """Steps of the whole run, whatever is left of it."""
         return self.total_steps
 
     def expected(self) -> Expected:

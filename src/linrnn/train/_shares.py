@@ -15,15 +15,15 @@ from linrnn.train._together import Group
 
 
 class Share(NamedTuple):
-    """What a process reads of a batch."""
+    """The rows of a batch that one process reads, and the weight of their loss."""
 
     batch: Batch
     """Its rows; where nothing is asked in them, one row of all, for nothing."""
     rows: int
     """How many of them are its own."""
     weight: float
-    """What its mean loss is multiplied by, so that the mean over the processes is that of the
-    whole batch: the number of processes times the part of what is asked that is asked here."""
+    """Factor of its mean loss, so that the mean over the processes is that of the whole batch: the
+    number of processes times this process's share of the targets."""
 
 
 def share_of(batch: Batch, group: Group) -> Share:
@@ -48,7 +48,7 @@ def share_of(batch: Batch, group: Group) -> Share:
 
 
 def asked_of(target: Tensor) -> Tensor:
-    """How much is asked about each row (batch,): classes that count, or numbers that are known."""
+    """Targets in each row (batch,): classes that count, or numbers that are not NaN."""
     is_target = ~target.isnan() if target.is_floating_point() else target != IGNORE
     return is_target.reshape(len(target), -1).sum(1)  # (batch,)
 
@@ -64,5 +64,5 @@ def _rows(batch: Batch, rows: slice) -> Batch:
 
 
 def split_seed(purpose: str, group: Group) -> str:
-    """A purpose of random numbers that are drawn by each process for rows of its own."""
+    """The purpose of random numbers that each process draws for its rows alone."""
     return purpose if group.first else f"{purpose} of process {group.rank}"

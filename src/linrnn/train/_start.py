@@ -1,4 +1,4 @@
-"""What was before a step, so that it can be left out or computed once more."""
+"""Restores the state before a step, so that the step can be left out or computed once more."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from linrnn.learn import Learner
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Stepping(Protocol):
-    """What is asked of a `TrainingModule`."""
+    """The part of a `TrainingModule` that `Start` reads and restores."""
 
     model: Any
     learner: Learner
@@ -25,7 +25,7 @@ class Stepping(Protocol):
 
 
 class Start:
-    """What a step that is left out goes back to.
+    """The state before a step, to which a step that is left out returns.
 
     Args:
         module: before the step.
@@ -44,7 +44,7 @@ class Start:
         self.optimizer: dict[str, Any] = {}
 
     def keep_weights(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Before the first step of the optimiser inside the batch."""
+        """Copy weights and optimiser before the optimiser's first step inside the batch."""
         if self.weights is None:
             self.weights = [p.detach().clone() for p in model.parameters()] if self.skips else []
             self.optimizer = copy.deepcopy(optimizer.state_dict()) if self.skips else {}

@@ -1,4 +1,4 @@
-"""What the processes that train one run say to one another."""
+"""Communication between the processes that train one run."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar

@@ -270,7 +270,7 @@ class TrainedStream:
         return _named(self._task, self._feed(x, dt)[None])[0]
 
     def predict_proba(self, x: Any, dt: Any = None) -> np.ndarray:
-        """The same with the probability of each class.
+        """Probabilities of the classes, as `predict` reads its input.
 
         Raises:
             ArgumentError: the run is of numbers; and as `predict`.

@@ -163,7 +163,7 @@ class Config:
             )
 
     def _keep_mixer(self) -> None:
-        """Put a text in the place of classes and instances, and today's names of former ones."""
+        """Replace classes and instances by texts, and former names by today's."""
         mixer, options = stored(self.mixer, self.mixer_options, self.model.d_model)
         object.__setattr__(self, "mixer", mixer)
         object.__setattr__(self, "mixer_options", options)

@@ -92,11 +92,11 @@ class Run(Trained):
         )
 
     def guard(self) -> Guard:
-        """What decides about steps whose numbers are not finite."""
+        """The guard that decides about steps whose numbers are not finite."""
         return Guard(self.config.train.on_nan, self.reporter, self._advice)
 
     def _advice(self) -> str:
-        """What to do about numbers that are not finite."""
+        """Advice for the error about numbers that are not finite."""
         fix = "Correct the data, or lower --optim.lr or --optim.clip in a new run"
         if not os.path.lexists(self.folder.last):
             return f"{fix}, or leave such steps out with --on-nan skip."

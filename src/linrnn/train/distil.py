@@ -1,4 +1,4 @@
-"""Distil a run: its long filters as small recurrences, in a run folder of their own."""
+"""Distil a run: its long filters become small recurrences, in a new run folder."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ class OrderFit:
 
     @property
     def median(self) -> float:
-        """Of all channels of all layers."""
+        """The median error over all channels of all layers."""
         return float(torch.cat([layer.errors.flatten() for layer in self.layers]).median())
 
     @property
@@ -207,7 +207,7 @@ def _untimed(run: Trained, batch: Any) -> Any:
 
 
 def _at_targets(y: Tensor, target: Tensor) -> Tensor:
-    """The outputs that are asked for."""
+    """The outputs at steps that have a target."""
     if target.is_floating_point() or target.shape != y.shape[:-1]:
         return y
     return y[target != IGNORE]  # (targets, classes)

@@ -1,4 +1,4 @@
-"""What a figure shows, as a table: every point of every line, bar and image of it."""
+"""A figure as a table: every point of its lines, bars and images."""
 
 import csv
 import io

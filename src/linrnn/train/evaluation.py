@@ -74,7 +74,7 @@ class Tally:
         self._loss += value * len(target)
 
     def score(self) -> Score:
-        """Of all batches so far, one at least."""
+        """The score of all batches so far, one at least."""
         every = torch.cat(self._scores)
         n = len(every)
         return Score(
@@ -202,7 +202,7 @@ def _check_examples(examples: int | None) -> None:
 
 
 def _at_length(run: Trained, length: int) -> Trained:
-    """The same model with a task of another length."""
+    """The model with its task at another length."""
     check_positive_int("evaluate", length=length)
     task, changed = run.task, run.task.at_length(length)
     if (changed.d_input, changed.d_output) != (task.d_input, task.d_output):

@@ -40,7 +40,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class _Point:
-    """What a checkpoint holds: a `Position`, and what `LearningSession.state_dict` gives."""
+    """The contents of a checkpoint: a `Position`, and the `LearningSession.state_dict`."""
 
     lines: int
     bytes: int

@@ -29,14 +29,14 @@ from linrnn.train.config import Config
 from linrnn.train.context import Run
 
 READY = "ready"
-"""What a process prints when it has read the run."""
+"""The line that a process prints when it has read the run."""
 
 _SECONDS = 10.0  # for a process to end by itself once there is nothing left to do
 _LINES = 50  # of what it said last
 
 
 class Job(NamedTuple):
-    """What a process is told, as JSON in a line."""
+    """The job of a process that trains, sent as one line of JSON."""
 
     folder: str
     train: Mapping[str, Any]
@@ -107,7 +107,7 @@ def joined(job: Job) -> Iterator[Group]:
 
 
 def environment_for(*configs: Config) -> dict[str, str]:
-    """That of this process, and where mixers are import paths, what it takes to import them."""
+    """The environment of this process, with the paths of mixers that are import paths."""
     parts = [str(part) for config in configs for part in pattern(config.mixer)]
     paths = list(dict.fromkeys(part for part in parts if is_import_path(part)))
     if not paths:

@@ -19,7 +19,7 @@ class Scale(NamedTuple):
     shift: Tensor
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The scale as values that JSON has."""
         return {"scale": self.scale.tolist(), "shift": self.shift.tolist()}
 
 

@@ -40,14 +40,14 @@ _ALSO = {
     "nn.GRU": "gru",
     "nn.LSTM": "lstm",
 }
-"""What a figure calls a system beside its name."""
+"""Further names of systems in figures."""
 
 
-def _plain(name: str) -> str:
+def _normalised(name: str) -> str:
     return "".join(c for c in name.casefold() if c.isalnum())
 
 
-_NAMES = {_plain(name): _plain(system) for name, system in _ALSO.items()}
+_NAMES = {_normalised(name): _normalised(system) for name, system in _ALSO.items()}
 
 
 def place_of(label: str) -> int | None:
@@ -65,10 +65,12 @@ def place_of(label: str) -> int | None:
     head = label.split(" at ")[0].split(" seed ")[0]
     for mark in ",:(=":
         head = head.split(mark)[0]
-    former = {_plain(alias): _plain(today) for alias, today in aliases(mixers.__name__).items()}
-    name = _NAMES.get(_plain(head), _plain(head))
+    former = {
+        _normalised(alias): _normalised(today) for alias, today in aliases(mixers.__name__).items()
+    }
+    name = _NAMES.get(_normalised(head), _normalised(head))
     name = former.get(name, name)
-    if name not in set(map(_plain, mixers.names())):
+    if name not in set(map(_normalised, mixers.names())):
         return None
     return zlib.crc32(f"{_SEED}{name}".encode()) % _PERIOD
 
@@ -120,12 +122,14 @@ def _free(system: int | None, used: set[int]) -> int:
     colours = {place % len(COLOURS) for place in used}
     preferred = set(range(len(COLOURS))) - colours if system is None else {system % len(COLOURS)}
     left = [place for place in range(_PERIOD) if place not in used] or [0]
-    looks = set(map(_seen, used))
-    return min(left, key=lambda p: (p % len(COLOURS) not in preferred, _seen(p) in looks))
+    looks = set(map(_dash_and_marker, used))
+    return min(
+        left, key=lambda p: (p % len(COLOURS) not in preferred, _dash_and_marker(p) in looks)
+    )
 
 
-def _seen(place: int) -> tuple[int, str, bool]:
-    """Dash and marker, where those that are one to the eye are one."""
+def _dash_and_marker(place: int) -> tuple[int, str, bool]:
+    """Dash and marker, where markers that look the same count as one."""
     marker, filled = _SHAPES[place % len(_SHAPES)]
     return place % len(DASHES), "o" if marker in _ROUND else marker, filled
 

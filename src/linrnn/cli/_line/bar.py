@@ -20,7 +20,7 @@ _LINES = (
     ("epoch", "part", "left"),
     ("part", "left"),
 )
-"""What is said, from much room to little: what matters least is left out first."""
+"""Fields of the line, from the widest terminal to the narrowest: the least important go first."""
 
 
 class Said(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the catalogues hold, read from the source: no entry is imported but those of other packages.
+"""Entries of the catalogues, read from the source: only those of other packages are imported.
 
 To import a mixer is to import PyTorch, and lists should be there at once.
 """

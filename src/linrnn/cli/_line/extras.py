@@ -1,4 +1,4 @@
-"""What a verb needs beyond a base installation, asked before anything is imported."""
+"""Checks that the optional packages a verb needs are installed, before anything is imported."""
 
 import importlib.util
 

@@ -46,7 +46,7 @@ JOBS = "runs trained at once, each with its share of the processors (1)"
 
 
 class Start(NamedTuple):
-    """Where the options of a run start from."""
+    """The configuration whose values are the defaults of a run's options."""
 
     config: "Config"
     """Its values are the defaults."""

@@ -1,4 +1,4 @@
-"""What a verb says: its answer, as text or as JSON, and remarks on the way.
+"""The output of a verb: its answer, as text or as JSON, and remarks on the way.
 
 The answer goes to standard output. Remarks do as well, so that they stand among the lines that they
 are about, but with ``--json`` they go to standard error, and with ``-q`` nowhere.

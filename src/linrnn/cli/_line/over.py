@@ -1,4 +1,4 @@
-"""What ``linrnn sweep`` sweeps over, read and checked before anything is imported."""
+"""The options that ``linrnn sweep`` varies, parsed and checked before anything is imported."""
 
 import ast
 import re

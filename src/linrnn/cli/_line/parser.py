@@ -159,7 +159,7 @@ class Parser(argparse.ArgumentParser):
         return ArgumentError(f"{self._verb}: {name} must be one value, got {said}.{several}")
 
     def _meant(self, message: str) -> str:
-        """Of an option that is missing, how it was perhaps misspelt."""
+        """A question that names the likely misspelling of a missing option; empty without one."""
         missing = [flag for flag in message.replace(",", " ").split() if flag.startswith("--")]
         for option in (arg.partition("=")[0] for arg in self._words if arg.startswith("--")):
             near = difflib.get_close_matches(flag_name(option), missing, n=1)

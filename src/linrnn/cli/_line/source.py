@@ -1,4 +1,4 @@
-"""What classes and functions of this package declare, read from their source, none imported.
+"""Declarations of this package's classes and functions, read from source; none is imported.
 
 To import a mixer is to import PyTorch, and lists, completions and errors should be there at once.
 """

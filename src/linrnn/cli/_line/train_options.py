@@ -152,7 +152,7 @@ def recipe_says(recipe: str | None, scale: str | None, what: str, otherwise: str
 
 
 def _with_names(arguments: list[str], task: str) -> list[str]:
-    """The same with the names of mixer, learner, recipe and scale as the catalogues have them."""
+    """Arguments with the names of mixer, learner, recipe and scale as the catalogues have them."""
     named = {"--mixer": mixer_named, "--learner": learner_named, "--recipe": recipe_named}
     for flag, meant in named.items():
         arguments = _replaced(arguments, flag, meant)
@@ -173,7 +173,7 @@ def _of_todays_mixer(argument: str) -> str:
 
 
 def _replaced(arguments: list[str], flag: str, meant: Callable[[str], str]) -> list[str]:
-    """The same with the value of an option, where it is given, as it is meant."""
+    """Arguments with the value of one option replaced by ``meant`` of it, if it is among them."""
     words = list(arguments)
     for at, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):

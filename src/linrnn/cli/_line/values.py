@@ -1,4 +1,4 @@
-"""What the values of an option may be, as its source declares them: nothing is imported."""
+"""The values that an option may take, as its source declares them: nothing is imported."""
 
 import ast
 import math
@@ -170,7 +170,7 @@ def _one_of(words: list[str]) -> Kind:
 
 
 def _several(inside: ast.expr) -> Values:
-    """Of ``tuple[int, ...]`` or ``tuple[float, float]``."""
+    """The values of ``tuple[int, ...]`` or ``tuple[float, float]``."""
     parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
     kinds = tuple(kind for part in parts for kind in _kinds(part))
     if isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:

@@ -1,1 +1,1 @@
-"""What verbs consist of."""
+"""Parts of the verbs of the command line."""

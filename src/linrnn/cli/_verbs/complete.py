@@ -1,4 +1,4 @@
-"""What may come next on a command line, for a shell that asks; PyTorch is not imported."""
+"""Completions of a command line for a shell; PyTorch is not imported."""
 
 import importlib
 import re
@@ -181,4 +181,4 @@ _KINDS: dict[str, Callable[[], Iterable[str]]] = {
     "entry": lambda: sorted({name for kind in CATALOGUES for name in entries(package_of(kind))}),
     "shell": lambda: ["bash", "zsh", "fish"],
 }
-"""What the value of an argument may be."""
+"""The values that an argument may have, by kind."""

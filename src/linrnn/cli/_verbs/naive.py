@@ -1,4 +1,4 @@
-"""What the simplest forecasts reach where a model was trained to forecast."""
+"""Test errors of the simplest forecasts, for comparison with a trained model."""
 
 import numpy as np
 import torch
@@ -59,6 +59,6 @@ def naive_error(values: np.ndarray, part: tuple[int, int], horizon: int, season:
 
 
 def _filled(values: np.ndarray) -> np.ndarray:
-    """With 0, the mean of training, where no value came before one that is missing."""
+    """Missing values filled with the one before; 0, the mean of training, where there is none."""
     filled: np.ndarray = forward_filled(torch.from_numpy(values)[None])[0].nan_to_num().numpy()
     return filled

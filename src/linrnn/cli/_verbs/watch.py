@@ -1,4 +1,4 @@
-"""What ``linrnn stream`` says to lines: how much they surprise, or what follows from them."""
+"""The answers of ``linrnn stream`` to lines: their surprise in bits, or the model's outputs."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

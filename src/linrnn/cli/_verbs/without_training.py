@@ -1,4 +1,4 @@
-"""What is reached without training where a model was trained on labelled sequences."""
+"""Test metrics of methods without training, for comparison with a model of labelled sequences."""
 
 import time
 from collections.abc import Mapping

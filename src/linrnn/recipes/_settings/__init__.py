@@ -1,1 +1,1 @@
-"""What several recipes share."""
+"""Settings that several recipes share."""

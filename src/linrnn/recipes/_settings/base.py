@@ -1,4 +1,4 @@
-"""What a recipe is."""
+"""The contents of a recipe."""
 
 from dataclasses import dataclass
 

@@ -151,7 +151,7 @@ RECIPES = {
     "retrieval": "Six LRU layers on the task `retrieval`, as in the paper's Table 9.",
 }
 _BOTH_WAYS = "Each direction has parameters of its own."
-_OWN = {
+_OF_TASK = {
     "imdb": IMDB,
     "pathfinder": _BOTH_WAYS,
     "path_x": f"{_BOTH_WAYS} The paper leaves out the linear layer of the GLU on this task; ours "
@@ -162,7 +162,7 @@ _OWN = {
 
 def paper(task: str) -> Recipe:
     """The recipe of a row of `LRU_TABLE`."""
-    row, departures = LRU_TABLE[task], _OWN.get(task, "")
+    row, departures = LRU_TABLE[task], _OF_TASK.get(task, "")
     return Recipe(
         config=lru_config(row),
         summary=f"six LRU layers of width {row.width}, {row.iterations:,} steps as published",

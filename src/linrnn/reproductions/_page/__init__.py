@@ -1,1 +1,1 @@
-"""What a reproduction is, how it judges, and the page it leaves."""
+"""The contract of a reproduction, its verdicts on claims, and the page it writes."""

@@ -1,4 +1,4 @@
-"""What a reproduction is: a published result, how we get ours, and whether the two compare."""
+"""The contract of a reproduction: a published result, our own, and a comparison of the two."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -20,7 +20,7 @@ class Quoted(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a cell of a table, with the digits it is given in."""
+        """The value as a cell of a table, with the published digits."""
         if math.isnan(self.value):
             return "✗"
         return f"{self.value}" + ("" if math.isnan(self.error) else f" ± {self.error}")

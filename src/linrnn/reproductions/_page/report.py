@@ -115,7 +115,7 @@ def page(
 
 
 def _from_here(note: str, out: Path) -> str:
-    """A note whose paths begin at the folder of the page: what fails names a folder of its own."""
+    """A note whose paths begin at the folder of the page: errors name the folder of their run."""
     for folder in (str(out.resolve()), str(out)):
         note = note.replace(folder + os.sep, "")
     return note
@@ -140,7 +140,7 @@ def _when() -> str:
 
 
 def _time(runs: Mapping[Path, Result], seconds: float) -> str:
-    """That of the command; runs that it found finished took theirs before."""
+    """The time of the command, and the training time of its runs if some had finished before."""
     trained = sum(run.seconds for run in runs.values())
     if not runs:
         return f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""What seeds say together of a claim: one rule for every page."""
+"""The verdict of several seeds on a claim: one rule for every page."""
 
 import itertools
 import math
@@ -124,7 +124,7 @@ def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[
     labels = [label for label, quoted in printed.items() if not math.isnan(quoted.value)]
     sign = -1 if higher_is_better else 1
     labels.sort(key=lambda label: sign * printed[label].value)
-    separated = _Apart(printed)
+    separated = _Separation(printed)
     return [
         (better, worse)
         for (i, better), (k, worse) in itertools.combinations(enumerate(labels), 2)
@@ -149,7 +149,7 @@ def in_words(order: Sequence[str]) -> list[tuple[str, str]]:
     return pairs + [(order[0], order[-1])] * (len(pairs) > 1)
 
 
-class _Apart:
+class _Separation:
     """Whether two printed numbers differ by more than their errors."""
 
     def __init__(self, printed: Mapping[str, Quoted]) -> None:
@@ -201,7 +201,7 @@ def printed_order(printed: Mapping[str, Quoted], higher_is_better: bool = True) 
     """
     sign = -1 if higher_is_better else 1
     best = sorted(printed, key=lambda label: sign * printed[label].value)
-    return _joined(best, _Apart(printed))
+    return _joined(best, _Separation(printed))
 
 
 def groups(values: Mapping[str, Mapping[int, float]], higher_is_better: bool = True) -> str:

@@ -1,1 +1,1 @@
-"""What is trained, timed or computed for several reproductions."""
+"""Training, timing and other computation that several reproductions share."""

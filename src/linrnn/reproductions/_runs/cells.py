@@ -1,4 +1,4 @@
-"""What the reproductions of recurrent cells share: models in columns of their own, and a race."""
+"""Shared by the reproductions of recurrent cells: models in separate columns, and a race."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ class Model:
     recurrent: float = 1.0
     """Factor of the learning rate, for parameters that a mixer names recurrent."""
     source: str
-    """Whose settings these are."""
+    """The source of these settings."""
     n_layers: int = 1
 
     def of(self, base: Config) -> Config:

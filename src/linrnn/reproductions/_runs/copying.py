@@ -1,4 +1,4 @@
-"""Copying with padding: bits that are asked for once all have been read."""
+"""Copying with padding: bits that are the targets once all have been read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What reproductions of language models share: the text, and losses in nats per token."""
+"""Shared by reproductions of language models: the text, and losses in nats per token."""
 
 import math
 import statistics
@@ -49,7 +49,7 @@ class Mean:
 
     @property
     def text(self) -> str:
-        """As a cell of a table.
+        """The mean and its error as a cell of a table.
 
         Example:
             >>> Mean(1.5481, 0.0021).text, Mean(1.5, math.nan).text

@@ -1,4 +1,4 @@
-"""What a learning rule has to find: one loop, rates by validation, errors step by step."""
+"""Trains by a learning rule: one loop, rates chosen on validation, errors step by step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ class Lesson(ABC):
 
     @abstractmethod
     def model(self, seed: int) -> SequenceModel:
-        """As it is drawn."""
+        """The model with its initial weights."""
 
     @abstractmethod
     def draw(self, rows: int, generator: torch.Generator) -> Batch:

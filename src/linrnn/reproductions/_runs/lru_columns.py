@@ -70,5 +70,5 @@ def small(task: str, size: Size) -> Column:
 
 
 def _base(config: Config) -> Config:
-    """Without what tells the rows of a table apart."""
+    """The configuration without the options by which the rows of a table differ."""
     return replace(config, mixer_options={"d_state": config.mixer_options["d_state"]})

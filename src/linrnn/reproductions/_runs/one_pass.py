@@ -88,7 +88,7 @@ class OnePass(Learner):
 
     @contextmanager
     def _in_place(self, model: nn.Module) -> Iterator[None]:
-        """Inside, layers answer as ever and have the gradients of the rule."""
+        """Inside, layers have their usual outputs and the gradients of the rule."""
         parts = (_Online() if self.traces else _Cut() for _ in layers(model))
         handles = [
             handle

@@ -1,4 +1,4 @@
-"""The memory of one training step, measured in a process of its own.
+"""The memory of one training step, measured in a separate process.
 
 ``python -m linrnn.reproductions._runs.peak`` reads what to measure as JSON from standard input and
 prints bytes. A process that has done nothing else has no memory left over to hide a step's.

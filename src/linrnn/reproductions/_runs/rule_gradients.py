@@ -85,7 +85,7 @@ def angles(
 
 
 def cosines(model: SequenceModel, rule: Rule, batch: Batch) -> list[float]:
-    """With the true gradient: of the mixer of each layer, and of all parameters together."""
+    """Cosines with the true gradient: of each layer's mixer, and of all parameters together."""
     measured = alignment(model, learn.build(rule.learner, rule.options), batch, mse_loss)
     layers = [f"blocks.{i}.mixer" for i in range(len(model.mixers))]
     return [measured[name].cosine for name in (*layers, "")]

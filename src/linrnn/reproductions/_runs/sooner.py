@@ -61,18 +61,18 @@ class Result:
         return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
     def solves(self, label: str, published: str, claim: bool = True) -> Judged:
-        """That a row solves the task, or does not, within its steps."""
+        """The claim that a row solves the task, or does not, within its steps."""
         words = self.contest.does if claim else self.contest.does_not
         holds = tuple((at < inf) == claim for at in self.arrived(label).values())
         return Judged(f"{self.contest.name}: {label} {words}", published, holds)
 
     def sooner(self, label: str, rival: str, published: str) -> Judged:
-        """That a row solves the task in fewer steps than another, if that does at all."""
+        """The claim that a row solves the task in fewer steps than another, if that does at all."""
         claim = f"{self.contest.name}: {label} {self.contest.does} in fewer steps than {rival}"
         return less(claim, published, self.arrived(label), self.arrived(rival))
 
     def better(self, label: str, rival: str, published: str) -> Judged:
-        """That a row has the smaller test loss."""
+        """The claim that a row has the smaller test loss."""
         claim = f"{self.contest.name}: {label} has a smaller loss than {rival}"
         return less(claim, published, self.losses(label), self.losses(rival))
 

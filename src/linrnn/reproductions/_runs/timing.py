@@ -241,7 +241,7 @@ def conditions(turns: Turns) -> str:
 
 
 def synchronise() -> None:
-    """Wait until a GPU has done what it was asked for."""
+    """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

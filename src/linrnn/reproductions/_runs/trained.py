@@ -1,4 +1,4 @@
-"""What reproductions that train models share: one column of a table, its runs, its sizes."""
+"""Shared by reproductions that train models: one column of a table, its runs, its sizes."""
 
 import re
 from collections.abc import Mapping

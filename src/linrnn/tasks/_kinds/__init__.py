@@ -1,1 +1,1 @@
-"""What the tasks of a kind share: the contract, generated and drawn examples, windows."""
+"""Code that tasks of a kind share: the contract, generated and drawn examples, windows."""

@@ -1,4 +1,4 @@
-"""What a task is: data, the numbers that describe it, and how an output is scored."""
+"""The contract of a task: data, the numbers that describe it, and how an output is scored."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ class Task(ABC):
     """Whether an output is a score for each class or the numbers asked for."""
 
     loss_name: ClassVar[str] = "cross-entropy (nats)"
-    """What `loss` is, with its unit in parentheses where it has one; the label of an axis."""
+    """Name of `loss`, with its unit in parentheses where it has one; the label of an axis."""
 
     encoder: ClassVar[Literal["linear", "tokens"]] = "linear"
     """Whether an input is (time, d_input) real numbers or (time,) token ids."""
@@ -132,8 +132,8 @@ class Task(ABC):
     """Name of each output, for classification."""
 
     time_unit: float | None = None
-    """What the times between steps are divided by that come as `dt`, in the unit of the data; None
-    where none come, since all steps are alike. It needs no more than a run folder keeps."""
+    """Divisor of the times between steps that come as `dt`, in the unit of the data; None where all
+    steps are equal and no times come. Computed from the facts in a run folder alone."""
 
     number_names: tuple[str, ...] = ()
     """Name of each number that `numbers` gives, for regression; none: y, or y1, y2, ..."""
@@ -210,7 +210,7 @@ class Task(ABC):
         return x
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """What training minimises: a scalar, the mean over the batch.
+        """The loss that training minimises: a scalar, the mean over the batch.
 
         Default: cross-entropy, over the steps whose target is not `IGNORE` where there is one
         target a step.
@@ -305,7 +305,7 @@ class Task(ABC):
 
 
 def _check_sizes(where: str, options: Any) -> None:
-    """Raise `ArgumentError` for what nobody has the time or the memory for."""
+    """Raise `ArgumentError` for sizes that exceed any time or memory."""
     for field in fields(options):
         value = getattr(options, field.name)
         if isinstance(value, (int, float)) and not field.name.endswith("seed"):

@@ -1,4 +1,4 @@
-"""What the generated tasks share: sizes of the splits, random choices, squared errors, symbols."""
+"""Shared by generated tasks: sizes of the splits, random choices, squared errors, symbols."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

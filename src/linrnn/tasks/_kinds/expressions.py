@@ -19,7 +19,7 @@ _GIVE_UP = 20_000  # attempts; a twelfth of them succeed at the published length
 
 
 class Grammar(NamedTuple):
-    """What is drawn from: depth of the tree, arguments of an operator, and lengths to keep."""
+    """Limits of random expressions: depth of the tree, arguments of an operator, kept lengths."""
 
     max_depth: int
     max_args: int
@@ -42,7 +42,7 @@ class _Level(NamedTuple):
         return _below(self.key, 10)
 
     def kind(self) -> np.ndarray:
-        """Of the operators: MIN, MAX, MED, SM."""
+        """Kinds of the operators: MIN, MAX, MED, SM."""
         kind: np.ndarray = (self.key[self.operator] >> np.uint64(60)).astype(np.int64) & 3
         return kind
 

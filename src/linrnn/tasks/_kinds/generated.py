@@ -1,4 +1,4 @@
-"""Data sets made when they are asked for, the same in any order and in any worker."""
+"""Data sets generated on access, the same in any order and in any worker."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Images as sequences: IDX files, splits, and pixels that stay bytes until they are asked for."""
+"""Images as sequences: IDX files, splits, and pixels that stay bytes until they are read."""
 
 import math
 from abc import abstractmethod

@@ -34,7 +34,7 @@ Parts = tuple[Series, Series, Series]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What a model needs to know of the sequences it was trained on; kept in its run folder."""
+    """Facts about the training sequences that a model needs; its run folder stores them."""
 
     columns: tuple[str, ...]
     """Names of the channels where a row of the file is a step, else none."""
@@ -101,7 +101,7 @@ class Reading:
         return self._checked(open_frame(path), self.long, train.columns, train.stamps)
 
     def asked(self, path: Path, known: Known) -> Series:
-        """Sequences of a file; what is asked about them may be there, and is not read."""
+        """Sequences of a file; targets may be in it, and are not read."""
         if self.long is not None:
             return self.frame(open_frame(path), known)
         may = self.missing != "error"
@@ -109,7 +109,7 @@ class Reading:
         return read_series(path, layout)["train"]
 
     def frame(self, frame: Frame, known: Known) -> Series:
-        """The same of a table with a step a row."""
+        """Sequences of a table with a step a row."""
         assert self.long is not None
         stamps = None if known.stamps == "none" else known.stamps
         return self._checked(frame, replace(self.long, target=""), known.columns, stamps)
@@ -269,7 +269,7 @@ def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Know
 
 
 def parts_checksum(parts: Parts) -> str:
-    """Of sequences, what is asked about them, and their times."""
+    """The checksum of sequences, their targets and their times."""
     contents: list[np.ndarray | str] = []
     for part in parts:
         contents += [*part.columns, *part.y, *part.x, *(part.gaps or ())]
@@ -357,12 +357,12 @@ def _split(where: str, train: Series, test: Series | None) -> Parts:
 
 
 def _take(series: Series, rows: Sequence[int] | np.ndarray) -> Series:
-    def some(part: list[T]) -> list[T]:
+    def select(part: list[T]) -> list[T]:
         return [part[i] for i in rows]
 
     return series._replace(
-        x=some(series.x),
-        y=some(series.y),
-        gaps=None if series.gaps is None else some(series.gaps),
-        ids=None if series.ids is None else some(series.ids),
+        x=select(series.x),
+        y=select(series.y),
+        gaps=None if series.gaps is None else select(series.gaps),
+        ids=None if series.ids is None else select(series.ids),
     )

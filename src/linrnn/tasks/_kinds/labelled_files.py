@@ -45,7 +45,7 @@ class FileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What a model needs to know of the files it was trained on; kept in its run folder."""
+    """Facts about the training files that a model needs; its run folder stores them."""
 
     classes: list[str]
     sha256: str
@@ -53,7 +53,7 @@ class Known:
     chance: float
     """The part of the test files that is of the class most frequent in training."""
     measured: dict[str, int]
-    """What is the same for all files, such as a size."""
+    """Numbers that all files share, such as a size."""
 
 
 class LabelledFiles(Task, Generic[Content]):
@@ -172,14 +172,14 @@ class LabelledFiles(Task, Generic[Content]):
 
     def datasets(self) -> Splits:
         """Splits of the files: see `Task.datasets`."""
-        loaded, known = self._loaded, self.known
-        assert known is not None
-        if known.sha256 != self._sha256():
+        loaded, facts = self._loaded, self.known
+        assert facts is not None
+        if facts.sha256 != self._sha256():
             raise DataError(
                 f"{self.options.data}: the files must be those the run began with, got others: "
                 "some were added, taken away or changed in size. Restore them, or start anew."
             )
-        places = {name: i for i, name in enumerate(known.classes)}
+        places = {name: i for i, name in enumerate(facts.classes)}
         return Splits(
             *(
                 self.dataset(contents, np.array([places[label] for label in labels]))
@@ -194,7 +194,7 @@ class LabelledFiles(Task, Generic[Content]):
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "LabelledFiles[Content]":
-        """With what a run knows of its files, which are not needed to use its model."""
+        """The task with the facts of a run folder; the files are not needed to use its model."""
         return cls(options, read_kept(folder, KEPT, Known, "files"))
 
     def read_given(self, path: Path) -> Given:

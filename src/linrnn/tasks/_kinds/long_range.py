@@ -13,7 +13,7 @@ _MODELS = (
 def long_range(
     *, dss: float, liquid_s4: float, sgconv: float, mega: float, suffix: str = ""
 ) -> tuple[Published, ...]:
-    """What a task lists of these models.
+    """The published accuracies of these models, as a task lists them.
 
     Args:
         dss, liquid_s4, sgconv, mega: accuracies.

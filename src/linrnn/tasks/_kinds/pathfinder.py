@@ -1,4 +1,4 @@
-"""What Pathfinder and Path-X share: Long Range Arena's rules for each size, options, files."""
+"""Shared by Pathfinder and Path-X: Long Range Arena's rules for each size, options, files."""
 
 import stat
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ class PathfinderTask(Task):
             return self._released()
         sizes = (self.options.train_size, self.options.validation_size, self.options.test_size)
         return Splits(
-            *(self._drawn(split, size) for split, size in zip(SPLITS, sizes, strict=True))
+            *(self._generated(split, size) for split, size in zip(SPLITS, sizes, strict=True))
         )
 
     def scenes(self, split: str, indices: Sequence[int]) -> Scenes:
@@ -145,7 +145,7 @@ class PathfinderTask(Task):
     def _style(self) -> Style:
         return Style(self.options.single_paddles, self.options.contrast == "rescale")
 
-    def _drawn(self, split: str, size: int) -> KeptImages:
+    def _generated(self, split: str, size: int) -> KeptImages:
         def make(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             batch = self.scenes(split, indices.tolist())
             return batch.pixels.reshape(len(indices), -1), batch.label
@@ -169,7 +169,7 @@ class PathfinderTask(Task):
 
 
 class _Files(BatchDataset):
-    """Images that are read from their files whenever they are asked for."""
+    """Images that are read from their files on each access."""
 
     def __init__(self, paths: np.ndarray, target: Tensor, size: int, sequences: Any) -> None:
         self.paths, self.target, self.size, self.sequences = paths, target, size, sequences

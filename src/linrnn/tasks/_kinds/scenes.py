@@ -23,7 +23,7 @@ _CROWD = 150 * 123.5  # over the room of a stroke: how many strokes an image ful
 
 
 class Style(NamedTuple):
-    """What can be chosen about an image."""
+    """Options of an image's look: how free space is filled, and how brightness is scaled."""
 
     single_strokes: bool = False
     """Whether what room is left is filled with strokes that belong to no snake."""

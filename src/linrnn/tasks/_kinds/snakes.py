@@ -93,7 +93,7 @@ class Marks(NamedTuple):
 
 
 class Tables:
-    """What every image of one size and margin shares.
+    """Tables that all images of one size and margin share.
 
     An image has a frame, so that nothing that begins in it leaves the window; pixels of a window
     are numbered row by row. Directions are the 360 whole degrees from -180 up, and after them those

@@ -51,7 +51,7 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What a model needs to know of the series it was trained on; kept in its run folder."""
+    """Facts about the training series that a model needs; its run folder stores them."""
 
     names: tuple[str, ...]
     """Of the columns."""
@@ -147,7 +147,7 @@ class ForecastTask(Regression, Task):
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "ForecastTask":
-        """With what a run knows of its series, which is not needed to use its model."""
+        """The task with the facts of a run folder; the series is not needed to use its model."""
         return cls(options, find_kept(folder, KEPT, Known, "the series"))
 
     def at_length(self, length: int) -> "ForecastTask":
@@ -166,8 +166,8 @@ class ForecastTask(Regression, Task):
             check_same(where, self._stored.sha256, _checksum(history))
         elif "known" not in vars(self):
             self.known = _find_out(history)  # rather than read the file once more
-        known = self.known
-        return torch.from_numpy((history.values - known.mean) / known.std).float(), history
+        facts = self.known
+        return torch.from_numpy((history.values - facts.mean) / facts.std).float(), history
 
     @property
     def time(self) -> str:
@@ -208,7 +208,7 @@ class ForecastTask(Regression, Task):
         return self.known.names
 
     def scaled(self, x: Tensor) -> Tensor:
-        """With mean 0 and variance 1 over the training part; missing values by the options."""
+        """Scale to mean 0 and variance 1 over the training part; missing values by the options."""
         mean, std = (
             x.new_tensor(v, dtype=torch.float64) for v in (self.known.mean, self.known.std)
         )
@@ -243,15 +243,15 @@ class ForecastTask(Regression, Task):
 
     def read_given(self, path: Path) -> Given:
         """The same with the times of its steps, and of those that are forecast."""
-        return self._given(open_frame(path))
+        return self._last_window(open_frame(path))
 
     def read_frame(self, where: str, table: Any) -> Given:
-        """The same of a table of pandas."""
-        return self._given(PandasFrame(where, table))
+        """The last window of a table of pandas, as `read_given` reads it from a file."""
+        return self._last_window(PandasFrame(where, table))
 
-    def _given(self, frame: Frame) -> Given:
-        known, length = self.known, self.options.length
-        required = [*known.names, *([self.time] if self.time else [])]
+    def _last_window(self, frame: Frame) -> Given:
+        facts, length = self.known, self.options.length
+        required = [*facts.names, *([self.time] if self.time else [])]
         absent = [name for name in required if name not in frame.names]
         if absent or len(frame) < length:
             raise DataError(
@@ -259,24 +259,24 @@ class ForecastTask(Regression, Task):
                 f"{len(frame)} of {', '.join(frame.names)}"
                 f"{f', without {absent[0]}' if absent else ''}."
             )
-        values = frame.values(known.names, missing=self._missing != "error")
+        values = frame.values(facts.names, missing=self._missing != "error")
         x = self.arranged(torch.from_numpy(values)[None]).float()
         if not self.time:
             return Given(x)
-        stamps = read_stamps(frame, self.time, None if known.stamps == "none" else known.stamps)
+        stamps = read_stamps(frame, self.time, None if facts.stamps == "none" else facts.stamps)
         check_rising(frame, self.time, stamps.at, np.arange(len(frame)))
-        gaps = np.diff(stamps.at[-length:]) / known.unit
-        if known.even:
+        gaps = np.diff(stamps.at[-length:]) / facts.unit
+        if facts.even:
             if not even(np.append(gaps, 1.0)):
                 raise DataError(
-                    f"{frame.where}: steps must be {known.unit:g} apart, in the unit of their "
-                    f"stamps, as in training, got {gaps[np.abs(gaps - 1).argmax()] * known.unit:g}."
+                    f"{frame.where}: steps must be {facts.unit:g} apart, in the unit of their "
+                    f"stamps, as in training, got {gaps[np.abs(gaps - 1).argmax()] * facts.unit:g}."
                 )
             ahead = 1 + np.arange(self.options.horizon)
-            return Given(x, times=tuple(map(stamps.write, stamps.at[-1] + known.unit * ahead)))
+            return Given(x, times=tuple(map(stamps.write, stamps.at[-1] + facts.unit * ahead)))
         dt = np.concatenate([[1.0], gaps])[-x.shape[1] :]
         if len(stamps.at) > length:
-            dt[0] = (stamps.at[-length] - stamps.at[-length - 1]) / known.unit
+            dt[0] = (stamps.at[-length] - stamps.at[-length - 1]) / facts.unit
         return Given(x, dt=torch.from_numpy(dt).float()[None])
 
     def datasets(self) -> Splits:

@@ -112,7 +112,7 @@ class Clip(NamedTuple):
 
 
 class _Wave(NamedTuple):
-    """What a .wav file holds."""
+    """The format and the samples of a .wav file."""
 
     channels: int
     bits: int

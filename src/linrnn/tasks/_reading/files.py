@@ -271,7 +271,7 @@ def open_packed(path: Path, limit: int | None = None, free: int | None = None) -
 
 
 class _Unpacked(io.RawIOBase):
-    """What comes out of a packed file, until that is far more than the file is."""
+    """Unpacks a file as it is read; an error once the contents are far larger than the file."""
 
     def __init__(self, file: io.BufferedIOBase, packed: BinaryIO, free: int | None) -> None:
         self.file, self.packed, self.free, self.n_bytes = file, packed, free, 0

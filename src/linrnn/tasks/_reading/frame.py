@@ -18,7 +18,7 @@ _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
 
 FILL = "Fill what is missing, or say --task.missing mask or ffill."
-"""What may be done about a missing value, for messages."""
+"""Advice on missing values, for messages."""
 
 
 def is_missing(cell: str) -> bool:

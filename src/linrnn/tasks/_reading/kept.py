@@ -1,4 +1,4 @@
-"""Images that take long to make, kept in a file from the first time one is asked for."""
+"""Images that take long to generate, stored in a file at their first access."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ _SUM = 4
 
 
 class KeptImages(BatchDataset):
-    """Images of bytes with a class each, made when they are first asked for.
+    """Images of bytes with a class each, generated at their first access.
 
     They are kept in a file that is as large as all of them, most of it a hole at first; after the
     pixels of each come their checksum and 1 + its class. An image of which a power cut left a part

@@ -1,4 +1,4 @@
-"""What a run folder keeps of a user's data, so that its model answers without them."""
+"""Facts about a user's data in a run folder, so that its model can be used without the data."""
 
 import hashlib
 import json

@@ -13,16 +13,16 @@ from linrnn.tasks._reading.stamps import Kind, check_rising, read_stamps
 
 @dataclass(frozen=True, kw_only=True)
 class LongLayout:
-    """What the columns of a table are."""
+    """The role of each column of a table with a step a row."""
 
     id: str
-    """Which sequence a row belongs to."""
+    """Column that tells which sequence a row belongs to."""
     target: str = ""
-    """What is asked about the sequence, the same in all of its rows; empty: nothing is."""
+    """The sequence's target, the same in all of its rows; empty: there is none."""
     time: str = ""
-    """When the step was; empty: they follow one another in equal steps."""
+    """Column of the time of a step; empty: the steps are equal."""
     columns: tuple[str, ...] = ()
-    """What is read; none: all that are left, which must be numbers."""
+    """Columns of the inputs; none: all remaining ones, which must be numbers."""
     missing: bool = False
     """Whether values may be missing."""
 
@@ -84,7 +84,7 @@ def read_long(frame: Frame, layout: LongLayout, stamps: Kind | None = None) -> S
 
 
 def _check_numbers(frame: Frame, layout: LongLayout, names: Sequence[str]) -> None:
-    """No column is left out unless somebody said so."""
+    """Raise unless every column that the options leave to be read has a name and numbers."""
     if not names:
         raise DataError(f"{frame.where}: there must be a column to read, got {frame.names}.")
     for name in () if layout.columns else names:

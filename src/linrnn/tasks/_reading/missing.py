@@ -1,4 +1,4 @@
-"""What stands for values that are missing."""
+"""Replaces values that are missing."""
 
 from typing import Literal
 

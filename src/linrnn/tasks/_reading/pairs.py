@@ -88,7 +88,7 @@ def decode(ids: Tensor) -> str:
 
 
 def _line_ends(text: mmap.mmap) -> np.ndarray:
-    """Where each line ends, of more than are allowed some; the last one may lack a line feed."""
+    """The end of each line, up to where there are too many; the last may lack a line feed."""
     line_feeds, count = [], 0
     for start in range(0, len(text), _CHUNK):
         chunk = np.frombuffer(text[start : start + _CHUNK], np.uint8)
