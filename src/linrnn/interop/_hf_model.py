@@ -186,7 +186,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             return None
         y, state = self.model.step(tokens, cache.state)
         cache.advance(state, self.model.encoder(ids) if cache.is_croppable else ids, None)
-        return y[:, None]
+        return y[:, None]  # (batch, 1, vocabulary)
 
     def prepare_inputs_for_generation(
         self,

@@ -126,7 +126,7 @@ def document_starts(
     inside = next(iter(starts.values()), torch.zeros_like(real))
     _check_longest(packing, real, inside | first)
     old = torch.zeros_like(real[:, 0]) if begun is None else begun
-    begins_anew = inside | (anew & old[:, None])
+    begins_anew = inside | (anew & old[:, None])  # (batch, time)
     return begins_anew if begins_anew.any() else None
 
 
@@ -262,7 +262,7 @@ def _by_lengths(
         )
     flat = torch.zeros(batch * time, dtype=torch.bool)
     flat[[end for end in ends if end < batch * time]] = True
-    return flat.view(batch, time).to(x.device)
+    return flat.view(batch, time).to(x.device)  # (batch, time)
 
 
 def _check_alike(starts: Mapping[str, Tensor]) -> None:

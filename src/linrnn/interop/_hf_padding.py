@@ -115,7 +115,7 @@ def read_rows(
     order = valid.long().argsort(dim=1, stable=True)  # padding first, tokens in their order
     first = (~valid).sum(1)
     step = torch.arange(x.shape[1], device=x.device)
-    begins = (step == first[:, None]) & ~begun[:, None]
+    begins = (step == first[:, None]) & ~begun[:, None]  # (batch, time)
     if reset is not None:
         begins = begins | reset.gather(1, order)
     z, next_state = read(_moved(x, order), state, begins, step >= first[:, None])
@@ -124,7 +124,7 @@ def read_rows(
 
 def _moved(x: Tensor, order: Tensor) -> Tensor:
     """The steps of each row in another order."""
-    return x.gather(1, order[..., None].expand(-1, -1, x.shape[2]))
+    return x.gather(1, order[..., None].expand(-1, -1, x.shape[2]))  # (batch, time, channels)
 
 
 def _one_by_one(
@@ -142,7 +142,7 @@ def _one_by_one(
     for row, keep in enumerate(valid):
         row_state = states.select(state, row)
         if keep.any():
-            begins = None if reset is None else reset[row, keep][None]
+            begins = None if reset is None else reset[row, keep][None]  # (1, valid steps)
             z, row_state = read(x[row, keep][None], row_state if begun[row] else None, begins)
             pieces.append(z[0])
         next_states.append(row_state)

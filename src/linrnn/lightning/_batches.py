@@ -214,5 +214,5 @@ def _without_padding(batch: Batch, pooled: bool) -> Tensor:
     ):
         return target
     steps = torch.arange(target.shape[1], device=target.device)
-    padding = steps >= lengths.to(target.device)[:, None]
+    padding = steps >= lengths.to(target.device)[:, None]  # (batch, time)
     return target.masked_fill(padding.reshape(*padding.shape, *(1,) * (target.ndim - 2)), IGNORE)

@@ -140,7 +140,7 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             f"{tuple(target.shape)}. Of a model that answers at each step take pool='mean' or "
             "'last'."
         )
-    y, target = y.flatten(0, -2), target.flatten().long()
+    y, target = y.flatten(0, -2), target.flatten().long()  # (targets, classes), (targets,)
     is_target = target != IGNORE
     if not bool(is_target.all()):
         y, target = y[is_target], target[is_target]

@@ -169,7 +169,7 @@ def reconstruct(measure: str, signal: Tensor, order: int) -> tuple[Tensor, Tenso
     else:
         degrees = torch.arange(order)
         basis = torch.special.laguerre_polynomial_l(ago[:, None] / unit, degrees)
-    return signal[:, -window:], c @ basis.T
+    return signal[:, -window:], c @ basis.T  # (B, window) each
 
 
 def delayed(signal: Tensor, delay: int, order: int) -> tuple[Tensor, Tensor]:

@@ -133,7 +133,7 @@ class Digits(Task):
         )
         maps = torch.stack(rows, 1).to(images)  # (B, 2, 3)
         grid = affine_grid(maps, [len(images), 1, _SIDE, _SIDE], align_corners=False)
-        moved: Tensor = grid_sample(images[:, None], grid, align_corners=False)
+        moved: Tensor = grid_sample(images[:, None], grid, align_corners=False)  # (B, 1, 8, 8)
         return moved[:, 0]
 
     def _shift(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -142,7 +142,7 @@ class Digits(Task):
         offsets = torch.randint(0, 2 * reach + 1, (2, batch, 1), generator=generator)
         rows, columns = (offsets + torch.arange(_SIDE)).to(images.device)  # (B, 8) each
         image = torch.arange(batch, device=images.device)[:, None, None]
-        return pad(images, (reach,) * 4)[image, rows[:, :, None], columns[:, None, :]]
+        return pad(images, (reach,) * 4)[image, rows[:, :, None], columns[:, None, :]]  # (B, 8, 8)
 
 
 def _split(pixels: np.ndarray, labels: np.ndarray) -> Splits:

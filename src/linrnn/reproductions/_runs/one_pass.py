@@ -114,7 +114,7 @@ class _Online:
 
     def after(self, layer: Any, args: Any, output: Any) -> Any:
         y, state = output
-        through = F.linear(self.x, _of_one_step(layer))
+        through = F.linear(self.x, _of_one_step(layer))  # (B, T, D)
         return y + (through - through.detach()), state
 
 

@@ -162,7 +162,7 @@ class IdxTask(PixelTask):
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1] in the order of reading."""
-        flat = self.order(pixels.reshape(len(pixels), -1)).float() / 255
+        flat = self.order(pixels.reshape(len(pixels), -1)).float() / 255  # (images, 784)
         return flat.reshape(len(pixels), self.sequence_length, self.d_input)
 
     def picture(self, x: Tensor) -> Tensor:

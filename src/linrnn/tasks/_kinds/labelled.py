@@ -170,7 +170,7 @@ class Inputs:
         dt = self._times(series, steps)
         if self.times == "column" and dt is not None:
             x = torch.cat([x, dt[..., None]], -1)  # (batch, time, channels + 1)
-        padding = torch.arange(steps) >= lengths[:, None]
+        padding = torch.arange(steps) >= lengths[:, None]  # (batch, time)
         x = x.masked_fill(padding[..., None], 0)
         return Given(
             x,

@@ -199,7 +199,7 @@ class ForecastTask(Regression, Task):
     def scores(self, y: Tensor, target: Tensor) -> Tensor:
         """The mean squared error of each example, of what is known."""
         present = ~target.isnan()
-        errors = ((y - target.nan_to_num()).square() * present).flatten(1)
+        errors = ((y - target.nan_to_num()).square() * present).flatten(1)  # (batch, numbers)
         return errors.sum(1) / present.flatten(1).sum(1).clamp_min(1)
 
     @property
@@ -277,7 +277,7 @@ class ForecastTask(Regression, Task):
         dt = np.concatenate([[1.0], gaps])[-x.shape[1] :]
         if len(stamps.at) > length:
             dt[0] = (stamps.at[-length] - stamps.at[-length - 1]) / facts.unit
-        return Given(x, dt=torch.from_numpy(dt).float()[None])
+        return Given(x, dt=torch.from_numpy(dt).float()[None])  # (1, time)
 
     def datasets(self) -> Splits:
         """Windows of each part; what is read may begin in the part before."""
