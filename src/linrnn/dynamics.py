@@ -90,8 +90,8 @@ def _jacobian(mixer: Mixer, x_t: Tensor, state: Any, signals: Signals | None) ->
             name: z.expand(n, *z.shape[1:]) if name in mixer.carries else z
             for name, z in signals.items()
         }
-        before: Any = tree_unflatten(state_leaves, tree)
-        next_state = mixer.step(x_t.expand(n, -1), before, signals=rows)[1]
+        states: Any = tree_unflatten(state_leaves, tree)
+        next_state = mixer.step(x_t.expand(n, -1), states, signals=rows)[1]
         next_leaves = [h for _, h in tree_flatten_with_path(next_state)[0]]
         moved = [_real(h) for h, moves in zip(next_leaves, free, strict=True) if moves]
         numbers = torch.cat([h.reshape(n, -1) for h in moved], 1)  # (n, n): copies, numbers

@@ -18,7 +18,7 @@ class LinrnnError(Exception):
     It repeats what users, files and paths said, so what a terminal would obey is written out.
     """
 
-    #: What the command line exits with: 1 the run failed, 2 the command was wrong.
+    #: Exit status of the command line: 1 the run failed, 2 the command was wrong.
     exit_code = 1
 
     def __str__(self) -> str:
@@ -222,9 +222,9 @@ def check_probability(where: str, *, one: bool = True, **values: Any) -> None:
 
 
 def _foreign(name: str, value: object) -> str:
-    """What came, and what to do with a number that is none of Python's own, as NumPy's are.
+    """The value in words, with a conversion to pass instead of a number of NumPy's types.
 
-    Layers do not take them: PyTorch refuses some of them further in, and no file can hold them.
+    Layers do not take such numbers: PyTorch refuses some of them later, and files cannot hold them.
     """
     if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
         return f"{show(value)}."
@@ -254,8 +254,8 @@ def check_in(where: str, what: str, value: object, known: Iterable[str]) -> None
         raise UnknownNameError(f"{where} {what}", value, known)
 
 
-#: What a terminal obeys and does not show: control characters, the end of a line among them, what
-#: changes the direction of writing, and halves of characters, as of file names that are no text.
+#: Characters that a terminal obeys and does not show: control characters, ends of lines included,
+#: changes of the writing direction, and surrogates, as of file names that are not valid text.
 _OBEYED = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd"

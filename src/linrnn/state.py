@@ -29,7 +29,7 @@ _HEADER_BYTES = 1 << 20  # that no file of ours comes near
 
 @dataclass(frozen=True, kw_only=True)
 class _Header:
-    """What every file of `save` says of itself; the rest is that of whoever saved."""
+    """The header field common to every file of `save`; its writers add their own."""
 
     format: int
 

@@ -1,4 +1,4 @@
-"""What a state is made of: names, shapes and kinds, from which it is made and checked.
+"""Specification of a state: names, shapes and kinds, by which states are created and checked.
 
 A state of zeros is the state before the first step, whatever a layer begins from: programs write
 ``h * (1 - done)`` and ``torch.zeros_like(h)``. Where a layer begins from another number, a state

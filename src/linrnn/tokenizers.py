@@ -159,21 +159,21 @@ class _LibraryStream(Stream):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
         self._ids: list[int] = []
-        self._told = ""
+        self._text_so_far = ""
 
     def feed(self, token: int) -> str:
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         if text.endswith("\ufffd") and len(self._ids) < self._PATIENCE:
             return ""
-        new = text[len(self._told) :]
+        new = text[len(self._text_so_far) :]
         self._ids = self._ids[-1:]
-        self._told = self._tokenizer.decode(self._ids)
+        self._text_so_far = self._tokenizer.decode(self._ids)
         return new
 
     def close(self) -> str:
-        text = self._tokenizer.decode(self._ids)[len(self._told) :]
-        self._ids, self._told = [], ""
+        text = self._tokenizer.decode(self._ids)[len(self._text_so_far) :]
+        self._ids, self._text_so_far = [], ""
         return text
 
 

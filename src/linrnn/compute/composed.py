@@ -79,7 +79,7 @@ class Composed(Op):
         return None
 
     def explain(self, arguments: Arguments, backend: str | None) -> str:
-        """What computes a call."""
+        """The code that computes a call, in words."""
         if self._explained is not None:
             return self._explained(*arguments)
         return "PyTorch's operators: nothing else computes it, on any device"
@@ -114,28 +114,30 @@ class Composed(Op):
         """The gradient of the operator."""
         pairs = zip(ctx.saved_tensors, ctx.others, strict=True)
         arguments = tree_unflatten([x if y is None else y for x, y in pairs], ctx.structure)
-        wanted = _wanted(arguments, ctx.needs_input_grad)
+        needs_grad = _flat_needs(arguments, ctx.needs_input_grad)
         if torch.is_grad_enabled():
-            found = iter(self._gradients(arguments, grads, wanted))
+            gradients = iter(self._gradients(arguments, grads, needs_grad))
         else:
-            found = iter(self.operator("_backward")(*arguments, grads, wanted))
-        each = tree_unflatten([next(found) if want else None for want in wanted], ctx.structure)
+            gradients = iter(self.operator("_backward")(*arguments, grads, needs_grad))
+        each = tree_unflatten(
+            [next(gradients) if want else None for want in needs_grad], ctx.structure
+        )
         # a list of numbers is one argument without a gradient, and not a list of such
         needs = zip(each, ctx.needs_input_grad, strict=True)
         return tuple(g if isinstance(need, (list, tuple)) or need else None for g, need in needs)
 
     def _run_backward(self, *inputs: Any) -> list[Tensor]:
-        *arguments, grads, wanted = inputs
+        *arguments, grads, needs_grad = inputs
         with torch.no_grad():
-            return apart(self._gradients(arguments, grads, wanted), (arguments, grads))
+            return apart(self._gradients(arguments, grads, needs_grad), (arguments, grads))
 
     def _fake_backward(self, *inputs: Any) -> list[Tensor]:
-        *arguments, _, wanted = inputs
-        pairs = zip(tree_leaves(arguments), wanted, strict=True)
+        *arguments, _, needs_grad = inputs
+        pairs = zip(tree_leaves(arguments), needs_grad, strict=True)
         return [x.new_empty(x.shape) for x, want in pairs if want]
 
     def _gradients(
-        self, arguments: Arguments, grads: Sequence[Tensor], wanted: Sequence[bool]
+        self, arguments: Arguments, grads: Sequence[Tensor], needs_grad: Sequence[bool]
     ) -> list[Tensor]:
         """Of the leaves that want one; in grad mode such that can be differentiated again."""
         leaves, structure = tree_flatten(list(arguments))
@@ -144,8 +146,8 @@ class Composed(Op):
             return self.function(*tree_unflatten(list(leaves), structure))
 
         with without_autocast(self.leading(arguments).device):
-            found = through_definition(definition, leaves, wanted, grads)
-        return [g for g in found if g is not None]
+            gradients = through_definition(definition, leaves, needs_grad, grads)
+        return [g for g in gradients if g is not None]
 
 
 def composed(
@@ -171,12 +173,12 @@ def composed(
     return decorate
 
 
-def _wanted(arguments: Arguments, needs: Sequence[Any]) -> list[bool]:
+def _flat_needs(arguments: Arguments, needs: Sequence[Any]) -> list[bool]:
     """For every leaf of the arguments whether its gradient is asked for."""
-    found: list[bool] = []
+    flags: list[bool] = []
     for x, need in zip(arguments, needs, strict=True):
         if isinstance(need, (list, tuple)):
-            found += [bool(want) for want in tree_leaves(list(need))]
+            flags += [bool(want) for want in tree_leaves(list(need))]
         else:
-            found += [bool(need)] * len(tree_leaves(x))
-    return found
+            flags += [bool(need)] * len(tree_leaves(x))
+    return flags

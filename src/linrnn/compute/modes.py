@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-#: What PyTorch's older ``vmap`` sets: that of ``is_grads_batched`` and ``vectorize``.
+#: The dispatch key set by PyTorch's older ``vmap``, that of ``is_grads_batched`` and ``vectorize``.
 _OLDER_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
 
 

@@ -19,7 +19,7 @@ from linrnn.errors import BackendError
 _SUFFIX = {"win32": ".dll", "darwin": ".so"}.get(sys.platform, ".so")
 
 
-#: What `array.h` calls each dtype.
+#: The number of each dtype in `array.h`.
 DTYPES = {
     torch.float32: 0,
     torch.float64: 1,

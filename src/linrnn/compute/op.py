@@ -124,15 +124,15 @@ class Op:
         if not keep or (kernels is None and lead.numel()):
             return self.compute(kernels, *arguments, backend=backend)
         # an empty call too: what no result depends on has a gradient of zeros
-        found = _Function.apply(self, kernels, *arguments)
-        return found[0] if self.results == 1 else found
+        outputs = _Function.apply(self, kernels, *arguments)
+        return outputs[0] if self.results == 1 else outputs
 
     def compute(self, kernels: Kernels | None, *arguments: Any, backend: str | None = None) -> Any:
         """The results, whatever is going on around the call; by kernels without a gradient."""
         if kernels is None:
             return self.definition(*arguments, backend=backend)
-        found = self.run(kernels, arguments, keep=False)
-        return found[0] if self.results == 1 else found
+        outputs = self.run(kernels, arguments, keep=False)
+        return outputs[0] if self.results == 1 else outputs
 
     def plain(self, *inputs: Any) -> Any:
         """The results for arguments followed by the backend, inside of a transform's own rules."""
@@ -156,8 +156,8 @@ class Op:
     def decomposition(self, *inputs: Any) -> list[Tensor]:
         """The operator by the definition, without what it keeps for a gradient."""
         *arguments, _, backend = inputs
-        found = self.definition(*arguments, backend=backend)
-        return [found] if isinstance(found, Tensor) else list(found)
+        outputs = self.definition(*arguments, backend=backend)
+        return [outputs] if isinstance(outputs, Tensor) else list(outputs)
 
     def kernels(self, lead: Tensor, arguments: Arguments, backend: str | None) -> Kernels | None:
         """The kernels that compute a call, or None where the definition does.
@@ -186,30 +186,32 @@ class Op:
         if requested(backend)[0] != "auto":
             return why
         problems = self.problems(lead.device, lead.dtype)
-        others = [
-            f"{other} cannot ({problems[other]})" if problems[other] else f"{other} is slower"
-            for other in BACKENDS
-            if other != name and f"{other} cannot" not in why
+        rejected = [
+            f"{candidate} cannot ({problems[candidate]})"
+            if problems[candidate]
+            else f"{candidate} is slower"
+            for candidate in BACKENDS
+            if candidate != name and f"{candidate} cannot" not in why
         ]
-        return "; ".join([why, *others])
+        return "; ".join([why, *rejected])
 
     def problems(self, device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
         """Each backend, and why it cannot compute on that device and dtype, or None."""
-        found: dict[str, str | None] = {}
+        reasons: dict[str, str | None] = {}
         for name in BACKENDS:
             module = self._modules.get(name)
-            nothing = None if name not in WRITTEN_FOR else "it has no kernel for this op"
-            found[name] = load(module).unavailable(device, dtype) if module else nothing
-        return found
+            missing = None if name not in WRITTEN_FOR else "it has no kernel for this op"
+            reasons[name] = load(module).unavailable(device, dtype) if module else missing
+        return reasons
 
     def run(self, kernels: Kernels | None, arguments: Arguments, *, keep: bool) -> Results:
         """The results, and behind them the extras; None computes an empty call."""
         if kernels is None:
-            found = self.definition(*arguments)
-            return tuple(apart([found] if isinstance(found, Tensor) else found, arguments))
-        kept = self._extras(kernels, *arguments) if keep and self._extras else ()
-        found = kernels.forward(*arguments, *(kept or (None,) * self._n_extras))
-        return (*((found,) if isinstance(found, Tensor) else found), *kept)
+            outputs = self.definition(*arguments)
+            return tuple(apart([outputs] if isinstance(outputs, Tensor) else outputs, arguments))
+        extras = self._extras(kernels, *arguments) if keep and self._extras else ()
+        outputs = kernels.forward(*arguments, *(extras or (None,) * self._n_extras))
+        return (*((outputs,) if isinstance(outputs, Tensor) else outputs), *extras)
 
     def gradient(self, given: Arguments, wanted: Sequence[bool]) -> Gradients:
         """Gradients that can be differentiated again, from what ``backward`` of kernels takes."""
@@ -218,8 +220,8 @@ class Op:
             arguments[i] = grads[result]
         if self._adjoint is None or arguments[self._lead].numel() == 0:
             return through_definition(self.definition, arguments, wanted, grads)
-        found = self._adjoint(*given)
-        return [g if want else None for g, want in zip(found, wanted, strict=True)]
+        gradients = self._adjoint(*given)
+        return [g if want else None for g, want in zip(gradients, wanted, strict=True)]
 
     def backward(
         self,
@@ -242,10 +244,10 @@ class Op:
         lead = arguments[self._lead]
         lead = grads[self._unread[self._lead]] if lead is None else lead
         kernels = self.kernels(lead, arguments, backend)
-        given = (*arguments, *saved, *grads)
+        inputs = (*arguments, *saved, *grads)
         if kernels is not None:
-            return kernels.backward(*given)
-        return self.gradient(given, wanted or (True,) * self.gradients)
+            return kernels.backward(*inputs)
+        return self.gradient(inputs, wanted or (True,) * self.gradients)
 
     def keep(self, ctx: Any, arguments: Arguments, outputs: Results) -> None:
         """Save what the gradient needs."""
@@ -269,8 +271,8 @@ class Op:
     def _in_graphs(self, device: str, backend: str | None) -> bool:
         """Whether a graph holds the operator: elsewhere a compiler does better to look inside."""
         written = [name for name in self._modules if WRITTEN_FOR.get(name, device) == device]
-        wanted = backend in (None, "auto") or backend in written
-        return self._opaque or (bool(written) and wanted)
+        eligible = backend in (None, "auto") or backend in written
+        return self._opaque or (bool(written) and eligible)
 
     def _register(self, parts: list[str]) -> None:
         name, back = self.name, f"{self.name}_backward"
@@ -286,12 +288,12 @@ class Op:
 
     def _schemas(self, parts: list[str]) -> tuple[list[str], list[str]]:
         """Arguments of the operator, and of that of its gradient."""
-        given = [
+        backward_parts = [
             part.replace("Tensor ", "Tensor? ") if i in self._unread else part
             for i, part in enumerate(parts)
         ]
-        given += ["Tensor[] saved", "Tensor[] grads", "bool[] wanted", "str? backend"]
-        return [*parts, "bool keep", "str? backend"], given
+        backward_parts += ["Tensor[] saved", "Tensor[] grads", "bool[] wanted", "str? backend"]
+        return [*parts, "bool keep", "str? backend"], backward_parts
 
     def _run_operator(self, *inputs: Any) -> list[Tensor]:
         *arguments, keep, backend = inputs
@@ -303,8 +305,8 @@ class Op:
 
     def _fake(self, *inputs: Any) -> list[Tensor]:
         *arguments, keep, backend = inputs
-        found = self._shapes(*arguments)
-        results = (found,) if isinstance(found, Tensor) else found
+        outputs = self._shapes(*arguments)
+        results = (outputs,) if isinstance(outputs, Tensor) else outputs
         if not (keep and self._extras):
             return list(results)
         kernels = self.kernels(arguments[self._lead], arguments, backend)
@@ -317,26 +319,26 @@ class Op:
     def _differentiate(self, ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
         """The gradient of the operator."""
         arguments, saved = self.kept(ctx)
-        wanted, grads = ctx.needs_input_grad[: self.gradients], grads[: self.results]
+        needs_grad, grads = ctx.needs_input_grad[: self.gradients], grads[: self.results]
         if torch.is_grad_enabled():
-            found = self.gradient((*arguments, *saved, *grads), wanted)
+            gradients = self.gradient((*arguments, *saved, *grads), needs_grad)
         else:
             back = self.operator("_backward")
-            some = iter(back(*arguments, list(saved), grads, list(wanted), ctx.backend))
-            found = [next(some) if want else None for want in wanted]
-        return *found, *(None,) * (self._arguments - self.gradients + 2)
+            computed = iter(back(*arguments, list(saved), grads, list(needs_grad), ctx.backend))
+            gradients = [next(computed) if want else None for want in needs_grad]
+        return *gradients, *(None,) * (self._arguments - self.gradients + 2)
 
     def _run_backward(self, *inputs: Any) -> list[Tensor]:
-        *arguments, saved, grads, wanted, backend = inputs
+        *arguments, saved, grads, needs_grad, backend = inputs
         with without_autocast(grads[0].device):
-            found = self.backward(arguments, saved, grads, wanted, backend=backend)
-        pairs = zip(found, wanted, strict=True)
+            gradients = self.backward(arguments, saved, grads, needs_grad, backend=backend)
+        pairs = zip(gradients, needs_grad, strict=True)
         return apart([cast(Tensor, g) for g, want in pairs if want], (arguments, saved, grads))
 
     def _fake_backward(self, *inputs: Any) -> list[Tensor]:
-        grads, wanted = inputs[-3:-1]
+        grads, needs_grad = inputs[-3:-1]
         like = [grads[self._unread[i]] if i in self._unread else x for i, x in enumerate(inputs)]
-        pairs = zip(like, wanted, strict=False)
+        pairs = zip(like, needs_grad, strict=False)
         return [x.new_empty(x.shape) for x, want in pairs if want]
 
 
@@ -390,14 +392,14 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         op: Op = ctx.op
         arguments, saved = op.kept(ctx)
-        wanted = ctx.needs_input_grad[2 : 2 + op.gradients]
-        given = (*arguments, *saved, *grads)
+        needs_grad = ctx.needs_input_grad[2 : 2 + op.gradients]
+        inputs = (*arguments, *saved, *grads)
         if ctx.kernels is None or torch.is_grad_enabled() or not eager(*grads):
-            found: Sequence[Tensor | None] = op.gradient(given, wanted)
+            gradients: Sequence[Tensor | None] = op.gradient(inputs, needs_grad)
         else:
-            found = ctx.kernels.backward(*given)
-        some = (g if want else None for g, want in zip(found, wanted, strict=True))
-        return None, None, *some, *(None,) * (len(arguments) - op.gradients)
+            gradients = ctx.kernels.backward(*inputs)
+        masked = (g if want else None for g, want in zip(gradients, needs_grad, strict=True))
+        return None, None, *masked, *(None,) * (len(arguments) - op.gradients)
 
 
 @functools.cache
@@ -408,12 +410,12 @@ def load(module: str) -> Kernels:
 
 def apart(outputs: Iterable[Tensor], inputs: Any) -> list[Tensor]:
     """Results as an operator must return them: dense, and sharing memory with nothing."""
-    seen = {_memory(x) for x in tree_leaves(list(inputs)) if isinstance(x, Tensor)}
-    found = []
+    memories = {_memory(x) for x in tree_leaves(list(inputs)) if isinstance(x, Tensor)}
+    results = []
     for y in map(dense, outputs):
-        found.append(y.clone() if _memory(y) in seen else y)
-        seen.add(_memory(found[-1]))
-    return found
+        results.append(y.clone() if _memory(y) in memories else y)
+        memories.add(_memory(results[-1]))
+    return results
 
 
 def _memory(x: Tensor) -> int:

@@ -86,10 +86,10 @@ class Replay:
             marks: more tensors, by the word that their address belongs to.
         """
         record, wrong = self._record[:], 0
-        for word, tensor, offset, beside in self.reads:
+        for word, tensor, offset, alignment_mask in self.reads:
             x: Any = tensors[tensor]
             record[word] = address = x.data_ptr() + offset
-            wrong |= address & beside
+            wrong |= address & alignment_mask
         if marks:
             for word, x in marks.items():
                 record[word] = address = x.data_ptr()
@@ -103,7 +103,7 @@ class Replay:
 
 
 class Replays(dict[Any, Any]):
-    """What became of calls, by their kind: None where there is no shorter way."""
+    """A cache of replays by kind of call; None where a kind cannot be replayed."""
 
     MOST = 64
 

@@ -10,7 +10,7 @@ from linrnn.errors import BackendError
 #: The process group, in a tuple: None is the default one.
 _GROUP: Ambient[tuple[Any]] = Ambient("sequence_parallel")
 
-#: What an op is in pieces, by the op's name; each is entered by the module that has it.
+#: Sequence-parallel implementations by the op's name; the module of each one enters it.
 IN_PIECES: dict[str, Callable[..., Any]] = {}
 
 

@@ -275,5 +275,5 @@ _ALIASES = {
     "atan2": ("arctan2",), "atan": ("arctan",), "clamp": ("clip",), "lt": ("less",),
     "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
 }  # fmt: skip
-for _name, _others in _ALIASES.items():
-    FUNCTIONS |= dict.fromkeys(_others, FUNCTIONS[_name])
+for _name, _aliases in _ALIASES.items():
+    FUNCTIONS |= dict.fromkeys(_aliases, FUNCTIONS[_name])

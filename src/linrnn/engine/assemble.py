@@ -119,7 +119,7 @@ class _Assembler:
     def assembled(self) -> Assembled:
         program = self.program
         ratio_classes = [
-            Ratio(self.width[wide], self.width[narrow], n) for wide, narrow, n in ratios(program)
+            Ratio(self.width[wider], self.width[narrow], n) for wider, narrow, n in ratios(program)
         ]
         self._leaves()
         result_nodes = self._results()
@@ -256,23 +256,23 @@ class _Assembler:
         One is, if nothing reads the state any more when it is computed, nor the value later.
         """
         places = self.program.leaves["state"]
-        made, last_read = dict[int, int](), dict[int, int]()
+        produced, last_read = dict[int, int](), dict[int, int]()
         for place, step in enumerate(by_level[2]):
-            made.update(dict.fromkeys(step.results, place))
+            produced.update(dict.fromkeys(step.results, place))
             last_read.update(dict.fromkeys(step.args, place))
         late = {x for step in by_level[3] for x in step.args}
         closing = []
         for i, node in enumerate(self.program.next_states):
             if places.get(i) == node:
                 continue
-            free = node in made and node not in late and node not in self.home
+            free = node in produced and node not in late and node not in self.home
             last = last_read.get(places.get(i, -1), -1)
-            if free and last < made[node] + (by_level[2][made[node]].op not in _APART):
+            if free and last < produced[node] + (by_level[2][produced[node]].op not in _APART):
                 self.home[node] = self.states[i]
                 continue
             # another state changes as well
-            other = self.program.nodes[node].op == "state"
-            source = self._copied(node, opening) if other else node
+            is_state = self.program.nodes[node].op == "state"
+            source = self._copied(node, opening) if is_state else node
             closing.append(Operation(2, "move", (~self.states[i],), (source,)))
         return closing
 
@@ -293,8 +293,8 @@ class _Assembler:
                     home[x] = self._slot(Kind.CONSTANT, 0, self.program.nodes[x].attribute)
             args = [home[x] for x in step.args]
             ended = [x for x in {*step.args} if last[x] == place and x in registers]
-            apart = step.op in _APART
-            for x in ended if not apart else ():
+            separate = step.op in _APART
+            for x in ended if not separate else ():
                 free.setdefault(registers[x], []).append(home[x])
             for x in step.results:
                 if x in home:
@@ -307,7 +307,7 @@ class _Assembler:
                     registers[x] = register
                     ended += [] if x in last else [x]
             for x in ended:
-                if apart or x not in last:
+                if separate or x not in last:
                     free.setdefault(registers[x], []).append(home[x])
             codes.append(self._code(step, args))
         return codes

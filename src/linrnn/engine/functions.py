@@ -1,4 +1,4 @@
-"""What PyTorch's functions are on the values of a step: all that the tracer knows."""
+"""PyTorch's functions on the traced values of a step: every function that the tracer reads."""
 
 from linrnn.engine import activations as activations
 from linrnn.engine import arithmetic as arithmetic

@@ -354,7 +354,7 @@ def levels(program: Program) -> list[int]:
 
 
 class Values(NamedTuple):
-    """What a program computes at some steps."""
+    """The results of a program at one or more steps."""
 
     outputs: list[Tensor]
     next_states: list[Tensor]

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Writes(Protocol):
-    """What a derivative is written with: see `linrnn.engine.graph.Graph`."""
+    """The interface by which derivatives add nodes; implemented by `linrnn.engine.graph.Graph`."""
 
     def __call__(self, op: str, *args: int) -> int:
         """The node of an operation."""
@@ -86,7 +86,7 @@ def block_product(weight: Tensor, x: Tensor) -> Tensor:
     return torch.einsum("hmn,...hn->...hm", weight, x.unflatten(-1, (heads, n))).flatten(-2)
 
 
-def _nothing(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
+def _no_gradients(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
     return [None] * len(args)
 
 
@@ -200,7 +200,7 @@ def _row(meaning: Callable[..., Tensor], cotangents: Cotangents, name: str) -> E
 def _truth(function: Callable[..., Tensor], sign: str, symmetric: bool = False) -> Elementwise:
     """Describe a comparison."""
     text = f"({{}} {sign} {{}}).to(DTYPE)"
-    return Elementwise(_compare(function), _nothing, text, symmetric=symmetric, jumps=True)
+    return Elementwise(_compare(function), _no_gradients, text, symmetric=symmetric, jumps=True)
 
 
 def _extreme(name: str) -> Elementwise:
@@ -260,8 +260,8 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "gelu": _row(F.gelu, _unary(_gelu), "gelu"),
     "sinh": _row(torch.sinh, _unary(lambda g, x, y: g("cosh", x)), "sinh"),
     "cosh": _row(torch.cosh, _unary(lambda g, x, y: g("sinh", x)), "cosh"),
-    "floor": Elementwise(torch.floor, _nothing, "tl.floor({})", jumps=True),
-    "round": Elementwise(torch.round, _nothing, "rounded({})", _FUNCTION, jumps=True),
+    "floor": Elementwise(torch.floor, _no_gradients, "tl.floor({})", jumps=True),
+    "round": Elementwise(torch.round, _no_gradients, "rounded({})", _FUNCTION, jumps=True),
     "fmod": Elementwise(torch.fmod, _fmod_rule, None, jumps=True),
     "atan2": Elementwise(torch.atan2, _atan2_rule, None),
     "pow": Elementwise(torch.pow, _pow_rule, None),
@@ -271,7 +271,7 @@ CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
     "linear": lambda w, x, transposed: x @ (w if transposed else w.mT),
     "block_linear": lambda w, x, transposed: block_product(w.mT if transposed else w, x),
 }
-#: What repeats channels n times, sums n of them up, or moves them n places; ``_each``: neighbours.
+#: Repeat channels n times, sum n of them up, or move them n places; ``_each``: neighbours.
 SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "spread": lambda x, n: x.unsqueeze(-2).expand(*x.shape[:-1], n, -1).flatten(-2),
     "spread_each": lambda x, n: x.unsqueeze(-1).expand(*x.shape, n).flatten(-2),

@@ -1,4 +1,4 @@
-"""What to write in place of what a step must not use."""
+"""Replacements, for error messages, of functions that a step must not use."""
 
 _REDUCTIONS = "sum mean prod max min amax amin argmax argmin norm var std softmax log_softmax "
 _REDUCTIONS += "logsumexp cumsum cumprod any all item tolist numpy rms_norm group_norm layer_norm "

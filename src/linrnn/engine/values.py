@@ -14,8 +14,8 @@ from torch import Tensor
 from linrnn.engine.graph import Graph
 from linrnn.engine.refusals import refusal
 
-#: What a step may use, by the name of the function in `torch`, `torch.Tensor` or
-#: `torch.nn.functional`: filled in by the modules that say what it is on values.
+#: Functions that a step may use, by their name in `torch`, `torch.Tensor` or
+#: `torch.nn.functional`; the modules that define them on values fill it in.
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 

@@ -134,14 +134,14 @@ class _Classes:
     def spread_known(self, pairs: Sequence[Ratio]) -> None:
         """The widths that follow from those of others."""
         for _ in pairs:
-            for wide, narrow, n in pairs:
-                if self.width(wide) > 1:
-                    self._divide(wide, narrow, n)
+            for wider, narrow, n in pairs:
+                if self.width(wider) > 1:
+                    self._divide(wider, narrow, n)
                 elif self.find(narrow) in self.known:
-                    self.set(wide, n * self.width(narrow), f"a spread to {n} parts")
+                    self.set(wider, n * self.width(narrow), f"a spread to {n} parts")
 
-    def _divide(self, wide: int, narrow: int, n: int) -> None:
-        width, why = self.known[self.find(wide)]
+    def _divide(self, wider: int, narrow: int, n: int) -> None:
+        width, why = self.known[self.find(wider)]
         if width % n:
             raise ShapeError(
                 f"{self.where}: {why} must have a multiple of {n} channels, got {width}. "

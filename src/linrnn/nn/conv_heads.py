@@ -98,7 +98,7 @@ def check_conv(where: str, d_conv: int | None, conv_bias: bool) -> None:
 
 
 def conv_spec(conv: CausalConv | None) -> dict[str, Part]:
-    """What a layer with such a convolution carries: ``conv``, or nothing."""
+    """State spec of an optional convolution: its state as ``conv``, empty without one."""
     return {} if conv is None else {"conv": conv.state_spec()}
 
 

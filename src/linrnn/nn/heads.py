@@ -370,9 +370,9 @@ def sum_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def feature_map(kind: str, x: Tensor) -> Tensor:
-    """What makes queries and keys positive: "elu" (``elu(x) + 1``), "relu", "exp", "softmax".
+    """Positive features of queries and keys: "elu" (``elu(x) + 1``), "relu", "exp", "softmax".
 
-    "silu" makes them almost so, and "identity" leaves them as they are.
+    Features of "silu" are at least -0.28; "identity" returns ``x``.
 
     Raises:
         UnknownNameError: another kind.

@@ -1,4 +1,4 @@
-"""What can be a stream, what it may be fed, and what must have become of it."""
+"""Checks of streams: which models can be streamed, their inputs, and their outputs."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from linrnn.mixers import Mixer, check_timed
 from linrnn.typing import State
 
 Streamable: TypeAlias = SequenceModel | Mixer
-"""What can be streamed: anything causal with ``forward``, ``step`` and ``init_state``."""
+"""Models that can be streamed: causal, with ``forward``, ``step`` and ``init_state``."""
 
 
 _NEEDED = ("causal", "declared", "init_state", "step")

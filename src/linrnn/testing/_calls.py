@@ -83,7 +83,7 @@ def joined(*parts: Tensor) -> Tensor:
 
 
 def apart(state: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
-    """What `joined` has joined, by the shapes behind the batch.
+    """Split a state that `joined` made into its parts, by their shapes without the batch.
 
     Example:
         >>> apart(torch.tensor([[1, 2, 3]]), (2,), (1, 1))

@@ -24,7 +24,7 @@ def leaf_widths(cell: Cell, smallest: int) -> dict[str, int]:
     widths = dict.fromkeys((*cell.states, *cell.inputs, *cell.constants), smallest)
     for kind in ("state", "input", "parameter"):
         for index, place in program.leaves[kind].items():
-            widths[_whole(program.names[LEAVES.index(kind)][index])] = class_widths[of[place]]
+            widths[_argument_of(program.names[LEAVES.index(kind)][index])] = class_widths[of[place]]
     return widths
 
 
@@ -47,6 +47,6 @@ def _scaled(relative: dict[int, Fraction], smallest: int) -> dict[int, int]:
     return {i: int(times * unit * x) for i, x in relative.items()}
 
 
-def _whole(name: str) -> str:
+def _argument_of(name: str) -> str:
     """Return the argument that ``name`` is the real or imaginary part of."""
     return name.removesuffix(".real").removesuffix(".imag")

@@ -24,10 +24,10 @@ def drawn(draw: Draw, kind: str, inputs: int, states: int) -> dict[str, Any]:
     return {n: draw(*shape) / 2 for n, shape in zip(LAYERS, shapes, strict=True)}
 
 
-def stepped(kind: str, x: Tensor, state: list[Tensor], given: dict[str, Any]) -> list[Tensor]:
+def stepped(kind: str, x: Tensor, state: list[Tensor], parameters: dict[str, Any]) -> list[Tensor]:
     """The state after one step, of which the first part is the output."""
-    a = x @ given["weight_ih"].mT + given.get("bias_ih", 0)
-    b = state[0] @ given["weight_hh"].mT + given.get("bias_hh", 0)
+    a = x @ parameters["weight_ih"].mT + parameters.get("bias_ih", 0)
+    b = state[0] @ parameters["weight_hh"].mT + parameters.get("bias_hh", 0)
     if kind == "gru":
         (ar, az, an), (br, bz, bn) = a.chunk(3, -1), b.chunk(3, -1)
         z = torch.sigmoid(az + bz)
@@ -58,9 +58,9 @@ def _recurrence(draw: Draw) -> Iterator[Call]:
             backend: Any = None,
             shapes: Shapes = shapes,
             kind: str = kind,
-            **given: Tensor,
+            **parameters: Tensor,
         ) -> tuple[Tensor, Tensor]:
-            weights = [given[n] for n in LAYERS if n in given]
+            weights = [parameters[n] for n in LAYERS if n in parameters]
             y, *last = recurrence(x, started(initial_state, x, shapes), weights, reset, kind)
             return y, joined(*last)
 
@@ -92,9 +92,9 @@ def _legs(draw: Draw) -> Iterator[Call]:
         else:
             a = torch.linalg.matrix_exp(A * torch.log1p(dt))
         b = torch.linalg.solve(A, (a - eye) @ B[:, None])[..., 0]
-        after = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
+        updated = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
         first = torch.cat([f[..., None], torch.zeros_like(c[..., 1:])], -1)
-        c = torch.where((k == 0)[:, None, None], first, after)
+        c = torch.where((k == 0)[:, None, None], first, updated)
         candidate, gate = (x["u"] + c.flatten(1) @ x["V"].mT).chunk(2, -1)
         gate = gate.sigmoid()
         h = (1 - gate) * h + gate * candidate.tanh()
@@ -108,11 +108,11 @@ def _legs(draw: Draw) -> Iterator[Call]:
         reset: Any = None,
         read: Any = None,
         backend: Any = None,
-        **given: Tensor,
+        **parameters: Tensor,
     ) -> tuple[Tensor, Tensor]:
         h, c, counter = started(initial_state, f, shapes)
         k = positions(count(counter) if read is None else read, f.shape[1], reset)
-        y, h, c = legs_rnn(f, u, h, c, k, [given["W_f"], given["V"]], reset, rule)
+        y, h, c = legs_rnn(f, u, h, c, k, [parameters["W_f"], parameters["V"]], reset, rule)
         if f.shape[1]:
             counter = (k[:, -1:] + 1).to(f.dtype) * unit
         return y, joined(h, c, counter)

@@ -51,17 +51,17 @@ def backends(op: str | Cell) -> list[str]:
     if isinstance(ALL[op], Composed):  # which takes none
         return ["auto"]
     problems = ALL[op].problems(torch.device("cpu"), torch.float32)
-    own = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
-    return own if "tree" in own else [*own, "tree"]
+    available = [name for name in BACKENDS if problems[name] is None and name in ALL[op]._modules]
+    return available if "tree" in available else [*available, "tree"]
 
 
 def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The definition: one step after the other, each sequence from its state."""
-    given = dict(arguments)
+    inputs = dict(arguments)
     state, reset, cu_seqlens, reverse = (
-        given.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
+        inputs.pop(n, None) for n in ("initial_state", "reset", "cu_seqlens", "reverse")
     )
-    like = given[call.steps[0]]
+    like = inputs[call.steps[0]]
     empty = torch.as_tensor(call.empty, dtype=like.real.dtype, device=like.device)
     outputs: dict[int, Tensor] = {}
     finals = []
@@ -76,7 +76,7 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
             if reset is not None:
                 cut = reset[:, t].view(-1, *(1 for _ in call.state))
                 h = torch.where(cut, empty, h)
-            now = {n: x[:, t] if n in call.steps else x for n, x in given.items()}
+            now = {n: x[:, t] if n in call.steps else x for n, x in inputs.items()}
             outputs[t], h = call.step(now, h)
         finals.append(h)
     return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
@@ -84,12 +84,12 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu", time: int = _TIME) -> None:
     """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
-    wide, single = torch.float64, torch.float32
+    double, single = torch.float64, torch.float32
     for call, layout, i in _layouts(op, time):
-        others = (single, torch.bfloat16, torch.float16) if call.half else (single,)
-        for dtype in (wide, others[i % len(others)]):
+        lower = (single, torch.bfloat16, torch.float16) if call.half else (single,)
+        for dtype in (double, lower[i % len(lower)]):
             exact = _cast({**call.arguments, **layout}, dtype)
-            truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (wide, single))
+            truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (double, single))
             got = _evaluate(call, there(device, _on(call, backend)), exact, dtype)
             for name, value in got.items():
                 error = difference(loop[name], truth[name])
@@ -102,9 +102,9 @@ def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu", time: i
                 )
 
 
-def _coarser(call: Call, found: torch.dtype, stored: torch.dtype) -> float:
+def _coarser(call: Call, result_dtype: torch.dtype, stored: torch.dtype) -> float:
     """How much larger a rounding of what it is stored in is, where that is read back."""
-    return max(1.0, epsilon(stored) / epsilon(found)) if call.reads_back else 1.0
+    return max(1.0, epsilon(stored) / epsilon(result_dtype)) if call.reads_back else 1.0
 
 
 def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
@@ -114,12 +114,12 @@ def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:
         if "cu_seqlens" in layout:
             continue
         sizes = next(cuts)
-        given, run = {**call.arguments, **layout}, _on(call, backend)
-        whole = _evaluate(call, run, given, torch.float64)
-        parts = _evaluate(call, _in_pieces(call, run, sizes), given, torch.float64)
+        inputs, run = {**call.arguments, **layout}, _on(call, backend)
+        one_pass = _evaluate(call, run, inputs, torch.float64)
+        parts = _evaluate(call, _in_pieces(call, run, sizes), inputs, torch.float64)
         for name, value in parts.items():
             what = f"{op} {backend} {call.kind} {_named(layout)} in pieces of {sizes}: {name}"
-            check_close(what, value, whole[name], roundings=64 * call.roundings)
+            check_close(what, value, one_pass[name], roundings=64 * call.roundings)
 
 
 def empty_sizes(op: str | Cell, backend: str) -> None:
@@ -135,19 +135,19 @@ def empty_sizes(op: str | Cell, backend: str) -> None:
             sequences = 2 if packed else batch
             h0 = torch.full((sequences, *call.state), 0.5, dtype=torch.float64)
             layout = {"cu_seqlens": torch.tensor([0, 0, time])} if packed else {}
-            given = _leaves({**call.arguments, "initial_state": h0})
-            y, final = _on(call, backend)(**given, **layout)
+            inputs = _leaves({**call.arguments, "initial_state": h0})
+            y, final = _on(call, backend)(**inputs, **layout)
             what = f"{op} {backend} {call.kind} {(batch, time, channels)} packed={packed}"
             shape = (1 if packed else batch, time, channels * call.outputs)
             check_true(f"{what}: outputs {tuple(y.shape)}", y.shape == shape)
             check_true(f"{what}: final state {tuple(final.shape)}", final.shape == h0.shape)
-            sources = {n: x for n, x in given.items() if isinstance(x, Tensor) and x.requires_grad}
+            sources = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
             grads = torch.autograd.grad(
                 final.abs().sum() + y.abs().sum(), list(sources.values()), materialize_grads=True
             )
             for name, grad in zip(sources, grads, strict=True):
-                nothing = y.numel() + final.numel() == 0 or (time == 0 and name in call.steps)
-                fits = not (nothing and grad.any()) and bool(grad.isfinite().all())
+                empty = y.numel() + final.numel() == 0 or (time == 0 and name in call.steps)
+                fits = not (empty and grad.any()) and bool(grad.isfinite().all())
                 check_true(f"{what}: gradient of {name}", fits)
             if time == 0:
                 check_close(f"{what}: final state", final, h0.to(final.dtype))
@@ -162,14 +162,14 @@ def any_memory(op: str | Cell, backend: str) -> None:
         lambda x: x.flip(-1).contiguous().flip(-1),
     )
     for call, layout, i in _layouts(op):
-        given, run = {**call.arguments, **layout}, _on(call, backend)
-        kept = {n: x.clone() for n, x in given.items() if isinstance(x, Tensor)}
-        first, second = (_evaluate(call, run, given, torch.float64) for _ in range(2))
-        for name, x in kept.items():
+        inputs, run = {**call.arguments, **layout}, _on(call, backend)
+        copies = {n: x.clone() for n, x in inputs.items() if isinstance(x, Tensor)}
+        first, second = (_evaluate(call, run, inputs, torch.float64) for _ in range(2))
+        for name, x in copies.items():
             check_true(
-                f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, given[name])
+                f"{op} {backend} {call.kind}: {name} was changed", torch.equal(x, inputs[name])
             )
-        viewed = {n: views[i % 3](x) if _differentiable(x) else x for n, x in given.items()}
+        viewed = {n: views[i % 3](x) if _differentiable(x) else x for n, x in inputs.items()}
         moved = _evaluate(call, run, viewed, torch.float64)
         for name, value in first.items():
             what = f"{op} {backend} {call.kind} {_named(layout)}: {name}"
@@ -185,16 +185,16 @@ def nothing_passes_a_cut(op: str | Cell, backend: str) -> None:
                 continue
             reset = torch.zeros(1, _TIME, dtype=torch.bool)
             reset[:, 4 if reverse else 6] = True
-            given: dict[str, Any] = dict(call.arguments)
+            inputs: dict[str, Any] = dict(call.arguments)
             for name in call.steps:
-                given[name] = given[name].clone()
-                given[name][:, 5] = bad
+                inputs[name] = inputs[name].clone()
+                inputs[name][:, 5] = bad
             behind, ahead = slice(None, 5), slice(6, None)
             behind, ahead = (behind, ahead) if reverse else (ahead, behind)
             if "reverse" not in call.lacks:
-                given["reverse"] = reverse
+                inputs["reverse"] = reverse
             run = _on(call, backend)
-            y, final = run(**given, reset=reset)
+            y, final = run(**inputs, reset=reset)
             what = f"{op} {backend} {call.kind} reverse={reverse}: {bad}"
             if op not in _TRANSFORMED:
                 check_true(f"{what} reached a step before", bool(y[:, ahead].isfinite().all()))
@@ -202,7 +202,7 @@ def nothing_passes_a_cut(op: str | Cell, backend: str) -> None:
             check_true(f"{what} passed a reset", bool(finite))
             if "cu_seqlens" in call.lacks:
                 continue
-            y, final = run(**given, cu_seqlens=torch.tensor([0, 5, 6, _TIME]))
+            y, final = run(**inputs, cu_seqlens=torch.tensor([0, 5, 6, _TIME]))
             y, final = torch.cat([y[:, :5], y[:, 6:]], 1), final[::2]
             check_true(
                 f"{what} left its sequence", bool(y.isfinite().all() and final.isfinite().all())
@@ -221,10 +221,10 @@ def operators(op: str) -> None:
         call = reached(example.function, **example.arguments)
         if call is None:
             raise BrokenLawError(f"{example.name}: comes to no operator")
-        found, arguments, backend = call
-        first, rest = list(arguments[: found.gradients]), arguments[found.gradients :]
-        inputs = (*tree_map(_wanting, first), *rest)
-        torch.library.opcheck(found.operator(), found.operands(inputs, backend, keep=True))
+        target, arguments, backend = call
+        first, remaining = list(arguments[: target.gradients]), arguments[target.gradients :]
+        inputs = (*tree_map(_wanting, first), *remaining)
+        torch.library.opcheck(target.operator(), target.operands(inputs, backend, keep=True))
 
 
 def meta_device(op: str) -> None:
@@ -233,15 +233,15 @@ def meta_device(op: str) -> None:
         batch = call.arguments[call.steps[0]].shape[0]
         state = _random(batch, *call.state, is_complex=call.is_complex())
         for more in ({}, {"initial_state": state}):
-            given = {**call.arguments, **more}
-            bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in given.items()}
+            inputs = {**call.arguments, **more}
+            bare = {n: x.to("meta") if isinstance(x, Tensor) else x for n, x in inputs.items()}
             with one_device():
                 got, form = tree_flatten(call.function(**bare))
-            true, wanted = tree_flatten(call.function(**given))
+            true, expected = tree_flatten(call.function(**inputs))
             facts = [(x.device.type, x.shape, x.dtype) for x in got]
             outline = [("meta", x.shape, x.dtype) for x in true]
             what = f"{op} {call.kind} on the meta device is {form} of {facts}"
-            check_true(f"{what}, not {wanted} of {outline}", (facts, form) == (outline, wanted))
+            check_true(f"{what}, not {expected} of {outline}", (facts, form) == (outline, expected))
 
 
 def any_size_in_one_graph(
@@ -252,18 +252,18 @@ def any_size_in_one_graph(
     For as many kinds of calls; the first of them also packed.
     """
     for i in range(len(list(calls(op))) if kinds is None else kinds):
-        drawn: list[dict[str, Any]] = []
+        samples: list[dict[str, Any]] = []
         for batch, time in _SIZES:
             call = list(calls(op, batch, time))[i]
-            given = _cast(call.arguments, torch.float32)
+            inputs = _cast(call.arguments, torch.float32)
             state = _random(batch, *call.state, is_complex=call.is_complex())
             state = _cast({"": state}, torch.float32)[""]
             more = {"initial_state": state}
             if "reset" not in call.lacks:
                 mask = torch.Generator().manual_seed(batch)
                 more["reset"] = torch.rand(batch, time, generator=mask) < 0.2
-            drawn.append(_leaves({**given, **more}))
-        _check_graph(op, backend, call, drawn, compiler, reverse=bool(i % 2))
+            samples.append(_leaves({**inputs, **more}))
+        _check_graph(op, backend, call, samples, compiler, reverse=bool(i % 2))
         if i == 0 and not call.lacks:
             _check_graph(
                 op, backend, call, [_packed(op, *s) for s in _SIZES], compiler, reverse=True
@@ -274,7 +274,7 @@ def _check_graph(
     op: str | Cell,
     backend: str,
     call: Call,
-    drawn: list[dict[str, Any]],
+    samples: list[dict[str, Any]],
     compiler: str,
     reverse: bool,
 ) -> None:
@@ -285,7 +285,7 @@ def _check_graph(
     def run(**tensors: Any) -> Any:
         return call.function(**tensors, **options, backend=backend)
 
-    tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in drawn]
+    tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in samples]
     check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler)
 
 
@@ -343,22 +343,22 @@ def _in_pieces(call: Call, run: Run, sizes: tuple[int, ...]) -> Run:
         state, reverse = arguments.pop("initial_state", None), arguments.get("reverse")
         ends = list(itertools.accumulate(sizes))
         windows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        found = []
+        outputs = []
         for window in reversed(windows) if reverse else windows:
             cut = {
                 n: x[:, window] if n in (*call.steps, "reset") else x for n, x in arguments.items()
             }
             y, state = run(**cut, initial_state=state)
-            found.append(y)
+            outputs.append(y)
         assert state is not None
-        return torch.cat(found[::-1] if reverse else found, 1), state
+        return torch.cat(outputs[::-1] if reverse else outputs, 1), state
 
     return pieces
 
 
-def _evaluate(call: Call, run: Run, given: dict[str, Any], dtype: torch.dtype) -> Results:
+def _evaluate(call: Call, run: Run, values: dict[str, Any], dtype: torch.dtype) -> Results:
     """Outputs and all gradients, computed in ``dtype``."""
-    inputs = _leaves(_cast(given, dtype))
+    inputs = _leaves(_cast(values, dtype))
     y, final = run(**inputs)
     leaves = {n: x for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad}
     into = [cotangent(h) for h in (y, final)]
@@ -372,21 +372,21 @@ def cotangent(h: Tensor) -> Tensor:
     return ((torch.arange(h.numel(), device=h.device) % 15 - 7).view(h.shape) / 8).to(h.dtype)
 
 
-def _cast(given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+def _cast(values: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Every number in ``dtype`` or its complex kind, states in what it accumulates in."""
 
     def cast(name: str, x: Any) -> Any:
         if not (_differentiable(x)):
             return x
-        wide = accumulator_dtype(dtype)
-        real = wide if name == "initial_state" else dtype
-        return x.to(_COMPLEX[wide] if x.is_complex() else real)
+        accumulator = accumulator_dtype(dtype)
+        real = accumulator if name == "initial_state" else dtype
+        return x.to(_COMPLEX[accumulator] if x.is_complex() else real)
 
-    return {name: cast(name, x) for name, x in given.items()}
+    return {name: cast(name, x) for name, x in values.items()}
 
 
-def _leaves(given: dict[str, Any]) -> dict[str, Any]:
-    return {n: x.detach().requires_grad_() if _differentiable(x) else x for n, x in given.items()}
+def _leaves(values: dict[str, Any]) -> dict[str, Any]:
+    return {n: x.detach().requires_grad_() if _differentiable(x) else x for n, x in values.items()}
 
 
 def _wanting(x: Any) -> Any:

@@ -67,10 +67,10 @@ def examples(op: "str | Cell") -> Iterator[Example]:
         count = {} if call.counter is None else {"read": torch.zeros(2, dtype=torch.long)}
         yield Example(f"{op} {call.kind}", call.function, {**call.arguments, **count})
         more = {"initial_state": draw.state(2, call), "reset": draw.reset(2)}
-        some = {n: x for n, x in more.items() if n not in call.lacks}
+        supported = {n: x for n, x in more.items() if n not in call.lacks}
         if call.counter is not None:
-            some["read"] = call.counter(more["initial_state"])
-        yield Example(f"{op} {call.kind} reset", call.function, {**call.arguments, **some})
+            supported["read"] = call.counter(more["initial_state"])
+        yield Example(f"{op} {call.kind} reset", call.function, {**call.arguments, **supported})
         if i == 0 and not call.lacks:
             yield _packed(op, draw)
 
@@ -234,14 +234,14 @@ def _outer(draw: Draw) -> Iterator[Call]:
         g = x.get("g", v.new_zeros(heads))
         g = g[..., None] if by_head else g
         write = k[..., None] * v[..., None, :]
-        after = g.exp()[..., None] * S * e.exp()[..., None, :] + write
-        read = S + x["bonus"][..., None] * write if "bonus" in x else after
+        updated = g.exp()[..., None] * S * e.exp()[..., None, :] + write
+        read = S + x["bonus"][..., None] * write if "bonus" in x else updated
         o = x.get("scale", 1.0) * torch.einsum("bhkv,bhk->bhv", read, q)
-        return _flat(o, bool(x.get("normalizer"))), after
+        return _flat(o, bool(x.get("normalizer"))), updated
 
-    def run(**given: Any) -> Any:
-        o, last = outer_scan(**given)
-        return _flat(o, bool(given.get("normalizer"))), last
+    def run(**arguments: Any) -> Any:
+        o, last = outer_scan(**arguments)
+        return _flat(o, bool(arguments.get("normalizer"))), last
 
     def decay(*shape: int, steps: bool = True) -> Tensor:
         # next to none, and all but everything
@@ -249,12 +249,12 @@ def _outer(draw: Draw) -> Iterator[Call]:
 
     bare: dict[str, Any] = {"q": draw.steps(1, keys), "k": draw.steps(1, keys)}
     bare["v"] = draw.steps(heads, draw.channels)
-    own = bare | {n: draw.steps(heads, keys) for n in "qk"}
-    channel = own | {"normalizer": True}
+    ungrouped = bare | {n: draw.steps(heads, keys) for n in "qk"}
+    channel = ungrouped | {"normalizer": True}
     columns = {"value_decay": decay(heads, draw.channels)}
     kinds: dict[str, dict[str, Any]] = {
         "undecayed": bare | {"normalizer": True},
-        "constant by head": own | {"g": decay(heads, steps=False), "scale": 0.5},
+        "constant by head": ungrouped | {"g": decay(heads, steps=False), "scale": 0.5},
         "by head": bare | {"g": decay(heads)},
         "by channel": channel | {"g": decay(heads, keys)},
         "two-sided": channel | {"g": decay(heads, keys)} | columns,
@@ -262,13 +262,13 @@ def _outer(draw: Draw) -> Iterator[Call]:
         | {"g": decay(heads, keys, steps=False), "bonus": draw(heads, keys)}
         | {"normalizer": False},
     }
-    for kind, given in kinds.items():
+    for kind, arguments in kinds.items():
         varying = "constant" not in kind and kind != "bonus"
         steps = ("q", "k", "v", "value_decay", *(("g",) if varying else ()))
-        state = (heads, keys, draw.channels + bool(given.get("normalizer")))
-        steps = tuple(n for n in steps if n in given)
-        equation = partial(step, "head" in kind or "g" not in given)
-        yield Call(kind, run, given, steps, state, equation, roundings=32, outputs=heads)
+        state = (heads, keys, draw.channels + bool(arguments.get("normalizer")))
+        steps = tuple(n for n in steps if n in arguments)
+        equation = partial(step, "head" in kind or "g" not in arguments)
+        yield Call(kind, run, arguments, steps, state, equation, roundings=32, outputs=heads)
 
 
 def _delta(draw: Draw) -> Iterator[Call]:
@@ -279,18 +279,18 @@ def _delta(draw: Draw) -> Iterator[Call]:
         beta = x.get("beta", x["v"].new_ones(()))[..., None]
         g = x.get("g", x["v"].new_zeros(()))
         g = g if g.ndim == 3 else g[..., None]
-        after = g.exp()[..., None] * S
+        updated = g.exp()[..., None] * S
         if "a" in x:
             read = torch.einsum("bhkv,bhk->bhv", S, x["a"])
-            after = after + x["b"][..., None] * read[..., None, :]
-            after = after + k[..., None] * (beta * x["v"])[..., None, :]
+            updated = updated + x["b"][..., None] * read[..., None, :]
+            updated = updated + k[..., None] * (beta * x["v"])[..., None, :]
         else:
-            short = x["v"] - torch.einsum("bhkv,bhk->bhv", after, k)
-            after = after + k[..., None] * (beta * short)[..., None, :]
-        return torch.einsum("bhkv,bhk->bhv", after, q).flatten(1), after
+            short = x["v"] - torch.einsum("bhkv,bhk->bhv", updated, k)
+            updated = updated + k[..., None] * (beta * short)[..., None, :]
+        return torch.einsum("bhkv,bhk->bhv", updated, q).flatten(1), updated
 
-    def run(**given: Any) -> Any:
-        o, last = delta_scan(**given)
+    def run(**arguments: Any) -> Any:
+        o, last = delta_scan(**arguments)
         return o.flatten(2), last
 
     def unit(n: int) -> Tensor:
@@ -298,16 +298,16 @@ def _delta(draw: Draw) -> Iterator[Call]:
 
     v, beta = draw.steps(heads, draw.channels), 2 * draw.steps(heads).sigmoid()
     g = -(4 * draw.steps(heads, keys)).exp()
-    own = {"q": draw.steps(heads, keys), "k": unit(heads), "v": v}
+    ungrouped = {"q": draw.steps(heads, keys), "k": unit(heads), "v": v}
     kinds: dict[str, dict[str, Any]] = {
         "delta": {"q": draw.steps(1, keys), "k": unit(1), "v": v, "beta": beta},
-        "by head": own | {"beta": beta, "g": g[..., 0]},
-        "by channel": own | {"beta": beta, "g": g},
-        "low rank": own | {"g": g, "a": unit(heads), "b": -0.5 * unit(heads)},
+        "by head": ungrouped | {"beta": beta, "g": g[..., 0]},
+        "by channel": ungrouped | {"beta": beta, "g": g},
+        "low rank": ungrouped | {"g": g, "a": unit(heads), "b": -0.5 * unit(heads)},
     }
     state = (heads, keys, draw.channels)
-    for kind, given in kinds.items():
-        yield Call(kind, run, given, tuple(given), state, step, roundings=64, outputs=heads)
+    for kind, arguments in kinds.items():
+        yield Call(kind, run, arguments, tuple(arguments), state, step, roundings=64, outputs=heads)
 
 
 def _flat(o: Tensor, normalizer: bool) -> Tensor:
@@ -354,21 +354,21 @@ def _cell(cell: Cell, draw: Draw) -> Iterator[Call]:
     arguments |= {name: drawn(name, *_matrix(cell, name, n)) for name in cell.matrices}
     starts = torch.tensor(cell.starts(), dtype=torch.float64)[:, None]
 
-    def run(initial_state: Any = None, backend: Any = None, **given: Any) -> Any:
+    def run(initial_state: Any = None, backend: Any = None, **inputs: Any) -> Any:
         state = None if initial_state is None else tuple(cell.joined(0, initial_state.unbind(1)))
         form: dict[str, Any] = {"backend" if backend in BACKENDS else "form": backend}
         form = {} if backend == "auto" else form
-        y, last = cell_scan(cell, state=state, **given, **form)
+        y, last = cell_scan(cell, state=state, **inputs, **form)
         last = last if isinstance(last, tuple) else (last,)
-        none = given[cell.inputs[0]][..., :0]
+        none = inputs[cell.inputs[0]][..., :0]
         return _real(y, none=none), torch.stack(cell.parts(0, last), 1)
 
     def step(now: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         now = {**now, **dict(zip(cell.states, cell.joined(0, h.unbind(1)), strict=True))}
-        y, after = cell(*(now[name] for name in cell.arguments))
-        after = after if isinstance(after, tuple) else (after,)
+        y, updated = cell(*(now[name] for name in cell.arguments))
+        updated = updated if isinstance(updated, tuple) else (updated,)
         like = h[:, 0]
-        parts = [x.expand_as(like) for x in cell.parts(0, after)]
+        parts = [x.expand_as(like) for x in cell.parts(0, updated)]
         return _real(y, like, like[:, :0]), torch.stack(parts, 1).to(h.dtype)
 
     call = Call(str(cell.name), run, arguments, cell.inputs, (len(starts), n), step, starts, 32)
@@ -377,8 +377,8 @@ def _cell(cell: Cell, draw: Draw) -> Iterator[Call]:
 
 def _real(y: Any, like: Tensor | None = None, none: Tensor | None = None) -> Tensor:
     """All outputs as real parts side by side; ``none`` where a cell has no output."""
-    some = y if isinstance(y, tuple) else (y,)
-    parts = [part for x in some for part in ((x.real, x.imag) if x.is_complex() else (x,))]
+    outputs = y if isinstance(y, tuple) else (y,)
+    parts = [part for x in outputs for part in ((x.real, x.imag) if x.is_complex() else (x,))]
     parts = parts if like is None else [x.expand_as(like) for x in parts]
     if not parts and none is not None:
         return none

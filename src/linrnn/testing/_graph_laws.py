@@ -198,12 +198,12 @@ def every_option(make: MakeMixer) -> None:
             if mixer.timed and getattr(mixer, "form", mixer.forms[0]) not in mixer.without_dt:
                 ways.append({"dt": 0.5 + signal(1, 5, 1)[..., 0].square()})
             for times in ways:
-                passed = results(_whole(mixer, mask), mixer, x, state, **times)
+                passed = results(_one_pass(mixer, mask), mixer, x, state, **times)
                 alone = results(_steps(mixer, mask), mixer, x, state, **times)
                 compare(f"{options} {[*times]}", passed, alone, FORM_ROUNDINGS)
 
 
-def _whole(mixer: Mixer, reset: Tensor) -> Run:
+def _one_pass(mixer: Mixer, reset: Tensor) -> Run:
     def run(x: Tensor, state: State, **times: Tensor) -> tuple[Tensor, State]:
         y, last = mixer(x, state, reset=reset if reset.any() else None, **times)
         # what is out of sight may still take room

@@ -65,7 +65,7 @@ def _fed_back(draw: Draw) -> Iterator[Call]:
         yield _heads(kind, run, arguments, ("z",), shapes, step)
 
 
-def _asked(draw: Draw) -> Iterator[Call]:
+def _self_queried(draw: Draw) -> Iterator[Call]:
     d = draw.channels
     shapes: Shapes = [(_HEADS, d, d), (_HEADS, d)]
 
@@ -76,9 +76,9 @@ def _asked(draw: Draw) -> Iterator[Call]:
         return y.flatten(1), joined(S, y)
 
     def run(
-        initial_state: Any = None, reset: Any = None, backend: Any = None, **given: Tensor
+        initial_state: Any = None, reset: Any = None, backend: Any = None, **inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        o, k, v, beta = (given[n] for n in ("o", "k", "v", "beta"))
+        o, k, v, beta = (inputs[n] for n in ("o", "k", "v", "beta"))
         S, y = started(initial_state, o, shapes)
         y, *last = asked_by_itself(o, k, v, beta, S, y, reset)
         return y.flatten(2), joined(*last)
@@ -129,8 +129,8 @@ def _heads(
 def _block(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         p, q = h.unbind(-1)
-        turned = torch.stack([x["re"] * p - x["im"] * q, x["re"] * q + x["im"] * p], -1)
-        return (turned + x["b"]).flatten(1), turned + x["b"]
+        rotated = torch.stack([x["re"] * p - x["im"] * q, x["re"] * q + x["im"] * p], -1)
+        return (rotated + x["b"]).flatten(1), rotated + x["b"]
 
     def run(
         re: Tensor,
@@ -193,12 +193,12 @@ def _dense_ssm(draw: Draw) -> Iterator[Call]:
         return y.flatten(1), h
 
     def run(
-        u: Tensor, initial_state: Any = None, backend: Any = None, **given: Tensor
+        u: Tensor, initial_state: Any = None, backend: Any = None, **inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        a, b = given["a"].double(), given["b"].double()
+        a, b = inputs["a"].double(), inputs["b"].double()
         h = initial_state
         h = u.new_zeros(u.shape[0], *b.shape) if h is None else h
-        y, last = dense_ssm.convolve([a, b, given["c"], given["d"]], u, h)
+        y, last = dense_ssm.convolve([a, b, inputs["c"], inputs["d"]], u, h)
         return y.flatten(2), last
 
     c, n, outputs = draw.channels, _KEYS, 2
@@ -210,7 +210,7 @@ def _dense_ssm(draw: Draw) -> Iterator[Call]:
 
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "fed_back_delta": _fed_back,
-    "asked_by_itself": _asked,
+    "asked_by_itself": _self_queried,
     "self_referential": _self_referential,
     "block_scan": _block,
     "dense_scan": partial(_dense, dense_scan),

@@ -1,4 +1,4 @@
-"""What the laws of mixers are checked with: layers, signals, states, and ways to run a layer."""
+"""Layers, signals, states and ways to run a layer, shared by the laws of mixers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

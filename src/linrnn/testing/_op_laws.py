@@ -216,11 +216,11 @@ def splits(backend: str) -> None:
         if case.cu_seqlens is not None:
             continue
         cut = (0, 1, 5, 32, 33)[i % 5]
-        whole = evaluate(_on(backend), case, torch.complex128)
+        one_pass = evaluate(_on(backend), case, torch.complex128)
         parts = evaluate(_split_at(_on(backend), cut), case, torch.complex128)
         for name, got in parts.items():
             check_close(
-                f"{backend} cut at {cut}, {case.name}: {name}", got, whole[name], roundings=64
+                f"{backend} cut at {cut}, {case.name}: {name}", got, one_pass[name], roundings=64
             )
 
 
@@ -356,12 +356,12 @@ def deterministic(backend: str) -> None:
     """The same call gives the same bits, backward included; inputs are left alone."""
     for channels in (3, 256):
         case = make_case(time=4096, channels=channels, constant=True, resets=True)
-        before = [case.a.clone(), case.b.clone()]
+        copies = [case.a.clone(), case.b.clone()]
         first = evaluate(_on(backend), case, torch.float64)
         second = evaluate(_on(backend), case, torch.float64)
         for name, x in first.items():
             check_true(f"{backend} {name}: two runs differ", torch.equal(x, second[name]))
-        same = torch.equal(before[0], case.a) and torch.equal(before[1], case.b)
+        same = torch.equal(copies[0], case.a) and torch.equal(copies[1], case.b)
         check_true(f"{backend}: an input was modified", same)
 
 

@@ -28,8 +28,8 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         >>> list(option_sets(LEM))
         [{}, {'d_state': 4, 'step_size': 2.0}, {'step_size': 2.0}, {'d_state': 4}]
     """
-    known = _values(type(build(make)))
-    sets = _candidates([len(values) for values in known.values()])
+    choices = _values(type(build(make)))
+    sets = _candidates([len(values) for values in choices.values()])
     bits: dict[Any, int] = {}
     open_ = [(chosen, _pairs(chosen, bits)) for chosen in sets]  # the defaults are the first
     met = 0
@@ -39,7 +39,7 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         chosen, pairs = open_.pop(best)
         if not pairs & ~met:
             return
-        of = zip(known.items(), chosen, strict=True)
+        of = zip(choices.items(), chosen, strict=True)
         options = {name: values[i] for (name, values), i in of if i}
         try:
             build(make, **options)
@@ -77,13 +77,15 @@ def sizes(mixer: type[Mixer]) -> list[str]:
         >>> sizes(S4D)
         ['d_state', 'n_ssm']
     """
-    known = inspect.signature(mixer.__init__).parameters
+    parameters = inspect.signature(mixer.__init__).parameters
     hints = get_type_hints(mixer.__init__)
-    return [n for n in known if n not in _NOT_OPTIONS and int in (hints.get(n), *_kinds(hints, n))]
+    return [
+        n for n in parameters if n not in _NOT_OPTIONS and int in (hints.get(n), *_kinds(hints, n))
+    ]
 
 
 def _kinds(hints: dict[str, Any], name: str) -> tuple[Any, ...]:
-    """What a union may be; a literal of whole numbers is none."""
+    """The types in a union, empty for another hint; a literal of integers counts as no union."""
     hint = hints.get(name)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
 
@@ -93,36 +95,36 @@ def _candidates(counts: list[int]) -> list[tuple[int, ...]]:
     if math.prod(counts) <= _CANDIDATES:
         return list(itertools.product(*(range(count) for count in counts)))
     draw = random.Random(0)
-    drawn = {tuple(draw.randrange(count) for count in counts) for _ in range(_CANDIDATES)}
+    sampled = {tuple(draw.randrange(count) for count in counts) for _ in range(_CANDIDATES)}
     defaults = (0,) * len(counts)
-    return [defaults, *sorted(drawn - {defaults})]
+    return [defaults, *sorted(sampled - {defaults})]
 
 
 def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:
     """Each two values that meet in a set, and each alone, as bits of one number."""
-    found = 0
+    mask = 0
     for pair in itertools.combinations_with_replacement(enumerate(chosen), 2):
-        found |= 1 << bits.setdefault(pair, len(bits))
-    return found
+        mask |= 1 << bits.setdefault(pair, len(bits))
+    return mask
 
 
 def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:
-    """What each option may be, its default first."""
+    """The values to try of each option, its default first."""
     hints = get_type_hints(mixer.__init__)
-    found: dict[str, list[Any]] = {}
+    choices: dict[str, list[Any]] = {}
     for name, parameter in inspect.signature(mixer.__init__).parameters.items():
         if name not in _NOT_OPTIONS and parameter.kind is not parameter.VAR_KEYWORD:
             default = parameter.default
             hint = hints.get(name, type(default))  # anyone's layer may do without annotations
-            others = [x for x in _others(hint, default) if x != default]
+            values = [x for x in _alternatives(hint, default) if x != default]
             kind = name.rpartition("_")[2]
-            if default is None and others == [4] and any(n.endswith(f"_{kind}") for n in found):
-                others = [2]
-            found[name] = [default, *others]
-    return found
+            if default is None and values == [4] and any(n.endswith(f"_{kind}") for n in choices):
+                values = [2]
+            choices[name] = [default, *values]
+    return choices
 
 
-def _others(hint: Any, default: Any) -> list[Any]:
+def _alternatives(hint: Any, default: Any) -> list[Any]:
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     if hint is bool:

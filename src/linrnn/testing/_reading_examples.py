@@ -51,13 +51,13 @@ def _call(
         reset: Any = None,
         read: Any = None,
         backend: Any = None,
-        **given: Any,
+        **inputs: Any,
     ) -> tuple[Tensor, Tensor]:
-        first = given[steps[0]]
+        first = inputs[steps[0]]
         parts = started(initial_state, first, shapes)
-        before = read_so_far(parts[-1]) if read is None else read
-        position = positions(before, first.shape[1], reset)
-        y, *last = run(given, position, reset, *parts[:-1])
+        steps_read = read_so_far(parts[-1]) if read is None else read
+        position = positions(steps_read, first.shape[1], reset)
+        y, *last = run(inputs, position, reset, *parts[:-1])
         if first.shape[1] == 0:
             return y, joined(*parts)
         return y, joined(*last, counted(position[:, -1], first))
@@ -67,7 +67,7 @@ def _call(
     return call._replace(counter=lambda state: read_so_far(state[:, -1:]))
 
 
-def _kept(entries: Tensor, room: int, position: Tensor) -> Tensor:
+def _newest(entries: Tensor, room: int, position: Tensor) -> Tensor:
     """The newest entries after steps at these positions, zero where the next one sees none."""
     if position.shape[1] == 0:
         return entries
@@ -83,8 +83,8 @@ def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor
     q, size = x["q"], x["q"].shape[-1] ** -0.5
     hidden = torch.where(visible, 0.0, float("-inf"))
     if kind == "per_channel":
-        shared, own = k.split([q.shape[-1], k.shape[-1] - q.shape[-1]], -1)
-        scores = torch.einsum("bk,bsk->bs", q, shared)[..., None] + own
+        shared, per_channel = k.split([q.shape[-1], k.shape[-1] - q.shape[-1]], -1)
+        scores = torch.einsum("bk,bsk->bs", q, shared)[..., None] + per_channel
         w: Tensor = (scores + hidden[..., None]).softmax(1)
         return w
     if kind in ("relu_squared", "laplace"):
@@ -112,7 +112,7 @@ def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor
 
 def _attend(draw: Draw) -> Iterator[Call]:
     c = draw.channels
-    plain: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    shapes_of: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
         "softmax": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "softmax of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relu": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
@@ -123,7 +123,7 @@ def _attend(draw: Draw) -> Iterator[Call]:
         "laplace of distances": ((_KEYS,), (_KEYS,), (c,)),
         "per_channel": ((_KEYS,), (_KEYS + c,), (c,)),
     }
-    for i, (name, (q, k, v)) in enumerate(plain.items()):
+    for i, (name, (q, k, v)) in enumerate(shapes_of.items()):
         shapes: Shapes = [(_ROOM - 1, *k), (_ROOM - 1, *v), (1,)]
         kind, heads = name.split()[0], q[0] if len(q) == 2 else 1
         window = None if i % 3 == 1 else _ROOM
@@ -143,11 +143,11 @@ def _attend(draw: Draw) -> Iterator[Call]:
             else:
                 v_of = v.repeat_interleave(weights.shape[1] // v.shape[2], 2)
                 y = torch.einsum("bhs,bshv->bhv", weights, v_of).flatten(1)
-            kept = [in_sight(z[:, 1:], position) for z in (k, v)]
-            return y, joined(*kept, counted(position, h))
+            recent = [in_sight(z[:, 1:], position) for z in (k, v)]
+            return y, joined(*recent, counted(position, h))
 
         def run(
-            given: dict[str, Any],
+            inputs: dict[str, Any],
             position: Tensor,
             reset: Any,
             k: Tensor,
@@ -155,16 +155,16 @@ def _attend(draw: Draw) -> Iterator[Call]:
             kind: str = kind,
             window: int | None = window,
         ) -> list[Tensor]:
-            k, v = torch.cat([k, given["k"]], 1), torch.cat([v, given["v"]], 1)
+            k, v = torch.cat([k, inputs["k"]], 1), torch.cat([v, inputs["v"]], 1)
             sight = position.clamp(max=_ROOM - 1)
-            far = given.get("far")
-            y = attend(kind, given["q"], k, v, sight, window=window, whole=False, far=far)
-            kept = (
+            far = inputs.get("far")
+            y = attend(kind, inputs["q"], k, v, sight, window=window, whole=False, far=far)
+            recent = (
                 [in_sight(z[:, z.shape[1] - _ROOM + 1 :], position[:, -1]) for z in (k, v)]
                 if position.shape[1]
                 else [k, v]
             )
-            return [y.flatten(2), *kept]
+            return [y.flatten(2), *recent]
 
         arguments = {"q": draw.steps(*q), "k": draw.steps(*k), "v": draw.steps(*v)}
         if kind == "relative":
@@ -203,11 +203,11 @@ def _sinks(draw: Draw) -> Iterator[Call]:
             visible = torch.cat([number <= position - recent, _ages(near[0]) <= position], 1)
             y = torch.einsum("bhs,bshv->bhv", _weights("softmax", x, k, visible), v)
             position = position[:, 0]
-            kept = [in_sight(z[:, 1:], position) for z in near]
-            return y.flatten(1), joined(*first, *kept, counted(position, h))
+            remembered = [in_sight(z[:, 1:], position) for z in near]
+            return y.flatten(1), joined(*first, *remembered, counted(position, h))
 
         def run(
-            given: dict[str, Any],
+            inputs: dict[str, Any],
             position: Tensor,
             reset: Any,
             *parts: Tensor,
@@ -215,12 +215,12 @@ def _sinks(draw: Draw) -> Iterator[Call]:
         ) -> list[Tensor]:
             time = position.shape[1]
             pairs = zip(parts[2:], "kv", strict=True)
-            k, v = (torch.cat([past, given[n]], 1) for past, n in pairs)
-            before = position[:, 0] if time else position.sum(1)
+            k, v = (torch.cat([past, inputs[n]], 1) for past, n in pairs)
+            previous = position[:, 0] if time else position.sum(1)
             parts = tuple(
-                _agreeing(f, past, before) for f, past in zip(parts[:2], parts[2:], strict=True)
+                _agreeing(f, past, previous) for f, past in zip(parts[:2], parts[2:], strict=True)
             )
-            y = attend_with_sinks(given["q"], k, v, parts[0], parts[1], position, recent)
+            y = attend_with_sinks(inputs["q"], k, v, parts[0], parts[1], position, recent)
             if time == 0:
                 return [y.flatten(2)]
             last = position[:, -1]
@@ -228,7 +228,7 @@ def _sinks(draw: Draw) -> Iterator[Call]:
             first = [
                 first_entries(f, z, time, at, last) for f, z in zip(parts, (k, v), strict=False)
             ]
-            return [y.flatten(2), *first, *(_kept(z, recent - 1, position) for z in (k, v))]
+            return [y.flatten(2), *first, *(_newest(z, recent - 1, position) for z in (k, v))]
 
         arguments = {"q": draw.steps(*entry), "k": draw.steps(*entry), "v": draw.steps(*value)}
         kind = f"{sinks} first and {recent} last"
@@ -261,20 +261,26 @@ def _evicting(policy: str, draw: Draw) -> Iterator[Call]:
         y = torch.einsum("bghs,bshk->bghk", share, v)
         total = share.detach().sum(1)  # (B, H, S + 1)
         if policy == "h2o":
-            before = torch.cat([weight, torch.zeros_like(weight[:, :1])], 1)
-            total = total + torch.where(visible[..., None], before, 0).mT
-        kept = [
+            previous = torch.cat([weight, torch.zeros_like(weight[:, :1])], 1)
+            total = total + torch.where(visible[..., None], previous, 0).mT
+        remaining = [
             _without(policy, total[b], int(position[b]) >= room, k[b], v[b])
             for b in range(k.shape[0])
         ]
-        parts = [torch.stack(z) for z in zip(*kept, strict=True)] if kept else [k[:, 1:], v[:, 1:]]
-        if policy == "tova" or not kept:
+        parts = (
+            [torch.stack(z) for z in zip(*remaining, strict=True)]
+            if remaining
+            else [k[:, 1:], v[:, 1:]]
+        )
+        if policy == "tova" or not remaining:
             parts = [*parts[:2], weight]
         return y.flatten(1), joined(*parts, counted(position, h))
 
-    def run(given: dict[str, Any], position: Tensor, reset: Any, *kept: Tensor) -> list[Tensor]:
-        q, k, v = (given[n] for n in "qkv")
-        y, *last = attend_evicting(policy, q, k, v, *kept, position)
+    def run(
+        inputs: dict[str, Any], position: Tensor, reset: Any, *remaining: Tensor
+    ) -> list[Tensor]:
+        q, k, v = (inputs[n] for n in "qkv")
+        y, *last = attend_evicting(policy, q, k, v, *remaining, position)
         return [y.flatten(2), *last]
 
     arguments = {"q": draw.steps(groups, heads, _KEYS), "k": draw.steps(heads, _KEYS)}
@@ -291,9 +297,9 @@ def _without(
     for head in range(heads):
         score = total.sum(0) if policy == "tova" else total[head, : size - size // 2]
         worst = int(score.argmin()) if full else 0
-        others = [s for s in range(size) if s != worst]
+        survivors = [s for s in range(size) if s != worst]
         for into, x in zip(every, (k[:, head], v[:, head], total[head]), strict=True):
-            into.append(x[others])
+            into.append(x[survivors])
     if not heads:
         return k[1:], v[1:], total.mT[1:]
     k, v, total = (torch.stack(x, 1) for x in every)
@@ -317,11 +323,11 @@ def _attentive(draw: Draw) -> Iterator[Call]:
             visible = _ages(k) <= position[:, None]
             read = torch.einsum("bhs,bshk->bhk", _weights("softmax", {"q": q}, k, visible), v)
             state = stepped(kind, read.flatten(1), state, x)
-            kept = [in_sight(z[:, 1:], position) for z in (k, v)]
-            return state[0], joined(*kept, *state, counted(position, h))
+            recent = [in_sight(z[:, 1:], position) for z in (k, v)]
+            return state[0], joined(*recent, *state, counted(position, h))
 
         def run(
-            given: dict[str, Any],
+            inputs: dict[str, Any],
             position: Tensor,
             reset: Any,
             past_k: Tensor,
@@ -329,12 +335,12 @@ def _attentive(draw: Draw) -> Iterator[Call]:
             *state: Tensor,
             kind: str = kind,
         ) -> list[Tensor]:
-            k, v = torch.cat([past_k, given["k"]], 1), torch.cat([past_v, given["v"]], 1)
-            weights = [given[n] for n in LAYERS]
+            k, v = torch.cat([past_k, inputs["k"]], 1), torch.cat([past_v, inputs["v"]], 1)
+            weights = [inputs[n] for n in LAYERS]
             y, *last = attentive_recurrence(
-                kind, k, v, position, list(state), given["query"], weights
+                kind, k, v, position, list(state), inputs["query"], weights
             )
-            return [y, *(_kept(z, _MANY, position) for z in (k, v)), *last]
+            return [y, *(_newest(z, _MANY, position) for z in (k, v)), *last]
 
         arguments = {"k": draw.steps(*entry), "v": draw.steps(*entry)}
         arguments |= {"query": draw(_HEADS * _KEYS, d)}
@@ -352,8 +358,8 @@ class _Averages:
         """``q (sum of what is seen + memory weight)``."""
         every = entries[0]
         visible = every.sum(1, keepdim=True) if age is None else (age >= 0).to(every.dtype) @ every
-        found: Tensor = q[0] * (visible + memory[0][:, None] * weights[0])
-        return found
+        y: Tensor = q[0] * (visible + memory[0][:, None] * weights[0])
+        return y
 
     @staticmethod
     def write(mode: str, entries: Any, memory: Any, weights: Any, number: Tensor) -> list[Tensor]:
@@ -392,14 +398,14 @@ def _segments(draw: Draw) -> Iterator[Call]:
     for replay in (False, True):
 
         def run(
-            given: dict[str, Any],
+            inputs: dict[str, Any],
             position: Tensor,
             reset: Any,
             begun: Tensor,
             memory: Tensor,
             replay: bool = replay,
         ) -> list[Tensor]:
-            q, entry, weight = (given[n] for n in ("q", "entry", "weight"))
+            q, entry, weight = (inputs[n] for n in ("q", "entry", "weight"))
             if position.shape[1]:
                 begun = begun_of(begun, position[:, 0])
             return list(

@@ -54,8 +54,8 @@ def signals(make: MakeMixer) -> None:
     _read(stack, x)
     for layer in stack.layers:
         sizes = [h.shape for h in leaves(layer.init_state(BATCH))]
-        known = [h.shape for h in leaves(alone.init_state(BATCH))]
-        check_true(f"the state is of {sizes}, alone of {known}", sizes == known)
+        sizes_alone = [h.shape for h in leaves(alone.init_state(BATCH))]
+        check_true(f"the state is of {sizes}, alone of {sizes_alone}", sizes == sizes_alone)
 
 
 class _Stack(Mixer):
@@ -81,8 +81,8 @@ class _Stack(Mixer):
         carried: dict[str, Tensor] = {}
         new = []
         for layer, state, shared in zip(self.layers, states, common, strict=True):
-            y, next_state, made = call(layer, x, state, {**carried, **shared})
-            x, carried = x + y, {**carried, **made}
+            y, next_state, outgoing = call(layer, x, state, {**carried, **shared})
+            x, carried = x + y, {**carried, **outgoing}
             new.append(next_state)
         return x, new
 
@@ -92,14 +92,16 @@ class _Stack(Mixer):
     def forward(  # type: ignore[override]
         self, x: Tensor, state: Any = None, *, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        def read(layer: Mixer, z: Tensor, state: State, given: Signals) -> tuple[Any, ...]:
-            outputs: tuple[Any, ...] = layer(z, state, reset=reset, signals=given)
+        def read(layer: Mixer, z: Tensor, state: State, incoming: Signals) -> tuple[Any, ...]:
+            outputs: tuple[Any, ...] = layer(z, state, reset=reset, signals=incoming)
             return outputs
 
         return self.each(x, [None] * DEPTH if state is None else state, read)
 
     def step(self, x_t: Tensor, state: Any) -> tuple[Tensor, State]:  # type: ignore[override]
-        return self.each(x_t, state, lambda layer, z, h, given: layer.step(z, h, signals=given))
+        return self.each(
+            x_t, state, lambda layer, z, h, incoming: layer.step(z, h, signals=incoming)
+        )
 
 
 def _x() -> Tensor:
@@ -115,17 +117,19 @@ def _reset(stack: Any, x: Tensor, state: State) -> None:
 
 
 def _first_is_alone(layer: Mixer, x: Tensor) -> None:
-    """What a first layer makes, of any steps, and that it is that of the layer alone."""
+    """Check the outputs and signals of a first layer against the layer alone, also at no steps."""
     if layer.receives:
         return
-    y, _, made = layer(x, signals={})
+    y, _, outgoing = layer(x, signals={})
     check_close("the first layer, and alone", y, layer(x)[0], roundings=0)
     spec = layer.signal_spec()
-    check_true(f"it makes {sorted(made)}, not {layer.carries}", set(made) == set(layer.carries))
+    check_true(
+        f"it makes {sorted(outgoing)}, not {layer.carries}", set(outgoing) == set(layer.carries)
+    )
     for steps in (x, x[:, :0]):
         for name, z in layer(steps, signals={})[2].items():
-            sizes, known = tuple(z.shape), (*steps.shape[:2], *spec[name].shape)
-            check_true(f"{name} is of {sizes}, not {known}", sizes == known)
+            sizes, expected = tuple(z.shape), (*steps.shape[:2], *spec[name].shape)
+            check_true(f"{name} is of {sizes}, not {expected}", sizes == expected)
 
 
 def _read(stack: Any, x: Tensor) -> None:
@@ -134,18 +138,18 @@ def _read(stack: Any, x: Tensor) -> None:
     common = {} if stack.shared is None else stack.shared()[-1]
     spec = layer.signal_spec()
     carried = {n: signal(*x.shape[:2], *spec[n].shape, seed=5) for n in layer.carries}
-    given = {name: z.detach().requires_grad_() for name, z in {**carried, **common}.items()}
-    y, _, made = layer(x, signals=given)
-    check_true(f"a later layer makes {sorted(made)}", not made)
+    incoming = {name: z.detach().requires_grad_() for name, z in {**carried, **common}.items()}
+    y, _, outgoing = layer(x, signals=incoming)
+    check_true(f"a later layer makes {sorted(outgoing)}", not outgoing)
     half = TIME // 2
-    for name, z in given.items():
+    for name, z in incoming.items():
         (grad,) = torch.autograd.grad(y.sum(), z, retain_graph=True)
         check_true(f"{name} makes no difference", bool(grad.any()))
         if name in layer.carries:
             (grad,) = torch.autograd.grad(y[:, :half].sum(), z, retain_graph=True)
             check_true(f"a later {name} makes a difference", not grad[:, half:].any())
-        others = {n: s for n, s in given.items() if n != name}
-        _refused(f"no {name}", lambda others=others: layer(x, signals=others))  # type: ignore[misc]
+        remaining = {n: s for n, s in incoming.items() if n != name}
+        _refused(f"no {name}", lambda remaining=remaining: layer(x, signals=remaining))  # type: ignore[misc]
     _refused("a layer of a stack alone", lambda: layer(x))
 
 

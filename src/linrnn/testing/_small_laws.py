@@ -80,13 +80,13 @@ def _shrunk(make: MakeMixer, options: dict[str, Any], names: list[str]) -> dict[
     for name in names:
         for value in _FEW:
             tried = {**options, name: value}
-            if _made(make, tried) is not None:
+            if _built_or_none(make, tried) is not None:
                 options = tried
                 break
     return options
 
 
-def _made(make: MakeMixer, options: dict[str, Any]) -> Mixer | None:
+def _built_or_none(make: MakeMixer, options: dict[str, Any]) -> Mixer | None:
     try:
         return build(make, **options)
     except (LinrnnError, TypeError):

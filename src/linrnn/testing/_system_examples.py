@@ -36,11 +36,11 @@ def _siso(convolve: bool, draw: Draw) -> Iterator[Call]:
         initial_state: Any = None,
         reset: Any = None,
         backend: Any = None,
-        **given: Tensor,
+        **inputs: Tensor,
     ) -> Any:
-        a, b, c = (_double(given[n]) for n in "abc")
+        a, b, c = (_double(inputs[n]) for n in "abc")
         h = _state(u, initial_state, a, *c.shape)
-        system = [a, b, c, given["d"]]
+        system = [a, b, c, inputs["d"]]
         return siso.convolve(system, u, h) if convolve else siso.scan(system, u, h, reset)
 
     channels = draw.channels
@@ -80,9 +80,9 @@ def _dplr(convolve: bool, draw: Draw) -> Iterator[Call]:
         initial_state: Any = None,
         reset: Any = None,
         backend: Any = None,
-        **given: Tensor,
+        **inputs: Tensor,
     ) -> Any:
-        system = [*(_double(given[n]) for n in ("lam", "P", "b", "c", "dt")), given["d"]]
+        system = [*(_double(inputs[n]) for n in ("lam", "P", "b", "c", "dt")), inputs["d"]]
         h = _state(u, initial_state, system[0], *system[0].shape)
         return dplr.convolve(system, u, h) if convolve else dplr.scan(system, u, h, reset)
 
@@ -117,9 +117,9 @@ def _states(draw: Draw) -> Iterator[Call]:
         initial_state: Any = None,
         reset: Any = None,
         backend: Any = None,
-        **given: Tensor,
+        **inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        transition = [given[n] for n in "abpq"]
+        transition = [inputs[n] for n in "abpq"]
         h = _state(u, initial_state, transition[0], *transition[0].shape[2:])
         y, last = dplr.states(transition, u, h, reset)
         return y.flatten(2), last

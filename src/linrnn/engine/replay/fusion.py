@@ -114,7 +114,7 @@ class _Run:
         for step in run:
             nodes = [self._node(x, values) for x in step.read]
             values[step.to] = nodes[0] if step.op == "move" else self._graph(step.op, *nodes)
-        #: What must be there at the end, by where it lies.
+        #: Nodes whose values must be in memory at the end, by where they lie.
         self._results = {to: node for to, node in values.items() if to.slot in outer}
 
     def _node(self, x: Real, values: dict[View, int]) -> int:
@@ -127,7 +127,7 @@ class _Run:
         return self._leaves[x]
 
     def instructions(self) -> list[Instruction]:
-        """What computes the results."""
+        """The instructions that compute the results of the run."""
         nodes = list(dict.fromkeys(self._results.values()))
         names = [str(i) for i in range(len(self._leaves))]
         program = finish(self._graph, ((), names, (), ()), nodes, ())

@@ -1,6 +1,6 @@
-"""What each operator of PyTorch is as instructions of a recorded step.
+"""The instructions of a recorded step for each operator of PyTorch.
 
-An elementwise one is what it is in cells (`linrnn.engine.functions`), unless a rule here says
+An elementwise operator is compiled as in cells (`linrnn.engine.functions`), unless a rule here says
 otherwise: because it is shorter without a gradient, or because its arguments have another order.
 """
 

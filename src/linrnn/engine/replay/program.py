@@ -43,7 +43,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 #: More sequences at once are better served by the matrix products of PyTorch.
 _MOST_ROWS = 4
-#: What is computed in, for each dtype of weights.
+#: The dtype that is computed in, for each dtype of weights.
 WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 #: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
 EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
@@ -69,14 +69,14 @@ def ready(x: Any, max_rows: int = _MOST_ROWS) -> bool:
 
 
 class Program:
-    """What was recorded, and how to tell that it is out of date.
+    """A recorded step, with the test whether the recording is out of date.
 
     Args:
-        recorder: that saw it run.
+        recorder: the recorder of the step.
         module: whose weights it read.
         arguments: tensors, the first of which is never a result.
-        results: what was made of them.
-        max_watched: most numbers of a weight of which something may be kept.
+        results: the results of the step for these arguments.
+        max_watched: most numbers of a weight whose derived values may be stored.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Program:
             self._hooks += [part._forward_hooks, part._forward_pre_hooks]
             children += [(part._modules, name, m) for name, m in part._modules.items()]
             names = [] if type(part) in _WITHOUT_FACTS else list(vars(part))
-            attributes = [k for k in names if not k.startswith("_") and _plain(vars(part)[k])]
+            attributes = [k for k in names if not k.startswith("_") and _comparable(vars(part)[k])]
             if attributes:
                 self._getters.append((operator.itemgetter(*attributes), vars(part)))
                 values.append(operator.itemgetter(*attributes)(vars(part)))
@@ -274,9 +274,9 @@ def _address(x: "array[int]") -> int:
     return x.buffer_info()[0]
 
 
-def _plain(x: object) -> bool:
+def _comparable(x: object) -> bool:
     """Whether a value of Python can be compared."""
-    return all(map(_plain, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
+    return all(map(_comparable, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
 
 
 def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:

@@ -18,7 +18,7 @@ from linrnn.engine.replay.instructions import is_constant
 from linrnn.engine.replay.slopes import RULES
 from linrnn.engine.replay.tape import RefusedError, Slot, Tape, tensors_in
 
-#: What numbers are stored as.
+#: The dtype that a tensor's numbers are stored as.
 STORED = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
@@ -198,12 +198,12 @@ class Recorder(TorchDispatchMode):
 
 
 class Derivation:
-    """What PyTorch computes from weights alone, and how.
+    """The calls of PyTorch that depend on weights alone, and their results.
 
     Args:
         calls: operators, in order.
         weights: where each weight they read is found, by its identity in the calls.
-        results: tensors of the calls that are wanted.
+        results: tensors of the calls that the step reads.
     """
 
     def __init__(

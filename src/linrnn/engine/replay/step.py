@@ -118,13 +118,13 @@ def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) 
 
 
 def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
-    """What computes the steps of a module; runs one."""
+    """The code that computes the steps of a module, in words; runs one step."""
     with torch.no_grad():
         step(x, state)
-    own = _like(module, x)
-    if own:
+    module_kinds = _like(module, x)
+    if module_kinds:
         # of tokens no kind has the dtype: what is recorded begins behind their embedding
-        kind = own.get(_key(module, x), list(own.values())[-1])
+        kind = module_kinds.get(_key(module, x), list(module_kinds.values())[-1])
         if kind.program is None:
             return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
         return f"one native call of {kind.program.count} recorded instructions"
@@ -135,7 +135,7 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
 
 
 def _like(module: nn.Module, x: Tensor) -> Kinds:
-    """What is known of a module's steps of as many sequences, of any dtype."""
+    """The recorded kinds of a module's steps with the same number of sequences, of any dtype."""
     rows, _, training, _ = _key(module, x)
     kinds = _kinds.get(module, {})
     return {key: kind for key, kind in kinds.items() if key[::2] == (rows, training)}

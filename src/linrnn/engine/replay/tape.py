@@ -370,7 +370,7 @@ class Tape:
             self.dtypes[Slot("result", i)] = dtype
         renames: dict[Slot, Slot] = {}
         for i, part in enumerate(results):
-            slot, source = Slot("result", i), _whole(part, self.sizes)
+            slot, source = Slot("result", i), _scratch_of(part, self.sizes)
             if source is not None and source not in renames and self.dtypes[source] is dtypes[i]:
                 renames[source] = slot
             else:
@@ -506,7 +506,7 @@ def _renamed(x: View, names: Mapping[Slot, Slot]) -> View:
     return x._replace(slot=names.get(x.slot, x.slot))
 
 
-def _whole(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
+def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
     """The scratch memory that a result fills as it is to lie, None if there is none."""
     if not isinstance(x.re, View) or x.re.slot not in sizes or x.re.offset:
         return None

@@ -107,8 +107,8 @@ def _with_distances(scores: Tensor, far: Tensor | None) -> Tensor:
 
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     """Weights that add up to 1 in each channel: of ``q . k'`` and its own, which follow k'."""
-    shared, own = k.split([q.shape[-1], v.shape[-1]], -1)
-    scores = (q @ shared.mT)[..., None] + own[:, None]  # (B, T, S, channels)
+    shared, per_channel = k.split([q.shape[-1], v.shape[-1]], -1)
+    scores = (q @ shared.mT)[..., None] + per_channel[:, None]  # (B, T, S, channels)
     if visible is not None:
         scores = torch.where(visible[..., None], scores, float("-inf"))
     return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)
@@ -229,7 +229,7 @@ def attend(
             (B, H, 1, S), for "softmax"; the bound of scores (1,), for "capped"; what distances from
             0 on add to scores (D,), the last for longer ones too, for "relu_squared" and "laplace".
     """
-    time, before = q.shape[1], k.shape[1] - q.shape[1]
+    time, past = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
         return _chunk(READS[kind], q, k, v, sight, far)
     bad = None
@@ -240,9 +240,9 @@ def attend(
     if bad is None:
         return y
     count = F.pad(bad.cumsum(1), (1, 0))
-    step = torch.arange(before, before + time, device=q.device)
-    seen = count[:, before + 1 :] - count.gather(1, (step - sight).clamp(min=0))
-    return torch.where(like(seen > 0, y), float("nan"), y)
+    step = torch.arange(past, past + time, device=q.device)
+    in_view = count[:, past + 1 :] - count.gather(1, (step - sight).clamp(min=0))
+    return torch.where(like(in_view > 0, y), float("nan"), y)
 
 
 def _shapes(
@@ -276,9 +276,9 @@ def _chunks(
     if q.shape[1] == 0:
         return _shapes(kind, q, k, v, sight, window, far)
     parts = _parts(kind, q, k, sight, window)
-    given = [x for x in (q, k, v, far) if x is not None]
-    alone = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    if len(parts) == 1 or not alone or not eager(*given, sight):
+    tensors = [x for x in (q, k, v, far) if x is not None]
+    alone = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if len(parts) == 1 or not alone or not eager(*tensors, sight):
         return (_in_parts(kind, parts, q, k, v, sight, far),)
     return (_Chunks.apply(kind, parts, q, k, v, sight, far),)
 
@@ -287,15 +287,15 @@ def _parts(
     kind: str, q: Tensor, k: Tensor, sight: Tensor, window: int | None
 ) -> list[tuple[slice, slice]]:
     """Queries and the keys of each chunk."""
-    time, most = q.shape[1], MOST.get(kind, QUERIES)
-    before, size = (
+    time, largest = q.shape[1], MOST.get(kind, QUERIES)
+    past, size = (
         k.shape[1] - time,
-        most if window is None else min(most, max(window, QUERIES // 4)),
+        largest if window is None else min(largest, max(window, QUERIES // 4)),
     )
     bounds = [(begin, min(begin + size, time)) for begin in range(0, time, size)]
-    firsts = [0] * len(bounds) if window is None else _firsts(sight, before, window, bounds)
+    firsts = [0] * len(bounds) if window is None else _firsts(sight, past, window, bounds)
     return [
-        (slice(begin, end), slice(first, before + end))
+        (slice(begin, end), slice(first, past + end))
         for first, (begin, end) in zip(firsts, bounds, strict=True)
     ]
 
@@ -330,43 +330,43 @@ class _Chunks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        given, wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        saved, needs_grad = ctx.saved_tensors, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled() or not eager(grad):
 
             def definition(*x: Any) -> Tensor:
                 return _in_parts(ctx.kind, ctx.parts, *x)
 
-            return None, None, *through_definition(definition, given, wanted, (grad,))
-        sums = [torch.zeros_like(x) for x, want in zip(given, wanted, strict=True) if want]
+            return None, None, *through_definition(definition, saved, needs_grad, (grad,))
+        sums = [torch.zeros_like(x) for x, want in zip(saved, needs_grad, strict=True) if want]
         for of, keys in ctx.parts:
-            q, k, v, sight, far = given
-            own = [q[:, of], k[:, keys], v[:, keys], sight[:, of], far]
-            own = [
+            q, k, v, sight, far = saved
+            inputs = [q[:, of], k[:, keys], v[:, keys], sight[:, of], far]
+            inputs = [
                 x.detach().requires_grad_() if want else x
-                for x, want in zip(own, wanted, strict=True)
+                for x, want in zip(inputs, needs_grad, strict=True)
             ]
             with torch.enable_grad():
-                y = _chunk(READS[ctx.kind], *own)
-            sources = [x for x, want in zip(own, wanted, strict=True) if want]
+                y = _chunk(READS[ctx.kind], *inputs)
+            sources = [x for x, want in zip(inputs, needs_grad, strict=True) if want]
             places = [
-                x for x, want in zip((of, keys, keys, of, slice(None)), wanted, strict=True) if want
+                x
+                for x, want in zip((of, keys, keys, of, slice(None)), needs_grad, strict=True)
+                if want
             ]
-            found = torch.autograd.grad(y, sources, grad[:, of], materialize_grads=True)
-            for total, place, part in zip(sums, places, found, strict=True):
+            grads = torch.autograd.grad(y, sources, grad[:, of], materialize_grads=True)
+            for total, place, part in zip(sums, places, grads, strict=True):
                 total[:, place] += part
         into = iter(sums)
-        return None, None, *(next(into) if want else None for want in wanted)
+        return None, None, *(next(into) if want else None for want in needs_grad)
 
 
-def _firsts(
-    sight: Tensor, before: int, window: int, bounds: Sequence[tuple[int, int]]
-) -> list[int]:
+def _firsts(sight: Tensor, past: int, window: int, bounds: Sequence[tuple[int, int]]) -> list[int]:
     """The first entry that any query of each chunk sees."""
     if len(sight) == 0 or mapped(sight):  # no numbers, or none to see
-        return [max(0, before + begin - window + 1) for begin, _ in bounds]
-    first = torch.arange(sight.shape[1], device=sight.device) - sight + before
-    found = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
-    lowest: list[int] = found.tolist()
+        return [max(0, past + begin - window + 1) for begin, _ in bounds]
+    first = torch.arange(sight.shape[1], device=sight.device) - sight + past
+    firsts = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
+    lowest: list[int] = firsts.tolist()
     return lowest
 
 

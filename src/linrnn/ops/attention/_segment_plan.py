@@ -14,8 +14,8 @@ Rows: TypeAlias = bool | Tensor
 
 def rows_of(mask: Tensor) -> list[Rows]:
     """Of each column of a mask (B, count)."""
-    every, some = mask.all(0).tolist(), mask.any(0).tolist()
-    return [a or (s and mask[:, i]) for i, (a, s) in enumerate(zip(every, some, strict=True))]
+    every, any_row = mask.all(0).tolist(), mask.any(0).tolist()
+    return [a or (s and mask[:, i]) for i, (a, s) in enumerate(zip(every, any_row, strict=True))]
 
 
 class Plan:
@@ -84,12 +84,12 @@ class Plan:
 
     def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
         """How far the last ``queries`` of so many steps are behind each, -1 where before it."""
-        found = self._ages.get((queries, entries))
-        if found is None:
+        ages = self._ages.get((queries, entries))
+        if ages is None:
             step = torch.arange(entries, device=device)
-            found = (step[entries - queries :, None] - step)[None].clamp(min=-1)
-            self._ages[queries, entries] = found
-        return found
+            ages = (step[entries - queries :, None] - step)[None].clamp(min=-1)
+            self._ages[queries, entries] = ages
+        return ages
 
     def whole(self, begun: Tensor | None, new: Tensor) -> Tensor:
         """Segments as rows (B * count, n, ...), of entries, or of queries if nothing is begun."""
@@ -103,8 +103,8 @@ class Plan:
             x, place = new, place - (self.n - 1)
         else:
             x = torch.cat([begun, new], 1)
-        found = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))
-        return found.view(-1, self.n, *x.shape[2:])
+        segments = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))
+        return segments.view(-1, self.n, *x.shape[2:])
 
     def taken(self, y: Tensor) -> Tensor:
         """The outputs of segments in a row, as those of the steps of the call."""

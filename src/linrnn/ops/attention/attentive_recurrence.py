@@ -56,22 +56,22 @@ def attentive_recurrence(
     Returns:
         Every h (B, T, d_state), then the state after the last step.
     """
-    time, before = position.shape[1], k.shape[1] - position.shape[1]
+    time, past = position.shape[1], k.shape[1] - position.shape[1]
     bad = ~(k.isfinite().flatten(2).all(-1) & v.isfinite().flatten(2).all(-1))  # (B, S)
     k, v = (torch.where(bad[..., None, None], 0, z) for z in (k, v))
     ys, cell = [], CELLS[kind]
     for t in range(time):
-        age = torch.arange(before + t, -1, -1, device=k.device)
-        seen = age <= position[:, t, None]
+        age = torch.arange(past + t, -1, -1, device=k.device)
+        visible = age <= position[:, t, None]
         state = [torch.where((position[:, t] == 0)[:, None], 0, h) for h in state]
         q = F.linear(state[0], query).unflatten(-1, k.shape[2:])[:, None]
-        c = softmax_read(q, k[:, : before + t + 1], v[:, : before + t + 1], seen[:, None])
-        spoilt = (bad[:, : before + t + 1] & seen).any(1)
+        c = softmax_read(q, k[:, : past + t + 1], v[:, : past + t + 1], visible[:, None])
+        spoilt = (bad[:, : past + t + 1] & visible).any(1)
         c = torch.where(spoilt[:, None, None], float("nan"), c.flatten(2))
-        given: dict[str, Any] = dict(arguments(kind, c, weights))
-        inputs = [given[name][:, 0] for name in cell.inputs]
-        constants = [given[name] for name in (*cell.constants, *cell.matrices)]
-        y, after = cell.function(*state, *inputs, *constants)
-        state = list(after) if isinstance(after, tuple) else [after]
+        cell_arguments: dict[str, Any] = dict(arguments(kind, c, weights))
+        inputs = [cell_arguments[name][:, 0] for name in cell.inputs]
+        constants = [cell_arguments[name] for name in (*cell.constants, *cell.matrices)]
+        y, next_state = cell.function(*state, *inputs, *constants)
+        state = list(next_state) if isinstance(next_state, tuple) else [next_state]
         ys.append(y)
     return stacked(ys, state[0]), *state

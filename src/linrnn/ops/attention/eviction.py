@@ -14,8 +14,8 @@ STEPS = 64
 
 
 def _shapes(policy: str, q: Tensor, k: Tensor, v: Tensor, *state: Any) -> tuple[Tensor, ...]:
-    before = state[:3]
-    return (v.new_empty(*q.shape[:-1], v.shape[-1]), *(h.new_empty(h.shape) for h in before))
+    memory = state[:3]
+    return (v.new_empty(*q.shape[:-1], v.shape[-1]), *(h.new_empty(h.shape) for h in memory))
 
 
 @composed(
@@ -53,31 +53,31 @@ def attend_evicting(
     Returns:
         ``(y, kept_k, kept_v, weight)``: outputs (B, T, G, H, K), and what is kept.
     """
-    ys, kept = [], [kept_k, kept_v, weight]
+    ys, memory = [], [kept_k, kept_v, weight]
     if q.shape[1] == 0:
-        return (_shapes(policy, q, k, v, *kept)[0], *kept)
+        return (_shapes(policy, q, k, v, *memory)[0], *memory)
     for begin in range(0, q.shape[1], STEPS):
         end = min(begin + STEPS, q.shape[1])
-        args = [z[:, begin:end] for z in (q, k, v, position)] + kept
+        args = [z[:, begin:end] for z in (q, k, v, position)] + memory
         if q.shape[1] > STEPS and torch.is_grad_enabled():  # a copy of the entries a block
-            y, *kept = checkpoint(
+            y, *memory = checkpoint(
                 _block, policy, *args, use_reentrant=False, preserve_rng_state=False
             )
         else:
-            y, *kept = _block(policy, *args)
+            y, *memory = _block(policy, *args)
         ys.append(y)
-    return (torch.cat(ys, 1), *kept)
+    return (torch.cat(ys, 1), *memory)
 
 
 def _block(
-    policy: str, q: Tensor, k: Tensor, v: Tensor, position: Tensor, *before: Tensor
+    policy: str, q: Tensor, k: Tensor, v: Tensor, position: Tensor, *memory: Tensor
 ) -> tuple[Tensor, ...]:
-    ys, kept = [], list(before)
+    ys, entries = [], list(memory)
     for t in range(q.shape[1]):
         new = k[:, t, None], v[:, t, None], position[:, t]
-        y, *kept = _step(policy, q[:, t], *new, *kept)
+        y, *entries = _step(policy, q[:, t], *new, *entries)
         ys.append(y)
-    return (torch.stack(ys, 1), *kept)
+    return (torch.stack(ys, 1), *entries)
 
 
 def _step(

@@ -31,16 +31,16 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
         y = _Relative.apply(*flat)
     else:
         y = _computed(*flat)[0]
-    found: Tensor = y.unflatten(0, near.shape[:2])
-    return found
+    result: Tensor = y.unflatten(0, near.shape[:2])
+    return result
 
 
 def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
     """The weights of `relative`, (B, H, T, S)."""
     shape, every = near.shape[:2], (near, p, k, _laid(far, k))
     near, p, k, far = (x.flatten(0, 1) for x in every)
-    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
-    return found
+    weights: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
+    return weights
 
 
 def _laid(far: Tensor, k: Tensor) -> Tensor:
@@ -63,15 +63,15 @@ def _scores(near: Tensor, p: Tensor, k: Tensor, far: Tensor) -> Tensor:
 def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
     """(B H, T, S) as (B or 1, ..., T, S), beside ``visible[:, None]``."""
     rows = len(visible)  # may be none
-    found: Tensor = scores.unflatten(0, (rows, len(scores) // max(rows, 1)))
-    return found
+    per_row: Tensor = scores.unflatten(0, (rows, len(scores) // max(rows, 1)))
+    return per_row
 
 
 def _definition(
     near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
 ) -> Tensor:
-    found: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v
-    return found
+    y: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v
+    return y
 
 
 def _weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
@@ -108,17 +108,17 @@ class _Relative(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *arguments, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(grad):
-            wanted = ctx.needs_input_grad
-            return tuple(through_definition(_definition, arguments, wanted, (grad,)))
+            needs_grad = ctx.needs_input_grad
+            return tuple(through_definition(_definition, arguments, needs_grad, (grad,)))
         near, p, k, v, far, _ = arguments
         count, time, entries = weight.shape
         scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)
         # to where the distances were before they moved
-        there = scores.new_empty(count, time * (entries + 1))
-        there[:, :time] = 0
-        there[:, time:] = scores.view(count, time * entries)
-        there = there.view(count, time, entries + 1)
+        unshifted = scores.new_empty(count, time * (entries + 1))
+        unshifted[:, :time] = 0
+        unshifted[:, time:] = scores.view(count, time * entries)
+        unshifted = unshifted.view(count, time, entries + 1)
         size = near.shape[2] ** -0.5
-        found = (scores @ k, there @ far, scores.mT @ near, there.mT @ p)
-        grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in found)
+        unscaled = (scores @ k, unshifted @ far, scores.mT @ near, unshifted.mT @ p)
+        grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in unscaled)
         return grad_near, grad_p, grad_k, weight.mT @ grad, grad_far, None

@@ -171,21 +171,23 @@ def _linked(*groups: Tensors) -> list[list[Tensor]]:
     if places:
         for i, x in zip(places, _Link.apply(*(every[i] for i in places)), strict=True):
             every[i] = x
-    found = iter(every)
-    return [[next(found) for _ in group] for group in groups]
+    linked = iter(every)
+    return [[next(linked) for _ in group] for group in groups]
 
 
 def _tied(results: Tensors, sources: Tensors, linked: bool) -> list[Tensor]:
     """The results as functions of all sources; those that are one of a linked source are."""
-    found = [x for x in sources if x.requires_grad]
-    if not torch.is_grad_enabled() or not found:
+    differentiable = [x for x in sources if x.requires_grad]
+    if not torch.is_grad_enabled() or not differentiable:
         return list(results)
     if linked and all(y.requires_grad for y in results):
         return list(results)
-    nothing = torch.zeros((), dtype=torch.bool, device=results[0].device)
-    some = sum((x[(slice(0, 1),) * x.ndim].sum() for x in found), results[0].new_zeros(()))
+    never = torch.zeros((), dtype=torch.bool, device=results[0].device)
+    source_sum = sum(
+        (x[(slice(0, 1),) * x.ndim].sum() for x in differentiable), results[0].new_zeros(())
+    )
     return [
-        y if linked and y.requires_grad else torch.where(nothing, some.to(y.dtype), y)
+        y if linked and y.requires_grad else torch.where(never, source_sum.to(y.dtype), y)
         for y in results
     ]
 
@@ -218,9 +220,9 @@ def _left(begun: Tensor, entries: Tensor, place: Tensor | int, n: int) -> Tensor
     """
     time = entries.shape[1]
     if isinstance(place, Tensor):
-        kept = torch.cat([begun, entries], 1)[:, time:]
-        age = torch.arange(n - 2, -1, -1, device=kept.device)
-        return torch.where(like(age < ((place + 1) % n)[:, None], kept), kept, 0)
+        tail = torch.cat([begun, entries], 1)[:, time:]
+        age = torch.arange(n - 2, -1, -1, device=tail.device)
+        return torch.where(like(age < ((place + 1) % n)[:, None], tail), tail, 0)
     count = (place + 1) % n
     parts = [entries.new_zeros(entries.shape[0], n - 1 - count, *entries.shape[2:])]
     if count > time:
@@ -261,23 +263,23 @@ class _Reader:
         looks = not torch.compiler.is_compiling()  # a graph has no branches
         fresh = position == 0
         fresh_rows: Rows = fresh if not looks or bool(fresh.any()) else False
-        held = self._entered(memory, fresh_rows, number)
+        entered = self._entered(memory, fresh_rows, number)
         age = torch.arange(self.n - 1, -1, -1, device=place.device)
-        seen = age <= place[:, None]
-        ages = torch.where(seen, age, -1)[:, None]
-        y = self.rule.attend(self.mode, q, every, ages, held, self.weights)
-        spoilt = (bad & seen).any(1)
+        visible = age <= place[:, None]
+        ages = torch.where(visible, age, -1)[:, None]
+        y = self.rule.attend(self.mode, q, every, ages, entered, self.weights)
+        spoilt = (bad & visible).any(1)
         y = _spoilt(spoilt, y)
         if not looks:
-            written = self._written(every, held, spoilt, number)
-            return [y, *last, *_chosen(place == self.n - 1, written, held)]
+            written = self._written(every, entered, spoilt, number)
+            return [y, *last, *_chosen(place == self.n - 1, written, entered)]
         rows = (place == self.n - 1).nonzero()[:, 0]
         if len(rows) == 0:
-            return [y, *last, *held]
-        ending, before = ([z[rows] for z in x] for x in (every, held))
-        written = self._written(ending, before, spoilt[rows], number[rows])
+            return [y, *last, *entered]
+        ending, previous = ([z[rows] for z in x] for x in (every, entered))
+        written = self._written(ending, previous, spoilt[rows], number[rows])
         if len(rows) < len(place):
-            written = [h.index_copy(0, rows, w) for h, w in zip(held, written, strict=True)]
+            written = [h.index_copy(0, rows, w) for h, w in zip(entered, written, strict=True)]
         return [y, *last, *written]
 
     def _step_inside(
@@ -289,14 +291,14 @@ class _Reader:
         ages = torch.where(age <= place, age, -1)[:, None]
         y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
         # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
-        nothing = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]
-        return [y + like(torch.stack(nothing).sum(0), y), *every, *memory]
+        zeros = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]
+        return [y + like(torch.stack(zeros).sum(0), y), *every, *memory]
 
     def _shared(self, position: Tensor) -> int | None:
         """The place of all rows in their segments, if they share one and one may look."""
         places = position.flatten().tolist() if may_look(position) else []
-        found = {place % self.n for place in places}
-        return found.pop() if len(found) == 1 else None
+        distinct = {place % self.n for place in places}
+        return distinct.pop() if len(distinct) == 1 else None
 
     def _step_alike(
         self,
@@ -310,14 +312,14 @@ class _Reader:
         """One step of rows at one place of their segments, all of whose entries are finite."""
         fresh = rows_of((position == 0)[:, None])[0] if place == 0 else False
         number = position // self.n
-        held = self._entered(memory, fresh, number)
-        y = self.rule.attend(self.mode, q, mine, None, held, self.weights)
+        entered = self._entered(memory, fresh, number)
+        y = self.rule.attend(self.mode, q, mine, None, entered, self.weights)
         if place < self.n - 1:  # what is of an earlier segment is zero already
-            return [y, *(z[:, 1:] for z in every), *held]
+            return [y, *(z[:, 1:] for z in every), *entered]
         return [
             y,
             *(torch.zeros_like(z[:, 1:]) for z in every),
-            *self._written(mine, held, None, number),
+            *self._written(mine, entered, None, number),
         ]
 
     def sequence(
@@ -339,69 +341,69 @@ class _Reader:
             begun, entries = (_hidden(b, z) for b, z in zip(bad, (begun, entries), strict=True))
         if getattr(self.rule, "independent", False):
             every = list(zip(begun, entries, strict=True))
-            y, held = self._together(plan, q, every, bad, memory)
-            return [y, *last, *held]
+            y, carried = self._together(plan, q, every, bad, memory)
+            return [y, *last, *carried]
         parts = [plan.entries(b, e) for b, e in zip(begun, entries, strict=True)]
-        asked, spoilt = [plan.queries(z) for z in q], plan.entries(*bad) if bad else None
-        held, ys = list(memory), []
+        queries, spoilt = [plan.queries(z) for z in q], plan.entries(*bad) if bad else None
+        carried, ys = list(memory), []
         for i in range(plan.count):
-            args = plan, i, asked, parts, spoilt, held
+            args = plan, i, queries, parts, spoilt, carried
             if self.replay:
-                y, held = checkpoint(
+                y, carried = checkpoint(
                     self._segment, *args, use_reentrant=False, preserve_rng_state=False
                 )
             else:
-                y, held = self._segment(*args)
+                y, carried = self._segment(*args)
             ys.append(y)
-        return [plan.outputs(ys), *last, *held]
+        return [plan.outputs(ys), *last, *carried]
 
     def _together(
         self, plan: Plan, q: Tensors, parts: list[Any], bad: Any, memory: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """All segments at once, as rows: what each writes follows from its entries alone."""
         rows, count, n = plan.begin.shape[0], plan.count, self.n
-        mine, asked = [plan.whole(*z) for z in parts], [plan.whole(None, z) for z in q]
+        mine, queries = [plan.whole(*z) for z in parts], [plan.whole(None, z) for z in q]
         spoilt, number = plan.whole(*bad) if bad else None, plan.number.flatten()
-        before = [h.repeat_interleave(count, 0) for h in memory]
-        written = self._written(mine, before, None if spoilt is None else spoilt.any(1), number)
+        initial = [h.repeat_interleave(count, 0) for h in memory]
+        written = self._written(mine, initial, None if spoilt is None else spoilt.any(1), number)
         # where no segment of the call comes before it, a segment reads what was held
         follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()
-        held = _chosen(follows, [h.roll(1, 0) for h in written], before)
-        held = self._entered(held, rows_of(plan.fresh.view(-1, 1))[0], number)
+        carried = _chosen(follows, [h.roll(1, 0) for h in written], initial)
+        carried = self._entered(carried, rows_of(plan.fresh.view(-1, 1))[0], number)
         age = plan.age(n, n, number.device)
-        y = self.rule.attend(self.mode, asked, mine, age, held, self.weights)
+        y = self.rule.attend(self.mode, queries, mine, age, carried, self.weights)
         y = y if spoilt is None else _spoilt(spoilt.cumsum(1) > 0, y)
-        last = _chosen((plan.length == n).flatten(), written, held)
+        last = _chosen((plan.length == n).flatten(), written, carried)
         end = plan.where[:, -1] // n + torch.arange(rows, device=number.device) * count
         return plan.taken(y.view(rows, count * n, *y.shape[2:])), [h[end] for h in last]
 
     def _segment(
-        self, plan: Plan, i: int, q: list[Any], parts: list[Any], bad: Any, held: Tensors
+        self, plan: Plan, i: int, q: list[Any], parts: list[Any], bad: Any, carried: Tensors
     ) -> tuple[Tensor, list[Tensor]]:
         """One of them: its outputs, and the memory after it."""
         number = plan.number[:, i]
-        now = self._entered(held, plan.fresh_rows[i], number)
-        mine, asked = [plan.entries_of(z, i) for z in parts], [plan.queries_of(z, i) for z in q]
-        first, size = mine[0].shape[1] - asked[0].shape[1], mine[0].shape[1]
+        now = self._entered(carried, plan.fresh_rows[i], number)
+        mine, queries = [plan.entries_of(z, i) for z in parts], [plan.queries_of(z, i) for z in q]
+        first, size = mine[0].shape[1] - queries[0].shape[1], mine[0].shape[1]
         age = plan.age(size - first, size, number.device)
-        y = self.rule.attend(self.mode, asked, mine, age, now, self.weights)
+        y = self.rule.attend(self.mode, queries, mine, age, now, self.weights)
         spoilt = None if bad is None else plan.entries_of(bad, i)
         y = y if spoilt is None else _spoilt(spoilt.cumsum(1)[:, first:] > 0, y)
         full = plan.full_rows[i]
         if full is not False:
             bad = None if spoilt is None else spoilt.any(1)
             now = _chosen(full, self._written(mine, now, bad, number), now)
-        return y, _chosen(plan.read_rows[i], now, held)
+        return y, _chosen(plan.read_rows[i], now, carried)
 
     def _entered(self, memory: Tensors, fresh: Rows, number: Tensor) -> list[Tensor]:
         """The memory that a segment reads: the first one, and no history where it is cut off."""
-        held = list(memory)
+        entered = list(memory)
         if fresh is not False:
-            held = _chosen(fresh, self.rule.start(self.mode, memory, self.weights), held)
+            entered = _chosen(fresh, self.rule.start(self.mode, memory, self.weights), entered)
         if self.cut < 0:
-            return held
+            return entered
         cut = (number > 0) & (number % (self.cut + 1) == 0)
-        return _chosen(cut, [h.detach() for h in held], held)
+        return _chosen(cut, [h.detach() for h in entered], entered)
 
     def _written(
         self, entries: Tensors, memory: Tensors, spoilt: Tensor | None, number: Tensor

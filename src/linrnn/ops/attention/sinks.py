@@ -59,15 +59,15 @@ def attend_with_sinks(
     bad = k_bad | v_bad
     k, v = (torch.where(bad[..., None, None], 0, z) for z in (k, v))
     y = _in_chunks(q, k, v, first_k, first_v, position, recent)[0]
-    time, before = q.shape[1], k.shape[1] - q.shape[1]
+    time, past = q.shape[1], k.shape[1] - q.shape[1]
     count = F.pad(bad.cumsum(1), (1, 0))
-    step = torch.arange(before, before + time, device=q.device)
+    step = torch.arange(past, past + time, device=q.device)
     begin = (step - position).clamp(min=0)
-    seen = count[:, before + 1 :] - count.gather(1, torch.maximum(begin, step - recent + 1))
+    in_view = count[:, past + 1 :] - count.gather(1, torch.maximum(begin, step - recent + 1))
     sunk = torch.minimum(begin + first_k.shape[1], step + 1)
     # a sink that is a step of an earlier call was not zeroed, and is seen by all that follow
     fresh = torch.where(step >= position, count.gather(1, sunk) - count.gather(1, begin), 0)
-    return torch.where((seen + fresh > 0)[..., None, None], float("nan"), y)
+    return torch.where((in_view + fresh > 0)[..., None, None], float("nan"), y)
 
 
 def _shapes(
@@ -110,8 +110,8 @@ def _chunk(
     end: int,
 ) -> Tensor:
     time, sinks = q.shape[1], fk.shape[1]
-    before, low = k.shape[1] - time, begin - (recent - 1)  # the first step near by
-    near = slice(before + low, before + end)
+    past, low = k.shape[1] - time, begin - (recent - 1)  # the first step near by
+    near = slice(past + low, past + end)
     position = position[:, begin:end]
     step = torch.arange(begin, end, device=q.device)
     age = step[:, None] - torch.arange(low, end, device=q.device)

@@ -236,8 +236,10 @@ def _explained(
 ) -> str:
     if not _as_cell(x, state, weights, reset, kind):
         return f"PyTorch's operators: torch.{KERNELS[kind].__name__}, from reset to reset"
-    given: dict[str, Any] = dict(arguments(kind, x, weights))
-    op, call, backend = reached(cell_scan, CELLS[kind], **given, state=tuple(state), reset=reset)
+    scan_arguments: dict[str, Any] = dict(arguments(kind, x, weights))
+    op, call, backend = reached(
+        cell_scan, CELLS[kind], **scan_arguments, state=tuple(state), reset=reset
+    )
     reasons: str = op.explain(call, backend)
     return reasons
 
@@ -264,8 +266,8 @@ def recurrence(
         The outputs (batch, time, d_state), then the state after the last step.
     """
     if _as_cell(x, state, weights, reset, kind):
-        given: dict[str, Any] = dict(arguments(kind, x, weights))
-        y, last = cell_scan(CELLS[kind], **given, state=tuple(state), reset=reset)
+        scan_arguments: dict[str, Any] = dict(arguments(kind, x, weights))
+        y, last = cell_scan(CELLS[kind], **scan_arguments, state=tuple(state), reset=reset)
         return y, *(last if isinstance(last, tuple) else [last])
     if x.shape[1] == 0:  # of which PyTorch's kernels know nothing
         return _shapes(x, state, weights, reset, kind)[0], *state
@@ -311,8 +313,8 @@ def arguments(
         constants: those of the cell but the bias inside of the GRU, which is of the weights.
     """
     cell = CELLS[kind]
-    gates, others = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
-    W, U, *bias = weights[: len(weights) - others]
+    gates, extra = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
+    W, U, *bias = weights[: len(weights) - extra]
     D = U.shape[0] // gates
     b = None if not bias else bias[0] + bias[1]
     if "bn" in cell.constants:
@@ -321,12 +323,12 @@ def arguments(
         constants = [bias[1][inner] if bias else U.new_zeros(D)]
         if b is not None:
             b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])
-    given = dict(zip(cell.constants, constants, strict=True))
-    given |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
+    named = dict(zip(cell.constants, constants, strict=True))
+    named |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
-    matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - others :]]
-    given |= zip(cell.matrices, matrices, strict=True)
-    return given
+    matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - extra :]]
+    named |= zip(cell.matrices, matrices, strict=True)
+    return named
 
 
 def _stretch(

@@ -86,12 +86,12 @@ class Powers(NamedTuple):
         rank, all_a = p.shape[1], table(a, size + 1, a.dtype)
         right = rows(p[:, None] * all_a[:, :size].flip(1)[:, :, None]).flatten(1, 2)
         p, left, into, c = rows(p), columns(q), rows(b)[:, None], columns(c)[:, None]
-        out = _turned(c, conjugate(a)[:, None]) - (c @ p.mT) @ left
+        out = _times_complex(c, conjugate(a)[:, None]) - (c @ p.mT) @ left
         for n in (1 << i for i in range(size.bit_length() - 1)):
             last_rows, power = right[:, (size - n) * rank :], all_a[:, n, None]
-            into = torch.cat([into, _turned(into, power) - (into @ left.mT) @ last_rows], 1)
+            into = torch.cat([into, _times_complex(into, power) - (into @ left.mT) @ last_rows], 1)
             both = torch.cat([out, left], 1)  # (H, n + n rank, K)
-            both = _turned(both, conjugate(power)) - (both @ last_rows.mT) @ left
+            both = _times_complex(both, conjugate(power)) - (both @ last_rows.mT) @ left
             out, left = torch.cat([out, both[:, :n]], 1), torch.cat([left, both[:, n:]], 1)
         return cls(all_a, into, out, left, right)
 
@@ -125,7 +125,7 @@ def _matrices(
     return tuple(x.to(dtype) for x in tensors)
 
 
-def _turned(x: Tensor, a: Tensor) -> Tensor:
+def _times_complex(x: Tensor, a: Tensor) -> Tensor:
     """Complex numbers as real ones, times complex numbers."""
     return rows(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * a)
 

@@ -82,11 +82,11 @@ def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
         >>> krylov(torch.tensor([[[2.0]]]), torch.tensor([[[3.0]]]), 4).flatten()
         tensor([ 3.,  6., 12., 24.])
     """
-    found = v[:, None]
-    while found.shape[1] < count:
-        found = torch.cat([found, found @ a.mT[:, None]], 1)
-        a = a @ a if found.shape[1] < count else a
-    return found[:, :count]
+    vectors = v[:, None]
+    while vectors.shape[1] < count:
+        vectors = torch.cat([vectors, vectors @ a.mT[:, None]], 1)
+        a = a @ a if vectors.shape[1] < count else a
+    return vectors[:, :count]
 
 
 def _gathered(a: Tensor, sums: Tensor) -> Tensor:

@@ -142,8 +142,8 @@ def scan(
     if u.numel() == 0:
         return u, h
     time = u.shape[1]
-    most = block(time) if reset is None else RESET_BLOCK
-    matrices = Transition.of(system).matrices(system.c, time, most, h.real.dtype)
+    largest = block(time) if reset is None else RESET_BLOCK
+    matrices = Transition.of(system).matrices(system.c, time, largest, h.real.dtype)
     return scan_all(matrices.blocks(time, system.d, h.real.dtype), u, h, reset)
 
 
@@ -210,8 +210,8 @@ def kernel(
     inverse = _inverse(shift[..., None, None] * q[..., 1:, 1:])
     correction = q[..., :1, 1:] @ (inverse @ q[..., 1:, :1])
     spectrum = q[..., 0, 0] - shift * correction[..., 0, 0]
-    found: Tensor = torch.fft.irfft(2 * half.to(spectrum.real.dtype) * spectrum, time)
-    return found
+    response: Tensor = torch.fft.irfft(2 * half.to(spectrum.real.dtype) * spectrum, time)
+    return response
 
 
 def _dot(q: Tensor, h: Tensor) -> Tensor:
@@ -223,5 +223,5 @@ def _inverse(gram: Tensor) -> Tensor:
     """``(I + gram)^-1`` of (..., rank, rank)."""
     if gram.shape[-1] == 1:
         return 1 / (1 + gram)
-    found: Tensor = torch.linalg.inv(torch.eye(gram.shape[-1]).to(gram) + gram)
-    return found
+    inverse: Tensor = torch.linalg.inv(torch.eye(gram.shape[-1]).to(gram) + gram)
+    return inverse

@@ -65,8 +65,8 @@ def scan(
     if u.numel() == 0:
         return u, h
     size = _block(rows(h).shape[-1]) if reset is None else RESET_BLOCK
-    found = table(system.a, min(size, time) + 1, h.dtype)
-    parts = ((lo, hi, _of(system, found[:, : n + 1])) for lo, hi, n in spans(time, size))
+    powers = table(system.a, min(size, time) + 1, h.dtype)
+    parts = ((lo, hi, _of(system, powers[:, : n + 1])) for lo, hi, n in spans(time, size))
     return scan_all(parts, u, h, reset)
 
 

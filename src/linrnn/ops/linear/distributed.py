@@ -291,7 +291,7 @@ class _ShardedScan(torch.autograd.Function):
         else:
             product, local_state = _summary(a, b, reset, chain.reverse, backend)
         cleared = b.new_zeros(batch, dtype=torch.bool) if reset is None else reset.any(1)
-        gather_dtype = _wide(b.dtype)
+        gather_dtype = _double_of(b.dtype)
         sent = torch.cat([x.to(gather_dtype) for x in (product, local_state, cleared[:, None])], 1)
         products, local_states, flags = chain.gather_in_order(sent).split([width, width, 1], 2)
         cuts = flags.real != 0  # (ranks, B, 1)
@@ -342,7 +342,7 @@ def _summary(
 ) -> tuple[Tensor, Tensor]:
     """The product of a piece's decays and its final state from zero, both (B, C)."""
     batch, time, width = b.shape
-    product_dtype = _wide(b.dtype)
+    product_dtype = _double_of(b.dtype)
     product = b.new_ones(batch, width, dtype=product_dtype)
     state = b.new_zeros(batch, width, dtype=accumulator_dtype(b.dtype))
     for a_part, b_part, reset_part in _blocks(a, b, reset, reverse):
@@ -408,7 +408,7 @@ def _power(a: Tensor, exponent: int) -> Tensor:
     return power
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _double_of(dtype: torch.dtype) -> torch.dtype:
     return torch.complex128 if dtype.is_complex else torch.float64
 
 

@@ -157,8 +157,8 @@ def many_products(h: Tensor, weight: Tensor) -> Tensor:
     """Matrices (channels, d, d), each times what is its own of ``h`` (batch, time, channels, d)."""
     batch = h.shape[:2]
     products = h.flatten(0, 1).transpose(0, 1) @ weight.mT
-    found: Tensor = products.transpose(0, 1).unflatten(0, batch)
-    return found
+    outputs: Tensor = products.transpose(0, 1).unflatten(0, batch)
+    return outputs
 
 
 def _double(x: Tensor) -> Tensor:

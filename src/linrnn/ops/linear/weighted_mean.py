@@ -85,11 +85,11 @@ def softmax_of_past(
     """
     keep_all = torch.zeros_like(log_norm[0])
     z, last = log_linear_scan(keep_all, logits, log_norm, reset=reset)
-    before = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
-    begins = before <= EMPTY / 2
+    previous = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
+    begins = previous <= EMPTY / 2
     if reset is not None:
         begins = begins | reset.view(*reset.shape, *[1] * (logits.ndim - 2))
-    return torch.where(begins, 0, before - z), (logits - z).exp(), last
+    return torch.where(begins, 0, previous - z), (logits - z).exp(), last
 
 
 def shares(log_odds: Any) -> tuple[Any, Any]:

@@ -103,10 +103,10 @@ def _where(start, count, t, REVERSE: tl.constexpr):
 @triton.jit
 def _kept_before(cu_seqlens, s, start, time, chunk):
     """How many chunks lie before a sequence; each packed one begins one anew."""
-    before = s * tl.cdiv(time, chunk)
+    slots = s * tl.cdiv(time, chunk)
     if cu_seqlens is not None:
-        before = start // chunk + s
-    return before
+        slots = start // chunk + s
+    return slots
 
 
 @triton.jit
@@ -183,7 +183,7 @@ def run_forward(
     if initial is not None:
         h = tl.load(initial + s * size + tile, mask=inside, other=0)
     row, start, count = _span(cu_seqlens, s, time)
-    before = _kept_before(cu_seqlens, s, start, time, chunk)
+    first_slot = _kept_before(cu_seqlens, s, start, time, chunk)
     x += row * x_seq
     dt += row * dt_seq
     B += row * B_seq
@@ -200,8 +200,8 @@ def run_forward(
         reset += row * reset_seq
         cut_next = _flags(reset, reset_step, t, count, WAY, UNROLL)
     for i in range(0, count, UNROLL):
-        here = _where(start, count, i, REVERSE)
-        t = here + WAY * UNROLL
+        step = _where(start, count, i, REVERSE)
+        t = step + WAY * UNROLL
         left = count - i - UNROLL
         x_now, dt_now, B_now, C_now = x_next, dt_next, B_next, C_next
         x_next, dt_next, B_next, C_next = _inputs(
@@ -216,7 +216,7 @@ def run_forward(
             cut_next = _flags(reset, reset_step, t, left, WAY, UNROLL)
         if kept is not None:  # noqa: SIM102
             if i % chunk == 0:  # a chunk that is no multiple of UNROLL is the only one
-                tl.store(kept + (before + i // chunk) * size + tile, h, mask=inside)
+                tl.store(kept + (first_slot + i // chunk) * size + tile, h, mask=inside)
         for j in tl.static_range(UNROLL):
             exists = i + j < count
             x_t = x_now[j].to(DTYPE)
@@ -231,7 +231,7 @@ def run_forward(
             if z is not None:
                 z_t = z_now[j].to(DTYPE)
                 out = out * z_t * _sigmoid(z_t)
-            tl.store(y + (here + WAY * j) * y_step + c, out, mask=(c < channels) & exists)
+            tl.store(y + (step + WAY * j) * y_step + c, out, mask=(c < channels) & exists)
     tl.store(final + s * size + tile, h, mask=inside)
 
 
@@ -288,7 +288,7 @@ def run_backward(
                 cut_now = _flags(reset, reset_step, t, left, WAY, UNROLL)
             for j in tl.static_range(UNROLL):
                 exists = j < left
-                here = t + WAY * j
+                step = t + WAY * j
                 x_t, g = x_now[j].to(DTYPE), g_now[j].to(DTYPE)
                 d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
                 if reset is not None:
@@ -303,12 +303,12 @@ def run_backward(
                     out = tl.sum(h * C_now[j].to(DTYPE)[None, :], 1) + skip * x_t
                     slope = gate * (1 + z_t * (1 - gate))
                     tl.store(
-                        grad_z + (row * time + here) * channels + c, g * out * slope,
+                        grad_z + (row * time + step) * channels + c, g * out * slope,
                         (c < channels) & exists,
                     )  # fmt: skip
                     g = g * z_t * gate
                 for_c = tl.sum(g[:, None] * h, 0)
-                tl.store(grad_C + (rows + here) * modes + n, for_c, mask=(n < modes) & exists)
+                tl.store(grad_C + (rows + step) * modes + n, for_c, mask=(n < modes) & exists)
                 for_D += tl.where(exists, g * x_t, 0)
         tl.debug_barrier()  # what is read back may have been written by another thread
         for i in range(0, steps, UNROLL):
@@ -327,8 +327,8 @@ def run_backward(
                 cut_now = _flags(reset, reset_step, t, left, BACK, UNROLL)
             for j in tl.static_range(UNROLL):
                 exists = j < left
-                here = t + BACK * j
-                x_t, g, before = x_now[j].to(DTYPE), g_now[j].to(DTYPE), h_now[j]
+                step = t + BACK * j
+                x_t, g, h_previous = x_now[j].to(DTYPE), g_now[j].to(DTYPE), h_now[j]
                 raw = dt_now[j].to(DTYPE) + shift
                 d_t = _step_size(raw, SOFTPLUS)
                 b_t, c_t = B_now[j].to(DTYPE), C_now[j].to(DTYPE)
@@ -337,7 +337,7 @@ def run_backward(
                     g = g * z_t * _sigmoid(z_t)
                 a, w = _discretise(d_t, lam, ZOH)
                 delta = carry + c_t[None, :] * g[:, None]
-                through = a * delta * before
+                through = a * delta * h_previous
                 from_b = delta * b_t[None, :]
                 weigh = from_b * x_t[:, None]  # gradient of w
                 for_x = tl.sum(from_b * w, 1) + skip * g
@@ -353,8 +353,8 @@ def run_backward(
                 for_A += tl.where(exists, more, 0)
                 for_bias += tl.where(exists, for_dt, 0)
                 for_b = tl.sum(delta * w * x_t[:, None], 0)
-                tl.store(grad_B + (rows + here) * modes + n, for_b, mask=(n < modes) & exists)
-                place = (row * time + here) * channels + c
+                tl.store(grad_B + (rows + step) * modes + n, for_b, mask=(n < modes) & exists)
+                place = (row * time + step) * channels + c
                 tl.store(grad_x + place, for_x, mask=(c < channels) & exists)
                 tl.store(grad_dt + place, for_dt, mask=(c < channels) & exists)
                 back = a * delta

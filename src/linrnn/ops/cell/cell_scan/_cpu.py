@@ -145,7 +145,7 @@ def backward(
     n_states = len(leaves.states)
     inputs = list(map(unit_channels, leaves.inputs))
     recompute, saved_values = (
-        _again(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
+        _recompute_code(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
     )
     output_grads = map(unit_channels, grad_outputs)
     tensors: Operands = {
@@ -176,7 +176,7 @@ def backward(
     return Leaves(grads, of_inputs, sums, of_matrices(leaves.matrices, products))
 
 
-def _again(
+def _recompute_code(
     cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
 ) -> tuple[tuple["_Code", Operands], list[int]]:
     """Return the program that recomputes states between checkpoints, and its windows."""

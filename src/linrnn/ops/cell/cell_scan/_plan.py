@@ -71,8 +71,8 @@ def signature(
     if None in kinds or 0 in marks:
         return None
     keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
-    asked = requested_form(flags[2])[0], requested(flags[3])[0]
-    key = (*flags[:2], *asked, keep, native.threads(), len(states), *marks, *kinds)
+    selected = requested_form(flags[2])[0], requested(flags[3])[0]
+    key = (*flags[:2], *selected, keep, native.threads(), len(states), *marks, *kinds)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
 
 
@@ -98,7 +98,7 @@ class Plan:
         #: Whether there is one output, and one state; None where they are made of parts.
         self._single = None if parts else (cell.traced.single, len(cell.states) == 1)
         self._layout = layout._replace(reset=None, cu_seqlens=None)
-        self._like = Leaves(*([None] * len(some) for some in leaves)).like
+        self._like = Leaves(*([None] * len(group) for group in leaves)).like
         self._starts = list(leaves.states) if sig.stateless else []
         code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
         self._code = code  # whose program the record refers to
@@ -113,10 +113,10 @@ class Plan:
         if _cpu.offsets(layout) is not layout.cu_seqlens:
             raise ValueError("offsets are a copy")
         places = code.places()
-        order = [(kind, i) for kind, some in tensors.items() for i in range(len(some))]
-        sources = list(_parts(cell, sig, leaves, [x for some in tensors.values() for x in some]))
+        order = [(kind, i) for kind, group in tensors.items() for i in range(len(group))]
+        sources = list(_parts(cell, sig, leaves, [x for group in tensors.values() for x in group]))
         reads = [Read(word, *sources[order.index(x)]) for x, word in places if x in order]
-        order = [(kind, i) for kind, some in written.items() for i in range(len(some))]
+        order = [(kind, i) for kind, group in written.items() for i in range(len(group))]
         writes = [(word, order.index(x)) for x, word in places if x in order]
         self._replay = Replay("machine", record, reads, writes)
         n = len(cell.program.outputs)
@@ -134,9 +134,9 @@ class Plan:
         if not self._replay.readable(tensors):
             return None
         layout = self._layout._replace(reset=sig.reset, cu_seqlens=sig.cu_seqlens)
-        found = run._Function.apply(self, self._program, self._like, layout, *tensors)
+        outputs = run._Function.apply(self, self._program, self._like, layout, *tensors)
         n = len(self._outputs)
-        return self._results(cell, found[:n], found[n:])
+        return self._results(cell, outputs[:n], outputs[n:])
 
     def _results(
         self, cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]
@@ -151,9 +151,9 @@ class Plan:
         self, program: Program, leaves: Leaves, layout: Layout, keep: bool
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """See `CellKernels`; the leaves are the arguments, which have been looked at."""
-        found = self._run(leaves.flat(), layout.reset, layout.cu_seqlens)
-        assert found is not None
-        return found
+        results = self._run(leaves.flat(), layout.reset, layout.cu_seqlens)
+        assert results is not None
+        return results
 
     backward = staticmethod(_cpu.backward)
 
@@ -182,14 +182,14 @@ def _parts(
 ) -> Iterator[tuple[int, int, int]]:
     """Of each leaf: the argument that it is a part of, after how many bytes, and how aligned."""
     flat = leaves.flat()
-    given = list(leaves.states) if sig.stateless else []
-    owners = list(range(len(given)))
+    values = list(leaves.states) if sig.stateless else []
+    owners = list(range(len(values)))
     names = (*cell.inputs, *cell.constants, *cell.matrices)
     for name in names if sig.stateless else (*cell.states, *names):
-        owners += [len(given)] * (2 if name in cell.is_complex else 1)
-        given.append(sig.tensors[len(given) - len(leaves.states) * sig.stateless])
+        owners += [len(values)] * (2 if name in cell.is_complex else 1)
+        values.append(sig.tensors[len(values) - len(leaves.states) * sig.stateless])
     for leaf, x, owner in zip(flat, read, owners, strict=True):
-        y = given[owner]
+        y = values[owner]
         as_it_is = (x.data_ptr(), x.shape, x.stride(), x.dtype)
         if sig.keep and as_it_is != (y.data_ptr(), y.shape, y.stride(), y.dtype):
             raise ValueError("a leaf is not its argument")
@@ -213,7 +213,7 @@ def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> t
     return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
 
 
-#: What is known of the calls of each cell, by key: None where there is no shorter way. A plan
+#: The plans of each cell, by the signature of a call; None where a call cannot be replayed. A plan
 #: does not refer to its cell.
 _plans: WeakKeyDictionary[Cell, Replays] = WeakKeyDictionary()
 
@@ -234,8 +234,8 @@ def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: 
         return
     leaves, layout, _ = call
     chosen = run.choose(cell.program, leaves, layout, form, backend)
-    found = None
+    plan = None
     if chosen.kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
         with contextlib.suppress(ValueError):
-            found = Plan(cell, call, sig)
-    plans.store(sig.key, found)
+            plan = Plan(cell, call, sig)
+    plans.store(sig.key, plan)

@@ -104,7 +104,7 @@ def backward(
     grad_b = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     grad_initial = torch.empty(grad_final.shape, dtype=grad_final.dtype, device=h.device)
     shape, dtype = (
-        (a.shape, a.dtype) if not constant else ((seqs * plan.chunks, channels), _wide(a))
+        (a.shape, a.dtype) if not constant else ((seqs * plan.chunks, channels), _double_of(a))
     )
     grad_a = torch.empty(shape, dtype=dtype, device=h.device)
     layout = (*_steps(reset), _offsets(cu_seqlens, h.device))
@@ -164,7 +164,7 @@ def _entering(
     """The state that enters each chunk, (S, chunks, C), as real numbers."""
     kernels, shape = _kernels(), (seqs, plan.chunks, b.shape[2])
     state = torch.empty(shape, dtype=accumulator_dtype(b.dtype), device=b.device)
-    product = torch.empty(shape, dtype=_wide(b), device=b.device)
+    product = torch.empty(shape, dtype=_double_of(b), device=b.device)
     cut = None if layout[0] is None else torch.empty(shape[:2], dtype=torch.int8, device=b.device)
     entering = torch.empty_like(_real(state))
     summaries = (_real(product), _real(state), cut)
@@ -236,7 +236,7 @@ def _real(x: Any) -> Any:
     return torch.view_as_real(x) if x is not None and x.is_complex() else x
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def _double_of(x: Tensor) -> torch.dtype:
     return torch.complex128 if x.is_complex() else torch.float64
 
 

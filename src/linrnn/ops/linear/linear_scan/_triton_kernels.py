@@ -276,8 +276,8 @@ def run_backward(
     g_next = _rows(g, g_by, lanes, steps, UNROLL)
     # the state a step started from is that of the step the adjoint comes to next
     h += (row * h_seq + (t + sign) * h_step) * width
-    before = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
-    h_next = _rows(h, h_by, lanes, before, UNROLL)
+    previous = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
+    h_next = _rows(h, h_by, lanes, previous, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
@@ -298,7 +298,7 @@ def run_backward(
         g_next = _rows(g, g_by, lanes, steps - j - UNROLL, UNROLL)
         h_now = h_next
         h += UNROLL * h_by
-        h_next = _rows(h, h_by, lanes, before - j - UNROLL, UNROLL)
+        h_next = _rows(h, h_by, lanes, previous - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by

@@ -13,10 +13,10 @@ from linrnn._process.ambient import Ambient
 
 @dataclass
 class Watch:
-    """What becomes of the scans inside.
+    """The mode and the measured cost of the scans run inside `watched`.
 
     Args:
-        backward: an initial state is taken for the final one, and the initial one returned.
+        backward: scans take the final state as ``initial_state`` and return the initial one.
     """
 
     backward: bool

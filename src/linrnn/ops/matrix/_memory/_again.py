@@ -63,10 +63,10 @@ def again(
             if x is None:
                 kinds.append(None)
                 continue
-            alike = kind(x)
-            if alike is None or alike[-1] or (grad and x.requires_grad):
+            tensor_kind = kind(x)
+            if tensor_kind is None or tensor_kind[-1] or (grad and x.requires_grad):
                 return None, None
-            kinds.append(alike)
+            kinds.append(tensor_kind)
     except RuntimeError:  # without strides
         return None, None
     key = tuple(kinds)
@@ -78,20 +78,24 @@ def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, result
     """Note how a call was computed."""
     if key is None or key in _replays:
         return
-    here = op.kernels(problem.q, problem, key[_BACKEND]) is load(_cpu.__name__)
-    _replays.store(key, _made(problem, tensors, results) if here and problem.v.numel() else None)
+    on_cpu = op.kernels(problem.q, problem, key[_BACKEND]) is load(_cpu.__name__)
+    _replays.store(
+        key, _replay_of(problem, tensors, results) if on_cpu and problem.v.numel() else None
+    )
 
 
-def _made(problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]) -> _Again | None:
+def _replay_of(
+    problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]
+) -> _Again | None:
     if any(x is not y for x, y in zip(problem.tensors, tensors, strict=True)):
         return None
     record = _cpu.record(problem, *results)
     if record is None:
         return None
-    beside = results[1].element_size() - 1
+    alignment_mask = results[1].element_size() - 1
     names = [name.replace("initial_state", "initial") for name in Problem._fields]
     places = [(_cpu.SCAN.words(names[i]), i) for i, x in enumerate(tensors) if x is not None]
-    reads = [Read(word, i, 0, beside) for word, i in places]
+    reads = [Read(word, i, 0, alignment_mask) for word, i in places]
     writes = [(_cpu.SCAN.words("o"), 0), (_cpu.SCAN.words("final"), 1)]
     o, final = map(outline, results)
     return _Again(Replay("memory_scan", record, reads, writes), (o, final))

@@ -85,17 +85,17 @@ def run_states(
 ):  # fmt: skip
     """The memory before each chunk, and what is written with ``w``."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
-    s, h, d, c, tile, held = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
+    s, h, d, c, tile, fits = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
     row, start, count, slot = sequence(cu_seqlens, s, time, CHUNK)
     size = keys * columns
     S = tl.zeros((KEYS, COLUMNS), DTYPE)
     if initial is not None:
-        S = tl.load(initial + (s * heads + h) * size + tile, held, 0)
+        S = tl.load(initial + (s * heads + h) * size + tile, fits, 0)
     i = tl.arange(0, CHUNK)
     for n in range(0, tl.cdiv(count, CHUNK)):
         t = n * CHUNK + i
         here, inside = place(t, row, start, count, time, REVERSE), t < count
-        tl.store(kept + ((slot + n) * heads + h) * size + tile, S, held)
+        tl.store(kept + ((slot + n) * heads + h) * size + tile, S, fits)
         cut = resets(reset, here, inside)
         last = (cut == tl.max(cut, 0))[:, None]
         behind = (t + 1 < count) & (i + 1 < CHUNK)
@@ -125,7 +125,7 @@ def run_states(
             X += product(tl.trans(tl.where(last, key, 0)), tl.where(last, z, 0), PRECISION)
         across = tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0)
         S = tl.where(tl.max(cut, 0) > 0, 0, tl.exp(across)[:, None] * S) + X
-    tl.store(final + (s * heads + h) * size + tile, S, held)
+    tl.store(final + (s * heads + h) * size + tile, S, fits)
 
 
 @kernel
@@ -177,17 +177,17 @@ def run_adjoint(
 ):  # fmt: skip
     """The gradient of the memory behind each chunk, and of what is solved for."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
-    s, h, d, c, tile, held = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
+    s, h, d, c, tile, fits = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
     row, start, count, slot = sequence(cu_seqlens, s, time, CHUNK)
     size = keys * columns
-    D = tl.load(grad_final + (s * heads + h) * size + tile, held, 0)
+    D = tl.load(grad_final + (s * heads + h) * size + tile, fits, 0)
     i = tl.arange(0, CHUNK)
     chunks = tl.cdiv(count, CHUNK)
     for back in range(0, chunks):
         n = chunks - 1 - back
         t = n * CHUNK + i
         here, inside = place(t, row, start, count, time, REVERSE), t < count
-        tl.store(kept + ((slot + n) * heads + h) * size + tile, D, held)
+        tl.store(kept + ((slot + n) * heads + h) * size + tile, D, fits)
         cut = resets(reset, here, inside)
         first, last = (cut == 0)[:, None], (cut == tl.max(cut, 0))[:, None]
         ask = rows(q, here, inside, q_heads, h // (heads // q_heads), keys, d, DTYPE)
@@ -214,7 +214,7 @@ def run_adjoint(
             X += product(tl.trans(tl.where(first, ask, 0)), tl.where(first, z, 0), PRECISION)
         across = tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0)
         D = tl.where(tl.max(cut, 0) > 0, 0, tl.exp(across)[:, None] * D) + X
-    tl.store(grad_initial + (s * heads + h) * size + tile, D, held)
+    tl.store(grad_initial + (s * heads + h) * size + tile, D, fits)
 
 
 @kernel
@@ -277,25 +277,25 @@ def run_asked(
     each = tl.zeros((CHUNK, 1), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        found = tl.zeros((CHUNK, KEYS), DTYPE)
+        grad = tl.zeros((CHUNK, KEYS), DTYPE)
         for c0 in range(0, columns, COLUMNS):
             c = c0 + tl.arange(0, COLUMNS)
             y = rows(dy, here, inside, heads, h, columns, c, DTYPE) * SCALE
             tile = kept + ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
             S = tl.load(tile, (d < keys)[:, None] & (c < columns)[None, :], 0)
-            found += product(y, tl.trans(S), PRECISION)
-        found *= tl.exp(
+            grad += product(y, tl.trans(S), PRECISION)
+        grad *= tl.exp(
             since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
         )
-        found = tl.where(first, found, 0)
-        add(dx, found, here, inside, heads, h, keys, d)
+        grad = tl.where(first, grad, 0)
+        add(dx, grad, here, inside, heads, h, keys, d)
         if G > 0:
             ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
-            found = tl.where(first, found * ask, 0)
+            grad = tl.where(first, grad * ask, 0)
         if G == 2:
-            add(dg, sums(found, reverse=True), owner, owned, heads, h, keys, d)
+            add(dg, sums(grad, reverse=True), owner, owned, heads, h, keys, d)
         if G == 1:
-            each += tl.sum(found, 1)[:, None]
+            each += tl.sum(grad, 1)[:, None]
     if G == 1:
         add(dg, sums(each, reverse=True), owner, owned, heads, h, 1, tl.arange(0, 1))
 
@@ -321,32 +321,32 @@ def run_written(
     each, cross = tl.zeros((CHUNK, 1), DTYPE), tl.zeros((1,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        found, through = tl.zeros((CHUNK, KEYS), DTYPE), tl.zeros((KEYS,), DTYPE)
+        grad, through = tl.zeros((CHUNK, KEYS), DTYPE), tl.zeros((KEYS,), DTYPE)
         for c0 in range(0, columns, COLUMNS):
             c = c0 + tl.arange(0, COLUMNS)
             value = values_of(y, here, inside, heads, h, values, c, ONES, DTYPE)
             tile = ((slot * heads + h) * keys + d[:, None]) * columns + c[None, :]
-            held = (d < keys)[:, None] & (c < columns)[None, :]
-            D = tl.load(kept + tile, held, 0)
-            found += product(value, tl.trans(D), PRECISION)
+            fits = (d < keys)[:, None] & (c < columns)[None, :]
+            D = tl.load(kept + tile, fits, 0)
+            grad += product(value, tl.trans(D), PRECISION)
             if before is not None:
-                through += tl.sum(tl.load(before + tile, held, 0) * D, 1)
-        found *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
-        found = tl.where(last, found, 0)
-        add(dx, found, here, inside, heads, h, keys, d)
+                through += tl.sum(tl.load(before + tile, fits, 0) * D, 1)
+        grad *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        grad = tl.where(last, grad, 0)
+        add(dx, grad, here, inside, heads, h, keys, d)
         if G > 0:
             key = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
-            found = tl.where(last, found * key, 0)
+            grad = tl.where(last, grad * key, 0)
             decay = tl.exp(tl.sum(logs(g, here, inside, heads, h, keys, d, G, CONSTANT, DTYPE), 0))
             through = tl.where(tl.max(cut, 0) > 0, 0, through * decay)
         if G == 2:
-            add(dg, sums(found), here + SIGN, behind, heads, h, keys, d)
+            add(dg, sums(grad), here + SIGN, behind, heads, h, keys, d)
             tl.debug_barrier()  # the next adds to rows that other threads have just added to
             if before is not None:
                 add(dg, through[None, :], here, inside, heads, h, keys, d)
                 tl.debug_barrier()
         if G == 1:
-            each += tl.sum(found, 1)[:, None]
+            each += tl.sum(grad, 1)[:, None]
             cross += tl.sum(through, 0)
     if G == 1:
         add(dg, sums(each), here + SIGN, behind, heads, h, 1, tl.arange(0, 1))

@@ -66,21 +66,21 @@ def run_pairs(
     t = n * CHUNK + i
     here, inside = place(t, row, start, count, time, REVERSE), t < count
     cut = resets(reset, here, inside)
-    found, own = tl.zeros((CHUNK, CHUNK), DTYPE), tl.zeros((CHUNK,), DTYPE)
+    pairs, diagonal = tl.zeros((CHUNK, CHUNK), DTYPE), tl.zeros((CHUNK,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
         ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
         key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
-        found += product(ask, tl.trans(key), PRECISION)
+        pairs += product(ask, tl.trans(key), PRECISION)
         if bonus is not None:
-            own += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
+            diagonal += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
     if G == 1:
-        found *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+        pairs *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
     seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
-    found = tl.where(seen, found, 0)
+    pairs = tl.where(seen, pairs, 0)
     if bonus is not None:
-        found = tl.where(i[:, None] == i[None, :], own[:, None], found)
-    tl.store(A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :], found)
+        pairs = tl.where(i[:, None] == i[None, :], diagonal[:, None], pairs)
+    tl.store(A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :], pairs)
 
 
 @kernel
@@ -103,7 +103,7 @@ def run_channel_pairs(
     there = place(u, row, start, count, time, REVERSE)
     cut = resets(reset, there, u < count)
     far, near = tl.zeros((SIDE, CHUNK), DTYPE), tl.zeros((SIDE, CHUNK), DTYPE)
-    own = tl.zeros((SIDE,), DTYPE)
+    diagonal = tl.zeros((SIDE,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
         ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
@@ -116,22 +116,22 @@ def run_channel_pairs(
         for back in range(0, SIDE):
             m = SIDE - 1 - back
             at = tl.sum(tl.where(i == m, here, 0), 0)
-            some = (n * CHUNK + block + m < count) & (d < keys)
-            key_m = tl.load(y + (at * y_heads + hy) * keys + d, some, 0).to(DTYPE)
-            g_m = tl.load(g + (at * (1 - CONSTANT) * heads + h) * keys + d, some, 0).to(DTYPE)
+            mask = (n * CHUNK + block + m < count) & (d < keys)
+            key_m = tl.load(y + (at * y_heads + hy) * keys + d, mask, 0).to(DTYPE)
+            g_m = tl.load(g + (at * (1 - CONSTANT) * heads + h) * keys + d, mask, 0).to(DTYPE)
             pair = tl.where((i >= m + STRICT)[:, None], ask * key_m[None, :] * tl.exp(log), 0)
             near = tl.where(j[None, :] == block + m, near + tl.sum(pair, 1)[:, None], near)
             log = tl.where((i >= m + EARLY)[:, None], log + g_m[None, :], 0)
         if bonus is not None:
             key = rows(y, here, inside, y_heads, hy, keys, d, DTYPE)
-            own += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
+            diagonal += tl.sum(ask * _numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
     r = block + i
     cut_r = tl.sum(tl.where(j[None, :] == r[:, None], cut[None, :], 0), 1)
     seen = (r[:, None] >= j[None, :] + STRICT) & (cut_r[:, None] == cut[None, :])
-    found = tl.where(seen, tl.where((j < block)[None, :], far, near), 0)
+    pairs = tl.where(seen, tl.where((j < block)[None, :], far, near), 0)
     if bonus is not None:
-        found = tl.where(r[:, None] == j[None, :], own[:, None], found)
-    tl.store(A + ((slot * heads + h) * CHUNK + r[:, None]) * CHUNK + j[None, :], found)
+        pairs = tl.where(r[:, None] == j[None, :], diagonal[:, None], pairs)
+    tl.store(A + ((slot * heads + h) * CHUNK + r[:, None]) * CHUNK + j[None, :], pairs)
 
 
 @kernel
@@ -147,15 +147,15 @@ def run_products(
     t = n * CHUNK + i
     here, inside = place(t, row, start, count, time, REVERSE), t < count
     cut = resets(reset, here, inside)
-    found = tl.zeros((CHUNK, CHUNK), DTYPE)
+    pairs = tl.zeros((CHUNK, CHUNK), DTYPE)
     for c0 in range(0, columns, COLUMNS):
         c = c0 + tl.arange(0, COLUMNS)
         read = rows(x, here, inside, heads, h, x_size, c, DTYPE) * SCALE
         value = values_of(y, here, inside, heads, h, y_size, c, ONES, DTYPE)
-        found += product(read, tl.trans(value), PRECISION)
+        pairs += product(read, tl.trans(value), PRECISION)
     seen = (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
     where = A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :]
-    tl.store(where, tl.where(seen, found, 0))
+    tl.store(where, tl.where(seen, pairs, 0))
 
 
 @kernel
@@ -175,34 +175,34 @@ def run_pairs_back(
     here, inside = place(t, row, start, count, time, REVERSE), t < count
     cut = resets(reset, here, inside)
     seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
-    given = tl.load(dA + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :])
-    own = tl.sum(tl.where(i[:, None] == i[None, :], given, 0), 1)[:, None]
+    dA_tile = tl.load(dA + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :])
+    diagonal = tl.sum(tl.where(i[:, None] == i[None, :], dA_tile, 0), 1)[:, None]
     if G == 1:
-        given *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
-    given = tl.where(seen, given, 0)
+        dA_tile *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+    dA_tile = tl.where(seen, dA_tile, 0)
     pairs = tl.zeros((CHUNK, CHUNK), DTYPE)
     wrong = tl.zeros((CHUNK,), tl.int1)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
         ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
         key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
-        for_x = mixed(given, key, seen, PRECISION)
-        for_y = mixed(tl.trans(given), ask, tl.trans(seen), PRECISION)
+        for_x = mixed(dA_tile, key, seen, PRECISION)
+        for_y = mixed(tl.trans(dA_tile), ask, tl.trans(seen), PRECISION)
         if G == 1:
             wrong |= reached(seen, marks(key)) | reached(tl.trans(seen), marks(ask))
             ask_, key_ = tl.where(finite(ask), ask, 0), tl.where(finite(key), key, 0)
             pairs += product(ask_, tl.trans(key_), PRECISION)
         if bonus is not None:
             more = _numbers(bonus, h, keys, d, DTYPE)[None, :]
-            for_x += own * more * key
-            for_y += own * more * ask
+            for_x += diagonal * more * key
+            for_y += diagonal * more * ask
             where = dbonus + (slot * heads + h) * keys + d
-            tl.store(where, tl.sum(own * ask * key, 0), d < keys)
+            tl.store(where, tl.sum(diagonal * ask * key, 0), d < keys)
         add(dx, for_x, here, inside, heads, h, keys, d)
         add(dy, for_y, here, inside, heads, h, keys, d)
     if G == 1:
         # a decay is in all pairs of a step from it on and one before it
-        sums = tl.cumsum(tl.where(seen, given * pairs, 0), 0, reverse=True)
+        sums = tl.cumsum(tl.where(seen, dA_tile * pairs, 0), 0, reverse=True)
         log = tl.sum(tl.where(i[:, None] > i[None, :] + EARLY, sums, 0), 1)
         owner, owned = here, inside
         if EARLY:
@@ -212,7 +212,7 @@ def run_pairs_back(
 
 
 @triton.jit
-def _some(seen):
+def _any_in_row(seen):
     """Rows that see anything, (rows, 1)."""
     return tl.max(seen.to(tl.int32), 1)[:, None] > 0
 
@@ -239,8 +239,8 @@ def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h,
     key = rows(y, there, inside & (j < block), y_heads, h // (heads // y_heads), keys, d, DTYPE)
     key *= tl.exp(left(g, there, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE))
     seen = same & (j < block)[None, :]
-    given = tl.load(base + r[:, None] * CHUNK + j[None, :], seen, 0)
-    for_x, sees = mixed(given, key, seen, PRECISION), _some(seen)
+    dA_tile = tl.load(base + r[:, None] * CHUNK + j[None, :], seen, 0)
+    for_x, sees = mixed(dA_tile, key, seen, PRECISION), _any_in_row(seen)
     # sums from the first step behind the block on
     inside_ = inside & (j >= block + SIDE)
     log = logs(g, there - EARLY * SIGN, inside_ & (j >= block + SIDE + EARLY), heads, h, keys, d, 2,
@@ -248,13 +248,13 @@ def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h,
     ask = rows(x, there, inside_, x_heads, h // (heads // x_heads), keys, d, DTYPE)
     ask *= tl.exp(tl.cumsum(log, 0))
     seen = same & (j >= block + SIDE)[None, :]
-    given = tl.load(base + j[None, :] * CHUNK + r[:, None], seen, 0)
-    for_y, is_seen = mixed(given, ask, seen, PRECISION), _some(seen)
+    dA_tile = tl.load(base + j[None, :] * CHUNK + r[:, None], seen, 0)
+    for_y, is_seen = mixed(dA_tile, ask, seen, PRECISION), _any_in_row(seen)
     seen = (j >= block + SIDE)[:, None] & (j < block)[None, :] & (cut[:, None] == cut[None, :])
-    given = tl.load(base + j[:, None] * CHUNK + j[None, :], seen, 0)
-    across = tl.where(_some(seen), ask * mixed(given, key, seen, PRECISION), 0)
+    dA_tile = tl.load(base + j[:, None] * CHUNK + j[None, :], seen, 0)
+    across = tl.where(_any_in_row(seen), ask * mixed(dA_tile, key, seen, PRECISION), 0)
     # nothing is taken of decays beyond a cut, not even NaN times 0
-    across = tl.where(tl.max(_some(seen).to(tl.int32), 0) > 0, tl.sum(across, 0) * whole, 0)
+    across = tl.where(tl.max(_any_in_row(seen).to(tl.int32), 0) > 0, tl.sum(across, 0) * whole, 0)
     return for_x, for_y, across, sees, is_seen
 
 
@@ -308,13 +308,13 @@ def run_channel_pairs_back(
     cut = resets(reset, place(u, row, start, count, time, REVERSE), u < count)
     cut_r = tl.sum(tl.where(j[None, :] == block + i[:, None], cut[None, :], 0), 1)
     corner = dA + ((slot * heads + h) * CHUNK + block) * CHUNK + block
-    given = tl.load(corner + i[:, None] * CHUNK + i[None, :])
+    dA_tile = tl.load(corner + i[:, None] * CHUNK + i[None, :])
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        whole = logs(g, here, inside, heads, h, keys, d, 2, CONSTANT, DTYPE)
+        decays = logs(g, here, inside, heads, h, keys, d, 2, CONSTANT, DTYPE)
         for_x, for_y, across, sees, is_seen = _around(
             dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h, x_heads, y_heads,
-            keys, d, tl.exp(tl.sum(whole, 0)), CHUNK, SIDE, CONSTANT, EARLY, REVERSE, DTYPE,
+            keys, d, tl.exp(tl.sum(decays, 0)), CHUNK, SIDE, CONSTANT, EARLY, REVERSE, DTYPE,
             PRECISION,
         )  # fmt: skip
         ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
@@ -327,15 +327,15 @@ def run_channel_pairs_back(
         far_x, far_y = tl.where(sees, for_x * ask, 0), tl.where(is_seen, for_y * key, 0)
         for_g = tl.zeros((SIDE, KEYS), DTYPE) + across[None, :]
         for_x, for_y, for_g, near = _inside(
-            for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut_r, SIDE, EARLY, STRICT
+            for_x, for_y, for_g, far_x, far_y, ask, key, decays, dA_tile, cut_r, SIDE, EARLY, STRICT
         )
         if bonus is not None:
-            own = tl.sum(tl.where(i[:, None] == i[None, :], given, 0), 1)[:, None]
+            diagonal = tl.sum(tl.where(i[:, None] == i[None, :], dA_tile, 0), 1)[:, None]
             more = _numbers(bonus, h, keys, d, DTYPE)[None, :]
-            for_x += own * more * key
-            for_y += own * more * ask
+            for_x += diagonal * more * key
+            for_y += diagonal * more * ask
             where = dbonus + ((slot * BLOCKS + block // SIDE) * heads + h) * keys + d
-            tl.store(where, tl.sum(own * ask * key, 0), d < keys)
+            tl.store(where, tl.sum(diagonal * ask * key, 0), d < keys)
         add(dx, for_x, here, inside, heads, h, keys, d)
         add(dy, for_y, here, inside, heads, h, keys, d)
         add(dg, for_g, here, inside, heads, h, keys, d)

@@ -24,8 +24,8 @@ def _substituted(A, SIDE: tl.constexpr, DTYPE: tl.constexpr):
     for r in range(1, SIDE):
         weight = tl.sum(tl.where(i[:, None] == r, A, 0), 0)[:, None]
         # of steps that are not seen, weight 0, nothing is taken, not even infinity
-        found = tl.sum(tl.where(weight != 0, weight * T, 0), 0)
-        T = tl.where(i[:, None] == r, found[None, :] + (i[None, :] == r).to(DTYPE), T)
+        row = tl.sum(tl.where(weight != 0, weight * T, 0), 0)
+        T = tl.where(i[:, None] == r, row[None, :] + (i[None, :] == r).to(DTYPE), T)
     return T
 
 
@@ -39,26 +39,26 @@ def run_solve(A, T, CHUNK: tl.constexpr, SIDE: tl.constexpr, DTYPE: tl.constexpr
     i = tl.arange(0, SIDE)
     done = ()  # the rows of blocks so far, without what is not finite
     for row in tl.static_range(BLOCKS):
-        own = tl.load(_block(A, row, row, CHUNK, SIDE))
-        bad = marks(own)
-        own = _substituted(tl.where(finite(own), own, 0), SIDE, DTYPE)
-        bad = tl.maximum(bad, marks(own))
-        own = tl.where(finite(own), own, 0)
+        diagonal = tl.load(_block(A, row, row, CHUNK, SIDE))
+        bad = marks(diagonal)
+        diagonal = _substituted(tl.where(finite(diagonal), diagonal, 0), SIDE, DTYPE)
+        bad = tl.maximum(bad, marks(diagonal))
+        diagonal = tl.where(finite(diagonal), diagonal, 0)
         for column in tl.static_range(BLOCKS):
-            found = tl.zeros((SIDE, SIDE), DTYPE)
+            tile = tl.zeros((SIDE, SIDE), DTYPE)
             if column < row:
                 for m in tl.static_range(column, row):
                     near = tl.load(_block(A, row, m, CHUNK, SIDE))
                     bad = tl.maximum(bad, marks(near))
                     near = tl.where(finite(near), near, 0)
-                    found += product(near, done[m * (m + 1) // 2 + column], SOLVING)
-                bad = tl.maximum(bad, marks(found))
-                found = product(own, tl.where(finite(found), found, 0), SOLVING)
-                bad = tl.maximum(bad, marks(found))
-                found = tl.where(finite(found), found, 0)
-                done = done + (found,)  # noqa: RUF005  # Triton knows no unpacking into a tuple
+                    tile += product(near, done[m * (m + 1) // 2 + column], SOLVING)
+                bad = tl.maximum(bad, marks(tile))
+                tile = product(diagonal, tl.where(finite(tile), tile, 0), SOLVING)
+                bad = tl.maximum(bad, marks(tile))
+                tile = tl.where(finite(tile), tile, 0)
+                done = done + (tile,)  # noqa: RUF005  # Triton knows no unpacking into a tuple
             if column != row:
-                tl.store(_block(T, row, column, CHUNK, SIDE), found)
-        done = done + (own,)  # noqa: RUF005
+                tl.store(_block(T, row, column, CHUNK, SIDE), tile)
+        done = done + (diagonal,)  # noqa: RUF005
         marked = (i[:, None] == i[None, :]) & (bad > 0)[:, None]
-        tl.store(_block(T, row, row, CHUNK, SIDE), tl.where(marked, float("nan"), own))
+        tl.store(_block(T, row, row, CHUNK, SIDE), tl.where(marked, float("nan"), diagonal))

@@ -1,8 +1,8 @@
-"""What the Triton kernels of the matrix memories share: where steps lie, decays, safe products.
+"""Parts shared by the Triton kernels of the matrix memories: addresses, decays, safe products.
 
 A chunk is CHUNK steps of one sequence, in the order of reading. Numbers of a step lie together:
-(rows * time, heads, channels), dense. What no step writes is 0 and decays nothing, so a chunk that
-is not full needs no care.
+(rows * time, heads, channels), dense. Positions
+that no step fills hold 0 and a decay of 1, so a partial chunk needs no special case.
 """
 
 # Triton compiles the source of these functions: no annotations, and names as in a kernel.
