@@ -91,7 +91,7 @@ class RandomDirections(nn.Module):
         length = normal(n, size).norm(dim=1)
         if self.regularised:
             length = torch.full_like(length, size**0.5)
-        rows: Tensor = length[:, None] * blocks.flatten(0, 1)[:n]
+        rows: Tensor = length[:, None] * blocks.flatten(0, 1)[:n]  # (n, size)
         return rows
 
     def forward(self, x: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class KernelHash(nn.Module):
             b.to(x.dtype) for b in (self.points, self.mean, self.width, self.weight)
         )
         z = (_kernel(rows, points, width) - mean[:, None]) @ weight.mT  # (H, all, bits)
-        y: Tensor = z.transpose(0, 1).unflatten(0, x.shape[:-2])
+        y: Tensor = z.transpose(0, 1).unflatten(0, x.shape[:-2])  # (..., H, bits)
         return y
 
     @torch.no_grad()

@@ -33,7 +33,7 @@ class _BatchNorm(nn.BatchNorm1d):
         """
         if x.numel() == 0:
             return x
-        flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])  # (steps, channels)
         if self.training:
             if flat.shape[0] == 1:
                 raise ArgumentError(
@@ -57,7 +57,7 @@ class _BatchNorm(nn.BatchNorm1d):
         Fewer than two of them, as the last window of long rows may have, have no statistics: they
         are read with the running ones.
         """
-        steps = wide(without_padding(x, valid)).flatten(0, -2)
+        steps = wide(without_padding(x, valid)).flatten(0, -2)  # (steps, channels)
         counted = valid.flatten().to(steps.dtype)
         n = counted.sum()
         mean = steps.sum(0) / n.clamp_min(1)

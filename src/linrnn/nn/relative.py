@@ -68,7 +68,7 @@ def distance_keys(weight: Tensor, n_heads: int, count: int) -> Tensor:
     """``W R_d`` of distances from 0 on, (H, count, d_head), for `linrnn.ops.attention`."""
     # (count, H, d_head)
     keys: Tensor = (far_waves(count, weight) @ weight.mT).unflatten(-1, (n_heads, -1))
-    return keys.flip(0).transpose(0, 1)
+    return keys.flip(0).transpose(0, 1)  # (H, count, d_head)
 
 
 def distance_scores(p: Tensor, weight: Tensor, count: int) -> Tensor:
@@ -81,7 +81,7 @@ def distance_scores(p: Tensor, weight: Tensor, count: int) -> Tensor:
     """
     turn = weight.unflatten(0, (p.shape[2], -1))  # (H, K, D)
     queries = (p * p.shape[-1] ** -0.5).transpose(1, 2) @ turn  # (B, H, T, D)
-    scores: Tensor = queries @ far_waves(count, weight).mT
+    scores: Tensor = queries @ far_waves(count, weight).mT  # (B, H, T, count)
     return scores
 
 

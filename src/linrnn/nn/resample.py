@@ -155,7 +155,7 @@ class Resample(nn.Module):
         if self.timed and dt is not None:
             times = torch.cat([state["times"], dt[:, None].to(state["times"].dtype)], 1)
         mean = None if times is None else times.mean(1)[:, None]
-        group = self.down(window.flatten(1)).to(x_t.dtype)
+        group = self.down(window.flatten(1)).to(x_t.dtype)  # (batch, width below)
         h, next_below = beneath.read(group[:, None], below, None, mean, None)
         full = count == p - 1
         below = _choose(full, next_below, below)
@@ -210,7 +210,7 @@ class Resample(nn.Module):
             if valid is not None:
                 valid = valid[:, p - 1 - place :: p][:, :n]
             h, below = beneath.read(groups, below, None, means, valid)
-            outputs = self.up(h).reshape(batch, n * p, width).to(x.dtype)
+            outputs = self.up(h).reshape(batch, n * p, width).to(x.dtype)  # (batch, n p, width)
             ahead = torch.cat([ahead.to(outputs.dtype), outputs], 1)
         remaining = x[:, n * p :]
         next_state = {

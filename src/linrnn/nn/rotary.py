@@ -44,7 +44,7 @@ def rotate(
     if plainly and _in_pairs(x):  # the same numbers in one pass
         phases = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))  # (..., channels / 2)
-        return torch.view_as_real(pairs * phases).flatten(-2)
+        return torch.view_as_real(pairs * phases).flatten(-2)  # (batch, time, ..., channels)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)

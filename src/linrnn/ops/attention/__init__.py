@@ -66,7 +66,7 @@ def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
         k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
     if causal:
         mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
-    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # (B, H, T, S)
     if mask is not None and mask.dtype is not torch.bool:
         scores = scores + mask
     elif mask is not None:
@@ -79,7 +79,7 @@ def relu_squared_read(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, far: Tensor | None = None
 ) -> Tensor:
     """Weights of one head that are not normalised; of ``far`` see `attend`."""
-    weight = F.relu(_with_distances(q @ k.mT, far)).square()
+    weight = F.relu(_with_distances(q @ k.mT, far)).square()  # (B, T, S)
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
 
 
@@ -90,7 +90,7 @@ def laplace_read(
 
     Of ``far`` see `attend`.
     """
-    scores = _with_distances(q @ k.mT, far)
+    scores = _with_distances(q @ k.mT, far)  # (B, T, S)
     weight = (1 + torch.erf((scores - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
     return (weight if visible is None else torch.where(visible, weight, 0)) @ v
 
@@ -107,7 +107,7 @@ def _with_distances(scores: Tensor, far: Tensor | None) -> Tensor:
 
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     """Weights that add up to 1 in each channel: of ``q . k'`` and its own, which follow k'."""
-    shared, per_channel = k.split([q.shape[-1], v.shape[-1]], -1)
+    shared, per_channel = k.split([q.shape[-1], v.shape[-1]], -1)  # (B, S, K), (B, S, channels)
     scores = (q @ shared.mT)[..., None] + per_channel[:, None]  # (B, T, S, channels)
     if visible is not None:
         scores = torch.where(visible[..., None], scores, float("-inf"))
@@ -117,9 +117,9 @@ def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) ->
 def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
     """Weights of each of several heads that are not normalised; products as in `softmax_read`."""
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
-    weight = F.relu(q @ k.mT * q.shape[3] ** -0.5)
+    weight = F.relu(q @ k.mT * q.shape[3] ** -0.5)  # (B, H, T, S)
     weight = weight if visible is None else torch.where(visible[:, None], weight, 0)
-    return (weight @ v).transpose(1, 2)
+    return (weight @ v).transpose(1, 2)  # (B, T, H, V)
 
 
 def capped_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, cap: Tensor) -> Tensor:
@@ -132,9 +132,9 @@ def capped_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, cap: Tensor) -
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     if q.shape[1] != k.shape[1]:
         k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
-    scores = cap * torch.tanh(q @ k.mT * q.shape[3] ** -0.5 / cap)
+    scores = cap * torch.tanh(q @ k.mT * q.shape[3] ** -0.5 / cap)  # (B, H, T, S)
     scores = torch.where(visible[:, None], scores, float("-inf"))
-    return (scores.softmax(-1) @ v).transpose(1, 2)
+    return (scores.softmax(-1) @ v).transpose(1, 2)  # (B, T, H, V)
 
 
 def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor)
         far: keys of the distances from 0 on, (H, D, K); longer ones are never visible.
     """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
-    near, p = q.chunk(2, -1)
+    near, p = q.chunk(2, -1)  # (B, H, T, K) each
     return relative(near, p, k, v, far[:, : k.shape[2]], visible).transpose(1, 2)
 
 

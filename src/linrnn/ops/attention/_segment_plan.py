@@ -104,7 +104,7 @@ class Plan:
         else:
             x = torch.cat([begun, new], 1)
         segments = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))
-        return segments.view(-1, self.n, *x.shape[2:])
+        return segments.view(-1, self.n, *x.shape[2:])  # (B * count, n, ...)
 
     def taken(self, y: Tensor) -> Tensor:
         """The outputs of segments in a row, as those of the steps of the call."""

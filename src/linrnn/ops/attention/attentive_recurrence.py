@@ -64,7 +64,7 @@ def attentive_recurrence(
         age = torch.arange(past + t, -1, -1, device=k.device)
         visible = age <= position[:, t, None]
         state = [torch.where((position[:, t] == 0)[:, None], 0, h) for h in state]
-        q = F.linear(state[0], query).unflatten(-1, k.shape[2:])[:, None]
+        q = F.linear(state[0], query).unflatten(-1, k.shape[2:])[:, None]  # (B, 1, H, K)
         c = softmax_read(q, k[:, : past + t + 1], v[:, : past + t + 1], visible[:, None])
         spoilt = (bad[:, : past + t + 1] & visible).any(1)
         c = torch.where(spoilt[:, None, None], float("nan"), c.flatten(2))

@@ -97,7 +97,7 @@ def _step(
     keys, values = (torch.where(visible[..., None], z, 0) for z in (keys, values))
     scores = torch.einsum("bghk,bshk->bghs", q, keys) * q.shape[-1] ** -0.5
     share = torch.where(visible[:, None].mT, scores, float("-inf")).softmax(-1)
-    y = torch.einsum("bghs,bshk->bghk", share, values)
+    y = torch.einsum("bghs,bshk->bghk", share, values)  # (B, G, H, K)
     share = share.detach().sum(1).mT  # (B, S + 1, H)
     if policy == "h2o":
         share = share + torch.where(visible, F.pad(weight, (0, 0, 0, 1)), 0)

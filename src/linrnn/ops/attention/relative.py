@@ -24,21 +24,21 @@ def relative(near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible
         visible: which s of each t the sum is over, (B or 1, T, S).
     """
     every = (near, p, k, v, _laid(far, k))
-    flat: tuple[Any, ...] = (*(x.flatten(0, 1) for x in every), visible)
+    flat: tuple[Any, ...] = (*(x.flatten(0, 1) for x in every), visible)  # (B H, ...) each
     if not eager(*flat):
         y = _definition(*flat)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in flat):
         y = _Relative.apply(*flat)
     else:
         y = _computed(*flat)[0]
-    result: Tensor = y.unflatten(0, near.shape[:2])
+    result: Tensor = y.unflatten(0, near.shape[:2])  # (B, H, T, K)
     return result
 
 
 def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: Tensor) -> Tensor:
     """The weights of `relative`, (B, H, T, S)."""
     shape, every = near.shape[:2], (near, p, k, _laid(far, k))
-    near, p, k, far = (x.flatten(0, 1) for x in every)
+    near, p, k, far = (x.flatten(0, 1) for x in every)  # (B H, ...) each
     weights: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
     return weights
 
@@ -112,12 +112,12 @@ class _Relative(torch.autograd.Function):
             return tuple(through_definition(_definition, arguments, needs_grad, (grad,)))
         near, p, k, v, far, _ = arguments
         count, time, entries = weight.shape
-        scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)
+        scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)  # (B H, T, S)
         # to where the distances were before they moved
         unshifted = scores.new_empty(count, time * (entries + 1))
         unshifted[:, :time] = 0
         unshifted[:, time:] = scores.view(count, time * entries)
-        unshifted = unshifted.view(count, time, entries + 1)
+        unshifted = unshifted.view(count, time, entries + 1)  # (B H, T, S + 1)
         size = near.shape[2] ** -0.5
         unscaled = (scores @ k, unshifted @ far, scores.mT @ near, unshifted.mT @ p)
         grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in unscaled)

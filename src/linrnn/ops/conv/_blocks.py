@@ -88,7 +88,7 @@ class Blocks(NamedTuple):
         states = torch.cat(  # one copy for the shift and the new layout
             [rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
         )
-        return states.flatten(1, 2), last
+        return states.flatten(1, 2), last  # (H, B * T/Q, K), (B, H, M)
 
     def _inside(self, u: Tensor, cut: Tensor) -> Tensor:
         """Outputs (B * T/Q, Q, H) from the inputs of the same block and the same sequence."""

@@ -54,7 +54,7 @@ class FusedBlocks(torch.autograd.Function):
         first = grads[1].transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
             first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
-            grad_decay = entering.mT @ left
+            grad_decay = entering.mT @ left  # (H, K, K)
         else:
             first, grad_decay = carry_back(
                 _states(left, h, shape), _states(entering, h, shape), first, decay

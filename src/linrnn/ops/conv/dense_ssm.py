@@ -65,14 +65,14 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     kernel = torch.cat([response[0, ..., :1] + d.to(h)[..., None], response[0, ..., 1:]], -1)
     spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time)[:, :, None]
     y = torch.fft.irfft(spectrum * torch.fft.rfft(kernel, 2 * time), 2 * time)[..., :time]
-    y = (y + response[1:]).permute(0, 3, 1, 2)
+    y = (y + response[1:]).permute(0, 3, 1, 2)  # (B, T, H, M)
 
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
     into = krylov(a, b[:, None], size)[:, :, 0].flip(1).to(h.dtype)  # (H, Q, N)
-    sums = torch.einsum("bkqh,hqn->hbkn", padded, into)
-    across = h.to(a).transpose(0, 1) @ torch.linalg.matrix_power(a, time).mT
+    sums = torch.einsum("bkqh,hqn->hbkn", padded, into)  # (H, B, K, N)
+    across = h.to(a).transpose(0, 1) @ torch.linalg.matrix_power(a, time).mT  # (H, B, N)
     last = _gathered(far, sums) + across.to(h.dtype)
-    return y, last.transpose(0, 1)
+    return y, last.transpose(0, 1)  # (B, T, H, M), (B, H, N)
 
 
 def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
@@ -82,7 +82,7 @@ def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
         >>> krylov(torch.tensor([[[2.0]]]), torch.tensor([[[3.0]]]), 4).flatten()
         tensor([ 3.,  6., 12., 24.])
     """
-    vectors = v[:, None]
+    vectors = v[:, None]  # (H, 1, R, N)
     while vectors.shape[1] < count:
         vectors = torch.cat([vectors, vectors @ a.mT[:, None]], 1)
         a = a @ a if vectors.shape[1] < count else a

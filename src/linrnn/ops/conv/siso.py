@@ -78,9 +78,9 @@ def _block(columns: int) -> int:
 def _of(system: System, powers: Tensor) -> Blocks:
     """The blocks of Q steps, from ``a^0 .. a^Q`` (H, Q + 1, M)."""
     decay, b, c = powers[:, -1], system.b.to(powers.dtype), system.c.to(powers.dtype)
-    into = rows(b[:, None] * powers[:, :-1].flip(1))
+    into = rows(b[:, None] * powers[:, :-1].flip(1))  # (H, Q, K), K real numbers of a state
     if decay.shape[0] == c.shape[0]:
-        out = columns(c[:, None] * powers).transpose(1, 2)
+        out = columns(c[:, None] * powers).transpose(1, 2)  # (H, K, Q + 1)
         kernel = (rows(b)[:, None] @ out[..., :-1])[:, 0]
         return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay)
     out = rows(powers).transpose(1, 2)
@@ -103,8 +103,8 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
 
     size, count = factors.fine.shape[1], factors.coarse.shape[1]
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
-    x = padded.permute(3, 0, 1, 2).flatten(1, 2)
+    x = padded.permute(3, 0, 1, 2).flatten(1, 2)  # (H, B T/Q, Q)
     sums = products(x, rows(b[:, None] * factors.fine.flip(1)))
     sums = pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
-    left_over = (sums * factors.coarse.flip(1)[:, None]).sum(2)
+    left_over = (sums * factors.coarse.flip(1)[:, None]).sum(2)  # (H, B, M)
     return y, factors.across * h + left_over.transpose(0, 1)

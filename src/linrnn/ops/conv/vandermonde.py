@@ -36,7 +36,7 @@ class Factors(NamedTuple):
         left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
         response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
         response = response.view(*c.shape[1::-1], -1)[..., :time]  # (H, rows, T)
-        return response.transpose(0, 1)
+        return response.transpose(0, 1)  # (rows, H, T)
 
 
 def vandermonde(c: Tensor, a: Tensor, time: int) -> Tensor:
@@ -89,7 +89,7 @@ def table(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _rounded(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    return powers(a, count).to(dtype).transpose(1, 2)
+    return powers(a, count).to(dtype).transpose(1, 2)  # (H, count, M)
 
 
 class _Table(torch.autograd.Function):

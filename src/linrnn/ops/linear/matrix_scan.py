@@ -156,7 +156,7 @@ def _powers(A: Tensor, dtype: torch.dtype, product: Callable[..., Tensor]) -> It
 def many_products(h: Tensor, weight: Tensor) -> Tensor:
     """Matrices (channels, d, d), each times what is its own of ``h`` (batch, time, channels, d)."""
     batch = h.shape[:2]
-    products = h.flatten(0, 1).transpose(0, 1) @ weight.mT
+    products = h.flatten(0, 1).transpose(0, 1) @ weight.mT  # (channels, batch * time, d)
     outputs: Tensor = products.transpose(0, 1).unflatten(0, batch)
     return outputs
 

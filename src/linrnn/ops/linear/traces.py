@@ -116,7 +116,7 @@ def learned(
         )
         return results
     new_trace = advance(trace, keep, index, slope[:, :, None], x[:, None])
-    total = gain.mT @ x
+    total = gain.mT @ x  # (outputs, inputs)
     return new_trace, total if trace is None else total + credited(trace, credit, index, pairs)
 
 

@@ -156,7 +156,7 @@ def self_referential(
 def self_referential_step(x: Tensor, W: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """One step of `self_referential`: its output, and the next change."""
     d, now = x.shape[-1], W + shift
-    y, q, k, b = _read(now, x).split([d, d, d, 4], -1)
+    y, q, k, b = _read(now, x).split([d, d, d, 4], -1)  # (batch, heads, d); b: (batch, heads, 4)
     q, k, beta = q.softmax(-1), k.softmax(-1), b.sigmoid()
     rates = [beta[..., i : i + 1].expand(x.shape) for i in range(3)]
     change = torch.cat([*rates, beta[..., 3:].expand(b.shape)], -1) * _read(now, q - k)

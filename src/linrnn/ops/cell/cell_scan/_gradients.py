@@ -34,10 +34,10 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     """
     pieces = 1 if left.is_cpu else math.gcd(left.shape[0], PIECES)
     if pieces == 1:
-        return torch.einsum("shm,shn->hmn", left, right)
+        return torch.einsum("shm,shn->hmn", left, right)  # (heads, m, n)
     # (pieces, steps / pieces, heads, width)
     left, right = (x.unflatten(0, (pieces, -1)) for x in (left, right))
-    return torch.einsum("pshm,pshn->phmn", left, right).sum(0)
+    return torch.einsum("pshm,pshn->phmn", left, right).sum(0)  # (heads, m, n)
 
 
 def of_matrices(

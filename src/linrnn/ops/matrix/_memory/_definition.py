@@ -67,7 +67,7 @@ def _terms(p: Problem) -> Terms:
     g, e, bonus, beta, a, b = (_to_compute_dtype(p, x) for x in p[3:9])
     each = v.shape[2] // max(1, q.shape[2])
     if each > 1:
-        q, k = (x.repeat_interleave(each, 2) for x in (q, k))
+        q, k = (x.repeat_interleave(each, 2) for x in (q, k))  # (B, T, H, K)
         a, b = (None if x is None else x.repeat_interleave(each, 2) for x in (a, b))
     if p.scale != 1:
         q = q * p.scale
@@ -98,20 +98,20 @@ def _one_step(terms: Terms, state: Tensor, reset: Tensor | None) -> tuple[Tensor
     g, e, _, a, b = (None if x is None else x[:, 0] for x in terms[3:])
     if reset is not None:
         state = torch.where(reset[:, :, None, None], 0, state)
-    write = k[..., None] * v[..., None, :]
+    write = k[..., None] * v[..., None, :]  # (B, H, K, V)
     if terms.bonus is not None:
         read = state + terms.bonus[..., None] * write
-        o = (read.mT @ q[..., None]).squeeze(-1)
+        o = (read.mT @ q[..., None]).squeeze(-1)  # (B, H, V)
     if a is not None:
         assert b is not None
-        write = write + b[..., None] * (state.mT @ a[..., None]).mT
+        write = write + b[..., None] * (state.mT @ a[..., None]).mT  # (B, H, K, V)
     if g is not None:
         state = (g[..., None] if g.ndim == 3 else g[..., None, None]).exp() * state
     if e is not None:
         state = state * e[..., None, :].exp()
     state = state + write
     if terms.bonus is None:
-        o = (state.mT @ q[..., None]).squeeze(-1)
+        o = (state.mT @ q[..., None]).squeeze(-1)  # (B, H, V)
     return o[:, None], state
 
 
@@ -249,7 +249,7 @@ def _corrections(
     if more is not None:
         solved = torch.where(more[..., None], 0, solved)
         grown = more if grown is None else grown | more
-    W, U = solved.split([k.shape[-1], v.shape[-1]], -1)
+    W, U = solved.split([k.shape[-1], v.shape[-1]], -1)  # (B, n, H, C, K), (B, n, H, C, V)
     return W, U, grown
 
 
@@ -308,7 +308,7 @@ class _Decay:
         decay, visible = self._between(early), self.strict if early else self.visible
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
-        products = x @ y.mT
+        products = x @ y.mT  # (B, n, H, C, C)
         products = products if decay is None else products * decay.squeeze(-1)
         return torch.where(visible, products, 0)
 
