@@ -21,7 +21,7 @@ from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError, 
 from linrnn.typing import Integer, State
 
 FORMAT = 1
-"""Of the files of `save`; rises when an older linrnn could not read them any more."""
+"""Version of the files of `save`; rises when an older linrnn could no longer read them."""
 
 _HEADER = "state"
 _HEADER_BYTES = 1 << 20  # that no file of ours comes near

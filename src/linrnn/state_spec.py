@@ -44,7 +44,7 @@ class Part(NamedTuple):
         return tuple([0 if n is None else n for n in self.axes.values()])
 
     def dtype(self, real: torch.dtype) -> torch.dtype:
-        """Of the tensor, for parameters or a wish of the real dtype ``real``."""
+        """The dtype of the tensor, for parameters or a requested real dtype ``real``."""
         if self.kind == "integer":
             return torch.int64
         real_dtype = torch.float64 if self.double else accumulator_dtype(real)
@@ -115,7 +115,7 @@ def initial(
 
 
 def _row_bytes(spec: Spec) -> int:
-    """Of a row of a state, at least."""
+    """A lower bound of the bytes of a row of a state."""
     if isinstance(spec, Part):
         return 4 * math.prod(spec.shape)
     return sum(map(_row_bytes, spec.values() if isinstance(spec, dict) else spec))

@@ -139,7 +139,7 @@ class Composed(Op):
     def _gradients(
         self, arguments: Arguments, grads: Sequence[Tensor], needs_grad: Sequence[bool]
     ) -> list[Tensor]:
-        """Of the leaves that want one; in grad mode such that can be differentiated again."""
+        """The gradients of the leaves that need one; differentiable again in grad mode."""
         leaves, structure = tree_flatten(list(arguments))
 
         def definition(*leaves: Any) -> Results:

@@ -32,7 +32,7 @@ class Moments:
 
     @classmethod
     def empty(cls, groups: int, features: int, width: int, horizon: int) -> "Moments":
-        """Of no rows."""
+        """The moments of no rows: zeros."""
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64)
@@ -49,7 +49,7 @@ class Moments:
 
     @property
     def groups(self) -> int:
-        """Of channels that are kept apart."""
+        """The number of groups of channels with separate moments."""
         return len(self.xx)
 
     def add(self, x: Tensor, y: Tensor, z: Tensor | None) -> None:

@@ -175,7 +175,7 @@ class Op:
         return None if declines is not None and declines(*arguments) else kernels
 
     def explain(self, arguments: Arguments, backend: str | None) -> str:
-        """Which backend would compute a call, and why; chosen automatically, also why no other."""
+        """The backend that would compute a call, and why; if chosen automatically, why no other."""
         lead = arguments[self._lead]
         name, why = choose(self.name, self._table, backend, lead.device, lead.dtype)
         kernels = load(self._modules[name]) if name in self._modules else None

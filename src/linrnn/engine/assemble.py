@@ -56,10 +56,10 @@ class Assembled(NamedTuple):
     factors: int
     """How many operands are written for `products` alone."""
     widths: tuple[tuple[tuple[Operand, int], ...], ...]
-    """Of each class of slots that are as wide as each other: operands and their axes of that size;
-    of a matrix that of each of its blocks."""
+    """For each class of slots of equal width, operands and their axes of that size; a matrix counts
+    by the size of each of its blocks."""
     ratios: tuple[Ratio, ...]
-    """Of classes whose widths follow from those of others."""
+    """The ratios of classes whose widths follow from those of others."""
 
 
 _SLOT = struct.Struct("=qqdq")
@@ -142,7 +142,7 @@ class _Assembler:
         )
 
     def _sized(self) -> tuple[tuple[tuple[Operand, int], ...], ...]:
-        """Of each class of widths the operands that show it, and along which axes."""
+        """For each class of widths, the operands that show it and the axes along which they do."""
         operands = list(self.operands)
         by_class: dict[int, list[tuple[Operand, int]]] = {}
         for kind, operand, _, width in self.slots:

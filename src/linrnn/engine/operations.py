@@ -180,7 +180,7 @@ def _atan2_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | N
 
 
 def _pow_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    """Of 0 to a power of at least 0 there is no derivative by the exponent: 0."""
+    """Cotangents of a power; that of the exponent is 0 for base 0 and an exponent of at least 0."""
     a, b = args
     zero, less = g.constant(0.0), g("sub", b, g.constant(1.0))
     root = g.value(less) == 0.5  # of -inf there is none, unlike a power

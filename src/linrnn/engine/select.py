@@ -1,4 +1,4 @@
-"""Which operations of the native machine compute a graph: several nodes may be one operation."""
+"""Selection of the native machine's operations for a graph; several nodes may be one operation."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ class Operation(NamedTuple):
     args: tuple[int, ...]
     value: float = 0.0
     matrix: tuple[int, int] | None = None
-    """Of a product: the matrix, and whether it is transposed."""
+    """The matrix of a product, and whether it is transposed."""
     to_sum: int | None = None
     """The parameter whose gradient, up to the factor ``value``, ``args`` are added to."""
 

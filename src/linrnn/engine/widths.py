@@ -49,7 +49,7 @@ def classes(program: Program) -> list[int]:
 
 
 class Ratio(NamedTuple):
-    """Of two values one that is so many times as wide as the other: a spread or a fold."""
+    """Two values, one ``times`` as wide as the other: the ends of a spread or a fold."""
 
     wide: int
     narrow: int

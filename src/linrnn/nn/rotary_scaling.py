@@ -37,7 +37,7 @@ class RotaryScaling(NamedTuple):
     trained: int = 8192
     """Steps of the sequences the turns were trained with."""
     base: float = 10_000.0
-    """Of `rotate`."""
+    """The ``base`` of `rotate`."""
 
     def check(self, where: str) -> None:
         """Raise unless all fits."""

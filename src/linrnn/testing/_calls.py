@@ -19,7 +19,7 @@ class Call(NamedTuple):
     arguments: dict[str, Any]
     """Without a state and a layout, in double precision."""
     steps: Sequence[str]
-    """Which arguments are (batch, time, ...)."""
+    """The arguments of shape (batch, time, ...)."""
     state: tuple[int, ...]
     """The shape of the state of a sequence."""
     step: Step
@@ -27,7 +27,7 @@ class Call(NamedTuple):
     empty: float | Tensor = 0.0
     """The state at a reset, and where none is given."""
     roundings: float = 8.0
-    """Of the largest number, that are allowed beside a loop's own error."""
+    """Roundings of the largest number that are allowed in addition to the error of a loop."""
     half: bool = True
     """Whether it takes half precision."""
     reads_back: bool = False
@@ -37,9 +37,9 @@ class Call(NamedTuple):
     real_state: bool = False
     """Whether a state is real although steps are complex."""
     counter: Callable[[Tensor], Tensor] | None = None
-    """Of a state that counts steps: how many each sequence has read, for the argument ``read``."""
+    """The steps that each sequence has read, from a state that counts them; given as ``read``."""
     lacks: frozenset[str] = frozenset()
-    """Which of "reset", "cu_seqlens" and "reverse" the op does not take."""
+    """Those of "reset", "cu_seqlens" and "reverse" that the op does not take."""
 
     def is_complex(self) -> bool:
         """Whether a state is complex."""

@@ -31,7 +31,7 @@ def read_so_far(counter: Tensor) -> Tensor:
 
 
 def counted(position: Tensor, state: Tensor) -> Tensor:
-    """That number after a step with ``position`` (B,) others before it."""
+    """The counter of `read_so_far` after a step at ``position`` (B,) of its sequence."""
     return (position + 1).to(state.dtype)[:, None] * _UNIT
 
 
@@ -79,7 +79,7 @@ def _ages(entries: Tensor) -> Tensor:
 
 
 def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor:
-    """Of entries (B, S, ...) for one query: (B, H, S), or (B, S, C) of "per_channel"."""
+    """Weights of entries (B, S, ...) for one query: (B, H, S), or (B, S, C) of "per_channel"."""
     q, size = x["q"], x["q"].shape[-1] ** -0.5
     hidden = torch.where(visible, 0.0, float("-inf"))
     if kind == "per_channel":

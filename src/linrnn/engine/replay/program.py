@@ -320,7 +320,7 @@ class Kind:
         self.program: Program | None = None
         self.reason = ""
         self.calls = 0
-        """That were not run by a program."""
+        """The number of calls that were not run by a program."""
         self.form: Any = None
         """How the caller makes tensors of its arguments, and its results of tensors."""
 

@@ -19,7 +19,7 @@ def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
 
 
 def _of_argument(name: str) -> Rule:
-    """Of what PyTorch keeps an argument of: ``(gradient, argument, *options)``."""
+    """Rule of a function whose argument PyTorch saves: ``(gradient, argument, *options)``."""
 
     def write(tape: Tape, to: Number, g: Tensor, x: Tensor, *options: Any) -> None:
         numbers = [z for z in options if not isinstance(z, Tensor)]  # a tensor is a buffer

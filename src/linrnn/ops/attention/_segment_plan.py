@@ -1,4 +1,4 @@
-"""Which steps of a call belong to which segment of their row."""
+"""The assignment of the steps of a call to the segments of their rows."""
 
 from typing import Any, TypeAlias
 
@@ -13,13 +13,13 @@ Rows: TypeAlias = bool | Tensor
 
 
 def rows_of(mask: Tensor) -> list[Rows]:
-    """Of each column of a mask (B, count)."""
+    """The `Rows` of each column of a mask (B, count)."""
     every, any_row = mask.all(0).tolist(), mask.any(0).tolist()
     return [a or (s and mask[:, i]) for i, (a, s) in enumerate(zip(every, any_row, strict=True))]
 
 
 class Plan:
-    """Which steps of a call belong to which segment of their row.
+    """The assignment of the steps of a call to the segments of their rows.
 
     Segments are cut out where all rows begin them together; elsewhere they are gathered.
     """

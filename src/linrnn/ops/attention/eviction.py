@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.compute.composed import composed
 
 STEPS = 64
-"""Of each so many, what they have seen is computed again for the gradient, and not kept."""
+"""Steps of a block; the entries read inside a block are recomputed for the gradient, not stored."""
 
 
 def _shapes(policy: str, q: Tensor, k: Tensor, v: Tensor, *state: Any) -> tuple[Tensor, ...]:

@@ -204,7 +204,7 @@ def _spoilt(where: Tensor, x: Tensor) -> Tensor:
 
 
 def _bad(parts: Tensors) -> Tensor:
-    """Which entries (B, S) have something in them that is not finite."""
+    """A mask (B, S) of the entries that hold a number that is not finite."""
     return ~torch.stack([z.isfinite().flatten(2).all(-1) for z in parts]).all(0)
 
 

@@ -12,7 +12,7 @@ from linrnn.compute import gpu
 from linrnn.compute.layout import dense
 
 _NODES = 128
-"""Of a program at a time, one for each thread."""
+"""Nodes that a program computes at a time, one for each thread."""
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -17,7 +17,7 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def _pole(radius, real, s, c, DTYPE: tl.constexpr):
-    """Of a mode at some nodes: r and m of the denominator ``r + i m``, and 1 / (r^2 + m^2)."""
+    """The denominator ``r + i m`` of a mode at some nodes: r, m and 1 / (r^2 + m^2)."""
     scaled = radius * c
     r = ((scaled - s) * (scaled + s)).to(DTYPE)
     m = (-2 * real).to(DTYPE) * (s * c).to(DTYPE)

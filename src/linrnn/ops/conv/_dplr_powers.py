@@ -22,7 +22,7 @@ from linrnn.ops.conv.vandermonde import table
 
 
 class Matrices(NamedTuple):
-    """Of blocks of Q steps, and of a shorter one; K real numbers are a state."""
+    """The matrices of blocks of Q steps, and of a shorter one; K real numbers are a state."""
 
     response: Tensor  # (H, Q): c A^j b
     into: Tensor  # (H, Q, K): A^j b, the highest power first

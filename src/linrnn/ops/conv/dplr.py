@@ -85,11 +85,11 @@ class Transition(NamedTuple):
         return Transition(*(x.to(dtype) for x in self))
 
     def at(self, t: int) -> "Transition":
-        """Of one step, where each has its own."""
+        """The transition of one step, where each step has its own."""
         return Transition(*(x[:, t] for x in self))
 
     def matrices(self, c: Tensor, time: int, most: int, dtype: torch.dtype) -> Matrices:
-        """Of blocks of at most ``most`` steps, a power of two, with ``c`` that reads states."""
+        """`Matrices` of blocks of at most ``most`` steps, a power of two; ``c`` reads states."""
         return Matrices.of((self.a, self.b, c, self.p, 2 * self.q), time, most, dtype)
 
     def dense(self) -> Tensor:

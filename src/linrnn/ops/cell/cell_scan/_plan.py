@@ -180,7 +180,7 @@ class Plan:
 def _parts(
     cell: Cell, sig: Signature, leaves: Leaves, read: Sequence[Tensor]
 ) -> Iterator[tuple[int, int, int]]:
-    """Of each leaf: the argument that it is a part of, after how many bytes, and how aligned."""
+    """Yield for each leaf the index of its argument, its offset in bytes and its alignment mask."""
     flat = leaves.flat()
     values = list(leaves.states) if sig.stateless else []
     owners = list(range(len(values)))

@@ -47,11 +47,11 @@ class Layout(NamedTuple):
     starts: Sequence[float]
     """The value of each state after a reset."""
     dtype: torch.dtype
-    """Of the outputs."""
+    """The dtype of the outputs."""
     widths: Sequence[int]
-    """Of the outputs."""
+    """The widths of the outputs."""
     checkpoint: int | None = None
-    """Of which steps the native kernels keep the states: every so many. None: of all."""
+    """The native kernels store the state of every n-th step, n this number; None: of every step."""
 
     def batch(self, states: Sequence[Tensor]) -> int:
         """How many rows the inputs have."""

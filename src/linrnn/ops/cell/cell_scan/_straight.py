@@ -26,7 +26,7 @@ _MATRICES = Semiring(_product, torch.add, 0.0)
 
 
 class Scan(NamedTuple):
-    """Which steps follow one another."""
+    """The order of steps: which follow one another."""
 
     live: Tensor
     """(batch, time, 1): the steps that take over a state, in the order of the scan."""

@@ -46,7 +46,7 @@ class Shape(NamedTuple):
     matrices: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     words: int
-    """Of 32 bits, of a number that is computed with."""
+    """The number of 32-bit words of a number that is computed with."""
 
     def sides(self, matrix: int) -> tuple[int, int]:
         """Return the widths of the two vectors that a matrix multiplies."""

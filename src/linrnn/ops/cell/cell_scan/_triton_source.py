@@ -21,10 +21,10 @@ from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Node, Progra
 
 
 class Sizes(NamedTuple):
-    """Which values are equally wide: a number, counted from 0, for each width there is."""
+    """The width class of each value; values of equal width have the same number, counted from 0."""
 
     nodes: tuple[int, ...]
-    """Of a program; of constants, which fit any, it means nothing."""
+    """The classes of a program's nodes; meaningless for constants, which fit any width."""
     states: tuple[int, ...]
     stored: tuple[int, ...]
     sums: tuple[int, ...]
@@ -47,7 +47,7 @@ class Task(NamedTuple):
     starts: tuple[float, ...]
     """The value of each state of the cell after a reset."""
     previous: tuple[int, ...] = ()
-    """Of an adjoint the inputs that are the states before the step, in order."""
+    """The inputs of an adjoint that are the states before the step, in order."""
     heads: bool = False
     """Whether a part is a head, or the whole, and not a block of channels."""
     resident: bool = True

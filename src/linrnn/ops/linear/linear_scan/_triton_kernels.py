@@ -25,7 +25,7 @@ from linrnn.compute.triton_kernel import kernel
 @triton.jit
 @no_type_check
 def _place(cu_seqlens, time, channels, chunks, chunk, FLIP: tl.constexpr, BLOCK: tl.constexpr):
-    """Which chunk and channels this program owns, and where in time the chunk starts."""
+    """The chunk and channels that this program computes, and the chunk's start in time."""
     program = tl.program_id(0)
     blocks = tl.cdiv(channels, BLOCK)
     c = (program % blocks) * BLOCK + tl.arange(0, BLOCK)

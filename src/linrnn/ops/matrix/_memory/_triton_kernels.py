@@ -42,7 +42,7 @@ def _square(p, slot, heads, h, CHUNK: tl.constexpr):
 
 @triton.jit
 def _sees(i, cut):
-    """Which steps (first axis) read what others (second) write."""
+    """A mask of the steps (first axis) that read what other steps (second axis) write."""
     return (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
 
 
@@ -65,7 +65,7 @@ def _settled(A, T, z, seen, PRECISION: tl.constexpr):
 
 @triton.jit
 def _tile(pid, heads, keys, columns, KEYS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Of a program of a whole sequence: that, the head, rows and columns of the memory."""
+    """The sequence, head, and rows and columns of the memory that a program computes."""
     tiles, blocks = tl.cdiv(columns, COLUMNS), tl.cdiv(keys, KEYS)
     c = pid % tiles * COLUMNS + tl.arange(0, COLUMNS)
     d = pid // tiles % blocks * KEYS + tl.arange(0, KEYS)
@@ -262,7 +262,7 @@ def run_asked(
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, SCALE: tl.constexpr, REVERSE: tl.constexpr,
     DTYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Of what reads: the share of the memory before the chunk in its gradient and the decays'."""
+    """Gradients of vectors that read, and of decays: the share of the memory before the chunk."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
     h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
@@ -308,7 +308,10 @@ def run_written(
     CONSTANT: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Of what writes: the share of the memory behind the chunk; with that of what crosses it."""
+    """Gradients of vectors that write, and of decays: the share of the memory behind the chunk.
+
+    Those of decays contain the share of the memory that crosses the chunk.
+    """
     SIGN: tl.constexpr = -1 if REVERSE else 1
     h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)

@@ -33,7 +33,7 @@ from linrnn.ops.matrix._memory._triton_steps import (
 
 @triton.jit
 def _numbers(p, h, size, lanes, DTYPE: tl.constexpr):
-    """Of a head: one number a channel."""
+    """The numbers of a head, one for each channel."""
     return tl.load(p + h * size + lanes, lanes < size, 0).to(DTYPE)
 
 

@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def span(slots, cu_seqlens, slot, time, CHUNK: tl.constexpr):
-    """Of a chunk: its row, the first place of its sequence, that one's steps, and its number."""
+    """The row of a chunk, the first place and the steps of its sequence, and the chunk's number."""
     if cu_seqlens is not None:
         s = tl.load(slots + slot).to(tl.int64)
         start = tl.load(cu_seqlens + s)
@@ -32,7 +32,7 @@ def span(slots, cu_seqlens, slot, time, CHUNK: tl.constexpr):
 
 @triton.jit
 def sequence(cu_seqlens, s, time, CHUNK: tl.constexpr):
-    """Of a sequence: its row, its first place, its steps, and the slot of its first chunk."""
+    """The row of a sequence, its first place, its number of steps, and its first chunk's slot."""
     row, start, count, slot = s, s * 0, time, s * tl.cdiv(time, CHUNK)
     if cu_seqlens is not None:
         start = tl.load(cu_seqlens + s)
@@ -148,13 +148,13 @@ def finite(x):
 
 @triton.jit
 def marks(x):
-    """Which rows hold something that is not finite."""
+    """1 for each row that holds a number that is not finite, 0 for the others."""
     return tl.max(tl.where(finite(x), 0, 1), 1)
 
 
 @triton.jit
 def reached(seen, bad):
-    """Which steps see a bad one; ``seen`` (steps, others)."""
+    """A mask of the steps that see a bad one; ``seen`` (steps, others)."""
     return tl.max(tl.where(seen, bad[None, :], 0), 1) > 0
 
 
