@@ -267,7 +267,9 @@ class _Assembler:
                 continue
             free = node in produced and node not in late and node not in self.home
             last = last_read.get(places.get(i, -1), -1)
-            if free and last < produced[node] + (by_level[2][produced[node]].op not in _APART):
+            if free and last < produced[node] + (
+                by_level[2][produced[node]].op not in _NOT_IN_PLACE
+            ):
                 self.home[node] = self.states[i]
                 continue
             # another state changes as well
@@ -293,7 +295,7 @@ class _Assembler:
                     home[x] = self._slot(Kind.CONSTANT, 0, self.program.nodes[x].attribute)
             args = [home[x] for x in step.args]
             ended = [x for x in {*step.args} if last[x] == place and x in registers]
-            separate = step.op in _APART
+            separate = step.op in _NOT_IN_PLACE
             for x in ended if not separate else ():
                 free.setdefault(registers[x], []).append(home[x])
             for x in step.results:
@@ -328,4 +330,4 @@ class _Assembler:
 
 
 #: Operations whose result must not lie where an argument does: not number by number.
-_APART = ("product", "roll")
+_NOT_IN_PLACE = ("product", "roll")

@@ -38,7 +38,7 @@ _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _ABSENT_OPERAND = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
-_PLAIN = (bool, int, float, str, type(None))
+_COMPARABLE_TYPES = (bool, int, float, str, type(None))
 
 
 #: More sequences at once are better served by the matrix products of PyTorch.
@@ -88,7 +88,7 @@ class Program:
         max_watched: int = _WATCHED,
     ) -> None:
         tape = recorder.tape
-        self._wide = tape.wide
+        self._compute_dtype = tape.wide
         self._argument_types = [(x.shape, x.dtype) for x in arguments]
         self._passed = [_passed(tape, y, arguments) for y in results]
         truths, passed = recorder.assumed, zip(results, self._passed, strict=True)
@@ -173,7 +173,7 @@ class Program:
         bases = table[:]
         table[0], table[1] = scratch.data_ptr(), lasting.data_ptr()
         program = (_address(self._early), self._early_count, _address(table))
-        _KERNEL(self._wide, *program, 0, 0, 0)
+        _KERNEL(self._compute_dtype, *program, 0, 0, 0)
         triples = array("q")
         for x, y in zip(weights, snapshots, strict=True):
             triples.extend((x.data_ptr(), y.data_ptr(), x.numel() * x.element_size()))
@@ -247,7 +247,7 @@ class Program:
         table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
         table[2 : 2 + len(moving)] = array("q", map(Tensor.data_ptr, moving))
         program = (self._late_address, self.count, _address(table))
-        _KERNEL(self._wide, *program, *prepared.watches, _address(differ))
+        _KERNEL(self._compute_dtype, *program, *prepared.watches, _address(differ))
         return not differ[0]
 
 
@@ -276,7 +276,7 @@ def _address(x: "array[int]") -> int:
 
 def _comparable(x: object) -> bool:
     """Whether a value of Python can be compared."""
-    return all(map(_comparable, x)) if isinstance(x, tuple) else isinstance(x, _PLAIN)
+    return all(map(_comparable, x)) if isinstance(x, tuple) else isinstance(x, _COMPARABLE_TYPES)
 
 
 def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:

@@ -252,7 +252,7 @@ class _Reader:
         if shared is not None:  # what is of an earlier segment is zero
             mine = [z[:, self.n - 1 - shared :] for z in every]
             if all(map(seen_finite, mine)):
-                return self._step_alike(q, every, mine, memory, position[:, 0], shared)
+                return self._step_at_one_place(q, every, mine, memory, position[:, 0], shared)
         position = position[:, 0]
         place, number = position % self.n, position // self.n
         if assumed((place > 0) & (place < self.n - 1)):
@@ -300,7 +300,7 @@ class _Reader:
         distinct = {place % self.n for place in places}
         return distinct.pop() if len(distinct) == 1 else None
 
-    def _step_alike(
+    def _step_at_one_place(
         self,
         q: Tensors,
         every: list[Tensor],

@@ -100,7 +100,7 @@ class Plan:
         self._layout = layout._replace(reset=None, cu_seqlens=None)
         self._like = Leaves(*([None] * len(group) for group in leaves)).like
         self._starts = list(leaves.states) if sig.stateless else []
-        code, self._kept = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
+        code, self._saved_indices = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
         self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
@@ -174,7 +174,7 @@ class Plan:
         if not self._replay.run(tensors, written, marks):
             return None
         first = len(finals)
-        return outputs, finals, [written[first + i] for i in self._kept]
+        return outputs, finals, [written[first + i] for i in self._saved_indices]
 
 
 def _parts(

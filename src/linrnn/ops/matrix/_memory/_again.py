@@ -23,7 +23,7 @@ _NUMBERS = frozenset((int, float))
 _replays = Replays()
 
 
-class _Again(NamedTuple):
+class _MemoryReplay(NamedTuple):
     """A call, and what its results are made like."""
 
     replay: Replay
@@ -86,7 +86,7 @@ def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, result
 
 def _replay_of(
     problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]
-) -> _Again | None:
+) -> _MemoryReplay | None:
     if any(x is not y for x, y in zip(problem.tensors, tensors, strict=True)):
         return None
     record = _cpu.record(problem, *results)
@@ -98,4 +98,4 @@ def _replay_of(
     reads = [Read(word, i, 0, alignment_mask) for word, i in places]
     writes = [(_cpu.SCAN.words("o"), 0), (_cpu.SCAN.words("final"), 1)]
     o, final = map(outline, results)
-    return _Again(Replay("memory_scan", record, reads, writes), (o, final))
+    return _MemoryReplay(Replay("memory_scan", record, reads, writes), (o, final))
