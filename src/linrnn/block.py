@@ -262,18 +262,18 @@ class Block(nn.Module):
             valid = steps_before(stops, x.shape[1], x.device)
         arguments = {"lengths": lengths, "dt": dt, "signals": signals}
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        made: list[Signals] = []
+        outgoing: list[Signals] = []
 
         def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
             part = cast(Callable[..., tuple[Any, ...]], self._modules[name])
             if name != "mixer":
                 return part(z, previous_state, reset)
             y, next_state, *new = part(z, previous_state, reset=reset, **arguments)
-            made.extend(new)
+            outgoing.extend(new)
             return y, next_state
 
         y, next_state = self._chain(x, state, read, F.gelu, valid)
-        return (y, next_state) if signals is None else (y, next_state, made[0])
+        return (y, next_state) if signals is None else (y, next_state, outgoing[0])
 
     @overload
     def step(
@@ -291,18 +291,18 @@ class Block(nn.Module):
         """Read one time step: see `Mixer.step`."""
         arguments = {"dt": dt, "signals": signals}
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        made: list[Signals] = []
+        outgoing: list[Signals] = []
 
         def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
             part = cast(Any, self._modules[name])
             if not arguments or name != "mixer":
                 return part.step(z, previous_state)  # type: ignore[no-any-return]
             y, next_state, *new = part.step(z, previous_state, **arguments)
-            made.extend(new)
+            outgoing.extend(new)
             return y, next_state
 
         y, next_state = self._chain(x_t, state, read, _gelu_of_few)
-        return (y, next_state) if signals is None else (y, next_state, made[0])
+        return (y, next_state) if signals is None else (y, next_state, outgoing[0])
 
     def _chain(
         self,

@@ -340,7 +340,7 @@ class SequenceModel(nn.Module):
         lengths: Lengths | None = None,
         dt: Float[Tensor, "batch *documents time"] | None = None,
     ) -> tuple[Inexact[Tensor, "batch *time d_model"], dict[str, State]]:
-        """What the head reads, ``(z, state)``: `forward` but for its last matrix product.
+        """The input of the head and the state, ``(z, state)``: `forward` without its last product.
 
         Where the vocabulary is large and only the last output is wanted, that product is what
         most of the memory, and much of the time, would go to.
@@ -503,8 +503,8 @@ class SequenceModel(nn.Module):
             block = cast(Block, part)
             times = dt if block.mixer.timed else None
             signals = handed(block.mixer, carried, common)
-            z, next_state, *made = block.step(z, previous_state, dt=times, signals=signals)
-            carried = carried if signals is None else {**carried, **made[0]}
+            z, next_state, *outgoing = block.step(z, previous_state, dt=times, signals=signals)
+            carried = carried if signals is None else {**carried, **outgoing[0]}
             new.append(next_state)
         return z, {"layers": new}
 
@@ -552,8 +552,8 @@ def _read_block(
         return y, state, {}
 
     def with_signals(z: Tensor, tree: Any) -> tuple[Tensor, Any]:
-        y, state, made = call(z, tree["state"], signals=tree["signals"])
-        return y, {"state": state, "signals": made}
+        y, state, outgoing = call(z, tree["state"], signals=tree["signals"])
+        return y, {"state": state, "signals": outgoing}
 
     tree: Any = {"state": state, "signals": signals}
     y, tree = with_signals(z, tree) if around is None else around(with_signals, z, tree)

@@ -1,4 +1,4 @@
-"""What goes between the layers of a stack: signals that they carry on, and parts that they share.
+"""Signals between the layers of a stack: those carried from layer to layer, and shared parts.
 
 A mixer says on its class what it ``carries`` and ``shares``, and a stack that it makes is told what
 it ``receives`` (`linrnn.mixers.Mixer`). The first layer of those that carry a signal makes it, for
@@ -46,7 +46,7 @@ class Shared(nn.ModuleList):
             self.append(sharing[0].shared_part(sharing))
 
     def forward(self) -> list[dict[str, Tensor]]:
-        """What each layer of the stack has in common with others; of most nothing."""
+        """The shared signals of each layer of the stack, by name; most layers have none."""
         signals: list[dict[str, Tensor]] = [{} for _ in range(self.n_layers)]
         for part, places in zip(self, self.places, strict=True):
             for place, shared in zip(places, part(), strict=True):
@@ -68,19 +68,19 @@ def handed(mixer: Mixer, carried: Signals, shared: Signals) -> dict[str, Tensor]
 
 
 def receives(classes: Sequence[type[Mixer]], runs: Sequence[int] | None) -> list[tuple[str, ...]]:
-    """What each layer of a stack that is made of these classes is handed.
+    """Names of the signals that each layer receives, in a stack of these classes.
 
     Args:
         classes: of the mixers, first to last.
         runs: as of `Shared`.
     """
     layers = list(zip(classes, [0] * len(classes) if runs is None else runs, strict=True))
-    count, made = Counter(layers), set[tuple[int, str]]()
+    count, available = Counter(layers), set[tuple[int, str]]()
     received = []
     for cls, run in layers:
-        carried = tuple(name for name in cls.carries if (run, name) in made)
+        carried = tuple(name for name in cls.carries if (run, name) in available)
         received.append((*carried, *(cls.shares if count[cls, run] > 1 else ())))
-        made |= {(run, name) for name in cls.carries}
+        available |= {(run, name) for name in cls.carries}
     return received
 
 
@@ -98,11 +98,11 @@ def _check_carried(where: str, mixers: Sequence[Mixer], runs: Sequence[int]) -> 
                     f"{label} receive {name!r} from a layer before it of the same rate, got none. "
                     "Put one without `receives` first."
                 )
-            sizes, made = _sizes(mixer, name), _sizes(maker, name)
-            if sizes != made:
+            sizes, maker_sizes = _sizes(mixer, name), _sizes(maker, name)
+            if sizes != maker_sizes:
                 raise ArgumentError(
                     f"{label} have the signal {name!r} of the layer that makes it, "
-                    f"{made}, got {sizes}. Give both the same options."
+                    f"{maker_sizes}, got {sizes}. Give both the same options."
                 )
 
 

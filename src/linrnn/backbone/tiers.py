@@ -165,11 +165,11 @@ class Reader(NamedTuple):
         carried: dict[str, Tensor] = {}
         for block, previous_state, common in zip(blocks, layers, shared, strict=True):
             signals = handed(block.mixer, carried, common)
-            z, next_state, made = self.call(block, z, previous_state, marks, signals)
+            z, next_state, outgoing = self.call(block, z, previous_state, marks, signals)
             if note is not None:
                 note(z)
             z = z if add is None else z + add.pop()
-            carried = {**carried, **made}
+            carried = {**carried, **outgoing}
             new.append(next_state)
         return z, new
 
@@ -215,8 +215,8 @@ def read_in_graph(
     """The same as it is, for those who record it. Signals are of steps, and have no time."""
     dt = marks[1]
     times = dt[:, 0] if dt is not None and block.mixer.timed else None
-    y, state, *made = block.step(z[:, 0], state, dt=times, signals=signals)
-    return y[:, None], state, made[0] if made else {}
+    y, state, *outgoing = block.step(z[:, 0], state, dt=times, signals=signals)
+    return y[:, None], state, outgoing[0] if outgoing else {}
 
 
 def joined(stack: dict[str, list[State]], pool: dict[str, Tensor]) -> dict[str, State]:

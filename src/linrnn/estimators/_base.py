@@ -1,4 +1,4 @@
-"""What the estimators of series share: reading, checks, threads, and a fit that loses nothing."""
+"""Shared by the estimators of series: reading, checks, threads, and a fit that loses nothing."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What users hand to an estimator, read without a loss, and refused in words of ours."""
+"""Inputs of an estimator, read without a loss; bad ones raise errors of `linrnn.errors`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What forecasts from the past alone got wrong: a back-test with rolling origins."""
+"""Errors of forecasts from the past alone: a back-test with rolling origins."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What users have as series, as one tensor: (series, time, channels), NaN where there is none."""
+"""Series of any container as one tensor (series, time, channels), NaN where a value is missing."""
 
 from typing import Any, NamedTuple
 

@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Adapter:
-    """What both share: the settings, and an estimator of scikit-learn that is given them."""
+    """Base of both: the settings, passed on to an estimator of scikit-learn."""
 
     _of: type
 

@@ -311,7 +311,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         return self._quantile_table(self._quantiles(steps, levels), levels)
 
     def interval_coverage(self, horizon: Whole | None = None, coverage: Number = 0.9) -> np.ndarray:
-        """What share of its back-test a band covered, for each step ahead.
+        """The share of its back-test that a band covered, for each step ahead.
 
         Bands of the earlier half of the back-test, widened as those of `predict_interval` are, on
         the later half. The mean over up to 16 evenly spaced steps ahead is ``coverage`` at least;

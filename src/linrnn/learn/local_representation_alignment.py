@@ -176,7 +176,7 @@ class LocalRepresentationAlignment(Windowed):
 
 
 class _Heard(NamedTuple):
-    """What a layer was given in a window."""
+    """Inputs of a layer in a window."""
 
     name: str
     layer: Mixer

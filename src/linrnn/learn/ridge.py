@@ -16,7 +16,7 @@ from linrnn.state import detach
 from linrnn.tasks import IGNORE
 from linrnn.typing import State
 
-_KEPT = ("rows", "xx", "xy", "yy")
+_SUMS = ("rows", "xx", "xy", "yy")
 _FLAT = 1e-12  # of its mean square: a feature whose variance is below that never moved
 
 
@@ -91,7 +91,7 @@ class Ridge(Learner):
         with torch.no_grad(), _as_in_evaluation(model), _seen_by(model.head) as head_inputs:
             y, next_state = read(model, batch, carried)
         loss = loop.loss(y, batch.target)
-        fitted = self._asked(batch, y, anew=carried is None)
+        fitted = self._fitted(batch, y, anew=carried is None)
         z, target = head_inputs[0][fitted], numbers_asked(y, batch.target)[fitted]
         self.moments = self._with(z.double().cpu(), target.double().cpu())
         return Step(loss.detach(), y, detach(next_state))
@@ -108,7 +108,7 @@ class Ridge(Learner):
             if head.bias is not None:
                 head.bias.copy_(bias)
 
-    def _asked(self, batch: Batch, y: Tensor, *, anew: bool) -> Tensor:
+    def _fitted(self, batch: Batch, y: Tensor, *, anew: bool) -> Tensor:
         """Which answers are fitted: boolean (batch,), or (batch, time)."""
         if y.ndim == 2:
             if self.washout:
@@ -149,7 +149,7 @@ class Ridge(Learner):
 
     def state_dict(self) -> dict[str, Tensor]:
         """The sums over all batches: rows, and products of features (with a 1) and targets."""
-        return {} if self.moments is None else {n: getattr(self.moments, n) for n in _KEPT}
+        return {} if self.moments is None else {n: getattr(self.moments, n) for n in _SUMS}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from the sums that `state_dict` gave."""
@@ -170,7 +170,7 @@ class Ridge(Learner):
                 f"{shapes}. Is it that of another learner?"
             )
         empty = Moments.empty(1, features, 0, answers)
-        sums = {name: state[name].double().cpu() for name in _KEPT}
+        sums = {name: state[name].double().cpu() for name in _SUMS}
         self.moments = Moments(**sums, zz=empty.zz, zx=empty.zx, zy=empty.zy)
 
 

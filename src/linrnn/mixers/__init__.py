@@ -69,8 +69,8 @@ def by_family(families: Mapping[str, str]) -> dict[str, list[str]]:
         {'diagonal linear recurrences': ['lru', 'slru'], 'new': ['mine']}
     """
     order = [*FAMILIES, *sorted({*families.values()} - {*FAMILIES})]
-    found = {f: [name for name in families if families[name] == f] for f in order}
-    return {FAMILIES.get(f, f): its for f, its in found.items() if its}
+    grouped = {f: [name for name in families if families[name] == f] for f in order}
+    return {FAMILIES.get(f, f): its for f, its in grouped.items() if its}
 
 
 def __getattr__(name: str) -> Any:

@@ -142,8 +142,8 @@ class AFT(Mixer):
     def _simple(
         self, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, Any]:
-        none, before = k.new_zeros(self.d_inner), (state["mean"], state["log_norm"])
-        y, last = cell_scan(wkv, k=k, v=v, r=q, decay=none, bonus=none, state=before, reset=reset)
+        none, start = k.new_zeros(self.d_inner), (state["mean"], state["log_norm"])
+        y, last = cell_scan(wkv, k=k, v=v, r=q, decay=none, bonus=none, state=start, reset=reset)
         return y, dict(zip(("mean", "log_norm"), last, strict=True))
 
     def _full(
@@ -161,19 +161,19 @@ class AFT(Mixer):
     def _local(
         self, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, Any]:
-        """What is older than the window is one mean, and each step of the window one more."""
+        """Weighted mean of one entry for all older steps, and one for each step of the window."""
         position, s = positions(state["position"], k.shape[1], reset), self.window
         ks, vs = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         weights, values = [], []
         for age in range(s + 1):
-            there = (position >= age)[..., None]
+            visible = (position >= age)[..., None]
             steps = slice(s - age, s - age + k.shape[1])
             bias = self._bias(position, age) if age < s else 0.0
-            weights.append(torch.where(there, ks[:, steps] + bias, EMPTY))
-            values.append(torch.where(there, vs[:, steps], 0))
-        before = {"mean": state["mean"], "log_norm": state["log_norm"]}
+            weights.append(torch.where(visible, ks[:, steps] + bias, EMPTY))
+            values.append(torch.where(visible, vs[:, steps], 0))
+        start = {"mean": state["mean"], "log_norm": state["log_norm"]}
         keep = k.new_zeros(self.d_inner)
-        mean, log_norm, last = mean_of_past(keep, weights.pop(), values.pop(), before, reset)
+        mean, log_norm, last = mean_of_past(keep, weights.pop(), values.pop(), start, reset)
         if self.kind == "conv":  # in place of adding it to all others: where there is no older
             shift = wide(self.shift).repeat_interleave(self.d_inner // self.n_heads)
             log_norm = log_norm - shift  # step, its gradient is nothing but zero

@@ -26,8 +26,8 @@ def antisymmetric(h: Any, u: Any, dt: Any, step: Any, A: Any) -> tuple[Any, Any]
 @cell(state="h", constant="step", matrix="A")
 def antisymmetric_gated(h: Any, u: Any, g: Any, dt: Any, step: Any, A: Any) -> tuple[Any, Any]:
     """One step with a gate, whose matrix is the same."""
-    turned = F.linear(h, A)
-    h = h + dt * step * torch.sigmoid(turned + g) * torch.tanh(turned + u)
+    recurrent = F.linear(h, A)
+    h = h + dt * step * torch.sigmoid(recurrent + g) * torch.tanh(recurrent + u)
     return h, h
 
 

@@ -132,5 +132,5 @@ class ARN(Mixer):
         if self.gate is not None:
             lam = wide(self.gate(torch.cat([x, y.to(x.dtype)], -1))).sigmoid()
             y = torch.lerp(y, wide(x), lam)
-        own = dict(zip(names, last, strict=True))
-        return y, {**own, **cache_of(k, v, position, reset, None)}
+        cell_state = dict(zip(names, last, strict=True))
+        return y, {**cell_state, **cache_of(k, v, position, reset, None)}

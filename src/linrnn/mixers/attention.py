@@ -139,13 +139,13 @@ class Attention(Mixer):
         if window is not None:  # which bounds cost and state
             self.declared = _CHOICE if evict == "tova" else {}  # type: ignore[misc]
             self.cost = "sequential" if evict in ("h2o", "tova") else "parallel"  # type: ignore[misc]
-        inner, kept = (heads * self.d_head for heads in (self.n_heads, self.n_kv_heads))
+        inner, kv_inner = (heads * self.d_head for heads in (self.n_heads, self.n_kv_heads))
         self.q_proj, self.k_proj, self.v_proj = (
             nn.Linear(d_model, width, bias=bias, device=device, dtype=dtype)
-            for width in (inner, kept, kept)
+            for width in (inner, kv_inner, kv_inner)
         )
         self.o_proj = nn.Linear(inner, d_model, bias=bias or out_bias, device=device, dtype=dtype)
-        self._add_norms(inner, kept, device=device, dtype=dtype)
+        self._add_norms(inner, kv_inner, device=device, dtype=dtype)
         self.g_proj = (
             nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype)
             if gate == "sigmoid"
@@ -249,8 +249,8 @@ class Attention(Mixer):
                 cap = low[0].new_full((1,), self.soft_cap)
                 y = attend("capped", *low, sight, window=recent, whole=False, far=cap)
                 return y, last
-            whole = fresh and (recent is None or recent >= time)
-            return attend("softmax", *low, sight, window=recent, whole=whole), last
+            fully_causal = fresh and (recent is None or recent >= time)
+            return attend("softmax", *low, sight, window=recent, whole=fully_causal), last
         assert recent is not None
         firsts = state["first_k"], state["first_v"]
         first_k, first_v = (z.to(dtype) for z in firsts)
@@ -268,10 +268,10 @@ class Attention(Mixer):
         grouped = q.unflatten(2, (self.n_kv_heads, -1)).transpose(2, 3)
         weight = state.get("weight", k.new_zeros(k.shape[0], 0, self.n_kv_heads))
         with without_autocast(q.device):
-            y, *kept = attend_evicting(
+            y, *cache = attend_evicting(
                 self.evict, grouped, k, v, state["k"], state["v"], weight, position
             )
-        last = dict(zip(("k", "v", "weight"), kept, strict=True))
+        last = dict(zip(("k", "v", "weight"), cache, strict=True))
         if self.evict == "tova":
             del last["weight"]
         return y.transpose(2, 3).flatten(2, 3), {**last, "position": position[:, -1] + 1}
@@ -279,11 +279,11 @@ class Attention(Mixer):
     def _turned(self, x: Tensor, position: Tensor) -> Tensor:
         """Queries or keys, turned by their position."""
         turns = None if self.scaling == "none" else self._rescaled.turns
-        turned = rotate_first(x, self.d_rotary, position, self.base, turns)
+        rotated = rotate_first(x, self.d_rotary, position, self.base, turns)
         if self._rescaled.length == 1:
-            return turned
-        rest = turned[..., self.d_rotary :]
-        return torch.cat([turned[..., : self.d_rotary] * self._rescaled.length, rest], -1)
+            return rotated
+        unrotated = rotated[..., self.d_rotary :]
+        return torch.cat([rotated[..., : self.d_rotary] * self._rescaled.length, unrotated], -1)
 
     def _normed(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
         """Queries or keys (B, T, H, K), normed in each head or over all of them."""

@@ -123,9 +123,18 @@ class BlockRecurrent(SegmentMixer):
     def memory_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.memory_spec`: states, what tokens see of them, and the last segment."""
         entry = {"n_heads": self.n_heads, "d_head": self.d_head}
-        seen, before = real(n_states=self.n_states, **entry), real(steps=self.segment, **entry)
+        state_heads, previous = (
+            real(n_states=self.n_states, **entry),
+            real(steps=self.segment, **entry),
+        )
         c = real(n_states=self.n_states, d_model=self.d_model)
-        return {"c": c, "k": seen, "v": seen, "before_k": before, "before_v": before}
+        return {
+            "c": c,
+            "k": state_heads,
+            "v": state_heads,
+            "before_k": previous,
+            "before_v": previous,
+        }
 
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`."""
@@ -139,8 +148,8 @@ class BlockRecurrent(SegmentMixer):
 
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`."""
-        own = (self.first, self.id, self.scale, self.bias, self.state_heads.proj.weight)
-        return (*own, *self.states.parameters())
+        parameters = (self.first, self.id, self.scale, self.bias, self.state_heads.proj.weight)
+        return (*parameters, *self.states.parameters())
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; the position says whether there is a segment before."""
@@ -156,21 +165,21 @@ class BlockRecurrent(SegmentMixer):
         """See `linrnn.ops.attention.segments.Rule`."""
         (near, far), n, steps = q[0].chunk(2, 2), weights[3].shape[1], entries[0].shape[1]
         number, step = q[1][:, 0] // n, q[1] % n
-        k_c, v_c, *before, k, v = (z.transpose(1, 2) for z in (*memory[1:], *entries))
-        alike = _alike(number, step, age)
-        if alike:  # what is too far from the first query is no query's
-            before = [z[:, :, steps - step.shape[1] + 1 :] for z in before]
-        if not alike or number[0]:  # else there is no segment before
-            k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
-        if alike:
+        k_c, v_c, *previous, k, v = (z.transpose(1, 2) for z in (*memory[1:], *entries))
+        same_place = _in_same_place(number, step, age)
+        if same_place:  # what is too far from the first query is no query's
+            previous = [z[:, :, steps - step.shape[1] + 1 :] for z in previous]
+        if not same_place or number[0]:  # else there is no segment before
+            k, v = torch.cat([previous[0], k], 2), torch.cat([previous[1], v], 2)
+        if same_place:
             bias = _by_distance(weights[3], step.shape[1], k.shape[2])
         else:
             if age is None:
                 age = torch.arange(steps - 1, -1, -1, device=k.device)[None, None]
             bias = _by_place(weights[3], age, number, step)
-        own = _read(near.transpose(1, 2), k, v, bias)
+        local = _read(near.transpose(1, 2), k, v, bias)
         read = _read(far.transpose(1, 2), k_c, v_c, None)
-        return torch.cat([own.transpose(1, 2), read.transpose(1, 2)], 2)
+        return torch.cat([local.transpose(1, 2), read.transpose(1, 2)], 2)
 
     @staticmethod
     def write(
@@ -178,7 +187,7 @@ class BlockRecurrent(SegmentMixer):
     ) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         c, shape, scale = memory[0], memory[1].shape[2:], weights[2][2:, :, None]
-        q, far, _, _ = _asked(c, weights, shape)
+        q, far, _, _ = _projected(c, weights, shape)
         q, far = ((z * s).transpose(1, 2) for z, s in zip((q, far), scale, strict=True))
         k_c, v_c, *tokens = (z.transpose(1, 2) for z in (*memory[1:], *entries))
         # the segment before and this one, side by side in scores alone
@@ -189,17 +198,17 @@ class BlockRecurrent(SegmentMixer):
         read = weight[0] @ tokens[1] + weight[1] @ tokens[3]
         h = torch.cat([_read(q, k_c, v_c, None), read], 1).transpose(1, 2).flatten(2)
         c = _updated(mode, c, h, weights[5:])
-        return (c, *_asked(c, weights, shape)[2:], *entries)
+        return (c, *_projected(c, weights, shape)[2:], *entries)
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         c = weights[0].expand_as(memory[0])
-        _, _, k, v = _asked(c, weights, memory[1].shape[2:])
+        _, _, k, v = _projected(c, weights, memory[1].shape[2:])
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
 
 
-def _alike(number: Tensor, step: Tensor, age: Age) -> bool:
+def _in_same_place(number: Tensor, step: Tensor, age: Age) -> bool:
     """Whether one look says that all rows are at the same place of a sequence."""
     if age is not None and (step.shape[1] == 1 or not step.is_cpu or transformed()):
         return False
@@ -230,8 +239,8 @@ def _by_place(bias: Tensor, age: Tensor, number: Tensor, step: Tensor) -> Tensor
     ages = torch.cat([past, age.expand(past.shape[0], -1, -1)], -1)
     place, rows = ages.clamp(min=0), bias.T
     # of so few rows a GPU adds up an embedding's gradient a thousand times faster than an index's
-    found = (rows[place] if rows.is_cpu else F.embedding(place, rows)).permute(0, 3, 1, 2)
-    return torch.where((ages >= 0)[:, None], found, float("-inf"))
+    biases = (rows[place] if rows.is_cpu else F.embedding(place, rows)).permute(0, 3, 1, 2)
+    return torch.where((ages >= 0)[:, None], biases, float("-inf"))
 
 
 def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -240,11 +249,11 @@ def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if bias is not None:
         alone = eager(scores, bias)
         scores = scores.add_(bias) if alone else scores + bias
-    found: Tensor = scores.softmax(-1) @ v
-    return found
+    outputs: Tensor = scores.softmax(-1) @ v
+    return outputs
 
 
-def _asked(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:
+def _projected(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:
     """Both queries, keys and values of states (B, N, d_model)."""
     u = head_norm(c, "layer", 1e-6) + weights[1]
     q, far, k, v = (z.unflatten(-1, tuple(shape)) for z in (u @ weights[4].mT).chunk(4, -1))
@@ -253,15 +262,15 @@ def _asked(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:
 
 def _updated(mode: str, c: Tensor, h: Tensor, weights: Tensors) -> Tensor:
     """The states after a segment, of what they have read."""
-    (update, gate), rest = mode.split(), list(weights)
+    (update, gate), matrices = mode.split(), list(weights)
     size = 2 if gate == "lstm" else 1
-    outer, inner = rest[:size], rest[size if update == "dual" else 0 :][:size]
+    outer, inner = matrices[:size], matrices[size if update == "dual" else 0 :][:size]
     if update != "single":
-        z, bias = rest[size if update == "skip" else 2 * size :][:2]
+        z, bias = matrices[size if update == "skip" else 2 * size :][:2]
         c = _gated(gate, c, h @ z.mT + bias, h, outer)
     if update == "skip":
         return c
-    up, down = rest[-2:]
+    up, down = matrices[-2:]
     if update == "single":
         z = F.gelu(h @ up.mT) @ down.mT
         return _gated(gate, c, z.tanh() if gate == "fixed" else z, h, inner)
@@ -270,10 +279,10 @@ def _updated(mode: str, c: Tensor, h: Tensor, weights: Tensors) -> Tensor:
 
 
 def _gated(gate: str, c: Tensor, z: Tensor, read: Tensor, weights: Tensors) -> Tensor:
-    """What is kept of states, and what is taken of the new ones."""
+    """The gated sum of states and new states."""
     if gate == "fixed":
-        kept = weights[0].sigmoid()
-        return c * kept + z * (1 - kept)
+        keep = weights[0].sigmoid()
+        return c * keep + z * (1 - keep)
     i, f = (read @ weights[1].mT + weights[0]).chunk(2, -1)
     return c * (f + 1).sigmoid() + z.tanh() * (i - 1).sigmoid()
 

@@ -150,17 +150,17 @@ class BlockState(SegmentMixer):
 
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`."""
-        found = (self.context_heads.proj.weight, self.id, self.read_out)
-        return [weight for weight in found if weight is not None]
+        parameters = (self.context_heads.proj.weight, self.id, self.read_out)
+        return [weight for weight in parameters if weight is not None]
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.o_proj.weight.dtype)
-        given = x.repeat(1, 1, self._copies)
+        inputs = x.repeat(1, 1, self._copies)
         if x.shape[1] == 1 and reset is None:
-            e, last = self.layer.step(given[:, 0], state["ssm"])
+            e, last = self.layer.step(inputs[:, 0], state["ssm"])
             e = e[:, None]
         else:
-            e, last = self.layer(given, state["ssm"], reset=reset)
+            e, last = self.layer(inputs, state["ssm"], reset=reset)
         y, state = super()._read(torch.cat([x, e], -1), state, reset)
         return y, {**state, "ssm": last}
 
@@ -177,8 +177,8 @@ class BlockState(SegmentMixer):
     ) -> Tensor:
         """See `linrnn.ops.attention.segments.Rule`."""
         near, far = q[0].chunk(2, 2)
-        own = softmax_read(near, entries[0], entries[1], seen(age))
-        return torch.cat([own, softmax_over(far, *memory)], 2)
+        local = softmax_read(near, entries[0], entries[1], seen(age))
+        return torch.cat([local, softmax_over(far, *memory)], 2)
 
     @staticmethod
     def write(

@@ -37,11 +37,11 @@ def _cells(mode: str, layers: int, activation: str) -> Timed:
         z = act(p["u"] + F.linear(p["x"], p["R"]))
         for i in deeper:
             z = act(F.linear(z, p[f"W{i}"]) + p[f"b{i}"])
-        g, *rest = (F.linear(z, p[f"W{head}"]) + p[f"b{head}"] for head in heads)
+        g, *remaining = (F.linear(z, p[f"W{head}"]) + p[f"b{head}"] for head in heads)
         if mode == "pure":
             x = p["A"] - p["A"] * torch.exp(-p["dt"] * (p["w_tau"].abs() + g.abs())) * g
             return x, x
-        h, a, b = rest
+        h, a, b = remaining
         s = torch.sigmoid(a * p["dt"] + b)
         x = torch.tanh(g) * (1 if mode == "no_gate" else 1 - s) + s * torch.tanh(h)
         return x, x
@@ -140,8 +140,8 @@ class CfC(CellRNN):
         first: Any = self.backbone[0]
         both, b = affine_of(first, x)
         W, R = both.split([self.d_model, self.d_state], 1)
-        given = {"u": F.linear(x, W, b), "R": R}
+        inputs = {"u": F.linear(x, W, b), "R": R}
         named = [(str(i), self.backbone[i]) for i in range(1, self.backbone_layers)]
         for name, linear in (*named, *self.heads.items()):
-            given |= zip((f"W{name}", f"b{name}"), affine_of(linear, x), strict=True)
-        return given if self.A is None else given | {"w_tau": self.w_tau, "A": self.A}
+            inputs |= zip((f"W{name}", f"b{name}"), affine_of(linear, x), strict=True)
+        return inputs if self.A is None else inputs | {"w_tau": self.w_tau, "A": self.A}

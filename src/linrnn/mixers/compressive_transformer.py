@@ -123,8 +123,8 @@ class CompressiveTransformer(SegmentMixer):
         self.reset_parameters()
 
     def _check_rows(self) -> None:
-        where, whole = "CompressiveTransformer", isinstance(self.compressed, int)
-        if not whole or isinstance(self.compressed, bool) or self.compressed < 0:
+        where, is_integer = "CompressiveTransformer", isinstance(self.compressed, int)
+        if not is_integer or isinstance(self.compressed, bool) or self.compressed < 0:
             got = f"got {self.compressed!r}."
             raise ArgumentError(f"{where}: compressed must be an integer of at least 0, {got}")
         if self.memory % self.segment:
@@ -156,8 +156,8 @@ class CompressiveTransformer(SegmentMixer):
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: inputs, keys and values; of "used" queries as well."""
         part = real(n_heads=self.n_heads, d_head=self.d_head)
-        asked = {"near": part, "far": part} if self._by_use else {}
-        return {"x": real(d_model=self.d_model), "k": part, "v": part, **asked}
+        queries = {"near": part, "far": part} if self._by_use else {}
+        return {"x": real(d_model=self.d_model), "k": part, "v": part, **queries}
 
     @property
     def mode(self) -> str:
@@ -167,19 +167,19 @@ class CompressiveTransformer(SegmentMixer):
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`: of keys, values and distances, and of f, alone or not."""
         _, w_k, w_v = self.heads.rows()
-        own = tuple(self.fewer.parameters()) if hasattr(self, "fewer") else ()
+        compression = tuple(self.fewer.parameters()) if hasattr(self, "fewer") else ()
         of_keys = w_k, w_v, self.place.weight(w_k)
-        return (*of_keys, *(w.detach() if self._apart() else w for w in own))
+        return (*of_keys, *(w.detach() if self._learns_alone() else w for w in compression))
 
-    def _apart(self) -> bool:
+    def _learns_alone(self) -> bool:
         """Whether f learns from a loss of its own."""
         return self.reconstruct and hasattr(self, "fewer") and self.asks_for_loss()
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; the position says how much of the memory is there."""
         q, k, v = self.heads(x)
-        asked = self.place.queries(wide(q))
-        return (*asked, position), (x, k, v, *(asked if self._by_use else ()))
+        queries = self.place.queries(wide(q))
+        return (*queries, position), (x, k, v, *(queries if self._by_use else ()))
 
     @staticmethod
     def attend(
@@ -206,24 +206,24 @@ class CompressiveTransformer(SegmentMixer):
         """See `linrnn.ops.attention.segments.Rule`."""
         (n, ratio, kind), (m, c) = mode.split(), (memory[0].shape[1], memory[3].shape[1])
         every = [torch.cat(z, 1) for z in zip(memory[:3], entries[:3], strict=True)]
-        kept = [z[:, int(n) :] for z in every]
+        recent = [z[:, int(n) :] for z in every]
         if c == 0:
-            return (*kept, *memory[3:])
+            return (*recent, *memory[3:])
         fewer = every[0][:, : int(n)]
         use: Tensors = ()
         if kind == "used":
             total = memory[5] + _use(mode, entries, memory, weights[2], number)
-            fewer = _most(fewer, total[:, : int(n)], int(n) // int(ratio))
+            fewer = _most_used(fewer, total[:, : int(n)], int(n) // int(ratio))
             use = (F.pad(total[:, int(n) :], (0, int(n))),)
         else:
             fewer = _compressed(mode, fewer, weights[3:])
         fewer = torch.where((number >= m // int(n))[:, None, None], fewer, 0)  # of rows that were
         new = [(fewer @ w.mT).unflatten(-1, memory[3].shape[2:]) for w in weights[:2]]
         longer = (torch.cat(z, 1)[:, -c:] for z in zip(memory[3:5], new, strict=True))
-        return (*kept, *longer, *use)
+        return (*recent, *longer, *use)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        if self._apart():
+        if self._learns_alone():
             self.add_loss(self._reconstruction(x, state, reset))
         return super()._read(x, state, reset)
 
@@ -231,8 +231,8 @@ class CompressiveTransformer(SegmentMixer):
         """The loss of f, a function of its weights alone."""
         n, m = self.segment, self.memory
         position = positions(state["position"], x.shape[1], reset)
-        own = wide(x.to(self._parameter().dtype))
-        rows = torch.cat([state["memory"]["m"], state["begun"]["x"], own], 1).detach()
+        inputs = wide(x.to(self._parameter().dtype))
+        rows = torch.cat([state["memory"]["m"], state["begun"]["x"], inputs], 1).detach()
         ends = (position % n == n - 1) & (position >= m + n - 1)
         row, step = (z[:, None] for z in ends.nonzero().unbind(1))
         step = step + torch.arange(1 - n, 1, device=x.device)  # of each segment, from the call's
@@ -245,23 +245,25 @@ class CompressiveTransformer(SegmentMixer):
         with without_autocast(x.device):
             q, shape = (h @ w_q.mT).unflatten(-1, (self.n_heads, -1)), (self.n_heads, -1)
             f = [wide(w) for w in self.fewer.parameters()]
-            found = []
+            reads = []
             for z in (o, _compressed(self.mode, o, f)):
                 k, v = ((z @ w.mT).unflatten(-1, shape) for w in (w_k, w_v))
-                found.append(softmax_over(q, k, v))
-        return (found[0] - found[1]).square().sum() / (position.numel() * w_v.shape[0])
+                reads.append(softmax_over(q, k, v))
+        return (reads[0] - reads[1]).square().sum() / (position.numel() * w_v.shape[0])
 
 
-def _visible(mode: str, position: Tensor, age: Age, memory: Tensors, own: int) -> Tensor | None:
+def _visible(
+    mode: str, position: Tensor, age: Age, memory: Tensors, n_entries: int
+) -> Tensor | None:
     """Which rows of C, of M and entries each query sees, (B, Q, S); None: all."""
     m, c, (n, ratio) = memory[1].shape[1], memory[3].shape[1], map(int, mode.split()[:2])
     if age is None and int(position.min()) // n * n >= m + c * ratio:
         return None
-    there = _there(mode, position, c, m)[:, None]
+    occupied = _occupied(mode, position, c, m)[:, None]
     if age is None:
-        return F.pad(there, (0, own), value=True)
-    own_seen = (age >= 0).expand(there.shape[0], -1, -1)
-    return torch.cat([there.expand(-1, age.shape[1], -1), own_seen], -1)
+        return F.pad(occupied, (0, n_entries), value=True)
+    entries_visible = (age >= 0).expand(occupied.shape[0], -1, -1)
+    return torch.cat([occupied.expand(-1, age.shape[1], -1), entries_visible], -1)
 
 
 def _moved(far: Tensor, early: Tensor, memory: Tensors) -> Tensor:
@@ -284,19 +286,19 @@ def _use(mode: str, entries: Tensors, memory: Tensors, turn: Tensor, number: Ten
     return relative_weights(near, p, k, far, visible)[..., c : c + m].sum((1, 2))
 
 
-def _most(o: Tensor, use: Tensor, count: int) -> Tensor:
+def _most_used(o: Tensor, use: Tensor, count: int) -> Tensor:
     """The rows of ``o`` (B, n, d_model) of most use (B, n), in their order."""
     place = use.topk(count, -1).indices.sort(-1).values
     return gathered(o, place)
 
 
-def _there(mode: str, position: Tensor, c: int, m: int) -> Tensor:
+def _occupied(mode: str, position: Tensor, c: int, m: int) -> Tensor:
     """Which rows of C and M hold something, (B, c + m), for segments that ``position`` is in."""
     n, ratio = (int(word) for word in mode.split()[:2])
-    before = position // n * n
-    left = (before - m).clamp(min=0) // ratio
+    preceding = position // n * n
+    left = (preceding - m).clamp(min=0) // ratio
     row = torch.arange(c + m, device=position.device)
-    return row >= torch.where(row < c, c - left[:, None], c + m - before[:, None])
+    return row >= torch.where(row < c, c - left[:, None], c + m - preceding[:, None])
 
 
 def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:

@@ -102,9 +102,9 @@ class Constructive(Mixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.out_proj.weight.dtype)
-        features, after = [x], []
+        features, states = [x], []
         for s, stage in enumerate(self.stages):
             h, last = stage(torch.cat(features, -1), state[s], reset=reset)
             features.append(torch.where(self.grown > s, h, 0))
-            after.append(last)
-        return self.out_proj(torch.cat(features[1:], -1)), after
+            states.append(last)
+        return self.out_proj(torch.cat(features[1:], -1)), states

@@ -127,9 +127,9 @@ def _oja(
     finds every ``W^T v`` in front of its step, and so what is written of k.
     """
     following = torch.cat([v[:, 1:], torch.zeros_like(v[:, :1])], 1)
-    held, _ = delta_scan(following, v, k, rate.squeeze(-1), None, S.mT, reset=reset)
+    stored, _ = delta_scan(following, v, k, rate.squeeze(-1), None, S.mT, reset=reset)
     first = (S @ v[:, 0, :, :, None]).squeeze(-1)
-    held = torch.cat([first[:, None], held[:, :-1]], 1)
+    stored = torch.cat([first[:, None], stored[:, :-1]], 1)
     if reset is not None:
-        held = torch.where(reset[..., None, None], 0, held)
-    return outer_scan(q, rate * (k - held), v, None, S, reset=reset)
+        stored = torch.where(reset[..., None, None], 0, stored)
+    return outer_scan(q, rate * (k - stored), v, None, S, reset=reset)

@@ -114,8 +114,8 @@ class DeltaNet(ConvDelta):
         check_rate("DeltaNet", self.beta_max)
         self.d_features = self._features(torch.zeros(K)).shape[-1]
         self.heads = Heads(self.d_model, self.n_heads, (K, K, V, 1), **factory)
-        plain: Any = {"norm": "none", "gate": "none"}
-        self.out = GatedOut(self.d_model, self.n_heads, V, **plain, **factory)
+        options: Any = {"norm": "none", "gate": "none"}
+        self.out = GatedOut(self.d_model, self.n_heads, V, **options, **factory)
 
     def _features(self, z: Tensor) -> Tensor:
         return sum_normalise(

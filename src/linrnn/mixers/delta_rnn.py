@@ -90,25 +90,25 @@ class DeltaRNN(Mixer):
         o, memory, (k, v, beta) = self._first(x, state["memory"], reset)
         with without_autocast(x.device):
             R, read = state["recurrent"], state["read"]
-            y, *after = asked_by_itself(o, k, v, beta, R, read, reset)
-        return self._answer(y, x, (memory, *after))
+            y, *states = asked_by_itself(o, k, v, beta, R, read, reset)
+        return self._answer(y, x, (memory, *states))
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-        o, memory, own = self._first(x_t[:, None], state["memory"], None)
-        o, k, v, beta = (part.squeeze(1) for part in (o, *own))
+        o, memory, second = self._first(x_t[:, None], state["memory"], None)
+        o, k, v, beta = (part.squeeze(1) for part in (o, *second))
         with without_autocast(x_t.device):
-            after = asked_step(o, k, v, beta, state["recurrent"], state["read"])
-        return self._answer(after[1], x_t, (memory, *after))
+            states = asked_step(o, k, v, beta, state["recurrent"], state["read"])
+        return self._answer(states[1], x_t, (memory, *states))
 
     def _first(self, x: Tensor, S: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Any]:
-        """What the first memory answers, it, and keys, values and rates of the second."""
+        """Output and state of the first memory, and keys, values and rates of the second."""
         q, k, v, beta, k_r, v_r, beta_r = (wide(z) for z in self.heads(x))
         q, k = (sum_normalise(feature_map("elu", z)) for z in (q, k))
-        own = k_r.softmax(-1), v_r, beta_r.sigmoid()
+        second = k_r.softmax(-1), v_r, beta_r.sigmoid()
         with without_autocast(x.device):
             o, S = delta_scan(q, k, v, beta.squeeze(-1).sigmoid(), None, S, reset=reset)
-        return o, S, own
+        return o, S, second
 
-    def _answer(self, y: Tensor, x: Tensor, after: Sequence[Tensor]) -> tuple[Tensor, Any]:
-        state = dict(zip(("memory", "recurrent", "read"), after, strict=True))
+    def _answer(self, y: Tensor, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        state = dict(zip(("memory", "recurrent", "read"), states, strict=True))
         return self.out(y * self.d_value**-0.5, x), state

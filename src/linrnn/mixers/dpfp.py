@@ -71,7 +71,7 @@ class DPFP(KernelAttention):
         check_in("DPFP", "normalize", normalize, ("sum", "attention"))
         self._set_division("none" if normalize == "sum" else "add", eps)
         to: Any = {"device": device, "dtype": dtype}
-        self._add_heads(n_heads, d_key, d_value, bias=bias, least=16, **to)
+        self._add_heads(n_heads, d_key, d_value, bias=bias, min_key=16, **to)
         if nu > 2 * self.d_key - 1:
             raise ArgumentError(f"DPFP: nu must be at most {2 * self.d_key - 1}, got {nu}.")
         self.reset_parameters()

@@ -112,8 +112,8 @@ class DSS(Systems):
         copy(lam.real.neg().log(), self.A_log)
         copy(lam, self.A_re)
         copy(lam.imag, self.A_im)
-        drawn = draw_log_dt(self.d_model, self.dt_min, self.dt_max)
-        copy(drawn[:, None].expand(-1, 2) if self.separate_dt else drawn, self.log_dt)
+        log_dt = draw_log_dt(self.d_model, self.dt_min, self.dt_max)
+        copy(log_dt[:, None].expand(-1, 2) if self.separate_dt else log_dt, self.log_dt)
         for weight in (self.C_re, self.C_im, self.D):
             nn.init.normal_(weight)
 

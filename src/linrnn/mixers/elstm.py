@@ -116,6 +116,6 @@ class ELSTM(Gated):
         w_z, w_f = wide(self.w)
         h, last = self.learned.scan(self, elstm, {"c": c}, reset, z=z, f=f, w_z=w_z, w_f=w_f)
         if self.W_o is not None:
-            seen = F.linear(h.to(self.W_o.dtype), self.W_o)
-            h = torch.sigmoid(o[0] + seen) * h
+            projected = F.linear(h.to(self.W_o.dtype), self.W_o)
+            h = torch.sigmoid(o[0] + projected) * h
         return self._project_out(h), last["c"]

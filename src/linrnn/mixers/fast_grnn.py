@@ -144,10 +144,10 @@ class FastGRNN(CellRNN):
         if self.W_1 is not None:
             x = F.linear(x, self.W_1)
         first, second = wide(self.logits).sigmoid().repeat_interleave(self.d_state).chunk(2)
-        given: dict[str, Any] = {"U": self.U}
+        inputs: dict[str, Any] = {"U": self.U}
         if self.U_1 is not None:
-            given["U_1"] = self.U_1
+            inputs["U_1"] = self.U_1
         if self.b_z is None:
-            return given | {"u": F.linear(x, self.W, self.b_h), "alpha": first, "beta": second}
+            return inputs | {"u": F.linear(x, self.W, self.b_h), "alpha": first, "beta": second}
         biases = {"b_z": self.b_z, "b_h": self.b_h}
-        return given | {"u": F.linear(x, self.W), "zeta": first, "nu": second} | biases
+        return inputs | {"u": F.linear(x, self.W), "zeta": first, "nu": second} | biases

@@ -97,7 +97,7 @@ class FlashGAU(GatedUnit):
     def _earlier(
         self, q: Tensor, k: Tensor, v: Tensor, position: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the chunks before say: of all steps so far, less those of the chunk."""
+        """Output of the earlier chunks: that of all steps so far, less that of this chunk."""
         # chunks begin anywhere in a row, at other places in each; a sum begins anew at any step
         begin, scale = position % self.chunk == 0, 1 / self.chunk
         q, k, v = (z.unsqueeze(2) for z in (q, k, v))

@@ -110,6 +110,6 @@ class GAU(GatedUnit):
         position = positions(state["position"], x.shape[1], reset)
         r, v, (q, k) = self._project_in(x, position)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
-        most = position if self.window is None else position.clamp(max=self.window - 1)
-        mixed = self._attend(q, k, v, most)
+        sight = position if self.window is None else position.clamp(max=self.window - 1)
+        mixed = self._attend(q, k, v, sight)
         return self._project_out(r, mixed), cache_of(k, v, position, reset, self.window)

@@ -135,6 +135,6 @@ class GSS(Systems):
             z = torch.addcmul(self.norm_bias, head_norm(z, "layer", 1e-5), self.norm_weight)
         return z, gate
 
-    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
-        out: Tensor = self.out_proj(beside * self.up_proj(y.to(self.up_proj.weight.dtype)))
+    def _project_out(self, y: Tensor, side_input: Tensor) -> Tensor:
+        out: Tensor = self.out_proj(side_input * self.up_proj(y.to(self.up_proj.weight.dtype)))
         return out

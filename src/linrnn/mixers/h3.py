@@ -91,12 +91,12 @@ class H3(Mixer):
         self.dt_min, self.dt_max, self.form = dt_min, dt_max, form
 
         check_positive_int("H3", d_state=d_state, d_shift=d_shift, d_head=d_head)
-        for what, value, known in (
+        for what, value, allowed in (
             ("init", init, INITS),
             ("discretisation", discretisation, DISCRETISATIONS),
             ("form", form, self.forms),
         ):
-            check_in("H3", what, value, known)
+            check_in("H3", what, value, allowed)
         check_dt("H3", dt_min, dt_max)
         if init != "real":
             check_pairs("H3", d_state, "Use another size, or init='real'.")
@@ -153,13 +153,13 @@ class H3(Mixer):
         past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x_t, past.dtype)
         with without_autocast(x_t.device):
-            seen = torch.cat([past, k[:, None]], 1)
-            s = (seen * self.shift.weight.t()).sum(1) + self.D_k * k
+            window = torch.cat([past, k[:, None]], 1)
+            s = (window * self.shift.weight.t()).sum(1) + self.D_k * k
             last: Any
             outer = self._outer(s[:, None], v[:, None])[:, 0]
             z, last = self.diag.step(outer, h.flatten(0, 1), dt=self._each(dt))
             y, last = self._contract(q[:, None], z[:, None])[:, 0], last.view(h.shape)
-        return self._project_out(y), {"shift": seen[:, 1:], "diag": last}
+        return self._project_out(y), {"shift": window[:, 1:], "diag": last}
 
     def _project_in(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, at least float32: their product of three is small or large."""
@@ -176,7 +176,7 @@ class H3(Mixer):
         return y.transpose(1, 2)
 
     def _each(self, rows: Tensor | None) -> Tensor | None:
-        """What belongs to a row, for every row that `_outer` makes of it."""
+        """Numbers of rows, repeated for every row that `_outer` makes of each."""
         return None if rows is None else rows.repeat_interleave(self.d_head**2, 0)
 
     def _outer(self, s: Tensor, v: Tensor) -> Tensor:

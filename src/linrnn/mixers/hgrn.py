@@ -26,8 +26,8 @@ from linrnn.typing import Signals
 @cell(state="h", constant="bound turn", complex="h turn")
 def hgrn(h: Any, re: Any, im: Any, f: Any, bound: Any, turn: Any) -> tuple[Any, Any]:
     """One step; ``bound`` is the logit of the least modulus."""
-    rest = torch.sigmoid(-bound)
-    keep, write = torch.sigmoid(bound) + rest * torch.sigmoid(f), rest * torch.sigmoid(-f)
+    span = torch.sigmoid(-bound)
+    keep, write = torch.sigmoid(bound) + span * torch.sigmoid(f), span * torch.sigmoid(-f)
     h = keep * turn * h + torch.complex(write * F.silu(re), write * F.silu(im))
     return (h.real, h.imag), h
 
@@ -118,8 +118,8 @@ class HGRN(Mixer):
         self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # re, im, f
         self.gate_proj = nn.Linear(d_model, 2 * self.d_state, **to)
         self.theta = nn.Parameter(torch.empty(self.d_state, **to))
-        own = layer > 0 and not self.receives
-        self.bound = nn.Parameter(torch.empty(self.d_state, **to)) if own else None
+        has_bound = layer > 0 and not self.receives
+        self.bound = nn.Parameter(torch.empty(self.d_state, **to)) if has_bound else None
         self.out_norm = HeadNorm(1, 2 * self.d_state, norm=norm, eps=norm_eps, **to)
         self.out_proj = nn.Linear(2 * self.d_state, d_model, **to)
         self.reset_parameters()
@@ -157,9 +157,9 @@ class HGRN(Mixer):
         theta = wide(self.theta)
         bound = signals.get("bound", self.bound)
         low = torch.full_like(theta, -torch.inf) if bound is None else wide(bound)
-        given = dict(zip(("re", "im", "f"), parts(self.in_proj(x), 3), strict=True))
+        inputs = dict(zip(("re", "im", "f"), parts(self.in_proj(x), 3), strict=True))
         turn = torch.polar(torch.ones_like(theta), theta)
-        y, last = self.learned.scan(self, hgrn, {"h": h}, reset, **given, bound=low, turn=turn)
+        y, last = self.learned.scan(self, hgrn, {"h": h}, reset, **inputs, bound=low, turn=turn)
         o, g = torch.cat(y, -1), self.gate_proj(x)
         if self.gate == "sigmoid":
             o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))

@@ -117,8 +117,8 @@ class HGRN2(Mixer):
         self.n_heads = d_model // self.d_head
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, bias=bias, **to)
         self.conv1d = add_conv(self.heads, d_conv, bias=conv_bias, silu=False, **to)
-        own = layer > 0 and not self.receives
-        self.bound = nn.Parameter(torch.empty(d_model, **to)) if own else None
+        has_bound = layer > 0 and not self.receives
+        self.bound = nn.Parameter(torch.empty(d_model, **to)) if has_bound else None
         self.out_norm = HeadNorm(1, d_model, norm=norm, eps=norm_eps, **to)
         self.out_proj = nn.Linear(d_model, d_model, bias=bias, **to)
         self.reset_parameters()

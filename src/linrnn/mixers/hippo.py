@@ -184,7 +184,7 @@ class HiPPO(Mixer):
         return self._out(h), {"h": h, "c": c, "position": k + 1}
 
     def _given(self, x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """What the input gives to f and to both h and g, and the maps of h and c."""
+        """The input's part of f, that of h and g together, and the maps of h and c."""
         x = x.to(self.f_h.dtype)
         return wide(self.f_x(x)), wide(self.u_x(x)), [wide(self.f_h), wide(self.u_c)]
 
@@ -202,11 +202,11 @@ class HiPPO(Mixer):
         reset: Tensor | None,
     ) -> tuple[Tensor, Any]:
         M = self.d_memory
-        given: dict[str, Any] = rows_of(M, *steps)
-        given |= zip(("u", "g"), parts(u, 2), strict=True)
-        given |= zip(("V_h", "V_g"), weights[1].chunk(2), strict=True)
-        before = state["h"], state["c"].flatten(1)
-        y, (h, c) = cell_scan(even, f=f, W_f=weights[0], **given, state=before, reset=reset)
+        inputs: dict[str, Any] = rows_of(M, *steps)
+        inputs |= zip(("u", "g"), parts(u, 2), strict=True)
+        inputs |= zip(("V_h", "V_g"), weights[1].chunk(2), strict=True)
+        start = state["h"], state["c"].flatten(1)
+        y, (h, c) = cell_scan(even, f=f, W_f=weights[0], **inputs, state=start, reset=reset)
         return y, {"h": h, "c": c.unflatten(1, (M, -1))}
 
 
@@ -269,8 +269,8 @@ def legs_rnn(
 def _in_common(
     position: Tensor, size: int, rule: str, like: Tensor
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    seen = plain(position)
-    if position.shape[0] == 0 or not bool((seen == seen[..., :1, :]).all()):
+    steps = plain(position)
+    if position.shape[0] == 0 or not bool((steps == steps[..., :1, :]).all()):
         return None, None
     a, b = legs_matrices(size, position[0], rule)
     return a.to(like), b.to(like)

@@ -117,8 +117,8 @@ class InfiniTransformer(SegmentMixer):
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`: the memory has no positions."""
         every = self.heads.stacked(x)
-        (q, k, v), turned = every.unbind(2), rotate(every[:, :, :2], position)
-        return (turned[:, :, 0], q), (turned[:, :, 1], k, v)
+        (q, k, v), rotated = every.unbind(2), rotate(every[:, :, :2], position)
+        return (rotated[:, :, 0], q), (rotated[:, :, 1], k, v)
 
     @staticmethod
     def attend(
@@ -127,8 +127,8 @@ class InfiniTransformer(SegmentMixer):
         """See `linrnn.ops.attention.segments.Rule`."""
         local = softmax_read(q[0], entries[0], entries[2], seen(age))
         gate = weights[0].sigmoid()[:, None]
-        found, weight = _recalled(q[1], memory)
-        return torch.addcmul((1 - gate) * local, found, gate / weight)
+        recalled, weight = _recalled(q[1], memory)
+        return torch.addcmul((1 - gate) * local, recalled, gate / weight)
 
     @staticmethod
     def write(
@@ -137,14 +137,14 @@ class InfiniTransformer(SegmentMixer):
         """See `linrnn.ops.attention.segments.Rule`."""
         (_, k, v), (S, z) = entries, memory
         if mode == "delta":
-            found, weight = _recalled(k, memory)
-            v = v - found / weight
+            recalled, weight = _recalled(k, memory)
+            v = v - recalled / weight
         keys, v = feature_map("elu", k).transpose(1, 2), v.transpose(1, 2)
         return S + keys.mT @ v, z + keys.sum(2)
 
 
 def _recalled(x: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
-    """What the memory holds for queries, or for keys, (B, T, H, K), times (B, T, H, 1)."""
-    found, (S, z) = feature_map("elu", x).transpose(1, 2), memory
-    weight = (found @ z[..., None]).clamp(min=_TINY)
-    return (found @ S).transpose(1, 2), weight.transpose(1, 2)
+    """Values that queries or keys read, (B, T, H, K), times the weight sums (B, T, H, 1)."""
+    features, (S, z) = feature_map("elu", x).transpose(1, 2), memory
+    weight = (features @ z[..., None]).clamp(min=_TINY)
+    return (features @ S).transpose(1, 2), weight.transpose(1, 2)

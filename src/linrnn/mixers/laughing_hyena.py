@@ -89,22 +89,22 @@ class LaughingHyena(GatedFilters):
     @classmethod
     def around(cls, layer: GatedFilters, modes: Iterable[Modes]) -> "LaughingHyena":
         """The gates and maps of ``layer`` with other filters, their modes given in order."""
-        found, like = list(modes), layer._parameter()
-        made = cls(
+        filters, like = list(modes), layer._parameter()
+        converted = cls(
             layer.d_model,
             order=layer.order,
             ordering=layer.ordering,  # type: ignore[arg-type]
-            d_state=found[0].poles.shape[1],
+            d_state=filters[0].poles.shape[1],
             l_max=layer.l_max,
             d_short=layer.d_short,
             device=like.device,
             dtype=like.dtype,
         )
         for name in ("in_proj", "short", "out_proj"):
-            made.get_submodule(name).load_state_dict(layer.get_submodule(name).state_dict())
-        for one, its in zip(made.modal, found, strict=True):
+            converted.get_submodule(name).load_state_dict(layer.get_submodule(name).state_dict())
+        for one, its in zip(converted.modal, filters, strict=True):
             one.put(its)  # type: ignore[operator]
-        return made
+        return converted
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -138,8 +138,8 @@ class LiquidS4(Mixer):
                 if self.kernel == "pb":
                     y = y + (system.c * power).real.sum(-1).to(u.dtype) * product
                 else:
-                    alike = system._replace(b=power, d=torch.zeros_like(system.d))
-                    more = run(alike, product, torch.zeros_like(h))
+                    powered = system._replace(b=power, d=torch.zeros_like(system.d))
+                    more = run(powered, product, torch.zeros_like(h))
                     y, last = y + more[0], last + more[1]
         return y, {"h": last, "past": last_inputs(u, state["past"], reset)}
 

@@ -170,11 +170,11 @@ class LMU(Mixer):
         self, w: Tensor, u: Tensor, a: Tensor, b: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, Any]:
         M = self.d_memory
-        given: dict[str, Any] = {"w": w, "u": u, **rows_of(M, a, b)}
-        given |= {name: wide(getattr(self, name)) for name in ("W_h", "W_m")}
-        given |= {"e_h": wide(self.E_h), "e_m": wide(self.E_m)}  # type: ignore[arg-type]
-        before = state["h"], state["m"].flatten(1)
-        y, (h, m) = cell_scan(lmu, **given, state=before, reset=reset)
+        inputs: dict[str, Any] = {"w": w, "u": u, **rows_of(M, a, b)}
+        inputs |= {name: wide(getattr(self, name)) for name in ("W_h", "W_m")}
+        inputs |= {"e_h": wide(self.E_h), "e_m": wide(self.E_m)}  # type: ignore[arg-type]
+        start = state["h"], state["m"].flatten(1)
+        y, (h, m) = cell_scan(lmu, **inputs, state=start, reset=reset)
         return y, {"h": h, "m": m.unflatten(1, (M, -1))}
 
     @staticmethod
@@ -184,5 +184,5 @@ class LMU(Mixer):
         pushed = (w[..., None] * b).transpose(1, 2).flatten(0, 1)
         cut = None if reset is None else reset.repeat_interleave(rows, 0)
         states, _ = dense_scan(a, pushed, m.flatten(0, 1), cut)
-        found: Tensor = states.unflatten(0, (-1, rows)).transpose(1, 2)
-        return found
+        memory: Tensor = states.unflatten(0, (-1, rows)).transpose(1, 2)
+        return memory

@@ -85,9 +85,9 @@ class LSLSTM(Gated):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         v, u = self._blocks(self.surrogate, x)
         s, first = self.learned.scan(self, pooled, {"s": state["s"]}, reset, z=v, f=u)
-        seen = torch.cat([s, x.to(s.dtype)], -1)
+        joined = torch.cat([s, x.to(s.dtype)], -1)
         names = "zfo" if refines(self.gates) else "zfoi"
-        given = dict(zip(names, self._gates(self.in_proj, seen), strict=True))
+        inputs = dict(zip(names, self._gates(self.in_proj, joined), strict=True))
         cell = pooled_fo if refines(self.gates) else pooled_ifo
-        h, second = self.learned.scan(self, cell, {"c": state["c"]}, reset, **given)
+        h, second = self.learned.scan(self, cell, {"c": state["c"]}, reset, **inputs)
         return self._project_out(h), first | second

@@ -29,14 +29,14 @@ def structured(measure: str, size: int) -> dict[str, Tensor]:
     """
     n, one = torch.arange(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
     root = one if measure == "lagt" else (2 * n + 1).sqrt()
-    found = {"left": root, "right": root, "middle": 0 * one, "diagonal": one}
-    found |= {"below": -one[1:], "above": 0 * one[1:]}
+    parts = {"left": root, "right": root, "middle": 0 * one, "diagonal": one}
+    parts |= {"below": -one[1:], "above": 0 * one[1:]}
     if measure == "legs":
-        found["middle"] = -n / (2 * n + 1)
+        parts["middle"] = -n / (2 * n + 1)
     elif measure == "legt":
         ends = (n == 0).double() + (n == size - 1).double()
-        found |= {"diagonal": ends / 2, "below": -one[1:] / 2, "above": one[1:] / 2}
-    return found
+        parts |= {"diagonal": ends / 2, "below": -one[1:] / 2, "above": one[1:] / 2}
+    return parts
 
 
 class LSSL(Mixer):

@@ -148,14 +148,14 @@ class LTC(CellRNN):
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         gleak, cm = self._size("gleak"), self._size("cm")
-        given = {"u": self.input_w * x + self.input_b, "gleak": gleak, "cm": cm}
-        given |= {"leak": gleak * self.vleak, "output_w": self.output_w, "output_b": self.output_b}
+        inputs = {"u": self.input_w * x + self.input_b, "gleak": gleak, "cm": cm}
+        inputs |= {"leak": gleak * self.vleak, "output_w": self.output_w, "output_b": self.output_b}
         for who in ("", "sensory_"):
             sigma, mu, erev = (getattr(self, who + n) for n in ("sigma", "mu", "erev"))
             w = self._size(who + "w")
             synapses = {"sigma": sigma, "shift": -(sigma * mu), "w": w, "drive": w * erev}
-            given |= {who + name: x.flatten() for name, x in synapses.items()}
-        return given
+            inputs |= {who + name: x.flatten() for name, x in synapses.items()}
+        return inputs
 
     def _size(self, name: str) -> Tensor:
         """A parameter that is positive."""

@@ -133,7 +133,7 @@ class Mamba(Mixer):
         )  # fmt: skip
         chosen = selective_dt, selective_B, selective_C
         sizes = zip(chosen, (self.dt_rank, d_state, d_state), strict=True)
-        self.widths = [size if wanted else 0 for wanted, size in sizes]
+        self.widths = [size if selective else 0 for selective, size in sizes]
         self.x_proj = nn.Linear(inner, sum(self.widths), bias=False, **to) if any(chosen) else None
         self.dt_proj = nn.Linear(self.dt_rank, inner, **to) if selective_dt else None
         self.dt_bias = None if selective_dt else nn.Parameter(torch.empty(inner, **to))
@@ -207,8 +207,8 @@ class Mamba(Mixer):
 
     def _chosen(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step sizes without their bias, B and C at every step, each (B, T, ...)."""
-        found = s[..., :0] if self.x_proj is None else self.x_proj(s)
-        r, B, C = found.split(self.widths, -1)
+        projected = s[..., :0] if self.x_proj is None else self.x_proj(s)
+        r, B, C = projected.split(self.widths, -1)
         norms = self.dt_layernorm, self.b_layernorm, self.c_layernorm
         r, B, C = (x if n is None else _normed(n, x) for n, x in zip(norms, (r, B, C), strict=True))
         if self.dt_proj is None:

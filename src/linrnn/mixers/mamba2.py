@@ -196,7 +196,7 @@ class Mamba2(Mixer):
         widths = [linear, linear] if linear else []
         widths += [self.d_ssm, self.d_mixed, self.n_heads]
         projected = self.in_proj(x.to(self.in_proj.weight.dtype))
-        *beside, z, u, dt = projected.split(widths, -1)
+        *linear_parts, z, u, dt = projected.split(widths, -1)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
         s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
@@ -216,14 +216,14 @@ class Mamba2(Mixer):
             read = self._gated(o.flatten(-2) + D * s.flatten(-2), F.silu(wide(z)))
         read = read.to(z.dtype)
         if linear:
-            read = torch.cat([F.silu(beside[0]) * beside[1], read], -1)
+            read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
         return self.out_proj(read), {"memory": memory, "conv": past}
 
     def _gated(self, o: Tensor, gate: Tensor) -> Tensor:
-        """What the heads have read (..., d_ssm), normed and gated."""
+        """Outputs of the heads (..., d_ssm), normed and gated."""
         if self.norm is None:
             return o * gate
-        before = self.norm_before_gate
-        heads = o if before else o * gate
+        norm_first = self.norm_before_gate
+        heads = o if norm_first else o * gate
         normed: Tensor = self.norm(heads.unflatten(-1, (self.n_groups, -1)))
-        return normed * gate if before else normed
+        return normed * gate if norm_first else normed

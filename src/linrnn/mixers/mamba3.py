@@ -215,7 +215,7 @@ def trapezoidal(
     state: dict[str, Tensor],
     reset: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """What C reads of h, and the last h transposed: every step is written twice, now and later.
+    """Outputs ``C h``, and the last h transposed: every step is written twice, now and later.
 
     One write would do, of a step and what the next adds of it together; but then an output depends
     on the step after it.

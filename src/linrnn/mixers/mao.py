@@ -80,8 +80,8 @@ class Mao(Mixer):
             part.reset_parameters()
         sizes = [self.n_heads * size for size in self.gates.sizes]
         for bias in self.gates.proj.bias.split(sizes):
-            least = 1 / max(2, len(bias))
-            bias.copy_(torch.special.logit(least + (1 - 2 * least) * uniform(len(bias))))
+            smallest = 1 / max(2, len(bias))
+            bias.copy_(torch.special.logit(smallest + (1 - 2 * smallest) * uniform(len(bias))))
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S of every head."""

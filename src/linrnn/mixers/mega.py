@@ -203,7 +203,7 @@ class Mega(Mixer):
         return y[:, 0], {"ema": ema, **cache}
 
     def _normed(self, x: Tensor) -> Tensor:
-        """What the layer's own norm makes of its input, at least float32."""
+        """The input after the layer's own norm, at least float32."""
         if self.norm == "none":
             return x
         return wide(cast(Tensor, self.in_norm(x.to(self.omega.dtype))))
@@ -222,8 +222,8 @@ class Mega(Mixer):
         u, z, r, c = wide(self.average_proj(average.to(self.omega.dtype))).split(
             [self.d_model, self.d_key, self.d_inner, self.d_model], -1
         )
-        made = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)
-        q, k = made.unbind(-2)
+        vectors = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)
+        q, k = vectors.unbind(-2)
         v = F.silu(wide(self.value_proj(normed.to(self.omega.dtype))))
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         with without_autocast(x.device):
@@ -233,13 +233,13 @@ class Mega(Mixer):
         return y, cache_of(k, v, position, reset, self.chunk)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, position: Tensor) -> Tensor:
-        """What each step reads of the entries it sees."""
-        before, sight = k.shape[1] - q.shape[1], position
+        """Attention of each step over the entries it sees."""
+        offset, sight = k.shape[1] - q.shape[1], position
         if self.chunk is not None:
             sight = position % self.chunk
         softmax = self.attention == "softmax"
         scale = self.d_key**-0.5 if softmax else 1 / (sight + 1)[..., None].to(q.dtype)
-        q = with_relative(q * scale, self.b[0], self.base, before)
+        q = with_relative(q * scale, self.b[0], self.base, offset)
         k = with_relative(k, self.b[1], self.base)
         if softmax:  # which divides by the root of the channels, and knows heads
             q, k, v = ((q * q.shape[-1] ** 0.5)[:, :, None], k[:, :, None], v[:, :, None])

@@ -115,8 +115,8 @@ class Memformer(SegmentMixer):
     def memory_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.memory_spec`: slots, and their keys and values for the tokens."""
         rows = {"n_memory": self.n_memory}
-        seen = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
-        return {"m": real(**rows, d_model=self.d_model), "k": seen, "v": seen}
+        entry = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
+        return {"m": real(**rows, d_model=self.d_model), "k": entry, "v": entry}
 
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: turned keys and values, and keys and values for slots."""
@@ -145,10 +145,10 @@ class Memformer(SegmentMixer):
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.attention.segments.Rule`."""
-        (x, own), (_, norm, out, far_q, far_out, *_) = q, weights
-        a = softmax_read(own, entries[0], entries[1], seen(age)).flatten(2) @ out.mT
+        (x, queries), (_, norm, out, far_q, far_out, *_) = q, weights
+        a = softmax_read(queries, entries[0], entries[1], seen(age)).flatten(2) @ out.mT
         far = F.rms_norm(x + a, x.shape[-1:], norm, eps=1e-6) @ far_q.mT
-        far = softmax_over(far.view_as(own), memory[1], memory[2])
+        far = softmax_over(far.view_as(queries), memory[1], memory[2])
         return a + far.flatten(2) @ far_out.mT
 
     @staticmethod
@@ -157,8 +157,8 @@ class Memformer(SegmentMixer):
     ) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         m, (k, v) = memory[0], entries[2:]
-        q, own, _ = (m @ weights[6].mT).chunk(3, -1)
-        scores = torch.cat([(q * own).sum(-1, keepdim=True), q @ k.mT], -1)
+        q, keys, _ = (m @ weights[6].mT).chunk(3, -1)
+        scores = torch.cat([(q * keys).sum(-1, keepdim=True), q @ k.mT], -1)
         p = (scores / (weights[7] * m.shape[-1] ** 0.5)).softmax(-1)
         return _remembered(p[..., :1] * m + p[..., 1:] @ v, memory, weights)
 

@@ -85,8 +85,8 @@ class MLSTM(Mixer):
         check_gate("MLSTM", input_gate, normalize)
         check_positive_int("MLSTM", n_heads=n_heads, d_conv=d_conv, qkv_block=qkv_block)
         check_positive("MLSTM", norm_eps=norm_eps)
-        wanted = -(-d_model // (2 * n_heads)) * 4 * n_heads
-        self.d_inner = inner = wanted if d_inner is None else d_inner
+        default = -(-d_model // (2 * n_heads)) * 4 * n_heads
+        self.d_inner = inner = default if d_inner is None else d_inner
         check_positive_int("MLSTM", d_inner=inner)
         if inner % n_heads or inner % qkv_block:
             raise ArgumentError(

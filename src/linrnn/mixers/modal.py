@@ -144,21 +144,21 @@ class Modal(Mixer):
                 a, c = self._between(dt, h.dtype)
                 pushed = u[..., None].to(h.dtype).expand(a.shape)
                 states, last = linear_scan(a, pushed, h, reset=reset)
-                before = torch.cat([h[:, None], states[:, :-1]], 1)
-                y = _seen(c, before)
+                previous = torch.cat([h[:, None], states[:, :-1]], 1)
+                y = _outputs(c, previous)
             if reset is not None:
                 y = torch.where(reset[..., None], 0, y)
             y = y + self.D * u
         return self._project_out(y), last
 
     def _even(self, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What all steps see of those before, each a time of 1 behind the last."""
+        """Outputs of all steps from the earlier ones, at even times with a gap of 1."""
         system = self.system()
         if self.form == "conv":
             ahead, last = siso.convolve(system, u, h)
         else:
             ahead, last = siso.scan(system, u, h, reset)
-        first = _seen(system.c.to(h.dtype), h)
+        first = _outputs(system.c.to(h.dtype), h)
         return torch.cat([first[:, None], ahead[:, :-1]], 1), last
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -166,7 +166,7 @@ class Modal(Mixer):
         a, c = (z.to(h.dtype) for z in (system.a, system.c))
         if dt is not None:
             a, c = self._between(dt, h.dtype)
-        return self._project_out(_seen(c, h) + self.D * u), a * h + u[..., None]
+        return self._project_out(_outputs(c, h) + self.D * u), a * h + u[..., None]
 
     def _between(self, dt: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``lam^dt`` and ``R lam^(dt - 1)`` of times (...), each (..., d_model, d_state)."""
@@ -194,7 +194,7 @@ class Modal(Mixer):
 def stand_in(layer: Mixer, modes: Modes) -> Modal:
     """The modes as a layer like one that filters each channel, and projects if it has ``out``."""
     out, like = getattr(layer, "out", None), layer._parameter()
-    made = Modal(
+    converted = Modal(
         layer.d_model,
         d_state=modes.poles.shape[1],
         l_max=getattr(layer, "l_max", 1024),
@@ -202,12 +202,12 @@ def stand_in(layer: Mixer, modes: Modes) -> Modal:
         device=like.device,
         dtype=like.dtype,
     )
-    made.put(modes)
+    converted.put(modes)
     if out is not None:
-        made.out.load_state_dict(out.state_dict())  # type: ignore[union-attr]
-    return made
+        converted.out.load_state_dict(out.state_dict())  # type: ignore[union-attr]
+    return converted
 
 
-def _seen(c: Tensor, h: Tensor) -> Tensor:
+def _outputs(c: Tensor, h: Tensor) -> Tensor:
     """``Re(c h)`` of every channel."""
     return (columns(c) * rows(h)).sum(-1)

@@ -135,11 +135,11 @@ class ODERNN(CellRNN):
         gru, N = self.gru, self.d_state
         # the third gate multiplies its product with h together with its bias
         b = torch.cat([(gru.bias_ih + gru.bias_hh)[: 2 * N], gru.bias_ih[2 * N :]])
-        given: dict[str, Any] = {"bn": gru.bias_hh[2 * N :]}
-        given |= zip(_GATES, F.linear(x, gru.weight_ih, b).chunk(3, -1), strict=True)
-        given |= zip(_HIDDEN, gru.weight_hh.chunk(3), strict=True)
+        inputs: dict[str, Any] = {"bn": gru.bias_hh[2 * N :]}
+        inputs |= zip(_GATES, F.linear(x, gru.weight_ih, b).chunk(3, -1), strict=True)
+        inputs |= zip(_HIDDEN, gru.weight_hh.chunk(3), strict=True)
         if self.inner is not None and self.outer is not None:
             (W, a), (R, b) = affine_of(self.inner, x), affine_of(self.outer, x)
-            return given | {"W": W, "a": a, "R": R, "b": b}
+            return inputs | {"W": W, "a": a, "R": R, "b": b}
         assert self.log_rate is not None
-        return given | {"rate": bounded_exp(self.log_rate)}
+        return inputs | {"rate": bounded_exp(self.log_rate)}

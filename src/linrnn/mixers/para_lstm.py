@@ -107,6 +107,6 @@ class ParaLSTM(Gated):
         arguments = dict(zip("fon", self._blocks(self.in_proj, x), strict=True))
         arguments |= zip(("a_f", "a_o", "a_n"), wide(self.a), strict=True)
         arguments |= zip(("p_f", "p_o"), wide(self.p), strict=True)
-        before = {"c": state["c"], "h": state["h"]}
-        y, last = self.learned.scan(self, para_lstm, before, reset, **arguments)
+        start = {"c": state["c"], "h": state["h"]}
+        y, last = self.learned.scan(self, para_lstm, start, reset, **arguments)
         return self._project_out(y), last

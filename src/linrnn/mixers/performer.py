@@ -165,15 +165,15 @@ class Performer(KernelAttention):
             if self.features == "hyperbolic":
                 zs = [torch.cat([z, -z], -1) for z in zs]
             q, k = (z - half[..., None] for z, half in zip(zs, halves, strict=True))
-            q, most = (q - q.amax(-1, keepdim=True)).exp() + self.eps, k.amax(-1)
+            q, largest = (q - q.amax(-1, keepdim=True)).exp() + self.eps, k.amax(-1)
         else:
-            q, most = torch.cat([zs[0].sin(), zs[0].cos()], -1) / self.n_features, halves[1]
-        (top, drop), last = cell_scan(running_max, x=most, state=state["top"], reset=reset)
+            q, largest = torch.cat([zs[0].sin(), zs[0].cos()], -1) / self.n_features, halves[1]
+        (top, drop), last = cell_scan(running_max, x=largest, state=state["top"], reset=reset)
         if self._exponential:
             k = (k - top[..., None]).exp()
         else:
             waves = torch.cat([zs[1].sin(), zs[1].cos()], -1)
-            k = (most - top).exp()[..., None] * waves
+            k = (largest - top).exp()[..., None] * waves
         return Features(q, k, drop, {"top": last})
 
     def _attend(

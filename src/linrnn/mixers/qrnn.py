@@ -102,10 +102,10 @@ class QRNN(Gated):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         past, cell = state["past"], _CELLS[self.pooling]
-        seen = [recall(x, past, j, reset) for j in reversed(range(self.window))]
-        gates = self._gates(self.in_proj, torch.cat(seen, -1))
+        recent = [recall(x, past, j, reset) for j in reversed(range(self.window))]
+        gates = self._gates(self.in_proj, torch.cat(recent, -1))
         if self.training and self.zoneout:
             gates[1] = gates[1].masked_fill(torch.rand_like(gates[1]) < self.zoneout, torch.inf)
-        given = dict(zip(cell.inputs, gates, strict=True))
-        h, last = self.learned.scan(self, cell, {"c": state["c"]}, reset, **given)
+        inputs = dict(zip(cell.inputs, gates, strict=True))
+        h, last = self.learned.scan(self, cell, {"c": state["c"]}, reset, **inputs)
         return self._project_out(h), last | {"past": last_inputs(x, past, reset)}

@@ -122,12 +122,12 @@ class RTransformer(Mixer):
         position = positions(state["position"], x.shape[1], reset)
         dtype = self.o_proj.weight.dtype
         x = wide(x.to(dtype))
-        u, z, kept = x, x, []
+        u, z, layer_inputs = x, x, []
         parts = (*self._rnns(), self.gain, self.shift)
         for past, *rnn, gain, shift in zip(
             state["inputs"].unbind(1), *map(wide, parts), strict=True
         ):
-            kept.append(last_inputs(u, past, reset))
+            layer_inputs.append(last_inputs(u, past, reset))
             with without_autocast(x.device):
                 z = z + _windows(self.cell, rnn, u, past, position)
                 u = shift + gain * head_norm(z, "layer", 1e-6)
@@ -138,7 +138,7 @@ class RTransformer(Mixer):
             o = attend("softmax", q, k, v, sight, window=self.window, whole=False)
         y = z - x + wide(self.o_proj(o.flatten(2).to(dtype)))
         cache = cache_of(k, v, position, reset, self.window)
-        return y, {"inputs": torch.stack(kept, 1), **cache}
+        return y, {"inputs": torch.stack(layer_inputs, 1), **cache}
 
 
 def _windows(kind: str, weights: list[Tensor], u: Tensor, past: Tensor, position: Tensor) -> Tensor:
@@ -146,15 +146,15 @@ def _windows(kind: str, weights: list[Tensor], u: Tensor, past: Tensor, position
 
     A step is mapped once, and not by each window that it is in.
     """
-    cell, (batch, time), most = CELLS[kind], u.shape[:2], past.shape[1]
-    given: dict[str, Any] = dict(arguments(kind, torch.cat([past, u], 1), weights))
+    cell, (batch, time), length = CELLS[kind], u.shape[:2], past.shape[1]
+    inputs: dict[str, Any] = dict(arguments(kind, torch.cat([past, u], 1), weights))
     pad = arguments(kind, u.new_zeros(1, 1, u.shape[2]), weights)
-    age = torch.arange(most, -1, -1, device=u.device)
-    seen = (age <= position[..., None])[..., None]  # (B, T, M, 1)
+    age = torch.arange(length, -1, -1, device=u.device)
+    visible = (age <= position[..., None])[..., None]  # (B, T, M, 1)
     for name in cell.inputs:
-        windows = torch.stack([given[name][:, i : i + time] for i in range(most + 1)], 2)
-        given[name] = torch.where(seen, windows, pad[name]).flatten(0, 1)  # (B T, M, d_model)
+        windows = torch.stack([inputs[name][:, i : i + time] for i in range(length + 1)], 2)
+        inputs[name] = torch.where(visible, windows, pad[name]).flatten(0, 1)  # (B T, M, d_model)
     zeros = tuple(u.new_zeros(batch * time, u.shape[2]) for _ in cell.states)
-    _, last = cell_scan(cell, **given, state=zeros)
+    _, last = cell_scan(cell, **inputs, state=zeros)
     h: Tensor = (last[0] if isinstance(last, tuple) else last).unflatten(0, (batch, time))
     return h

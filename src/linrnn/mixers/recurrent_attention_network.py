@@ -121,9 +121,9 @@ class RecurrentAttentionNetwork(SegmentMixer):
     def memory_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.memory_spec`: g, what tokens see of it, and what they review."""
         entry = {"n_heads": self.n_heads, "d_head": self.d_head}
-        seen, before = real(**entry), real(n_review=self.n_review, **entry)
+        current, review = real(**entry), real(n_review=self.n_review, **entry)
         cell = real(d_model=self.d_model)
-        return {"cell": cell, "k": seen, "v": seen, "review_k": before, "review_v": before}
+        return {"cell": cell, "k": current, "v": current, "review_k": review, "review_v": review}
 
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: turned keys, and values."""
@@ -156,17 +156,17 @@ class RecurrentAttentionNetwork(SegmentMixer):
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.attention.segments.Rule`."""
-        x, asked, position = q
+        x, queries, position = q
         segment, norm, _ = mode.split()
         k, v = (torch.cat([m[:, None], e], 1) for m, e in zip(memory[1:3], entries, strict=True))
-        o = softmax_read(asked, k, v, seen(age, 1))
+        o = softmax_read(queries, k, v, seen(age, 1))
         o = o.flatten(2) @ weights[2].mT
         z = _normed(norm, x + o, weights, 1)
-        asked = _part(z, weights[3], 0, memory[3].shape[2:])
+        queries = _part(z, weights[3], 0, memory[3].shape[2:])
         number, (k, v) = position // int(segment), memory[3:]
         back = torch.arange(k.shape[1], 0, -1, device=k.device)
         none = number[..., None] == 0  # which must not come to a softmax of nothing
-        read = softmax_read(asked, k, v, (back <= number[..., None]) | none)
+        read = softmax_read(queries, k, v, (back <= number[..., None]) | none)
         return o + torch.where(none, 0, read.flatten(2)) @ weights[4].mT
 
     @staticmethod
@@ -181,8 +181,8 @@ class RecurrentAttentionNetwork(SegmentMixer):
         read = softmax_over(q, k, v)[:, 0].flatten(1) @ weights[2].mT
         g = _normed(norm, g + read if keeps == "keeps" else read, weights, 0)
         bank = (
-            torch.cat([before[:, 1:], _part(g, weights[3], i, shape)[:, None]], 1)
-            for i, before in enumerate(memory[3:], 1)
+            torch.cat([previous[:, 1:], _part(g, weights[3], i, shape)[:, None]], 1)
+            for i, previous in enumerate(memory[3:], 1)
         )
         return (g, *(_part(g, weights[1], i, shape) for i in (1, 2)), *bank)
 
@@ -190,14 +190,14 @@ class RecurrentAttentionNetwork(SegmentMixer):
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         g, shape = weights[0].expand_as(memory[0]), memory[1].shape[1:]
-        seen = (_part(g, weights[1], i, shape) for i in (1, 2))
-        return (g, *seen, *(torch.zeros_like(h) for h in memory[3:]))
+        projected = (_part(g, weights[1], i, shape) for i in (1, 2))
+        return (g, *projected, *(torch.zeros_like(h) for h in memory[3:]))
 
 
 def _part(u: Tensor, weight: Tensor, i: int, shape: torch.Size) -> Tensor:
     """Queries (0), keys (1) or values (2) of every head, (..., H, K)."""
-    found: Tensor = (u @ weight.chunk(3)[i].mT).unflatten(-1, tuple(shape))
-    return found
+    part: Tensor = (u @ weight.chunk(3)[i].mT).unflatten(-1, tuple(shape))
+    return part
 
 
 def _normed(norm: str, u: Tensor, weights: Tensors, i: int) -> Tensor:

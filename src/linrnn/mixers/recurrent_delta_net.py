@@ -89,16 +89,16 @@ class RecurrentDeltaNet(Mixer):
         return {"memory": memory, "read": real(n_heads=self.n_heads, d_value=self.d_value)}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        (z,), before = self.heads(x), (state["memory"], state["read"])
+        (z,), start = self.heads(x), (state["memory"], state["read"])
         with without_autocast(x.device):
-            y, *after = fed_back_delta(wide(z), wide(self.R), *before, reset)
-        return self._answer(y, x, after)
+            y, *states = fed_back_delta(wide(z), wide(self.R), *start, reset)
+        return self._answer(y, x, states)
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-        (z,), before = self.heads(x_t), (state["memory"], state["read"])
+        (z,), start = self.heads(x_t), (state["memory"], state["read"])
         with without_autocast(x_t.device):
-            after = fed_back_step(wide(z), wide(self.R), *before)
-        return self._answer(after[1], x_t, after)
+            states = fed_back_step(wide(z), wide(self.R), *start)
+        return self._answer(states[1], x_t, states)
 
-    def _answer(self, y: Tensor, x: Tensor, after: Sequence[Tensor]) -> tuple[Tensor, Any]:
-        return self.out(y * self.d_value**-0.5, x), {"memory": after[0], "read": after[1]}
+    def _answer(self, y: Tensor, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        return self.out(y * self.d_value**-0.5, x), {"memory": states[0], "read": states[1]}

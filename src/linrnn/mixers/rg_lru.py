@@ -110,11 +110,11 @@ class RGLRU(Mixer):
         x = x.to(self.x_proj.weight.dtype)
         u, past = self.conv1d(self.x_proj(x), state["conv"], reset)
         # biases are added in the scan, which has each number at hand
-        given = {"u": u, "y": self.y_proj(x), "decay": wide(self.Lambda)}
+        inputs = {"u": u, "y": self.y_proj(x), "decay": wide(self.Lambda)}
         for name, gate in (("r", self.r_gate), ("i", self.i_gate)):
             assert gate.bias is not None
-            given |= {name: gate.product(u), f"{name}_bias": wide(gate.bias.flatten())}
+            inputs |= {name: gate.product(u), f"{name}_bias": wide(gate.bias.flatten())}
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
-        before = state["h"], first
-        y, (h, _) = cell_scan(rg_lru, **given, state=before, reset=reset)
+        start = state["h"], first
+        y, (h, _) = cell_scan(rg_lru, **inputs, state=start, reset=reset)
         return self.out_proj(y), {"h": h, "conv": past, "position": position[:, -1] + 1}

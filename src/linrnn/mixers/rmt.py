@@ -106,8 +106,8 @@ class RMT(SegmentMixer):
     def memory_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.memory_spec`: M, and its keys and values for the tokens."""
         rows = {"n_memory": self.n_memory}
-        seen = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
-        return {"rows": real(**rows, d_model=self.d_model), "k": seen, "v": seen}
+        entry = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
+        return {"rows": real(**rows, d_model=self.d_model), "k": entry, "v": entry}
 
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: turned keys, and values."""

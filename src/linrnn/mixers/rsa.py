@@ -171,8 +171,8 @@ class RSA(Mixer):
             else:
                 a = torch.polar(eta.sigmoid(), wide(self.theta)[angle : angle + len(eta)])
                 angle += len(eta)
-            before, last[name] = _sums(a[:, None], values, state[name], position, reset)
-            r = a[:, None] * before
+            previous, last[name] = _sums(a[:, None], values, state[name], position, reset)
+            r = a[:, None] * previous
             if r.is_complex():
                 cosine = self._count(_GROUPS[name][0])
                 r = torch.cat([r.real[:, :, :cosine], r.imag[:, :, cosine:]], 2)
@@ -191,20 +191,20 @@ def _sums(
     fresh = None if reset is None else position < n
     rows, start, marks = v, state.flatten(0, 1), fresh
     if n > 1:
-        rows = _apart(v, n)
-        marks = None if fresh is None else _apart(fresh, n)
+        rows = _interleaved(v, n)
+        marks = None if fresh is None else _interleaved(fresh, n)
     h, _ = linear_scan(a.expand(v.shape[2:]), rows, start, reset=marks)
     if n > 1:
         h = h.unflatten(0, (batch, n)).transpose(1, 2).flatten(1, 2)[:, :time]
     every = torch.cat([state, h], 1)
-    before, last = every[:, :time], every[:, time:]
+    previous, last = every[:, :time], every[:, time:]
     if fresh is None:
-        return before, last
-    return torch.where(fresh[..., None, None], 0, before), in_sight(last, position[:, -1])
+        return previous, last
+    return torch.where(fresh[..., None, None], 0, previous), in_sight(last, position[:, -1])
 
 
-def _apart(x: Tensor, n: int) -> Tensor:
+def _interleaved(x: Tensor, n: int) -> Tensor:
     """Every n-th step of (B, T, ...) as a row of its own, (B n, T / n, ...), zeros at the end."""
-    whole: Tensor = F.pad(x, (0, 0) * (x.ndim - 2) + (0, -x.shape[1] % n))
-    rows: Tensor = whole.unflatten(1, (-1, n)).transpose(1, 2).flatten(0, 1)
+    padded: Tensor = F.pad(x, (0, 0) * (x.ndim - 2) + (0, -x.shape[1] % n))
+    rows: Tensor = padded.unflatten(1, (-1, n)).transpose(1, 2).flatten(0, 1)
     return rows

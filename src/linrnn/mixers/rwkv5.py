@@ -85,10 +85,10 @@ class RWKV5(MatrixRWKV):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        rest, D, A = self.remaining, self.d_model, self.width
-        self.mu_k.copy_(initial_mix(D, rest))
-        self.mu_v.copy_(initial_mix(D, rest) + 0.3 * self.depth)
-        self.mu_r.copy_(initial_mix(D, 0.5 * rest))
+        remaining, D, A = self.remaining, self.d_model, self.width
+        self.mu_k.copy_(initial_mix(D, remaining))
+        self.mu_v.copy_(initial_mix(D, remaining) + 0.3 * self.depth)
+        self.mu_r.copy_(initial_mix(D, 0.5 * remaining))
         self.mu_g.copy_(self.mu_r)
         self.time_decay.copy_(initial_decay(A, -6, 5, self.depth).view_as(self.time_decay))
         self.time_first.copy_(initial_bonus(A, self.depth).view_as(self.time_first))

@@ -99,8 +99,8 @@ class RWKV6(MatrixRWKV):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        rest, D, A = self.remaining, self.d_model, self.width
-        soon, now = 1 - initial_mix(D, rest), 1 - initial_mix(D, 0.5 * rest)
+        remaining, D, A = self.remaining, self.d_model, self.width
+        soon, now = 1 - initial_mix(D, remaining), 1 - initial_mix(D, 0.5 * remaining)
         self.mu_x.copy_(soon)
         self.mu.copy_(torch.stack([soon, soon, soon - 0.3 * self.depth, now, now]))
         self.time_decay.copy_(initial_decay(A, -6, 5, self.depth))
@@ -112,9 +112,9 @@ class RWKV6(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         now, back = self._shifted(x, state, reset)
-        own = self.mix_down(now + back * self.mu_x).tanh().unflatten(-1, (len(MIXES), -1))
+        low_rank = self.mix_down(now + back * self.mu_x).tanh().unflatten(-1, (len(MIXES), -1))
         mu = (
-            torch.einsum("btir,ird->itbd", own, self.mix_up).transpose(1, 2)
+            torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
             + self.mu[:, None, None]
         )
         w, k, v, r, g = now + back * mu

@@ -165,7 +165,7 @@ class RWKV7(MatrixRWKV):
         decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()
         key = wide(self.key(k))
         c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
-        r, v, made = self.receptance(r), *self._values(v, signals)
+        r, v, outgoing = self.receptance(r), *self._values(v, signals)
         r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)
         c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
         with without_autocast(x.device):
@@ -174,7 +174,7 @@ class RWKV7(MatrixRWKV):
             )
         bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
         y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))
-        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, made
+        return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 
     def _values(self, x: Tensor, signals: Signals) -> tuple[Tensor, Signals]:
         """The values (batch, time, width), and those that later layers are handed."""

@@ -113,12 +113,12 @@ class S4(Systems):
         if d_model % self.n_ssm or self.n_ssm % parts:
             even = ", and even for measure='hippo'" if parts > 1 else ""
             raise ArgumentError(f"S4: n_ssm must divide d_model={d_model}{even}, got {self.n_ssm}.")
-        least = max(len(self._memory(name).P) for name in self._measures)
-        self.rank = least if rank is None else rank
+        smallest = max(len(self._memory(name).P) for name in self._measures)
+        self.rank = smallest if rank is None else rank
         check_positive_int("S4", rank=self.rank)
-        if self.rank < least:
+        if self.rank < smallest:
             raise ArgumentError(
-                f"S4: rank must be at least {least} for measure={measure!r}, got {rank}."
+                f"S4: rank must be at least {smallest} for measure={measure!r}, got {rank}."
             )
         empty = empty_parameters(device, dtype)
         self.modes = M = d_state // 2
@@ -133,10 +133,10 @@ class S4(Systems):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        alike = self.n_ssm // len(self._measures)
+        per_measure = self.n_ssm // len(self._measures)
         for i, name in enumerate(self._measures):
             lam, P, B = self._initial(name)
-            rows = slice(i * alike, (i + 1) * alike)
+            rows = slice(i * per_measure, (i + 1) * per_measure)
             copy(lam.real.clamp(max=_CLIP).neg().log(), self.A_log[rows])
             copy(lam.imag, self.A_im[rows])
             copy(P, self.P_re[rows], self.P_im[rows])
@@ -164,8 +164,8 @@ class S4(Systems):
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """Those of the transitions of all channels, one after the other."""
-        found: Tensor = torch.linalg.eigvals(dplr.Transition.of(self.system()).dense())
-        return found.flatten()
+        values: Tensor = torch.linalg.eigvals(dplr.Transition.of(self.system()).dense())
+        return values.flatten()
 
     def system(self, times: Tensor | None = None) -> dplr.System:
         """The systems, in double precision; of times (...) with the dt of each."""
@@ -178,5 +178,5 @@ class S4(Systems):
         return dplr.System(lam, P, B, 2 * double(self.C_re, self.C_im), dt, self.D)
 
     def _each(self, systems: Tensor) -> Tensor:
-        """What belongs to a system, for every channel that has it."""
+        """Rows of systems, repeated for every channel that has the system."""
         return shared_systems(systems, self.d_model)

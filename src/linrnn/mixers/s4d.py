@@ -177,8 +177,8 @@ class S4D(Systems):
         return siso.System(a, b, c, self.D)
 
     def _each(self, systems: Tensor) -> Tensor:
-        """What belongs to a system, for every channel that has it."""
+        """Rows of systems, repeated for every channel that has the system."""
         return shared_systems(systems, self.d_model)
 
-    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
-        return y.to(beside.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))
+    def _project_out(self, y: Tensor, side_input: Tensor) -> Tensor:
+        return y.to(side_input.dtype) if self.out is None else self.out(y.to(self.out.weight.dtype))

@@ -141,8 +141,8 @@ class S5(Mixer):
         """Draw every parameter anew from torch's global generator."""
         size = self.d_state // self.blocks
         lam, V, _ = hippo_normal(size)
-        kept = size // 2 if self.conj_sym else size  # the half with negative imaginary parts
-        lam, V = lam[:kept].repeat(self.blocks), torch.block_diag(*[V[:, :kept]] * self.blocks)
+        modes = size // 2 if self.conj_sym else size  # the half with negative imaginary parts
+        lam, V = lam[:modes].repeat(self.blocks), torch.block_diag(*[V[:, :modes]] * self.blocks)
         B = V.mH @ _truncated_normal(self.d_state, self.d_model, fan=self.d_state).to(V.dtype)
         if self.C_init == "normal":
             C = torch.randn(self.d_model, self.modes, dtype=V.dtype)
@@ -186,19 +186,19 @@ class S5(Mixer):
         if times is not None:
             dt = times.double()[..., None] * dt
         a, gain = DISCRETISATIONS[self.discretisation](torch.complex(re, self.A_im.double()), dt)
-        wide = torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64
-        return a.to(wide), gain.to(wide)
+        dtype = torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64
+        return a.to(dtype), gain.to(dtype)
 
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
         """``gain * (B x)``, as one real product with interleaved real and imaginary rows."""
         B: Tensor = self.B
-        alike = x.ndim == 3 and gain.ndim == 1
-        if alike:  # scale the matrix, which is smaller than a sequence and not than a step
+        scales_matrix = x.ndim == 3 and gain.ndim == 1
+        if scales_matrix:  # scale the matrix, which is smaller than a sequence and not than a step
             turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
             B = (turn @ B.to(turn.dtype)).to(B.dtype)
         b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
         b = torch.view_as_complex(wide(b))
-        return b if alike else gain * b
+        return b if scales_matrix else gain * b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
@@ -208,6 +208,6 @@ class S5(Mixer):
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:
     """Variance ``1 / fan``, cut at two standard deviations of the normal it is cut from."""
-    kept = 0.8796256610342398  # standard deviation of a standard normal cut at -2 and 2
+    cut_std = 0.8796256610342398  # standard deviation of a standard normal cut at -2 and 2
     x = torch.empty(shape, dtype=torch.float64)
-    return nn.init.trunc_normal_(x, a=-2.0, b=2.0).div_(kept * fan**0.5)
+    return nn.init.trunc_normal_(x, a=-2.0, b=2.0).div_(cut_std * fan**0.5)

@@ -30,11 +30,11 @@ def _cell(forget: str) -> Cell:
     ) -> tuple[Any, Any]:  # fmt: skip
         i, f = i + block_linear(h, Ri), f + block_linear(h, Rf)
         z, o = torch.tanh(z + block_linear(h, Rz)), torch.sigmoid(o + block_linear(h, Ro))
-        kept = log_norm + LOG_GATES[forget](f)
-        past, new = shares(kept - i)
+        log_past = log_norm + LOG_GATES[forget](f)
+        past, new = shares(log_past - i)
         mean = past * mean + new * z
         h = o * mean
-        return h, (h, mean, torch.logaddexp(kept, i))
+        return h, (h, mean, torch.logaddexp(log_past, i))
 
     states, start = "h mean log_norm", {"log_norm": EMPTY}
     return Cell(slstm, state=states, matrix="Ri Rf Rz Ro", start=start, name=f"slstm_{forget}")
@@ -166,10 +166,10 @@ class SLSTM(Mixer):
         c, past = x, {}
         if self.conv1d is not None:
             c, past["conv"] = self.conv1d(x, state["conv"], reset)  # and SiLU
-        given: dict[str, Any] = {"i": self.i_gate(c), "f": self.f_gate(c)}
-        given |= {"z": self.z_gate(x), "o": self.o_gate(x)}
-        given |= zip(("Ri", "Rf", "Rz", "Ro"), wide(self.R).unbind(), strict=True)
-        before = state["h"], state["mean"], state["log_norm"]
-        y, last = cell_scan(CELLS[self.forget], **given, state=before, reset=reset)
-        after = dict(zip(("h", "mean", "log_norm"), last, strict=True))
-        return self.outnorm(wide(y).unflatten(-1, (self.n_heads, -1))), {**after, **past}
+        inputs: dict[str, Any] = {"i": self.i_gate(c), "f": self.f_gate(c)}
+        inputs |= {"z": self.z_gate(x), "o": self.o_gate(x)}
+        inputs |= zip(("Ri", "Rf", "Rz", "Ro"), wide(self.R).unbind(), strict=True)
+        start = state["h"], state["mean"], state["log_norm"]
+        y, last = cell_scan(CELLS[self.forget], **inputs, state=start, reset=reset)
+        final = dict(zip(("h", "mean", "log_norm"), last, strict=True))
+        return self.outnorm(wide(y).unflatten(-1, (self.n_heads, -1))), {**final, **past}

@@ -141,10 +141,10 @@ class SRU(Gated):
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         x = x.to(self.in_proj.weight.dtype)
         z, f, r, *wide_x = self._blocks(self.in_proj, x)
-        given = {"z": z, "f": f, "r": r, "x": wide_x[0] if wide_x else self.alpha * x}
-        given |= zip(("b_f", "b_r"), wide(self.bias), strict=True)
+        inputs = {"z": z, "f": f, "r": r, "x": wide_x[0] if wide_x else self.alpha * x}
+        inputs |= zip(("b_f", "b_r"), wide(self.bias), strict=True)
         if self.v is not None:
-            given |= zip(("v_f", "v_r"), wide(self.v), strict=True)
+            inputs |= zip(("v_f", "v_r"), wide(self.v), strict=True)
         cell = sru_without_peepholes if self.v is None else sru
-        y, last = self.learned.scan(self, cell, {"c": c}, reset, **given)
+        y, last = self.learned.scan(self, cell, {"c": c}, reset, **inputs)
         return self._project_out(y), last["c"]

@@ -101,5 +101,5 @@ class SRWM(Mixer):
         return self.out(y, x_t), shift
 
     def _inputs(self, x: Tensor) -> Tensor:
-        own: Tensor = wide(x.to(self.W.dtype)).unflatten(-1, (self.n_heads, -1))
-        return own.softmax(-1) if self.input_softmax else own
+        inputs: Tensor = wide(x.to(self.W.dtype)).unflatten(-1, (self.n_heads, -1))
+        return inputs.softmax(-1) if self.input_softmax else inputs

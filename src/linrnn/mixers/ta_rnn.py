@@ -152,12 +152,12 @@ class TARNN(CellRNN):
     ) -> tuple[Tensor, Any]:
         position = positions(state["position"], x.shape[1], reset)
         x = x.to(self.W.weight.dtype)
-        before = torch.where(position[..., None] == 0, x, recall(x, state["past"], 1, reset))
+        previous = torch.where(position[..., None] == 0, x, recall(x, state["past"], 1, reset))
         q, g = parts(self.W(x), 2)
-        given = {"q": q + self.W_2(before), "g": g, "r": self.B_1(x), **etas(self.rates)}
-        given |= {name: getattr(self, name) for name in ("U_1", "U_2", "U_g", "B_2")}
+        inputs = {"q": q + self.W_2(previous), "g": g, "r": self.B_1(x), **etas(self.rates)}
+        inputs |= {name: getattr(self, name) for name in ("U_1", "U_2", "U_g", "B_2")}
         with without_autocast(x.device):
-            y, h = scan(self._cells(), given, state["h"], reset, dt)
+            y, h = scan(self._cells(), inputs, state["h"], reset, dt)
         past = last_inputs(x, state["past"], reset)
         last = {"h": h, "past": past, "position": position[:, -1] + 1}
         return self.out_proj(y.to(x.dtype)), last

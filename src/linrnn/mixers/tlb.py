@@ -105,8 +105,8 @@ class TLB(SegmentMixer):
     def memory_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.memory_spec`: X, and its keys and values for the tokens."""
         rows = {"n_states": self.n_states}
-        seen = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
-        return {"X": real(**rows, d_model=self.d_model), "k": seen, "v": seen}
+        entry = real(**rows, n_heads=self.n_heads, d_head=self.d_head)
+        return {"X": real(**rows, d_model=self.d_model), "k": entry, "v": entry}
 
     def entry_spec(self) -> dict[str, Part]:
         """See `SegmentMixer.entry_spec`: u, with keys and values."""
@@ -120,7 +120,7 @@ class TLB(SegmentMixer):
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
         u = x + self.place[position % self.segment]
-        k, v = _seen(u, self.own.weights(), (self.n_heads, self.d_head))
+        k, v = _keys_and_values(u, self.own.weights(), (self.n_heads, self.d_head))
         return (u,), (u, k, v)
 
     def output(self, y: Tensor) -> Tensor:
@@ -144,9 +144,11 @@ class TLB(SegmentMixer):
         u, place = entries[0], torch.arange(entries[0].shape[1], device=entries[0].device)
         age = (place[:, None] - place)[None]
         o = u + TLB.attend(mode, (u,), entries, age, memory, weights)
-        own = weights[2 * _SIZE :]
-        seen = _seen(o, own, tuple(memory[1].shape[2:]))
-        return _with_keys(_block(memory[0] + _rows(memory), seen, None, own), memory, weights)
+        block_weights = weights[2 * _SIZE :]
+        heads = _keys_and_values(o, block_weights, tuple(memory[1].shape[2:]))
+        return _with_keys(
+            _block(memory[0] + _rows(memory), heads, None, block_weights), memory, weights
+        )
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
@@ -181,13 +183,13 @@ def _block(z: Tensor, entries: Tensors, visible: Tensor | None, weights: Tensors
     """``z`` after attention to keys and values, all where nothing is hidden, and the network."""
     norms, q, _, o, up, down = weights
     k, v = entries
-    asked = (_normed(z, norms[0]) @ q.mT).unflatten(-1, k.shape[2:])
-    read = softmax_over(asked, k, v) if visible is None else softmax_read(asked, k, v, visible)
+    queries = (_normed(z, norms[0]) @ q.mT).unflatten(-1, k.shape[2:])
+    read = softmax_over(queries, k, v) if visible is None else softmax_read(queries, k, v, visible)
     z = z + read.flatten(2) @ o.mT
     return z + F.gelu(_normed(z, norms[2]) @ up.mT) @ down.mT
 
 
-def _seen(z: Tensor, weights: Tensors, shape: tuple[int, ...]) -> Tensors:
+def _keys_and_values(z: Tensor, weights: Tensors, shape: tuple[int, ...]) -> Tensors:
     """Keys and values of a block."""
     both = (_normed(z, weights[0][1]) @ weights[2].mT).chunk(2, -1)
     return [part.unflatten(-1, shape) for part in both]
@@ -195,7 +197,7 @@ def _seen(z: Tensor, weights: Tensors, shape: tuple[int, ...]) -> Tensors:
 
 def _with_keys(X: Tensor, memory: Tensors, weights: Tensors) -> Tensors:
     shape = tuple(memory[1].shape[2:])
-    return (X, *_seen(X, weights[_SIZE : 2 * _SIZE], shape))
+    return (X, *_keys_and_values(X, weights[_SIZE : 2 * _SIZE], shape))
 
 
 def _rows(memory: Tensors) -> Tensor:

@@ -144,8 +144,12 @@ class TokenTuringMachine(SegmentMixer):
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`: of processing, of reading, of writing."""
         maps = (self.qkv, self.o_proj, self.up, self.down, self.y_proj)
-        own = [*(m.weight for m in maps), *self.reads.weights(), *self.writes.weights()]
-        return own if self.update == "summary" else [*own, self.erase.weight, self.add.weight]
+        parameters = [*(m.weight for m in maps), *self.reads.weights(), *self.writes.weights()]
+        return (
+            parameters
+            if self.update == "summary"
+            else [*parameters, self.erase.weight, self.add.weight]
+        )
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
@@ -170,14 +174,14 @@ class TokenTuringMachine(SegmentMixer):
     ) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         M, (summary, update) = memory[0], mode.split()
-        o, own = _processed(entries, None, memory, weights)[:, 0], weights[5 + _SIZE :]
+        o, summary_weights = _processed(entries, None, memory, weights)[:, 0], weights[5 + _SIZE :]
         if update == "summary":
-            every = torch.cat([M, entries[0], o], 1) + own[0]
-            value, score = _judged(summary, every, own)
+            every = torch.cat([M, entries[0], o], 1) + summary_weights[0]
+            value, score = _judged(summary, every, summary_weights)
             return _with_scores(summary, score.softmax(1).mT @ value, weights)
-        _, score = _judged("mlp", M + own[0], own)
+        _, score = _judged("mlp", M + summary_weights[0], summary_weights)
         w = score.softmax(1)[..., None]  # (B, m, r, 1)
-        erased, added = (o @ z.mT for z in own[_SIZE:])
+        erased, added = (o @ z.mT for z in summary_weights[_SIZE:])
         M = M * (1 - w * erased.sigmoid()[:, None]).prod(2) + (w * added[:, None]).sum(2)
         return _with_scores(summary, M, weights)
 
@@ -208,10 +212,10 @@ class _Summary(nn.Module):
     def weights(self) -> list[Tensor]:
         """The places and the maps; always as many."""
         if hasattr(self, "query"):
-            own = [self.query, self.kv.weight, self.kv.weight[:0, 0]]
+            parameters = [self.query, self.kv.weight, self.kv.weight[:0, 0]]
         else:
-            own = [self.up.weight, self.down.weight, self.up.bias]
-        return [self.place, *own]
+            parameters = [self.up.weight, self.down.weight, self.up.bias]
+        return [self.place, *parameters]
 
 
 _SIZE = 4
@@ -219,7 +223,7 @@ _SIZE = 4
 
 
 def _judged(kind: str, rows: Tensor, weights: Tensors) -> tuple[Tensor, Tensor]:
-    """What is summed of rows (..., d_model), and their l (..., r)."""
+    """The values of rows (..., d_model) that are summed, and their scores l (..., r)."""
     normed = head_norm(rows, "layer", 1e-6)
     if kind == "mlp":
         return rows, F.gelu(normed @ weights[1].mT + weights[3]) @ weights[2].mT

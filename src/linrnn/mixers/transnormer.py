@@ -147,10 +147,13 @@ class TransNormer(KernelAttention):
         with without_autocast(x.device):
             o = attend(kind, q, k, v, sight, window=size, whole=False)
             o = self._read_out(o) if self._normed else o.flatten(2)
-        seen, first = (sight[:, -1] + 1) % size, k.shape[1] - (size - 1)  # by the next step
-        kept = {"k": in_sight(k[:, first:], seen - 1), "v": in_sight(v[:, first:], seen - 1)}
+        n_visible, first = (sight[:, -1] + 1) % size, k.shape[1] - (size - 1)  # by the next step
+        cache = {
+            "k": in_sight(k[:, first:], n_visible - 1),
+            "v": in_sight(v[:, first:], n_visible - 1),
+        }
         y = self.out_proj(o.to(self.out_proj.weight.dtype))
-        return y, {**kept, "position": seen}
+        return y, {**cache, "position": n_visible}
 
     def _read_out(self, o: Tensor) -> Tensor:
         """(B, T, all heads), normed."""

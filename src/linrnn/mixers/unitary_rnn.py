@@ -109,8 +109,8 @@ class UnitaryRNN(Mixer):
         u = wide(self.T(x.to(dtype))).unflatten(-1, (2, -1))
         with without_autocast(x.device):
             u = torch.complex(u[..., 0, :], u[..., 1, :])
-            given = {"u": u, "b": wide(self.b), "W": self.transition()}
-            y, last = scan(_CELLS, given, h, reset, None)
+            inputs = {"u": u, "b": wide(self.b), "W": self.transition()}
+            y, last = scan(_CELLS, inputs, h, reset, None)
         return self.out_proj(torch.cat([y.real, y.imag], -1).to(dtype)), last
 
 

@@ -399,8 +399,8 @@ class RNN(nn.Module):
                 said = layout.backward(marks) if backward else marks
                 signals = handed(cell.mixer, carried[way], shared[way][layer])
                 z = layout.reverse(x) if backward else x
-                y, state, made = cell(z, start, layout, said, signals)
-                carried[way] = {**carried[way], **made}
+                y, state, outgoing = cell(z, start, layout, said, signals)
+                carried[way] = {**carried[way], **outgoing}
                 last.append(layout.last(y) if y.shape[1] else y.new_zeros(len(y), y.shape[-1]))
                 outputs.append(layout.reverse(y) if backward else y)
                 states.append(state)
@@ -462,7 +462,7 @@ def last_output(
     batch_first: bool = False,
     bidirectional: bool = False,
 ) -> Tensor:
-    """What a recurrent layer says after reading each whole sequence: (batch, channels).
+    """The last output of a recurrent layer for each whole sequence: (batch, channels).
 
     That is the output at the last step of each sequence; with ``bidirectional``, its first half,
     and the second half at the first step, where the backward direction has read everything. For

@@ -73,8 +73,8 @@ class Cell(nn.Module):
         marks: Marks,
         signals: Signals | None = None,
     ) -> tuple[Tensor, State, Signals]:
-        v, state, made = layout.read(self.mixer, self.in_proj(x), state, marks, signals)
+        v, state, outgoing = layout.read(self.mixer, self.in_proj(x), state, marks, signals)
         if self.native and not v.shape[1]:  # a mixer hands back the empty input
             v = v.new_empty(len(v), 0, self.width)
         v = v if self.glu is None else self.glu(F.gelu(v))
-        return self.out_proj(v), state, made
+        return self.out_proj(v), state, outgoing

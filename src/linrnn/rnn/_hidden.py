@@ -1,4 +1,4 @@
-"""What a recurrent layer hands back as ``h_n``: the states of its mixers, in PyTorch's shapes."""
+"""``h_n`` of a recurrent layer: the states of its mixers, in PyTorch's shapes."""
 
 from collections.abc import Sequence
 from math import prod

@@ -92,8 +92,8 @@ class Rows:
         self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
     ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`."""
-        y, next_state, *made = mixer(x, state, signals=signals, **marks.of(mixer))
-        return y, next_state, made[0] if made else {}
+        y, next_state, *outgoing = mixer(x, state, signals=signals, **marks.of(mixer))
+        return y, next_state, outgoing[0] if outgoing else {}
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -120,8 +120,10 @@ class EndTogether:
     ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`."""
         reset = self.reset if marks.reset is None else self.reset | marks.reset
-        y, next_state, *made = mixer(x, signals=signals, **marks._replace(reset=reset).of(mixer))
-        return y, next_state, made[0] if made else {}
+        y, next_state, *outgoing = mixer(
+            x, signals=signals, **marks._replace(reset=reset).of(mixer)
+        )
+        return y, next_state, outgoing[0] if outgoing else {}
 
     def last(self, y: Tensor) -> Tensor:
         """See `Layout.last`."""
@@ -156,9 +158,11 @@ class Shrinking:
             cut = signals and {
                 n: z[:rows, begin:end] if n in mixer.carries else z for n, z in signals.items()
             }
-            y, next_state, *made = mixer(x[:rows, begin:end], state, signals=cut, **part.of(mixer))
+            y, next_state, *outgoing = mixer(
+                x[:rows, begin:end], state, signals=cut, **part.of(mixer)
+            )
             outputs.append(_with_rows(y, len(x)))
-            made_parts += [{n: _with_rows(z, len(x)) for n, z in new.items()} for new in made]
+            made_parts += [{n: _with_rows(z, len(x)) for n, z in new.items()} for new in outgoing]
             finished.append(map_state(lambda h, n=going_on: h[n:], next_state))  # type: ignore[misc]
             state = map_state(lambda h, n=going_on: h[:n], next_state)  # type: ignore[misc]
         states = tree_map(lambda *h: torch.cat(h), *reversed(finished))

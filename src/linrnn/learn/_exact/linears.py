@@ -73,7 +73,7 @@ NO_LINEARS = Linears(0, {}, {}, {}, {}, {}, {}, frozenset(), (), False)
 
 
 class Given(NamedTuple):
-    """What a linear map was called with, and its output."""
+    """The arguments of one call of a linear map, and its output."""
 
     x: Tensor
     weight: Tensor
@@ -207,7 +207,7 @@ def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         probe = shaken(layer)
-        x, previous_state = _drawn(probe, steps)
+        x, previous_state = _random_call(probe, steps)
         calls, next_state = calls_of(probe, x, previous_state, read)
         timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
         if timed:  # such steps may be given to other maps
@@ -215,13 +215,13 @@ def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
             timed = not _same_weights(calls, timed_reading[0])
         if timed:
             read, (calls, next_state) = partial(read, timed=True), timed_reading
-        if not _same_weights(calls, calls_of(probe, *_drawn(probe, 1), read)[0]):
+        if not _same_weights(calls, calls_of(probe, *_random_call(probe, 1), read)[0]):
             return NO_LINEARS
         axes = {tuple(x.shape[:2]), *([(_ROWS,)] if by_steps else [])}
         index, still = _moved(calls, real_parts(next_state), owners, axes)
         if not index:
             return NO_LINEARS
-        other_names = _others(probe, len(calls), index, read, steps)
+        other_names = _remaining_names(probe, len(calls), index, read, steps)
         pairs = _pairs(calls, previous_state, next_state, index, owners.parts)
     weight_shapes = {place: calls[place].weight.shape for place in index}
     shapes = weight_shapes | {
@@ -249,7 +249,7 @@ def _name(weight: Tensor, layer: Mixer) -> str | None:
     return next((name for name, p in layer.named_parameters() if is_all_of(p)), None)
 
 
-def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
+def _random_call(layer: Mixer, steps: int) -> tuple[Tensor, State]:
     x = torch.randn(_ROWS, steps, layer.d_model, dtype=torch.float64)
     start = layer.init_state(_ROWS, device=x.device, dtype=x.dtype)
     return x, map_state(moved_state, start)
@@ -258,7 +258,7 @@ def _drawn(layer: Mixer, steps: int) -> tuple[Tensor, State]:
 def _same_weights(first: Sequence[Given], second: Sequence[Given]) -> bool:
     """Whether two readings called the same maps, so that no weight depends on what is read."""
     return len(first) == len(second) and all(
-        one.weight.equal(other.weight) for one, other in zip(first, second, strict=True)
+        one.weight.equal(counterpart.weight) for one, counterpart in zip(first, second, strict=True)
     )
 
 
@@ -331,7 +331,7 @@ def _channels(sums: list[list[Tensor]], channels: int) -> Tensor | None:
     return first.clamp(min=0) if bool(consistent.all()) else None
 
 
-def _others(
+def _remaining_names(
     layer: Mixer, count: int, index: Mapping[int, Tensor], read: Read, steps: int
 ) -> list[str]:
     """Names of parameters that move the state where those maps are taken for constants."""
@@ -345,7 +345,7 @@ def _others(
         return linear(x, weight.detach(), bias)
 
     with answered(layer, count, constant):
-        next_state = read(layer, *_drawn(layer, steps))
+        next_state = read(layer, *_random_call(layer, steps))
     named = dict(layer.named_parameters())
     sums = torch.stack([(part * torch.rand_like(part)).sum() for part in real_parts(next_state)])
     grads = torch.autograd.grad(

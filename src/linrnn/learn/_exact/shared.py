@@ -49,7 +49,7 @@ class Sources(NamedTuple):
 
 @dataclass(frozen=True)
 class Shared:
-    """What has to be known of such a layer to keep its traces."""
+    """Layout of the traces of such a layer."""
 
     few: Reach
     """Of parameters that each move a small part of the state."""
@@ -65,14 +65,14 @@ class Shared:
 
     def numbers(self, layer: Mixer) -> tuple[int, int]:
         """Of a row: those of its traces, and all there are while a window is learned from."""
-        kept = at_once = 0
+        stored = at_once = 0
         for of_some in (self.few, self.many):
             colours = int(of_some.colour.max()) + 1 if of_some.by_name else 0
             for name, reached in of_some.by_name.items():
                 elements = layer.get_parameter(name).numel()
-                kept += len(reached.units) * elements
+                stored += len(reached.units) * elements
                 at_once += (_COPIES * len(reached.units) + colours) * elements
-        return kept, at_once
+        return stored, at_once
 
 
 def owing(layer: Mixer, layout: Shared, traces: Traces, state: State) -> State:
@@ -126,16 +126,16 @@ def shared(name: str, layer: Mixer) -> Shared:
         size * (elements + 4 * _COPIES * size),
         "Use fewer channels, or tbptt.",
     )
-    found = reach(layer, size, starts=has_learned_start(layer))
-    mixing = closure(found.mixing)
+    reached = reach(layer, size, starts=has_learned_start(layer))
+    mixing = closure(reached.mixing)
     _check_apart(mixing, [h.shape[1] for h in parts])
-    conflicts = {n: _conflicts(size, one) for n, one in found.by_name.items()}
+    conflicts = {n: _conflicts(size, one) for n, one in reached.by_name.items()}
     crowded = {n for n, c in conflicts.items() if 2 * int(c.sum(1).max()) > size}
     few, many = (
-        _reach(found, mixing, conflicts, [n for n in conflicts if (n in crowded) == is_many])
+        _reach(reached, mixing, conflicts, [n for n in conflicts if (n in crowded) == is_many])
         for is_many in (False, True)
     )
-    sources = {n: _sources(mixing, one) for n, one in found.by_name.items()}
+    sources = {n: _sources(mixing, one) for n, one in reached.by_name.items()}
     layout = Shared(few, many, sources)
     _rehearse(layer, layout)
     return layout
@@ -143,19 +143,19 @@ def shared(name: str, layer: Mixer) -> Shared:
 
 def _rehearse(layer: Mixer, layout: Shared) -> None:
     """Raise unless a window can be read once more, and rows of it be differentiated at once."""
-    some = next((one for one in (layout.few, layout.many) if one.by_name), None)
-    if some is None:
+    part = next((one for one in (layout.few, layout.many) if one.by_name), None)
+    if part is None:
         return
     p = next(layer.parameters())
     x = torch.ones(2, 2, layer.d_model, device=p.device, dtype=p.dtype)
     state = layer.init_state(2, device=p.device, dtype=p.dtype)
     with torch.random.fork_rng(devices=[]):
         with torch.no_grad():
-            once, again = (real_parts(layer(x, state)[1]) for _ in range(2))
-        if not all(map(torch.equal, once, again)):
+            once, repeated = (real_parts(layer(x, state)[1]) for _ in range(2))
+        if not all(map(torch.equal, once, repeated)):
             raise NotDiagonalError("one that draws random numbers while it reads")
         try:
-            derivatives(layer, some, x, state, {}, by_states=False)
+            derivatives(layer, part, x, state, {}, by_states=False)
         except RuntimeError as error:  # of vmap
             raise NotDiagonalError("one that looks at numbers while it reads") from error
 
@@ -179,10 +179,10 @@ def _conflicts(size: int, reached: Reached) -> Tensor:
 
 
 def _reach(
-    found: Reach, mixing: Tensor, conflicts: Mapping[str, Tensor], names: list[str]
+    reached: Reach, mixing: Tensor, conflicts: Mapping[str, Tensor], names: list[str]
 ) -> Reach:
     """Within a window of any length a parameter moves all that it reaches."""
-    by_name = {n: found.by_name[n]._replace(direct=found.by_name[n].kept) for n in names}
+    by_name = {n: reached.by_name[n]._replace(direct=reached.by_name[n].kept) for n in names}
     together = torch.zeros(mixing.shape, dtype=torch.bool)
     for n in names:
         together |= conflicts[n]
@@ -191,20 +191,20 @@ def _reach(
 
 def _sources(mixing: Tensor, reached: Reached) -> Sources:
     """For each number that a group reaches, those it is made of that the group reaches too."""
-    units, kept = reached.units, reached.kept > 0
+    units, is_reached = reached.units, reached.kept > 0
     slots, groups = units.shape
     step = max(1, _AT_ONCE // slots**2)
     blocks: list[tuple[Tensor, Tensor]] = []
     for start in range(0, groups, step):
-        some, exists = units[:, start : start + step], kept[:, start : start + step]
-        pairs = mixing[some[:, None], some[None]] > 0  # (target, source, groups)
+        block_units, exists = units[:, start : start + step], is_reached[:, start : start + step]
+        pairs = mixing[block_units[:, None], block_units[None]] > 0  # (target, source, groups)
         pairs &= exists[:, None] & exists[None]
         count = max(1, int(pairs.sum(1).max()))
         order = pairs.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]
         blocks.append((order.transpose(0, 1), pairs.gather(1, order).transpose(0, 1)))
-    most = max(len(order) for order, _ in blocks)
+    longest = max(len(order) for order, _ in blocks)
     fill = torch.nn.functional.pad
-    padded = [[fill(z, (0, 0, 0, 0, 0, most - len(z))) for z in block] for block in blocks]
+    padded = [[fill(z, (0, 0, 0, 0, 0, longest - len(z))) for z in block] for block in blocks]
     order, exists = (torch.cat([block[i] for block in padded], 2) for i in (0, 1))
     return Sources(torch.where(exists, order, 0), exists.float())
 

@@ -185,9 +185,9 @@ def coloured(conflicts: Tensor) -> Tensor:
     """A colour for each number, such that none has that of one it conflicts with."""
     colour = torch.zeros(len(conflicts), dtype=torch.long)
     for unit in range(len(conflicts)):
-        taken = torch.zeros(unit + 1, dtype=torch.bool)
-        taken[colour[:unit][conflicts[unit, :unit]]] = True
-        colour[unit] = int(taken.to(torch.int8).argmin())
+        used = torch.zeros(unit + 1, dtype=torch.bool)
+        used[colour[:unit][conflicts[unit, :unit]]] = True
+        colour[unit] = int(used.to(torch.int8).argmin())
     return colour
 
 

@@ -28,13 +28,13 @@ Named = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Stepped(Known):
-    """What has to be known of a layer to learn from its steps."""
+    """Layout of the traces of a layer that learns step by step, and its recorded programs."""
 
     kinds: Kinds = field(default_factory=dict)
     """Of programs that find derivatives."""
 
     def __deepcopy__(self, memo: object) -> "Stepped":
-        """What is known never changes; a copy makes programs of its own."""
+        """The same layout, which never changes; a copy records new programs."""
         return replace(self, kinds={})
 
     @cached_property

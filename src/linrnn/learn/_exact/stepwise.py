@@ -1,4 +1,4 @@
-"""What the learners share that learn from each step by itself.
+"""Shared by the learners that learn from each step by itself.
 
 A layer answers by `Mixer.step`. What its gradients and traces need of the step is found where the
 credit of the answer comes back: derivatives of the step, of which one recorded program is made
@@ -183,7 +183,7 @@ class Call:
 
 
 class _Learned(torch.autograd.Function):
-    """What a call answers, with gradients that go with the traces."""
+    """The output of a call, with gradients computed from the traces."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, names: tuple[str, ...], *inputs: Tensor) -> Any:

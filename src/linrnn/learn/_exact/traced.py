@@ -1,4 +1,4 @@
-"""What the learners share that keep a trace for each parameter of a recurrent layer."""
+"""Shared by the learners that keep a trace for each parameter of a recurrent layer."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -59,11 +59,11 @@ class Traced(Windowed):
         layout = self._known(name, layer)
         if not isinstance(layout, Shared):  # one for each parameter
             return
-        kept, at_once = layout.numbers(layer)
+        stored, at_once = layout.numbers(layer)
         size = max(wide(p.new_empty(0)).element_size() for p in layer.parameters())
         check_fits(
             f"{type(self).__name__}: {name} ({type(layer).__name__})",
-            f"{kept:,} traces a row, and what makes them, of {rows} rows",
+            f"{stored:,} traces a row, and what makes them, of {rows} rows",
             at_once * rows * size,
             "Use fewer rows or channels, or tbptt.",
         )

@@ -39,7 +39,7 @@ that the parameter moves."""
 
 @dataclass(frozen=True)
 class Known:
-    """What has to be known of a layer to keep its traces."""
+    """Layout of the traces of a layer."""
 
     owners: Owners
     linears: Linears
@@ -229,7 +229,7 @@ class Entry(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """What a layer did in a window, with its history where it has one."""
+    """Calls and states of a layer in a window, with their history where they have one."""
 
     calls: list[Given]
     """Of linear maps."""
@@ -240,7 +240,7 @@ class Graph(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What a layer was given in a window."""
+    """Inputs of a layer in a window."""
 
     x: Tensor
     state: State

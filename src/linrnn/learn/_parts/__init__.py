@@ -1,1 +1,1 @@
-"""What learners share besides."""
+"""Further parts that learners share."""

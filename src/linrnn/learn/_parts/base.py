@@ -1,4 +1,4 @@
-"""What a learner is: it finds gradients, asked for them by the loop once a batch."""
+"""The base class of learners, which compute gradients; the loop calls one once a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ class Learner(ABC):
         """
 
     def after_update(self, model: nn.Module) -> None:  # noqa: B027  most leave the weights alone
-        """What the loop calls after each step of the optimiser, unless it is left out."""
+        """Called by the loop after each step of the optimiser that is not left out."""
 
     @abstractmethod
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:
@@ -96,7 +96,7 @@ class Learner(ABC):
             yield session.feed(x, target)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What this learner remembers, by name. Default: nothing."""
+        """The tensors that this learner remembers, by name. Default: none."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

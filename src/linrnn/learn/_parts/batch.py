@@ -1,4 +1,4 @@
-"""What a learner reads: a batch by names, whole or some steps of it."""
+"""The input of a learner: a batch by names, or a range of its steps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from linrnn.typing import State
 
 
 class Batch(NamedTuple):
-    """What a data set gives, by its names."""
+    """A batch of a data set, by names."""
 
     x: Tensor
     target: Tensor

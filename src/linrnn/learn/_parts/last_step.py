@@ -1,4 +1,4 @@
-"""What a loss gives to the state after a step, which a layer hands on without its history."""
+"""The gradient of a loss by the state after a step, which a layer hands on without history."""
 
 from collections.abc import Sequence
 

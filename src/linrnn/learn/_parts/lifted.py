@@ -1,4 +1,4 @@
-"""What lifted learning solves: states as variables, tied to the model by a penalty."""
+"""The problem of lifted learning: states as variables, tied to the model by a penalty."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the loop lends a learner, and what it is given back."""
+"""The functions that the training loop lends a learner, and the result of a learner's step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from linrnn.typing import State
 
 
 class Step(NamedTuple):
-    """What came of a batch besides gradients; nothing in it has a history."""
+    """Loss, output and state of a batch, all without a history."""
 
     loss: Tensor
     """Scalar: the mean over the batch."""
@@ -21,13 +21,13 @@ class Step(NamedTuple):
     """Of the model, after the batch."""
 
 
-def _nothing() -> None:
+def _no_update() -> None:
     """In the place of a step of the optimiser, where there is none."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What the loop lends a learner.
+    """The functions that the training loop lends a learner.
 
     Args:
         loss: of an answer and its target: a scalar, the mean over what is asked in them.
@@ -48,4 +48,4 @@ class Loop:
 
     loss: Callable[[Tensor, Tensor], Tensor]
     backward: Callable[[Tensor], None] = torch.autograd.backward
-    update: Callable[[], None] = _nothing
+    update: Callable[[], None] = _no_update

@@ -21,7 +21,7 @@ Values = Sequence[Sequence[Tensor]]
 
 
 class Heard(NamedTuple):
-    """What came of the pieces of a batch."""
+    """Loss, answers and states of a batch that is read in pieces."""
 
     loss: Tensor
     answers: Tensor

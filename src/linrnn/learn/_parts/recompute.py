@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 
 @dataclass
 class Segments:
-    """What is read, and what of it is kept for the gradient.
+    """A batch read segment by segment, and the states stored for its gradient.
 
     Args:
         model: called as in `linrnn.learn.read`.
@@ -75,7 +75,7 @@ class Segments:
             with watched() if self.reverse else nullcontext() as watch:
                 y, state = read(self.model, self.batch, previous_state, steps)
             cost += float("inf") if watch is None else watch.cost
-            if i == 0 or cost > _most(state):
+            if i == 0 or cost > _error_budget(state):
                 # those left out before this one are computed from it
                 self.states[i], cost = previous_state, 0.0
             if y.ndim == 2 and parts:
@@ -135,7 +135,7 @@ class _Read(torch.autograd.Function):
         return (None, *ctx.segments.backward(g))
 
 
-def _most(state: State) -> float:
+def _error_budget(state: State) -> float:
     """The logarithm of how often an error of rounding goes into one of `TOLERANCE`."""
     dtypes = [h.dtype for h in leaves(state) if h.is_floating_point() or h.is_complex()]
     return min((log(TOLERANCE / (torch.finfo(d).eps / 2)) for d in dtypes), default=0.0)

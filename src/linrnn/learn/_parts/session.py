@@ -44,7 +44,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @runtime_checkable
 class Learns(Protocol):
-    """What is asked of a `Learner`, whose `stream` makes a session."""
+    """The methods that a session needs of a `Learner`, whose `stream` makes one."""
 
     def check(self, model: nn.Module) -> None:
         """As of `Learner`."""

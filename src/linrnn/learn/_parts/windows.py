@@ -1,4 +1,4 @@
-"""What the learners share that read a batch window by window."""
+"""Shared by the learners that read a batch window by window."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ class Window(NamedTuple):
 
 
 class Answers:
-    """What is asked of each window of a batch, and what came of all.
+    """The targets of each window of a batch, and the answers of all windows.
 
     Args:
         batch: the whole.
@@ -131,7 +131,9 @@ class Answers:
         # a row is asked about at its end
         ends = [time] * rows if batch.lengths is None else batch.lengths.clamp(1).tolist()
         self.ends = torch.tensor(ends, device=batch.x.device)
-        self.asked = _asked(batch.target) if per_step else [ends.count(t + 1) for t in range(time)]
+        self.asked = (
+            _targets(batch.target) if per_step else [ends.count(t + 1) for t in range(time)]
+        )
         if not any(self.asked):
             self.asked[-1:] = [1]  # the loss is what it is of nothing, as it is without windows
 
@@ -155,7 +157,7 @@ class Answers:
         return torch.cat(self.parts, 1) if self.per_step else self.parts[0]
 
 
-def _asked(target: Tensor) -> list[int]:
+def _targets(target: Tensor) -> list[int]:
     """How much each step asks about, over all rows: classes that count, or numbers."""
     if target.is_floating_point():
         return [1] * target.shape[1]

@@ -1,1 +1,1 @@
-"""What every mixer keeps, and what is around one."""
+"""The contract of every mixer, and the parts around one."""

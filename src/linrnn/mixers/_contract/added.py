@@ -11,19 +11,19 @@ from linrnn.compute.modes import transformed
 
 
 class AddedLosses:
-    """What layers have added since it was last taken."""
+    """The losses that layers have added since the last `take`."""
 
     def __init__(self) -> None:
-        self._found: list[Tensor] = []
+        self._losses: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
         """Keep one more."""
-        self._found.append(loss)
+        self._losses.append(loss)
 
     def take(self) -> Tensor | None:
         """The sum of all, a scalar, or None where no layer added one; they are gone then."""
-        found, self._found = self._found, []
-        return torch.stack([loss.to(found[0]) for loss in found]).sum() if found else None
+        losses, self._losses = self._losses, []
+        return torch.stack([loss.to(losses[0]) for loss in losses]).sum() if losses else None
 
 
 _COLLECTOR: Ambient[AddedLosses] = Ambient("added_losses")
@@ -49,7 +49,7 @@ def added_losses() -> Iterator[AddedLosses]:
 
 
 def asked_now() -> AddedLosses | None:
-    """Who collects, if anybody: with gradients, outside of graphs and transforms."""
+    """The active collector, or None: only with gradients, outside of graphs and transforms."""
     if torch.compiler.is_compiling():
         return None
     losses = _COLLECTOR.get()

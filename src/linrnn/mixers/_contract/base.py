@@ -203,7 +203,7 @@ class Mixer(KeepsPrecision):
         super().__setattr__(name, value)
 
     def state_spec(self) -> Spec:
-        """What the state is made of: a part, or a plain tree of parts, of `linrnn.state_spec`."""
+        """The layout of the state: a part, or a plain tree of parts, of `linrnn.state_spec`."""
         if type(self).init_state is Mixer.init_state:
             raise NotImplementedError(
                 f"{type(self).__name__}: a mixer must say what its state is made of, got no "
@@ -247,8 +247,8 @@ class Mixer(KeepsPrecision):
         """Read one step (batch, d_model); every argument fits. Default: a sequence of one."""
         signals = tuple(as_sequence(self, z) for z in more if isinstance(z, Mapping))
         times = (None if z is None else z.unsqueeze(1) for z in more[len(signals) :])
-        y, state, *made = self._read(x_t.unsqueeze(1), state, None, *signals, *times)
-        return y.squeeze(1), state, *({n: z.squeeze(1) for n, z in new.items()} for new in made)
+        y, state, *outgoing = self._read(x_t.unsqueeze(1), state, None, *signals, *times)
+        return y.squeeze(1), state, *({n: z.squeeze(1) for n, z in new.items()} for new in outgoing)
 
     @overload
     def forward(
@@ -310,11 +310,11 @@ class Mixer(KeepsPrecision):
         if x.shape[1] == 0:
             return (x, start) if signals is None else (x, start, made_of_nothing(self, x))
         begins = self._begins(spec)
-        y, state, *made = self._read(x, opened(start, begins), reset, *handed, *times)
+        y, state, *outgoing = self._read(x, opened(start, begins), reset, *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
         y, state = y.to(x.dtype), closed(state, begins)
-        return (y, state) if signals is None else (y, state, *made)
+        return (y, state) if signals is None else (y, state, *outgoing)
 
     @overload
     def step(
@@ -345,8 +345,8 @@ class Mixer(KeepsPrecision):
         """A step whose state and signals are one tree, which is what can be recorded."""
 
         def step(x_t: Tensor, tree: Any) -> tuple[Tensor, State]:
-            y, state, *made = self._step_by_operators(x_t, tree["state"], dt, tree["signals"])
-            return y, {"state": state, "signals": dict(*made)}
+            y, state, *outgoing = self._step_by_operators(x_t, tree["state"], dt, tree["signals"])
+            return y, {"state": state, "signals": dict(*outgoing)}
 
         read = {name: signals[name] for name in self.receives if name in signals}
         tree: Any = {"state": state, "signals": read}
@@ -363,11 +363,11 @@ class Mixer(KeepsPrecision):
         spec = self.state_spec()
         start = self._start(state, x_t, spec)
         begins = self._begins(spec)
-        y, state, *made = self._step(x_t, opened(start, begins), *handed, *times)
+        y, state, *outgoing = self._step(x_t, opened(start, begins), *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
         y, state = y.to(x_t.dtype), closed(state, begins)
-        return (y, state) if signals is None else (y, state, *made)
+        return (y, state) if signals is None else (y, state, *outgoing)
 
     def init_state(
         self,
@@ -402,9 +402,9 @@ class Mixer(KeepsPrecision):
                 It should be a function of the same parameters at every call, for processes that
                 train together wait for the gradients of all.
         """
-        found = asked_now()
-        if self.training and found is not None:
-            found.add(loss)
+        collector = asked_now()
+        if self.training and collector is not None:
+            collector.add(loss)
 
     def bounds(self) -> Mapping[str, tuple[float, float]]:
         """The least and the largest value of parameters that are constrained, by name."""
@@ -519,10 +519,10 @@ class Mixer(KeepsPrecision):
             )
         check_times(where, dt, x)
         if form in self.without_dt:
-            other = next(f for f in self.forms if f not in self.without_dt)
+            supported = next(f for f in self.forms if f not in self.without_dt)
             raise ArgumentError(
                 f"{where}: dt must be None for form={form!r}, which needs all steps alike, got a "
-                f"tensor. Use form={other!r}."
+                f"tensor. Use form={supported!r}."
             )
         return (dt.to(accumulator_dtype(self._parameter().dtype)),)
 
@@ -544,10 +544,10 @@ class Mixer(KeepsPrecision):
         check_reset(where, reset, x.shape[0], x.shape[1])
         check_device(where, "x", x.device, reset=reset)
         if form in self.without_reset:
-            other = next(f for f in self.forms if f not in self.without_reset)
+            supported = next(f for f in self.forms if f not in self.without_reset)
             raise ArgumentError(
                 f"{where}: reset must be None for form={form!r}, got a mask. "
-                f"Use form={other!r}, or split the batch at the resets."
+                f"Use form={supported!r}, or split the batch at the resets."
             )
 
     def _begins(self, spec: Spec) -> Spec:

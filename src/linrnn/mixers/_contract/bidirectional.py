@@ -227,17 +227,18 @@ class Bidirectional(Mixer):
         if lengths is not None:
             stops = check_lengths("Bidirectional.forward", lengths, x)
         handed = {way: _of(way, signals) for way in WAYS}
-        y, state, *made = self.ahead(x, state, reset=reset, **times, **handed["ahead"])
+        y, state, *outgoing = self.ahead(x, state, reset=reset, **times, **handed["ahead"])
         # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
         ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
         if dt is not None:
             times = {"dt": reverse(until_next(dt, stops, ends), stops)}
         if signals is not None:
-            turned = handed["back"]["signals"].items()
+            back_signals = handed["back"]["signals"].items()
             handed["back"]["signals"] = {
-                name: reverse(s, stops) if name in self.back.carries else s for name, s in turned
+                name: reverse(s, stops) if name in self.back.carries else s
+                for name, s in back_signals
             }
-        z, _, *made_back = self.back(
+        z, _, *outgoing_back = self.back(
             reverse(x, stops),
             reset=None if ends is None else reverse(ends, stops),
             **times,
@@ -247,8 +248,8 @@ class Bidirectional(Mixer):
         y = y + z if self.merge == "sum" else torch.cat([y, z], -1)
         if signals is None:
             return y, state
-        new = {f"ahead.{name}": s for name, s in made[0].items()}
-        new |= {f"back.{name}": reverse(s, stops) for name, s in made_back[0].items()}
+        new = {f"ahead.{name}": s for name, s in outgoing[0].items()}
+        new |= {f"back.{name}": reverse(s, stops) for name, s in outgoing_back[0].items()}
         return y, state, new
 
     def step(  # type: ignore[override]
@@ -275,7 +276,7 @@ class Bidirectional(Mixer):
 
 
 class _BothWays(nn.Module):
-    """What the layers share of each direction."""
+    """The shared signals of both directions."""
 
     def __init__(self, ahead: nn.Module, back: nn.Module | None) -> None:
         super().__init__()

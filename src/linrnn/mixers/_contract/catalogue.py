@@ -103,11 +103,11 @@ def check_instance(
         raise ArgumentError(
             f"mixer {name}: the instance must have d_model={d_model}, got {mixer.d_model}."
         )
-    found = {p.dtype.to_real() for p in mixer.parameters()}
-    if dtype is not None and found and dtype not in found:
+    dtypes = {p.dtype.to_real() for p in mixer.parameters()}
+    if dtype is not None and dtypes and dtype not in dtypes:
         raise ArgumentError(
             f"mixer {name}: the instance must have parameters of {dtype}, got "
-            f"{', '.join(sorted(map(str, found)))}. Make it with dtype={dtype}."
+            f"{', '.join(sorted(map(str, dtypes)))}. Make it with dtype={dtype}."
         )
 
 
@@ -127,6 +127,6 @@ def redrawn(what: str, mixer: "Mixer") -> "Mixer":
             f"{what} must have reset_parameters to be drawn anew, got "
             f"{type(mixer).__name__} without."
         )
-    other = copy.deepcopy(mixer)
-    other.reset_parameters()  # type: ignore[operator]
-    return other
+    clone = copy.deepcopy(mixer)
+    clone.reset_parameters()  # type: ignore[operator]
+    return clone

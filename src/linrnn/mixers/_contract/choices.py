@@ -1,4 +1,4 @@
-"""What a mixer chooses, in a closed vocabulary: by this, systems are compared with one another."""
+"""Design choices of a mixer, in a closed vocabulary in which systems are compared."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
@@ -49,7 +49,7 @@ class Choices:
             check_in("Choices", field.name, getattr(self, field.name), allowed)
 
     def differences(self, other: "Choices") -> dict[str, tuple[str, str]]:
-        """What this chooses and what another does, where the two differ, by name."""
+        """Pairs of the values of this and ``other``, where the two differ, by name."""
         names = [field.name for field in fields(self)]
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

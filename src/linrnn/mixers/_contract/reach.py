@@ -60,5 +60,5 @@ def _beyond(numbers: Sequence[Tensor], root: int) -> Tensor:
 
 
 def _limit(dtype: torch.dtype) -> float:
-    wide = accumulator_dtype(dtype.to_real())
-    return float(torch.finfo(wide).max)
+    accumulator = accumulator_dtype(dtype.to_real())
+    return float(torch.finfo(accumulator).max)

@@ -1,4 +1,4 @@
-"""What layers of a stack hand one another: what a layer carries on, and what all of them share.
+"""Signals between layers of a stack: those a layer carries on, and those that all share.
 
 No state: of each step there is a signal, made anew. It is an argument and a result of a call, so
 that checkpointing, compilers, export and recorded steps see nothing but a function.
@@ -17,7 +17,7 @@ from linrnn.typing import Signals
 
 @runtime_checkable  # as the shape checker of the test run needs it to be
 class Signalling(Protocol):
-    """What a mixer says of its signals; see `linrnn.mixers.Mixer`."""
+    """The attributes by which a mixer declares its signals; see `linrnn.mixers.Mixer`."""
 
     @property
     def carries(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class Signalling(Protocol):
 
 
 def received(mixer: Signalling, call: str, signals: Signals | None, x: Tensor) -> tuple[Any, ...]:
-    """What `Mixer._read` has beside a state: the signals a layer receives; nothing without any.
+    """The further arguments of `Mixer._read`: the signals a layer receives; none without any.
 
     Args:
         mixer: that is called.
@@ -87,8 +87,8 @@ def as_sequence(mixer: Signalling, signals: Signals) -> dict[str, Tensor]:
 def made_of_nothing(mixer: Signalling, x: Tensor) -> dict[str, Tensor]:
     """The signals that a layer makes of no step, x (batch, 0, d_model)."""
     spec = mixer.signal_spec()
-    made = [name for name in mixer.carries if name not in mixer.receives]
-    return {name: x.new_empty(*x.shape[:2], *spec[name].shape) for name in made}
+    names = [name for name in mixer.carries if name not in mixer.receives]
+    return {name: x.new_empty(*x.shape[:2], *spec[name].shape) for name in names}
 
 
 def check_receives(where: str, receives: Sequence[str], names: Sequence[str]) -> None:

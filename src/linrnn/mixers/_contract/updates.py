@@ -1,4 +1,4 @@
-"""What a layer does after each step of an optimiser, whoever trains it.
+"""Runs `after_update` of layers after each step of an optimiser, whoever trains them.
 
 PyTorch calls one function of ours after a step of any optimiser. It finds the layers whose
 parameters the optimiser has moved, so a loop of anybody's own keeps their constraints without a
@@ -36,6 +36,6 @@ def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if parameter.grad is not None  # a step without gradients, as one left out, moves nothing
     }
     for layer in list(_followed):
-        made = "_parameters" in vars(layer)  # its constructor has come so far
-        if made and any(id(parameter) in moved for parameter in layer.parameters()):
+        is_built = "_parameters" in vars(layer)  # its constructor has come so far
+        if is_built and any(id(parameter) in moved for parameter in layer.parameters()):
             layer.after_update()  # type: ignore[operator]

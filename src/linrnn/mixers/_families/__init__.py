@@ -1,1 +1,1 @@
-"""What the mixers of a family share."""
+"""Parts that the mixers of a family share."""

@@ -51,13 +51,13 @@ class CumulativeBounds(KeepsPrecision):
 
         Of sums of exponentials on either side, so that neither beta nor 1 - beta cancels.
         """
-        first, *others = wide(self.gamma).unbind()
-        above, rest = [], first  # the layers after each, and the first
-        for gamma in reversed(others):
-            above.append(rest)
-            rest = torch.logaddexp(rest, gamma)
-        bounds, below = [torch.full_like(first, -torch.inf)], others[0]
-        for gamma, over in zip([*others[1:], first], reversed(above), strict=True):
+        first, *later = wide(self.gamma).unbind()
+        above, tail = [], first  # the layers after each, and the first
+        for gamma in reversed(later):
+            above.append(tail)
+            tail = torch.logaddexp(tail, gamma)
+        bounds, below = [torch.full_like(first, -torch.inf)], later[0]
+        for gamma, over in zip([*later[1:], first], reversed(above), strict=True):
             bounds.append(below - over)
             below = torch.logaddexp(below, gamma)
         return [{"bound": bound} for bound in bounds]

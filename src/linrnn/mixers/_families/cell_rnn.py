@@ -1,4 +1,4 @@
-"""What the layers share that are one cell between a map of the input and one of the output."""
+"""Base of the layers that are one cell between a map of the input and one of the output."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -131,25 +131,25 @@ class CellRNN(Mixer):
         self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         dtype = self._parameter().dtype
-        given, cells = self._given(x.to(dtype), dt), self._cells()
+        inputs, cells = self._given(x.to(dtype), dt), self._cells()
         with without_autocast(x.device):
-            y, state = scan(cells, given, state, reset, dt)
+            y, state = scan(cells, inputs, state, reset, dt)
         return self.out_proj(y.to(dtype)), state
 
 
 def scan(
-    cells: Timed, given: Mapping[str, Any], state: Any, reset: Tensor | None, dt: Tensor | None
+    cells: Timed, inputs: Mapping[str, Any], state: Any, reset: Tensor | None, dt: Tensor | None
 ) -> tuple[Tensor, Any]:
     """`cell_scan` from and to a state as `CellRNN.state_spec` says, in at least float32."""
     names = cells.even.states
-    before = tuple(state[x] for x in names) if isinstance(state, dict) else (state,)
-    width = before[0].shape[-1:]  # of numbers too, for a call of several widths is no record
+    start = tuple(state[x] for x in names) if isinstance(state, dict) else (state,)
+    width = start[0].shape[-1:]  # of numbers too, for a call of several widths is no record
     arguments: dict[str, Any] = {
-        name: wide(x) if isinstance(x, Tensor) else before[0].new_full(width, x)
-        for name, x in given.items()
+        name: wide(x) if isinstance(x, Tensor) else start[0].new_full(width, x)
+        for name, x in inputs.items()
     }
     cell = cells.even
     if dt is not None:
-        cell, arguments["dt"] = cells.uneven, dt[..., None].to(before[0].dtype)
-    y, after = cell_scan(cell, **arguments, state=before, reset=reset)
-    return y, dict(zip(names, after, strict=True)) if isinstance(state, dict) else after
+        cell, arguments["dt"] = cells.uneven, dt[..., None].to(start[0].dtype)
+    y, last = cell_scan(cell, **arguments, state=start, reset=reset)
+    return y, dict(zip(names, last, strict=True)) if isinstance(state, dict) else last

@@ -1,4 +1,4 @@
-"""What the layers share that are columns: recurrent units of one number, which see no other."""
+"""Base of the layers of columns: recurrent units of one number, which see no other."""
 
 from typing import Any, ClassVar, Literal
 
@@ -69,8 +69,8 @@ class Columns(Mixer):
         projected = self.in_proj(x.to(self.in_proj.weight.dtype))
         arguments = dict(zip("ifgo", parts(projected, 4), strict=True))
         arguments |= zip(("r_i", "r_f", "r_g", "r_o"), wide(self.r), strict=True)
-        before = {"h": state["h"], "c": state["c"]}
-        return self.learned.scan(self, columns, before, reset, **arguments)
+        start = {"h": state["h"], "c": state["c"]}
+        return self.learned.scan(self, columns, start, reset, **arguments)
 
 
 class Stage(Columns):

@@ -1,4 +1,4 @@
-"""What layers of the delta rule share: short convolutions, keys of length 1, rates, norm, gate."""
+"""Base of delta-rule layers: short convolutions, keys of length 1, rates, norm, gate."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""What the recurrent layers with a full transition matrix share."""
+"""Base of the recurrent layers with a full transition matrix."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -148,11 +148,14 @@ class TorchRNN(Mixer):
             nn.init.uniform_(parameter, -bound, bound)
         self.learned.reset(self)
         if starts(self.gates):
-            here, there = (self._bias_blocks(i) for i in ("ih", "hh"))
+            input_biases, hidden_biases = (self._bias_blocks(i) for i in ("ih", "hh"))
             for i in (self._keeps, *self._against):
-                nn.init.zeros_(there[i])  # only their sum acts
+                nn.init.zeros_(hidden_biases[i])  # only their sum acts
             start_gates(
-                self.gates, self.t_max, here[self._keeps], *(here[i] for i in self._against)
+                self.gates,
+                self.t_max,
+                input_biases[self._keeps],
+                *(input_biases[i] for i in self._against),
             )
 
     def lend(self, owner: nn.Module, suffix: str) -> None:
@@ -190,15 +193,15 @@ class TorchRNN(Mixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         weights, kind = self._weights(), self._kind
-        u, before = x.to(weights[0].dtype), self._parts(state)
+        u, start = x.to(weights[0].dtype), self._parts(state)
         with without_autocast(x.device):
             if kind in KERNELS and not (self.learn_initial and reset is not None):
-                y, *last = recurrence(u, before, weights, reset, kind)
+                y, *last = recurrence(u, start, weights, reset, kind)
             else:
-                named = dict(zip(self.learned.parts, before, strict=True))
-                others = arguments(kind, u, weights, self._constants())
-                y, after = self.learned.scan(self, CELLS[kind], named, reset, **others)
-                last = [*after.values()]
+                named = dict(zip(self.learned.parts, start, strict=True))
+                inputs = arguments(kind, u, weights, self._constants())
+                y, final = self.learned.scan(self, CELLS[kind], named, reset, **inputs)
+                last = [*final.values()]
         return self._project_out(y), self._whole(last)
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -223,8 +226,8 @@ class TorchRNN(Mixer):
 
     def _weights(self) -> list[Tensor]:
         """The parameters in the order the kernels take them, at least float32."""
-        found = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
-        return [wide(w) for w in found if w is not None]
+        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        return [wide(w) for w in weights if w is not None]
 
     def _project_out(self, y: Tensor) -> Tensor:
         out: Tensor = self.out_proj(y.to(self.weight_ih_l0.dtype))

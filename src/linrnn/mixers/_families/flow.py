@@ -1,4 +1,4 @@
-"""What the layers share whose state flows along a learned vector field: its solvers, its map."""
+"""Shared by layers whose state follows a learned vector field: its solvers, its map."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

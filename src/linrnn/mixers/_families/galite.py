@@ -1,4 +1,4 @@
-"""What GaLiTe and its approximation share: projections, features and gates."""
+"""Shared by GaLiTe and its approximation: projections, features and gates."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +14,7 @@ from linrnn.nn.channel_mix import orthogonal
 
 
 class Written(NamedTuple):
-    """What steps read and write, (B, T, H, ...), at least float32."""
+    """Queries, keys, values and decays of all steps, (B, T, H, ...), at least float32."""
 
     q: Tensor  # psi_q, (.., eta d_head)
     k: Tensor  # gamma psi_k
@@ -69,12 +69,12 @@ class GatedFeatures(Mixer):
             psi_q, psi_k = (_outer(F.relu(a), F.relu(b)) for a, b in ((q, p[0]), (k, p[1])))
             written = _outer(gamma.sigmoid(), p[2].sigmoid())
             # 1 - s s' = (1 - s) + s (1 - s'), which stays above 0 where s s' rounds to 1
-            kept = torch.logaddexp(
+            log_keep = torch.logaddexp(
                 _outer(F.logsigmoid(-gamma), torch.zeros_like(p[2]), torch.add),
                 _outer(F.logsigmoid(gamma), F.logsigmoid(-p[2]), torch.add),
             )
             v, forgotten = beta.sigmoid() * v, F.logsigmoid(-beta)
-            return Written(psi_q, written * psi_k, v, kept, forgotten)
+            return Written(psi_q, written * psi_k, v, log_keep, forgotten)
 
     def _out(self, o: Tensor) -> Tensor:
         y: Tensor = self.out_proj(o.flatten(-2).to(self.out_proj.weight.dtype))

@@ -1,4 +1,4 @@
-"""What layers share whose gates see the input alone: a projection, a cell of channels apart."""
+"""Base of layers whose gates see only the input: a projection, and a channel-wise cell."""
 
 from typing import Any, ClassVar
 

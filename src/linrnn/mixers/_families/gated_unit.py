@@ -100,12 +100,12 @@ class GatedUnit(Mixer):
         return cache_spec(self.window, {"d_key": self.d_key}, {"d_inner": self.d_inner})
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Tensor) -> Tensor:
-        """What each step sees of itself and the ``sight`` entries before it."""
+        """Attention of each step over itself and the ``sight`` entries before it."""
         # squares of small scores leave the range of float16, and the precision of bfloat16
         with without_autocast(q.device):
             return attend(
                 self.attention,
-                self._with_bias(q / self.n, 0, before=k.shape[1] - q.shape[1]),
+                self._with_bias(q / self.n, 0, offset=k.shape[1] - q.shape[1]),
                 self._with_bias(k, 1),
                 v,
                 sight,
@@ -115,25 +115,25 @@ class GatedUnit(Mixer):
             )
 
     def _of_distances(self) -> Tensor | None:
-        """What distances from 0 to 128 add to scores."""
+        """The biases that scores get for distances from 0 to 128."""
         if self.distances is None:
             return None
         return self.distances.to(accumulator_dtype(self.distances.dtype))[_buckets(self.buckets)]
 
     def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Gate, values, and the turned vectors made of z, at least float32."""
-        wide = accumulator_dtype(self.W_in.dtype)
-        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in, self.b_in).to(wide))
+        dtype = accumulator_dtype(self.W_in.dtype)
+        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in, self.b_in).to(dtype))
         r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
-        made = self.gamma.to(wide) * z.unsqueeze(-2) + self.beta.to(wide)
-        made = rotate(made, position, self.base) if self.rotary else made
-        return r, v, list(made.unbind(-2))
+        vectors = self.gamma.to(dtype) * z.unsqueeze(-2) + self.beta.to(dtype)
+        vectors = rotate(vectors, position, self.base) if self.rotary else vectors
+        return r, v, list(vectors.unbind(-2))
 
-    def _with_bias(self, x: Tensor, which: int, *, before: int = 0) -> Tensor:
+    def _with_bias(self, x: Tensor, which: int, *, offset: int = 0) -> Tensor:
         """The vector of the relative bias, turned, as further channels of queries or keys."""
         if self.b is None:
             return x
-        return with_relative(x, self.b[which], self.base, before)
+        return with_relative(x, self.b[which], self.base, offset)
 
     def _project_out(self, r: Tensor, mixed: Tensor) -> Tensor:
         return F.linear((r * mixed).to(self.W_out.dtype), self.W_out, self.b_out)

@@ -1,4 +1,4 @@
-"""What Hyena is around its long filters, whatever these are: projections, short filters, gates."""
+"""Hyena around its long filters, whatever these are: projections, short filters, gates."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,13 +78,13 @@ class GatedFilters(Mixer):
     ) -> tuple[Tensor, list[Any]]:
         """The recurrence of gates and filters: what goes into the last map, and the state."""
         *gates, z = mixed.split(self.d_model, -1)
-        before, long = self.ordering == "code", []
+        gate_first, long = self.ordering == "code", []
         for n, long_filter in enumerate(filters):
-            z = gates[-1 - n] * z if before else z
+            z = gates[-1 - n] * z if gate_first else z
             z, last = long_filter(z, state[n])
-            z = z if before else gates[n] * z
+            z = z if gate_first else gates[n] * z
             long.append(last)
-        return (gates[0] * z if before else z), long
+        return (gates[0] * z if gate_first else z), long
 
     def _project_in(self, x: Tensor) -> Tensor:
         """Gates and values, at least float32."""

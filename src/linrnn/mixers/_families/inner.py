@@ -21,22 +21,22 @@ def iterated(name: str, step: Callable[..., Any], count: int, **declared: str) -
         count: of iterations.
         declared: ``state``, ``constant`` and ``matrix`` of `linrnn.cells.Cell`.
     """
-    before = list(inspect.signature(step).parameters)[:-1]
+    names = list(inspect.signature(step).parameters)[:-1]
     numbers = [f"eta_{i}" for i in range(count)]
 
     def unrolled(*arguments: Any) -> Any:
-        return step(*arguments[: len(before)], arguments[len(before) :])
+        return step(*arguments[: len(names)], arguments[len(names) :])
 
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
     unrolled.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(x, kinds) for x in (*before, *numbers)]
+        [inspect.Parameter(x, kinds) for x in (*names, *numbers)]
     )
     constant = " ".join([declared.pop("constant", ""), *numbers])
-    whole = Cell(unrolled, constant=constant, name=f"{name}_{count}", **declared)  # type: ignore[arg-type]
-    return timed(only=whole)["only"]
+    unrolled_cell = Cell(unrolled, constant=constant, name=f"{name}_{count}", **declared)  # type: ignore[arg-type]
+    return timed(only=unrolled_cell)["only"]
 
 
 def etas(numbers: Tensor) -> dict[str, Tensor]:
     """The step sizes (count,) as the constants of `iterated`."""
-    found: Sequence[Tensor] = numbers.split(1)
-    return {f"eta_{i}": x for i, x in enumerate(found)}
+    values: Sequence[Tensor] = numbers.split(1)
+    return {f"eta_{i}": x for i, x in enumerate(values)}

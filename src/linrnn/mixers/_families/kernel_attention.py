@@ -15,7 +15,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class Features(NamedTuple):
-    """What a memory is written and read with, at least float32."""
+    """Features of queries and keys, decays and further state of a memory, at least float32."""
 
     q: Tensor
     """(B, T, H, features)."""
@@ -24,7 +24,7 @@ class Features(NamedTuple):
     g: Tensor | None = None
     """Logarithms of decays (B, T, H)."""
     carried: dict[str, Tensor] = {}  # noqa: RUF012
-    """What the state holds beside the memory."""
+    """Parts of the state beside the memory."""
 
 
 class KernelAttention(Mixer):
@@ -48,7 +48,7 @@ class KernelAttention(Mixer):
         *,
         bias: bool = True,
         sharing: bool = False,
-        least: int = 1,
+        min_key: int = 1,
         **to: Any,
     ) -> None:
         """Maps to queries, keys and values, and from what the heads have read.
@@ -58,14 +58,14 @@ class KernelAttention(Mixer):
             d_key, d_value: channels of a head; None is d_model / n_heads, rounded up.
             bias: of all maps.
             sharing: the queries are the keys.
-            least: of d_key, where it is None.
+            min_key: the least d_key, where that is None.
             to: device and dtype.
         """
         name, width = type(self).__name__, self.d_model
         self.n_heads = max(1, width // 64) if n_heads is None else n_heads
         check_positive_int(name, n_heads=self.n_heads)
         even = -(-width // self.n_heads)
-        self.d_key = max(even, least) if d_key is None else d_key
+        self.d_key = max(even, min_key) if d_key is None else d_key
         self.d_value = even if d_value is None else d_value
         check_positive_int(name, d_key=self.d_key, d_value=self.d_value)
         sizes = (self.d_key,) * (1 if sharing else 2) + (self.d_value,)
@@ -114,7 +114,7 @@ class KernelAttention(Mixer):
         return None
 
     def _more_state(self) -> dict[str, Part]:
-        """What `Features.carried` holds."""
+        """The layout of `Features.carried`."""
         return {}
 
     @property
@@ -153,7 +153,7 @@ class KernelAttention(Mixer):
     def _attend(
         self, features: Features, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is read of the memory, (B, T, H, columns), and the state that holds it."""
+        """Numbers read from the memory, (B, T, H, columns), and the state that holds it."""
         q, k, g, _ = features
         o, memory = outer_scan(
             q, k, v, g, state["memory"], normalizer=self._normalizer, reset=reset
@@ -166,7 +166,7 @@ class KernelAttention(Mixer):
 
 
 def divide(o: Tensor, how: str, eps: float) -> Tensor:
-    """What was read, divided by the sum of weights in the last channel.
+    """The numbers read, divided by the sum of weights in the last channel.
 
     Args:
         o: (..., channels + 1), or without that sum for "norm" and "none".

@@ -71,7 +71,7 @@ class MeanRWKV(Mixer):
         self.reset_parameters()
 
     def _add_parameters(self, empty: Callable[..., nn.Parameter]) -> None:
-        """What a variant has besides, before anything is drawn."""
+        """Add the further parameters of a variant, before any is drawn."""
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -112,10 +112,10 @@ class MeanRWKV(Mixer):
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         k, v, r = self._project(x, state, reset)
-        before = state["mean"], state["log_norm"]
+        start = state["mean"], state["log_norm"]
         inputs = {"k": k, "v": v, "r": r, **self._constants()}
-        y, after = cell_scan(self.cell, **inputs, state=before, reset=reset)
-        last = dict(zip(("mean", "log_norm"), after, strict=True))
+        y, final = cell_scan(self.cell, **inputs, state=start, reset=reset)
+        last = dict(zip(("mean", "log_norm"), final, strict=True))
         if self.token_shift:
             last["shift"] = last_inputs(x, state["shift"], reset)
         return self.output(y.to(self.output.weight.dtype)), last

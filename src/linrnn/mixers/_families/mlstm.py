@@ -19,9 +19,9 @@ EPS = 1e-6  # added to what is divided by
 @cell(state="m")
 def stabiliser(m: Any, log_f: Any, i: Any) -> tuple[Any, Any]:
     """``m = max(log f + m, i)``; besides it the logarithms of forget and input gate beside it."""
-    after = torch.maximum(log_f + m, i)
+    m_next = torch.maximum(log_f + m, i)
     # m - after first: in this order no rounding of a large m is lost from the decay
-    return (log_f + (m - after), i - after, after), after
+    return (log_f + (m - m_next), i - m_next, m_next), m_next
 
 
 def check_gate(where: str, input_gate: str, normalize: bool) -> None:
@@ -56,7 +56,7 @@ def read_memory(
     input_gate: str = "exp",
     normalize: bool = True,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """What heads have read, (B, T, H, V), and the state after the last step.
+    """Outputs of the heads, (B, T, H, V), and the state after the last step.
 
     Args:
         q, k, v: (B, T, H, K or V), at least float32.

@@ -1,4 +1,4 @@
-"""What recurrences share whose matrix is made of orthogonal or unitary ones."""
+"""Shared by recurrences whose matrix is made of orthogonal or unitary ones."""
 
 from collections.abc import Callable
 from math import pi

@@ -1,4 +1,4 @@
-"""What RWKV-5, 6 and 7 share: heads with a matrix for memory, mixes with the previous step."""
+"""Base of RWKV-5, 6 and 7: heads with a matrix as memory, mixes with the previous step."""
 
 from typing import Any, ClassVar
 
@@ -86,8 +86,8 @@ class MatrixRWKV(Mixer):
     def _shifted(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """The input, and the way from it to the previous one, in the dtype of the parameters."""
         dtype = self.key.weight.dtype
-        before = recall(x, state["shift"], 1, reset).to(dtype)
-        return x.to(dtype), before - x.to(dtype)
+        previous = recall(x, state["shift"], 1, reset).to(dtype)
+        return x.to(dtype), previous - x.to(dtype)
 
     def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
         """(..., H, d_head), at least float32."""

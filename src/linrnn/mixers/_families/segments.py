@@ -55,8 +55,8 @@ class SegmentMixer(Mixer):
         """
         where = type(self).__name__
         check_positive_int(where, segment=segment)
-        whole = isinstance(memory_gradient, int) and not isinstance(memory_gradient, bool)
-        if memory_gradient is not None and not (whole and memory_gradient >= 0):
+        is_integer = isinstance(memory_gradient, int) and not isinstance(memory_gradient, bool)
+        if memory_gradient is not None and not (is_integer and memory_gradient >= 0):
             raise ArgumentError(
                 f"{where}: memory_gradient must be None or an integer of at least 0, "
                 f"got {memory_gradient!r}."
@@ -76,7 +76,7 @@ class SegmentMixer(Mixer):
         raise NotImplementedError
 
     def weights(self) -> Tensors:
-        """What `attend`, `write` and `start` get; they have no other parameters."""
+        """Parameters that `attend`, `write` and `start` receive; they have no others."""
         return ()
 
     def output(self, y: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class SegmentMixer(Mixer):
 
     @property
     def mode(self) -> str:
-        """What `attend`, `write` and `start` get beside tensors."""
+        """Options that `attend`, `write` and `start` receive as words, beside tensors."""
         return ""
 
     @staticmethod
@@ -119,7 +119,7 @@ class SegmentMixer(Mixer):
         q, entries = self.tokens(x.to(self._parameter().dtype), position)
         begun, memory = state["begun"], state["memory"]
         with without_autocast(x.device):
-            y, *rest = read_segments(
+            y, *states = read_segments(
                 f"{type(self).__module__}.{type(self).__qualname__}",
                 self.mode,
                 [wide(z) if z.is_floating_point() else z for z in q],
@@ -133,8 +133,8 @@ class SegmentMixer(Mixer):
                 self.replay,
             )
         last = {
-            "memory": dict(zip(memory, rest[len(begun) :], strict=True)),
-            "begun": dict(zip(begun, rest, strict=False)),
+            "memory": dict(zip(memory, states[len(begun) :], strict=True)),
+            "begun": dict(zip(begun, states, strict=False)),
             "position": position[:, -1] + 1,
         }
         return self.output(y), last

@@ -1,4 +1,4 @@
-"""What layers share that attend to a fixed number of slots, each with a key and a value."""
+"""Shared by layers that attend to a fixed number of slots, each with a key and a value."""
 
 import torch
 from torch import Tensor

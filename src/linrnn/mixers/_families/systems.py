@@ -51,11 +51,11 @@ class Systems(Mixer):
     def _read(
         self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        u, beside = self._project_in(x)
+        u, side_input = self._project_in(x)
         with without_autocast(x.device):
             varying = dt is not None
             y, last = self.run(self.system(dt), u.to(h.real.dtype), h, reset, varying=varying)
-        return self._project_out(y, beside), last
+        return self._project_out(y, side_input), last
 
     def run(
         self, system: Any, u: Tensor, h: Tensor, reset: Tensor | None, *, varying: bool
@@ -76,16 +76,16 @@ class Systems(Mixer):
         return read
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        u, beside = self._project_in(x_t)
+        u, side_input = self._project_in(x_t)
         y, h = self.ops.step(self.system(dt), u.to(h.real.dtype), h)
-        return self._project_out(y, beside), h
+        return self._project_out(y, side_input), h
 
     def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the systems read, and what `_project_out` needs beside what they write."""
+        """The input of the systems, and what `_project_out` needs beside their output."""
         return x, x
 
-    def _project_out(self, y: Tensor, beside: Tensor) -> Tensor:
-        return y.to(beside.dtype)
+    def _project_out(self, y: Tensor, side_input: Tensor) -> Tensor:
+        return y.to(side_input.dtype)
 
     @torch.no_grad()
     def impulse_responses(self, length: int) -> Tensor | None:
@@ -122,6 +122,6 @@ def copy(value: Tensor, re: Tensor | None, im: Tensor | None = None) -> None:
 
 
 def shared_systems(systems: Tensor, channels: int) -> Tensor:
-    """What belongs to each of (systems, ...), for all channels: c has it of c modulo systems."""
-    alike = channels // len(systems)
-    return systems if alike == 1 else systems.repeat(alike, *[1] * (systems.ndim - 1))
+    """The rows (systems, ...) repeated for all channels: channel c has row c modulo systems."""
+    copies = channels // len(systems)
+    return systems if copies == 1 else systems.repeat(copies, *[1] * (systems.ndim - 1))

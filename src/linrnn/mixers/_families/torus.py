@@ -8,7 +8,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 
 
 def neighbours(rows: int, columns: int, like: Tensor) -> Tensor:
-    """Who stands at each offset: (taps, units, units), taps 3 on a ring and 9 on a torus.
+    """The neighbour at each offset: (taps, units, units), taps 3 on a ring and 9 on a torus.
 
     Entry (k, i, j) is 1 where unit j is unit i's neighbour k, counted as the taps of
     `torch.nn.functional.conv1d` and ``conv2d`` with circular padding; units lie row after row. A
