@@ -90,7 +90,7 @@ class AGaLiTe(GatedFeatures):
                 value_decay[..., None, :], wave * w.v[..., None, :], state["v"], reset=reset
             )
             s, last_s = linear_scan(key_decay, w.k, state["s"], reset=reset)
-            read = torch.einsum("bthrk,bthk->bthr", k, w.q)
+            read = torch.einsum("bthrk,bthk->bthr", k, w.q)  # (B, T, H, r)
             o, weight = torch.einsum("bthr,bthrv->bthv", read, v), (s * w.q).sum(-1, keepdim=True)
             if self.waves == "paper":
                 o = 2 / self.r * o / (weight + self.eps)

@@ -228,7 +228,7 @@ class Attention(Mixer):
             y, state = self._evicting(q, k, v, state, position)
         else:
             y, state = self._in_window(q, k, v, state, position, reset)
-        y = y.flatten(2).to(u.dtype)
+        y = y.flatten(2).to(u.dtype)  # (B, T, H d_head)
         if self.g_proj is not None:
             y = y * self.g_proj(u).sigmoid()
         return self.o_proj(y), state
@@ -265,7 +265,7 @@ class Attention(Mixer):
         self, q: Tensor, k: Tensor, v: Tensor, state: Any, position: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Every step looks at what was kept, and gives one entry up."""
-        grouped = q.unflatten(2, (self.n_kv_heads, -1)).transpose(2, 3)
+        grouped = q.unflatten(2, (self.n_kv_heads, -1)).transpose(2, 3)  # (B, T, H / G, G, K)
         weight = state.get("weight", k.new_zeros(k.shape[0], 0, self.n_kv_heads))
         with without_autocast(q.device):
             y, *cache = attend_evicting(
@@ -287,7 +287,7 @@ class Attention(Mixer):
 
     def _normed(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
         """Queries or keys (B, T, H, K), normed in each head or over all of them."""
-        rows = x if self.qk_norm == "head" else x.flatten(2)
+        rows = x if self.qk_norm == "head" else x.flatten(2)  # (B, T, H, K) or (B, T, H K)
         normed = F.rms_norm(rows, rows.shape[-1:], wide(norm.weight), self.norm_eps)
         return normed.view_as(x)
 

@@ -155,7 +155,7 @@ class BlockRecurrent(SegmentMixer):
         """See `SegmentMixer.tokens`; the position says whether there is a segment before."""
         heads = self.heads.proj(x.to(self.heads.proj.weight.dtype)).unflatten(-1, (-1, self.d_head))
         both, k, v = heads.split([2 * self.n_heads, self.n_heads, self.n_heads], 2)
-        scale = self.scale[:2].flatten()[:, None]
+        scale = self.scale[:2].flatten()[:, None]  # (2 H, 1)
         return (l2_normalise(both, scale=scale), position), (l2_normalise(k), v)
 
     @staticmethod
@@ -191,11 +191,11 @@ class BlockRecurrent(SegmentMixer):
         q, far = ((z * s).transpose(1, 2) for z, s in zip((q, far), scale, strict=True))
         k_c, v_c, *tokens = (z.transpose(1, 2) for z in (*memory[1:], *entries))
         # the segment before and this one, side by side in scores alone
-        scores = [far @ k.mT for k in tokens[::2]]
+        scores = [far @ k.mT for k in tokens[::2]]  # (B, H, N, S) each
         none = (number == 0)[:, None, None, None]  # before the first is none
         scores[0] = torch.where(none, float("-inf"), scores[0])
         weight = torch.cat(scores, -1).softmax(-1).split([z.shape[-1] for z in scores], -1)
-        read = weight[0] @ tokens[1] + weight[1] @ tokens[3]
+        read = weight[0] @ tokens[1] + weight[1] @ tokens[3]  # (B, H, N, K)
         h = torch.cat([_read(q, k_c, v_c, None), read], 1).transpose(1, 2).flatten(2)
         c = _updated(mode, c, h, weights[5:])
         return (c, *_projected(c, weights, shape)[2:], *entries)
@@ -255,7 +255,7 @@ def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 def _projected(c: Tensor, weights: Tensors, shape: torch.Size) -> list[Tensor]:
     """Both queries, keys and values of states (B, N, d_model)."""
-    u = head_norm(c, "layer", 1e-6) + weights[1]
+    u = head_norm(c, "layer", 1e-6) + weights[1]  # (B, N, d_model)
     q, far, k, v = (z.unflatten(-1, tuple(shape)) for z in (u @ weights[4].mT).chunk(4, -1))
     return [l2_normalise(q), l2_normalise(far), l2_normalise(k), v]
 
@@ -283,7 +283,7 @@ def _gated(gate: str, c: Tensor, z: Tensor, read: Tensor, weights: Tensors) -> T
     if gate == "fixed":
         keep = weights[0].sigmoid()
         return c * keep + z * (1 - keep)
-    i, f = (read @ weights[1].mT + weights[0]).chunk(2, -1)
+    i, f = (read @ weights[1].mT + weights[0]).chunk(2, -1)  # (B, N, d_model)
     return c * (f + 1).sigmoid() + z.tanh() * (i - 1).sigmoid()
 
 

@@ -155,7 +155,7 @@ class BlockState(SegmentMixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.o_proj.weight.dtype)
-        inputs = x.repeat(1, 1, self._copies)
+        inputs = x.repeat(1, 1, self._copies)  # (B, T, copies d_model)
         if x.shape[1] == 1 and reset is None:
             e, last = self.layer.step(inputs[:, 0], state["ssm"])
             e = e[:, None]
@@ -167,7 +167,7 @@ class BlockState(SegmentMixer):
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; behind x stands e."""
         x, e = x[..., : self.d_model], x[..., self.d_model :]
-        every = self.heads.stacked(x)  # q, q', k, v
+        every = self.heads.stacked(x)  # q, q', k, v; (B, T, 4, H, K)
         q, k = rotate(every[:, :, ::2], position % self.segment).unbind(2)
         return (torch.cat([q, every[:, :, 1]], 2),), (k, every[:, :, 3], e)
 
@@ -176,7 +176,7 @@ class BlockState(SegmentMixer):
         mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
         """See `linrnn.ops.attention.segments.Rule`."""
-        near, far = q[0].chunk(2, 2)
+        near, far = q[0].chunk(2, 2)  # (B, Q, H, K)
         local = softmax_read(near, entries[0], entries[1], seen(age))
         return torch.cat([local, softmax_over(far, *memory)], 2)
 

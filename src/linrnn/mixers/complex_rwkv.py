@@ -125,7 +125,7 @@ class ComplexRWKV(MeanRWKV):
     def _values(self, v: Tensor) -> Tensor:
         if not self.complex_values:
             return v
-        return torch.view_as_complex(v.unflatten(-1, (self.d_state, 2)))
+        return torch.view_as_complex(v.unflatten(-1, (self.d_state, 2)))  # (B, T, d_state)
 
     def _constants(self) -> dict[str, Any]:
         theta = bounded_exp(wide(self.theta_log))

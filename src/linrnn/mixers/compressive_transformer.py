@@ -192,7 +192,7 @@ class CompressiveTransformer(SegmentMixer):
         visible = _visible(mode, position[:, 0], age, memory, entries[1].shape[1])
         if p.shape[1] > 1 and visible is not None:
             far = distance_keys(weights[2], p.shape[2], k.shape[1])
-            near, p, k, v = (z.transpose(1, 2) for z in (near, p, k, v))
+            near, p, k, v = (z.transpose(1, 2) for z in (near, p, k, v))  # (B, H, Q or S, K)
             return relative(near, p, k, v, far, visible).transpose(1, 2)
         far = distance_scores(p, weights[2], k.shape[1])
         if age is not None:  # the last entry is that of the step, wherever in its segment
@@ -282,7 +282,7 @@ def _use(mode: str, entries: Tensors, memory: Tensors, turn: Tensor, number: Ten
     assert visible is not None
     far = distance_keys(turn, k.shape[2], c + m + n)
     k = torch.cat([memory[3], memory[1], k], 1)
-    near, p, k = (z.transpose(1, 2) for z in (near, p, k))
+    near, p, k = (z.transpose(1, 2) for z in (near, p, k))  # (B, H, n or S, K)
     return relative_weights(near, p, k, far, visible)[..., c : c + m].sum((1, 2))
 
 

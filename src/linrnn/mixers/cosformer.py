@@ -85,7 +85,7 @@ class CosFormer(KernelAttention):
     ) -> Features:
         position = positions(state["position"], x.shape[1], reset)
         # whole turns are left out, so that no precision is lost to them
-        angle = (position % (4 * self.max_length)).double() * (pi / (2 * self.max_length))
+        angle = (position % (4 * self.max_length)).double() * (pi / (2 * self.max_length))  # (B, T)
         turn = torch.stack([angle.cos(), angle.sin()], -1).to(q.dtype)[:, :, None, :, None]
-        q, k = ((turn * F.relu(z).unsqueeze(-2)).flatten(-2) for z in (q, k))
+        q, k = ((turn * F.relu(z).unsqueeze(-2)).flatten(-2) for z in (q, k))  # (B, T, H, 2 d_key)
         return Features(q, k, carried={"position": position[:, -1] + 1})

@@ -105,7 +105,7 @@ class EcoFormer(KernelAttention):
             "EcoFormer.fit", "x", x.shape, {"batch": None, "time": None, "d_model": self.d_model}
         )
         with without_autocast(x.device):
-            u = l2_normalise(wide(self.heads(x)[0])).flatten(0, 1)
+            u = l2_normalise(wide(self.heads(x)[0])).flatten(0, 1)  # (B T, H, d_key)
             self.hash.fit(u, pairs=pairs, steps=steps, lr=lr)
 
     def _draws(self) -> Tensor:
@@ -123,5 +123,5 @@ class EcoFormer(KernelAttention):
         slope = z.clamp(-1, 1)
         code = sign(z) + (slope - slope.detach())  # in this order 1 or -1 to the bit
         more = torch.full_like(code[..., :1], (self.bits + 1) ** 0.5)
-        h = torch.cat([code, more], -1)
+        h = torch.cat([code, more], -1)  # (B, T, H, bits + 1)
         return Features(h, h)

@@ -100,7 +100,7 @@ class FlashGAU(GatedUnit):
         """Output of the earlier chunks: that of all steps so far, less that of this chunk."""
         # chunks begin anywhere in a row, at other places in each; a sum begins anew at any step
         begin, scale = position % self.chunk == 0, 1 / self.chunk
-        q, k, v = (z.unsqueeze(2) for z in (q, k, v))
+        q, k, v = (z.unsqueeze(2) for z in (q, k, v))  # (B, T, 1, d_key or d_inner)
         with without_autocast(q.device):
             (every, memory), (within, chunk) = (
                 outer_scan(q, k, v, None, state[name][:, None], scale=scale, reset=mask)

@@ -92,6 +92,6 @@ def _product(w: Written, S: Tensor, reset: Tensor | None) -> tuple[Tensor, Tenso
     one = torch.ones_like(w.v[..., :1])
     gamma, beta = -w.log_key_decay.expm1(), -w.log_value_decay.expm1()
     decay = 1 - gamma[..., None] * torch.cat([beta, one], -1)[..., None, :]
-    writes = w.k[..., None] * torch.cat([w.v, one], -1)[..., None, :]
+    writes = w.k[..., None] * torch.cat([w.v, one], -1)[..., None, :]  # (B, T, H, K, d_head + 1)
     memories, last = linear_scan(decay, writes, S, reset=reset)
     return torch.einsum("bthkv,bthk->bthv", memories, w.q), last

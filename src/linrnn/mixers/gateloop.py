@@ -122,17 +122,17 @@ def _turning(
 ) -> tuple[Tensor, Tensor]:
     """A real scan of twice the width, in a frame that turns with the memory."""
     # in double precision, or the sum of many phases would be known to no more than its own size
-    turns = torch.remainder(phase.double(), 2 * pi).flatten(2)
+    turns = torch.remainder(phase.double(), 2 * pi).flatten(2)  # (B, T, H N)
     total, _ = linear_scan(turns.new_ones(turns.shape[2]), turns, reset=reset)
-    total = total.view(phase.shape)
+    total = total.view(phase.shape)  # (B, T, H, N)
     cos, sin = total.cos().to(q.dtype), total.sin().to(q.dtype)
-    q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))
+    q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))  # (B, T, H, 2 d_head)
     if v.shape[-1] == 1:  # no matrices, but two numbers a head
         h, last = linear_scan(log_a.exp(), k * v, S.squeeze(-1), reset=reset)
         o, S = (q * h).sum(-1, keepdim=True), last[..., None]
     else:
         g = log_a.squeeze(-1) if log_a.shape[-1] == 1 else torch.cat([log_a, log_a], -1)
         o, S = outer_scan(q, k, v, g, S, reset=reset)
-    re, im = S.chunk(2, 2)
+    re, im = S.chunk(2, 2)  # (B, H, d_head, d_value)
     cos, sin = cos[:, -1, :, :, None], sin[:, -1, :, :, None]
     return o, torch.cat([cos * re - sin * im, sin * re + cos * im], 2)

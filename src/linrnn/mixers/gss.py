@@ -130,7 +130,7 @@ class GSS(Systems):
     def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The system's input and the gate."""
         both = F.gelu(self.in_proj(x.to(self.in_proj.weight.dtype)))
-        gate, z = both.split([self.d_inner, self.d_ssm], -1)
+        gate, z = both.split([self.d_inner, self.d_ssm], -1)  # (..., d_inner), (..., d_ssm)
         if self.norm_weight is not None and self.norm_bias is not None:
             z = torch.addcmul(self.norm_bias, head_norm(z, "layer", 1e-5), self.norm_weight)
         return z, gate

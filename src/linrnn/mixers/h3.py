@@ -153,7 +153,7 @@ class H3(Mixer):
         past, h = state["shift"], state["diag"]
         q, k, v = self._project_in(x_t, past.dtype)
         with without_autocast(x_t.device):
-            window = torch.cat([past, k[:, None]], 1)
+            window = torch.cat([past, k[:, None]], 1)  # (B, d_shift, D)
             s = (window * self.shift.weight.t()).sum(1) + self.D_k * k
             last: Any
             outer = self._outer(s[:, None], v[:, None])[:, 0]
@@ -190,9 +190,9 @@ class H3(Mixer):
         """``sum_i q_i z_ij`` of every head: (B, T, D)."""
         if self.d_head == 1:
             return q * z
-        q = q.unflatten(-1, (-1, self.d_head))
+        q = q.unflatten(-1, (-1, self.d_head))  # (B, T, H, d_head)
         z = z.unflatten(0, (q.shape[0], self.d_head, self.d_head))  # (B, i, j, T, H)
-        return torch.einsum("bthi,bijth->bthj", q, z).flatten(-2)
+        return torch.einsum("bthi,bijth->bthj", q, z).flatten(-2)  # (B, T, D)
 
     def _project_out(self, y: Tensor) -> Tensor:
         out: Tensor = self.out_proj(y.to(self.out_proj.weight.dtype))

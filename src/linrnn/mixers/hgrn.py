@@ -160,9 +160,9 @@ class HGRN(Mixer):
         inputs = dict(zip(("re", "im", "f"), parts(self.in_proj(x), 3), strict=True))
         turn = torch.polar(torch.ones_like(theta), theta)
         y, last = self.learned.scan(self, hgrn, {"h": h}, reset, **inputs, bound=low, turn=turn)
-        o, g = torch.cat(y, -1), self.gate_proj(x)
+        o, g = torch.cat(y, -1), self.gate_proj(x)  # (B, T, 2 d_state)
         if self.gate == "sigmoid":
-            o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))
+            o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))  # (B, T, 2 d_state)
         else:
-            o = F.silu(g) * self.out_norm(o.unsqueeze(-2))
+            o = F.silu(g) * self.out_norm(o.unsqueeze(-2))  # (B, T, 2 d_state)
         return self.out_proj(o.to(x.dtype)), last["h"], {}

@@ -159,10 +159,10 @@ class HGRN2(Mixer):
         k, g = f.neg().sigmoid(), F.logsigmoid(f)  # 1 - f without cancellation
         bound = signals.get("bound", self.bound)
         if bound is not None:
-            bound = wide(bound).unflatten(0, (self.n_heads, -1))
+            bound = wide(bound).unflatten(0, (self.n_heads, -1))  # (H, d_head)
             k = k * bound.neg().sigmoid()
             g = torch.logaddexp(F.logsigmoid(bound), F.logsigmoid(-bound) + g)
         with without_autocast(x.device):
             o, memory = outer_scan(q, k, v, g, state["memory"], reset=reset)
-        y = self.out_norm(o.flatten(-2).unsqueeze(-2))
+        y = self.out_norm(o.flatten(-2).unsqueeze(-2))  # (B, T, d_model)
         return self.out_proj(y.to(self.out_proj.weight.dtype)), {"memory": memory, **past}, {}

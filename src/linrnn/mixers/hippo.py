@@ -205,7 +205,7 @@ class HiPPO(Mixer):
         inputs: dict[str, Any] = rows_of(M, *steps)
         inputs |= zip(("u", "g"), parts(u, 2), strict=True)
         inputs |= zip(("V_h", "V_g"), weights[1].chunk(2), strict=True)
-        start = state["h"], state["c"].flatten(1)
+        start = state["h"], state["c"].flatten(1)  # (B, d_state), (B, M order)
         y, (h, c) = cell_scan(even, f=f, W_f=weights[0], **inputs, state=start, reset=reset)
         return y, {"h": h, "c": c.unflatten(1, (M, -1))}
 

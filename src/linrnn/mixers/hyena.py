@@ -149,10 +149,10 @@ class Hyena(GatedFilters):
         for layer in self.ffn[:-1]:
             z = torch.sin(wide(self.freq) * _wide_linear(layer, z))
         h = _wide_linear(self.ffn[-1], z).unflatten(1, (self.d_model, -1))
-        delta = window_decays(h[0].numel(), h).view(h.shape[1:])
+        delta = window_decays(h[0].numel(), h).view(h.shape[1:])  # (d_model, filters)
         h = h * (torch.exp(-tau[:, None, None] * delta) + self.shift)
         first = h[:1] + wide(self.bias).unflatten(0, (self.d_model, -1))
-        return torch.cat([first, h[1:]]).permute(2, 1, 0)
+        return torch.cat([first, h[1:]]).permute(2, 1, 0)  # (filters, d_model, taps)
 
     def _positions(self, count: int) -> tuple[Tensor, Tensor]:
         """Features (count, d_position), and tau (count,)."""

@@ -116,7 +116,7 @@ class InfiniTransformer(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`: the memory has no positions."""
-        every = self.heads.stacked(x)
+        every = self.heads.stacked(x)  # (B, T, 3, H, K)
         (q, k, v), rotated = every.unbind(2), rotate(every[:, :, :2], position)
         return (rotated[:, :, 0], q), (rotated[:, :, 1], k, v)
 
@@ -139,12 +139,12 @@ class InfiniTransformer(SegmentMixer):
         if mode == "delta":
             recalled, weight = _recalled(k, memory)
             v = v - recalled / weight
-        keys, v = feature_map("elu", k).transpose(1, 2), v.transpose(1, 2)
-        return S + keys.mT @ v, z + keys.sum(2)
+        keys, v = feature_map("elu", k).transpose(1, 2), v.transpose(1, 2)  # (B, H, n, K)
+        return S + keys.mT @ v, z + keys.sum(2)  # (B, H, K, K), (B, H, K)
 
 
 def _recalled(x: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
     """Values that queries or keys read, (B, T, H, K), times the weight sums (B, T, H, 1)."""
-    features, (S, z) = feature_map("elu", x).transpose(1, 2), memory
-    weight = (features @ z[..., None]).clamp(min=_TINY)
+    features, (S, z) = feature_map("elu", x).transpose(1, 2), memory  # (B, H, T, K)
+    weight = (features @ z[..., None]).clamp(min=_TINY)  # (B, H, T, 1)
     return (features @ S).transpose(1, 2), weight.transpose(1, 2)

@@ -173,7 +173,7 @@ class LMU(Mixer):
         inputs: dict[str, Any] = {"w": w, "u": u, **rows_of(M, a, b)}
         inputs |= {name: wide(getattr(self, name)) for name in ("W_h", "W_m")}
         inputs |= {"e_h": wide(self.E_h), "e_m": wide(self.E_m)}  # type: ignore[arg-type]
-        start = state["h"], state["m"].flatten(1)
+        start = state["h"], state["m"].flatten(1)  # (B, d_state), (B, M order)
         y, (h, m) = cell_scan(lmu, **inputs, state=start, reset=reset)
         return y, {"h": h, "m": m.unflatten(1, (M, -1))}
 
@@ -181,8 +181,8 @@ class LMU(Mixer):
     def _window(w: Tensor, a: Tensor, b: Tensor, m: Tensor, reset: Tensor | None) -> Tensor:
         """The memory after every step, (batch, time, d_memory, order): each row by itself."""
         rows = w.shape[2]
-        pushed = (w[..., None] * b).transpose(1, 2).flatten(0, 1)
-        cut = None if reset is None else reset.repeat_interleave(rows, 0)
-        states, _ = dense_scan(a, pushed, m.flatten(0, 1), cut)
-        memory: Tensor = states.unflatten(0, (-1, rows)).transpose(1, 2)
+        pushed = (w[..., None] * b).transpose(1, 2).flatten(0, 1)  # (B M, T, order)
+        cut = None if reset is None else reset.repeat_interleave(rows, 0)  # (B M, T)
+        states, _ = dense_scan(a, pushed, m.flatten(0, 1), cut)  # (B M, T, order)
+        memory: Tensor = states.unflatten(0, (-1, rows)).transpose(1, 2)  # (B, T, M, order)
         return memory

@@ -233,7 +233,7 @@ class LRU(Mixer):
         """``lam^dt``, (..., d_state) for the times (...)."""
         if dt is None:
             return self.eigenvalues()
-        dt, names = dt.unsqueeze(-1), PARAMETRISATIONS[self.parametrisation]
+        dt, names = dt.unsqueeze(-1), PARAMETRISATIONS[self.parametrisation]  # dt (..., 1)
         first, second = wide(getattr(self, names[0])), wide(getattr(self, names[1]))
         if self.parametrisation == "naive":
             lam = torch.complex(first, second)

@@ -200,9 +200,9 @@ class Mamba2(Mixer):
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
         s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
-        s = s.unflatten(-1, (self.n_heads, -1))
-        B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))
-        dt = F.softplus(wide(dt) + wide(self.dt_bias))
+        s = s.unflatten(-1, (self.n_heads, -1))  # (B, T, H, d_head)
+        B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))  # (B, T, groups, d_state)
+        dt = F.softplus(wide(dt) + wide(self.dt_bias))  # (B, T, H)
         if self.dt_low > 0 or self.dt_high is not None:
             dt = dt.clamp(self.dt_low, self.dt_high)
         if times is not None:

@@ -163,10 +163,10 @@ class Mamba3(Mixer):
             B, C = turned(B, phase), turned(C, phase)
             g = -f.clamp(min=self.decay_floor) * dt
             o, memory = trapezoidal(B, C, s, dt, trapezoid.sigmoid(), g, state, reset)
-            D = wide(self.D).repeat_interleave(self.d_head)
+            D = wide(self.D).repeat_interleave(self.d_head)  # (H d_head,)
             o = o.flatten(-2) + D * s.flatten(-2)  # (B, T, H d_head)
             if self.norm is not None:
-                o = wide(self.norm(o.unflatten(-1, (self.n_heads, -1))))
+                o = wide(self.norm(o.unflatten(-1, (self.n_heads, -1))))  # (B, T, H d_head)
             o = o * F.silu(wide(z))
         return self.out_proj(o.to(z.dtype)), {
             "memory": memory,

@@ -222,8 +222,8 @@ class Mega(Mixer):
         u, z, r, c = wide(self.average_proj(average.to(self.omega.dtype))).split(
             [self.d_model, self.d_key, self.d_inner, self.d_model], -1
         )
-        vectors = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)
-        q, k = vectors.unbind(-2)
+        vectors = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)  # (B, T, 2, d_key)
+        q, k = vectors.unbind(-2)  # (B, T, d_key)
         v = F.silu(wide(self.value_proj(normed.to(self.omega.dtype))))
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         with without_autocast(x.device):

@@ -131,9 +131,9 @@ class Memformer(SegmentMixer):
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`."""
-        every = self.heads.stacked(x)
+        every = self.heads.stacked(x)  # (B, T, 3, H, K)
         q, k = rotate(every[:, :, :2], position % self.segment).unbind(2)
-        _, slot_k, slot_v = self.slot(x).chunk(3, -1)
+        _, slot_k, slot_v = self.slot(x).chunk(3, -1)  # (B, T, d_model)
         return (x, q), (k, every[:, :, 2], slot_k, slot_v)
 
     def output(self, y: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class Memformer(SegmentMixer):
         (x, queries), (_, norm, out, far_q, far_out, *_) = q, weights
         a = softmax_read(queries, entries[0], entries[1], seen(age)).flatten(2) @ out.mT
         far = F.rms_norm(x + a, x.shape[-1:], norm, eps=1e-6) @ far_q.mT
-        far = softmax_over(far.view_as(queries), memory[1], memory[2])
+        far = softmax_over(far.view_as(queries), memory[1], memory[2])  # (B, Q, H, K)
         return a + far.flatten(2) @ far_out.mT
 
     @staticmethod
@@ -157,8 +157,8 @@ class Memformer(SegmentMixer):
     ) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
         m, (k, v) = memory[0], entries[2:]
-        q, keys, _ = (m @ weights[6].mT).chunk(3, -1)
-        scores = torch.cat([(q * keys).sum(-1, keepdim=True), q @ k.mT], -1)
+        q, keys, _ = (m @ weights[6].mT).chunk(3, -1)  # (B, M, d_model)
+        scores = torch.cat([(q * keys).sum(-1, keepdim=True), q @ k.mT], -1)  # (B, M, 1 + n)
         p = (scores / (weights[7] * m.shape[-1] ** 0.5)).softmax(-1)
         return _remembered(p[..., :1] * m + p[..., 1:] @ v, memory, weights)
 

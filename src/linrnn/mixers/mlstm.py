@@ -129,11 +129,11 @@ class MLSTM(Mixer):
         return {"input_gate": self.input_gate, "normalize": self.normalize}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        u, z = self.proj_up(x.to(self.proj_up.weight.dtype)).chunk(2, -1)
+        u, z = self.proj_up(x.to(self.proj_up.weight.dtype)).chunk(2, -1)  # (B, T, d_inner)
         c, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         q, k, v = self.q_proj(c), self.k_proj(c), self.v_proj(u)
         qkv = torch.cat([q, k, v], -1)
-        i, f = (wide(gate(qkv)) for gate in (self.igate, self.fgate))
+        i, f = (wide(gate(qkv)) for gate in (self.igate, self.fgate))  # (B, T, H)
         q, k, v = (wide(part).unflatten(-1, (self.n_heads, -1)) for part in (q, k, v))
         h, memory = read_memory(q, k, v, i, f, state, reset, **self._gating)
         mixed = self.outnorm(h).to(c.dtype) + self.learnable_skip * c

@@ -142,7 +142,7 @@ class Modal(Mixer):
                 y, last = self._even(u, h, reset)
             else:
                 a, c = self._between(dt, h.dtype)
-                pushed = u[..., None].to(h.dtype).expand(a.shape)
+                pushed = u[..., None].to(h.dtype).expand(a.shape)  # (B, T, D, N)
                 states, last = linear_scan(a, pushed, h, reset=reset)
                 previous = torch.cat([h[:, None], states[:, :-1]], 1)
                 y = _outputs(c, previous)

@@ -164,7 +164,7 @@ class Performer(KernelAttention):
         if self._exponential:
             if self.features == "hyperbolic":
                 zs = [torch.cat([z, -z], -1) for z in zs]
-            q, k = (z - half[..., None] for z, half in zip(zs, halves, strict=True))
+            q, k = (z - half[..., None] for z, half in zip(zs, halves, strict=True))  # (B, T, H, n)
             q, largest = (q - q.amax(-1, keepdim=True)).exp() + self.eps, k.amax(-1)
         else:
             q, largest = torch.cat([zs[0].sin(), zs[0].cos()], -1) / self.n_features, halves[1]

@@ -103,7 +103,7 @@ class QRNN(Gated):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         past, cell = state["past"], _CELLS[self.pooling]
         recent = [recall(x, past, j, reset) for j in reversed(range(self.window))]
-        gates = self._gates(self.in_proj, torch.cat(recent, -1))
+        gates = self._gates(self.in_proj, torch.cat(recent, -1))  # (B, T, d_state) each
         if self.training and self.zoneout:
             gates[1] = gates[1].masked_fill(torch.rand_like(gates[1]) < self.zoneout, torch.inf)
         inputs = dict(zip(cell.inputs, gates, strict=True))

@@ -168,7 +168,7 @@ def _with_keys(rows: Tensor, memory: Tensors, weights: Tensors) -> Tensors:
 
 def _projected(rows: Tensor, norm: Tensor, heads: Tensor, shape: torch.Size) -> Tensors:
     """Queries, keys and values (B, M, H, K) of rows (B, M, d_model)."""
-    parts = (_normed(rows, norm) @ heads.mT).chunk(3, -1)
+    parts = (_normed(rows, norm) @ heads.mT).chunk(3, -1)  # (B, M, H K)
     return tuple(part.unflatten(-1, tuple(shape)) for part in parts)
 
 

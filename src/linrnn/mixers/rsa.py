@@ -189,14 +189,14 @@ def _sums(
     """
     (batch, time), n = v.shape[:2], state.shape[1]
     fresh = None if reset is None else position < n
-    rows, start, marks = v, state.flatten(0, 1), fresh
+    rows, start, marks = v, state.flatten(0, 1), fresh  # start (B n, H, K)
     if n > 1:
         rows = _interleaved(v, n)
         marks = None if fresh is None else _interleaved(fresh, n)
     h, _ = linear_scan(a.expand(v.shape[2:]), rows, start, reset=marks)
     if n > 1:
-        h = h.unflatten(0, (batch, n)).transpose(1, 2).flatten(1, 2)[:, :time]
-    every = torch.cat([state, h], 1)
+        h = h.unflatten(0, (batch, n)).transpose(1, 2).flatten(1, 2)[:, :time]  # (B, T, H, K)
+    every = torch.cat([state, h], 1)  # (B, n + T, H, K)
     previous, last = every[:, :time], every[:, time:]
     if fresh is None:
         return previous, last

@@ -117,7 +117,7 @@ class RWKV6(MatrixRWKV):
             torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
             + self.mu[:, None, None]
         )
-        w, k, v, r, g = now + back * mu
+        w, k, v, r, g = now + back * mu  # (B, T, d_model) each
         d = wide(self.time_decay) + wide(self.decay(w))
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):

@@ -166,7 +166,7 @@ class RWKV7(MatrixRWKV):
         key = wide(self.key(k))
         c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
         r, v, outgoing = self.receptance(r), *self._values(v, signals)
-        r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)
+        r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)  # (B, T, H, d_head)
         c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
         with without_autocast(x.device):
             o, memory = delta_scan(

@@ -196,7 +196,7 @@ class S5(Mixer):
         if scales_matrix:  # scale the matrix, which is smaller than a sequence and not than a step
             turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
             B = (turn @ B.to(turn.dtype)).to(B.dtype)
-        b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
+        b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))  # (..., P, 2)
         b = torch.view_as_complex(wide(b))
         return b if scales_matrix else gain * b
 

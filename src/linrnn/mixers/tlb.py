@@ -183,7 +183,7 @@ def _block(z: Tensor, entries: Tensors, visible: Tensor | None, weights: Tensors
     """``z`` after attention to keys and values, all where nothing is hidden, and the network."""
     norms, q, _, o, up, down = weights
     k, v = entries
-    queries = (_normed(z, norms[0]) @ q.mT).unflatten(-1, k.shape[2:])
+    queries = (_normed(z, norms[0]) @ q.mT).unflatten(-1, k.shape[2:])  # (B, Q, H, K)
     read = softmax_over(queries, k, v) if visible is None else softmax_read(queries, k, v, visible)
     z = z + read.flatten(2) @ o.mT
     return z + F.gelu(_normed(z, norms[2]) @ up.mT) @ down.mT

@@ -238,7 +238,7 @@ def _processed(entries: Tensors, age: Age, memory: Tensors, weights: Tensors) ->
     if visible is not None:
         score = torch.where(visible[..., None], score, float("-inf"))
     p = score.softmax(2)  # (B, Q, S, r)
-    z: Tensor = torch.einsum("bqsr,bsd->bqrd", p, value)
+    z: Tensor = torch.einsum("bqsr,bsd->bqrd", p, value)  # (B, Q, r, d_model)
     qkv, out, up, down = weights[:4]
     q, k, v = (head_norm(z, "layer", 1e-6) @ qkv.mT).chunk(3, -1)
     z = z + (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v @ out.mT

@@ -141,7 +141,7 @@ class TransNormer(KernelAttention):
             return super()._read(x, state, reset)
         size = self.block_size
         sight = positions(state["position"], x.shape[1], reset) % size
-        q, k, v = (wide(z) for z in self.heads(x))
+        q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         kind = "relu" if self.variant == "T1" else "softmax"
         with without_autocast(x.device):

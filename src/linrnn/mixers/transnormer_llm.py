@@ -139,12 +139,12 @@ class TransNormerLLM(Mixer):
             # in double precision: a float32 is 1e-3 wrong at 16,384 steps
             angle = position[..., None, None] * self.theta.double()
             cos, sin = angle.cos().to(q.dtype), angle.sin().to(q.dtype)
-            q, k = (torch.cat([z * cos, z * sin], -1) for z in (q, k))
+            q, k = (torch.cat([z * cos, z * sin], -1) for z in (q, k))  # (B, T, H, 2 d_head)
             last["position"] = position[:, -1] + 1
         with without_autocast(x.device):
             g = -self._rates().to(x.device)
             o, last["memory"] = outer_scan(q, k, v, g, state["memory"], reset=reset)
-            y = u.flatten(-2) * head_norm(o.flatten(-2), "rms", self.norm_eps)
+            y = u.flatten(-2) * head_norm(o.flatten(-2), "rms", self.norm_eps)  # (B, T, H d_head)
         return self.out_proj(y.to(self.out_proj.weight.dtype)), last
 
     def _rates(self) -> Tensor:

@@ -106,7 +106,7 @@ class UnitaryRNN(Mixer):
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         dtype = self.T.weight.dtype
-        u = wide(self.T(x.to(dtype))).unflatten(-1, (2, -1))
+        u = wide(self.T(x.to(dtype))).unflatten(-1, (2, -1))  # (B, T, 2, d_state)
         with without_autocast(x.device):
             u = torch.complex(u[..., 0, :], u[..., 1, :])
             inputs = {"u": u, "b": wide(self.b), "W": self.transition()}

@@ -76,7 +76,7 @@ class ConvDelta(Mixer):
         x = x.to(self.out.out_proj.weight.dtype)
         (q, k, v), past = self.qkv.read(x, state, reset)
         q, k, v = self._activated(wide(q), wide(k), wide(v))
-        v = v.reshape(*x.shape[:2], self.n_heads, self.d_value)
+        v = v.reshape(*x.shape[:2], self.n_heads, self.d_value)  # (B, T, H, V)
         if self.beta_proj is None:
             beta = torch.full_like(v[..., 0], self.beta_max)
         else:

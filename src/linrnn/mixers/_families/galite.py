@@ -84,4 +84,4 @@ class GatedFeatures(Mixer):
 def _outer(a: Tensor, b: Tensor, times: Any = torch.mul) -> Tensor:
     """All pairs of a channel of ``b`` and one of ``a``, those of a channel of ``b`` together."""
     pairs: Tensor = times(a[..., None, :], b[..., None])
-    return pairs.flatten(-2)
+    return pairs.flatten(-2)  # (B, T, H, eta d_head)

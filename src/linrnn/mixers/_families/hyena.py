@@ -77,7 +77,7 @@ class GatedFilters(Mixer):
         self, mixed: Tensor, filters: Sequence[Filter], state: Sequence[Any]
     ) -> tuple[Tensor, list[Any]]:
         """The recurrence of gates and filters: what goes into the last map, and the state."""
-        *gates, z = mixed.split(self.d_model, -1)
+        *gates, z = mixed.split(self.d_model, -1)  # (..., d_model) each
         gate_first, long = self.ordering == "code", []
         for n, long_filter in enumerate(filters):
             z = gates[-1 - n] * z if gate_first else z

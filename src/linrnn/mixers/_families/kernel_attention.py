@@ -131,12 +131,12 @@ class KernelAttention(Mixer):
         draw = self._draws()
         if draw is not None:
             state = self._of_draw(state, draw)
-        q, *keys, v = (wide(z) for z in self.heads(x))
+        q, *keys, v = (wide(z) for z in self.heads(x))  # (B, T, H, d_key or d_value)
         with without_autocast(x.device):
             features = self._features(q, keys[0] if keys else q, x, state, reset)
             o, memory = self._attend(features, v, state, reset)
             o = self._read_out(o)
-        y = self.out_proj(o.flatten(2).to(self.out_proj.weight.dtype))
+        y = self.out_proj(o.flatten(2).to(self.out_proj.weight.dtype))  # (B, T, d_model)
         last = {**features.carried, **memory}
         return y, last if draw is None else {**last, "draw": state["draw"]}
 

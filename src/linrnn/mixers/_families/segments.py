@@ -82,7 +82,7 @@ class SegmentMixer(Mixer):
     def output(self, y: Tensor) -> Tensor:
         """(B, T, d_model) of what was read; by default heads (B, T, H, K) through ``o_proj``."""
         o_proj: Any = self.o_proj
-        out: Tensor = o_proj(y.flatten(2).to(o_proj.weight.dtype))
+        out: Tensor = o_proj(y.flatten(2).to(o_proj.weight.dtype))  # (B, T, d_model)
         return out
 
     @property

@@ -21,7 +21,7 @@ def neighbours(rows: int, columns: int, like: Tensor) -> Tensor:
                 [1., 0., 0.]])
     """
     eye = torch.eye(rows * columns, dtype=like.dtype, device=like.device)
-    grid = eye.view(-1, rows, columns)
+    grid = eye.view(-1, rows, columns)  # (units, rows, columns)
     down = (0,) if rows == 1 else (-1, 0, 1)
     shifted = [grid.roll((i, j), (1, 2)).flatten(1) for i in down for j in (-1, 0, 1)]
     return torch.stack(shifted)
