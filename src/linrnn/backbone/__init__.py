@@ -47,7 +47,7 @@ from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, Signals, State
 Around: TypeAlias = Callable[
     [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
 ]
-"""What calls a block for `SequenceModel.features_of`. The tree beside z holds the block's state,
+"""Calls a block for `SequenceModel.features_of`. The tree beside z holds the block's state,
 and of a layer with signals these too, so that nothing goes in or comes out but by arguments."""
 
 

@@ -22,7 +22,7 @@ CHANNELS: Mapping[str, tuple[str, ...]] = {
     "shared": (),
     "together": ("together",),
 }
-"""What each word allows a channel besides the shared read-out."""
+"""Read-outs that each word allows a channel beside the shared one."""
 
 _MOST_MODES = 4096
 

@@ -39,7 +39,7 @@ _SHARED = {
     "layers": "_exact.traced",
     "unpack": "_parts.batch",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other rooms of the package import from this one; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 
 

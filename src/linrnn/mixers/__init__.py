@@ -54,7 +54,7 @@ _SHARED = {
     "TorchRNN": "_families.dense",
     "check_timed": "_contract.base",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other rooms of the package import from this one; not in the reference."""
 _WHERE = _PUBLIC | _SHARED
 
 

@@ -225,7 +225,7 @@ class Entry(NamedTuple):
     weights: Mapping[int, Tensor] = {}
     """Of linear maps, by their places, which passed as well."""
     last: LastStep | None = None
-    """What is to be noted of the state after the window."""
+    """Collects the gradient by the state after the window."""
 
 
 class Graph(NamedTuple):

@@ -16,7 +16,7 @@ class Step(NamedTuple):
     loss: Tensor
     """Scalar: the mean over the batch."""
     y: Tensor
-    """What the model answered, as `Loop.loss` and a task's scores take it."""
+    """The output of the model, as `Loop.loss` and a task's scores take it."""
     state: State
     """Of the model, after the batch."""
 

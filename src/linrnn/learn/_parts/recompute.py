@@ -16,7 +16,7 @@ from linrnn.state import leaves, map_state
 from linrnn.typing import State
 
 TOLERANCE = 1e-4
-"""What a state may be off, of its size, where it was computed back from a later one."""
+"""Largest error of a state computed back from a later one, relative to its size."""
 
 
 @dataclass

@@ -93,7 +93,7 @@ class Mixer(KeepsPrecision):
     """
 
     family: ClassVar[str]
-    """What kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
+    """The kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
 
     choices: ClassVar[Choices | None] = None
     """How it differs from other systems, in words that all share; None where nobody said it."""

@@ -32,7 +32,7 @@ class Systems(Mixer):
     without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     ops: ClassVar[ModuleType] = siso
-    """What computes them: ``step``, ``scan``, ``convolve`` and ``varying``."""
+    """The functions that compute them: ``step``, ``scan``, ``convolve`` and ``varying``."""
     filters: ClassVar[bool] = True
     """Whether they read the channels of the input, one each, and so are long filters of these."""
 
