@@ -20,7 +20,7 @@ class ReBased(KernelAttention):
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                       in each head
         n(x) = gamma * (x - mean(x)) / sqrt(var(x) + norm_eps) + beta   gamma, beta of all heads
-        phi(x) = products of two channels of n(x), / sqrt(d_key)
+        phi(x) = products of two channels of n(x) / sqrt(d_key)
         so that phi(q) . phi(k) = (n(q) . n(k))^2 / d_key
         S_t = S_{t-1} + phi(k_t) v_t^T,   z_t = z_{t-1} + phi(k_t)
         o_t = S_t^T phi(q_t) / (z_t . phi(q_t) + eps)
