@@ -21,8 +21,17 @@ from linrnn import mixers
 from linrnn.ops import use_backend
 
 ELEMENTWISE = ("ind_rnn", "gilr", "sru", "qrnn", "hgrn", "gated_lru", "rg_lru", "mingru")
-ELEMENTWISE += ("unicornn", "elstm", "columnar", "constructive")
-DENSE = ("gru", "lstm", "slstm", "co_rnn", "lem", "lipschitz_rnn", "antisymmetric_rnn", "i_rnn")
+ELEMENTWISE += ("unicornn", "elstm", "para_gru", "para_lstm", "columnar", "constructive")
+DENSE = (
+    "gru",
+    "lstm",
+    "slstm",
+    "co_rnn",
+    "lem",
+    "lipschitz_rnn",
+    "antisymmetric_rnn",
+    "incremental_rnn",
+)
 DENSE += ("ta_rnn", "noisy_rnn", "wave_machine", "wave_rnn", "ls_lstm", "exp_rnn", "sco_rnn")
 DENSE += (
     "plrnn",

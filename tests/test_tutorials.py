@@ -188,7 +188,7 @@ def test_lines_without_a_system_keep_what_a_tutorial_gave_them(load):
     axes.plot([1, 2], color="#123456", label="what comes in")
     axes.plot([1, 2], label="lru")
     load("notebooks").wear(figure)
-    assert [line.get_color() for line in axes.lines] == ["#123456", COLOURS[0]]
+    assert [line.get_color() for line in axes.lines] == ["#123456", styles(["lru"])["lru"]["color"]]
     pyplot.close(figure)
 
 

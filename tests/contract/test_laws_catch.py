@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from linrnn.mixers import GAU, LRU, RWKV4, S4D, ComplexRWKV, MinGRU, SelectiveLRU
+from linrnn.mixers import GAU, LRU, RWKV4, RWKV7, S4D, ComplexRWKV, MinGRU, SelectiveLRU
 from linrnn.ops.linear import tree
 from linrnn.ops.linear.linear_scan import _tree as _scan_tree
 from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
@@ -440,7 +440,25 @@ class ShiftsItsState(LRU):
         return super().init_state(batch_size, device=device, dtype=dtype) + 1
 
 
+class IgnoresItsSignal(RWKV7):
+    """signals: a later layer takes its own values for the first layer's."""
+
+    def _values(self, x, signals):
+        own = {"v_first": self.value(x)} if "v_first" in signals else signals
+        return super()._values(x, own)
+
+
+class HandsOnTheLastStep(RWKV7):
+    """signals: what it hands on at each step is of the last step of the call."""
+
+    def _values(self, x, signals):
+        v, outgoing = super()._values(x, signals)
+        return v, {name: z[:, -1:].expand_as(z) for name, z in outgoing.items()}
+
+
 BROKEN_MIXERS = [
+    ("signals", IgnoresItsSignal),
+    ("signals", HandsOnTheLastStep),
     ("forms_agree", ForgetsState),
     ("forms_agree", DropsStateGradient),
     ("causal", LooksAhead),

@@ -103,7 +103,8 @@ def test_published_start_is_still_what_it_was_and_is_seen(name):
     torch.manual_seed(0)
     options = {"mixer_options": {"init": "published"}, "dtype": torch.float64}
     rnn = RNN(name, CHANNELS, WIDTH, num_layers=2, batch_first=True, **options)
-    recurrent = {n for n, _ in rnn.named_parameters() if ".mixer." in n}
+    # but the bias of an output, which is seen whatever is before it
+    recurrent = {n for n, _ in rnn.named_parameters() if ".mixer." in n} - {"cells.1.mixer.b_out"}
     small = too_small(rnn, signal(4, TIME, CHANNELS)).keys()
     assert recurrent & small if name == "mega" else recurrent <= small
     model = SequenceModel(

@@ -390,7 +390,8 @@ class SequenceModel(nn.Module):
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
         z, marks = self._scaled(z, valid), (reset, dt, valid)
-        z, new = reader.read(*stack, z, parts, self.shared(), marks, fresh=fresh)
+        common = self.shared(len(self.blocks))
+        z, new = reader.read(*stack, z, parts, common, marks, fresh=fresh)
         if self.final_norm is not None:
             z = normalise(self.final_norm, z, valid)
         z, pool = self.pool(z, parts["pool"], reset=reset, lengths=stops)
@@ -484,8 +485,8 @@ class SequenceModel(nn.Module):
             reader = Reader(self.shape, read_in_graph if graph else read_step, graph)
             times = None if dt is None else dt[:, None]
             stack = list(self.blocks), list(self.between)
-            marks = (None, times, None)
-            z, new = reader.read(*stack, z[:, None], state, self.shared(), marks)
+            marks, common = (None, times, None), self.shared(len(self.blocks))
+            z, new = reader.read(*stack, z[:, None], state, common, marks)
             z = z[:, 0]
         else:
             z, new = self._steps_of_blocks(z, state["layers"], dt)
@@ -499,7 +500,8 @@ class SequenceModel(nn.Module):
     ) -> tuple[Tensor, dict[str, list[State]]]:
         new: list[State] = []
         carried: dict[str, Tensor] = {}
-        for part, previous_state, common in zip(self.blocks, states, self.shared(), strict=True):
+        shared = self.shared(len(self.blocks))
+        for part, previous_state, common in zip(self.blocks, states, shared, strict=True):
             block = cast(Block, part)
             times = dt if block.mixer.timed else None
             signals = handed(block.mixer, carried, common)

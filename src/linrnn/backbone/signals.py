@@ -39,15 +39,15 @@ class Shared(nn.ModuleList):
         for place, (mixer, run) in enumerate(zip(mixers, runs, strict=True)):
             if set(mixer.receives) & set(mixer.shares):
                 layers.setdefault((run, type(mixer)), []).append(place)
-        self.n_layers, self.places = len(mixers), list(layers.values())
+        self.places = list(layers.values())
         for places in self.places:
             sharing = [mixers[place] for place in places]
             _check_shared(where, sharing)
             self.append(sharing[0].shared_part(sharing))
 
-    def forward(self) -> list[dict[str, Tensor]]:
+    def forward(self, n_layers: int) -> list[dict[str, Tensor]]:
         """The shared signals of each layer of the stack, by name; most layers have none."""
-        signals: list[dict[str, Tensor]] = [{} for _ in range(self.n_layers)]
+        signals: list[dict[str, Tensor]] = [{} for _ in range(n_layers)]
         for part, places in zip(self, self.places, strict=True):
             for place, shared in zip(places, part(), strict=True):
                 signals[place] = shared

@@ -249,29 +249,30 @@ class Program:
     products: tuple[tuple[int, int, int], ...] = ()
     mixed: bool = False
     """Whether values may differ in width though nothing here says so: of a derivative."""
+    leaves: dict[str, dict[int, int]] = dataclasses.field(init=False, repr=False, compare=False)
+    """The leaves of each kind that something depends on: from number to node."""
+    mixes: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """Whether values may differ in width."""
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:
         """The names of the leaves of each kind, in the order of `LEAVES`."""
         return self.states, self.inputs, self.parameters, self.matrices
 
-    @functools.cached_property
-    def leaves(self) -> dict[str, dict[int, int]]:
-        """The leaves of each kind that something depends on: from number to node."""
-        places: dict[str, dict[int, int]] = {kind: {} for kind in LEAVES}
+    def __post_init__(self) -> None:
+        # at once: a property that is computed later has a lock, which a compiler cannot read
+        leaves: dict[str, dict[int, int]] = {kind: {} for kind in LEAVES}
         for i, node in enumerate(self.nodes):
-            if node.op in places:
-                places[node.op][node.attribute] = i
-        return places
-
-    @functools.cached_property
-    def mixes(self) -> bool:
-        """Whether values may differ in width."""
-        return self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
+            if node.op in leaves:
+                leaves[node.op][node.attribute] = i
+        object.__setattr__(self, "leaves", leaves)
+        mixes = self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
+        object.__setattr__(self, "mixes", mixes)
 
     def text(self) -> str:
         """All of it in one line; the same for the same program in every process."""
-        return json.dumps([getattr(self, field.name) for field in dataclasses.fields(self)])
+        fields = [field for field in dataclasses.fields(self) if field.init]
+        return json.dumps([getattr(self, field.name) for field in fields])
 
 
 def finish(

@@ -52,9 +52,7 @@ class GSA(Mixer):
     """
 
     family: ClassVar[str] = "linear-attention"
-    choices = Choices(
-        transition="diagonal", gate="input", memory="matrix", normaliser="softmax", steps="staged"
-    )
+    choices = Choices(transition="diagonal", gate="input", memory="matrix", normaliser="softmax")
 
     def __init__(
         self,

@@ -63,7 +63,9 @@ class Mamba3(Mixer):
     single_precision: ClassVar[tuple[str, ...]] = ("B_bias", "C_bias", "D", "dt_bias")
 
     family: ClassVar[str] = "ssm"
-    choices = Choices(transition="scalar", gate="input", memory="matrix", output="gated")
+    choices = Choices(
+        transition="scalar", gate="input", memory="matrix", steps="staged", output="gated"
+    )
     widening: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("D", "dt_bias")
 

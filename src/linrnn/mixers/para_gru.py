@@ -54,6 +54,8 @@ class ParaGRU(Gated):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("a",)
+
     choices = Choices(
         transition="diagonal", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )

@@ -68,6 +68,8 @@ class ParaLSTM(Gated):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("a", "p")
+
     choices = Choices(
         transition="local", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )

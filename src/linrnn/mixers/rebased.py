@@ -53,7 +53,7 @@ class ReBased(KernelAttention):
     family: ClassVar[str] = "linear-attention"
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     choices = Choices(transition="identity", gate="none", memory="matrix", normaliser="sum")
-    # a square near 0 divided by itself plus 1e-6 magnifies rounding a thousand times
+    # a square near 0 divided by itself plus 1e-5 magnifies rounding a thousand times
     in_laws: ClassVar[Mapping[str, Any]] = {"eps": 1e-2}
 
     def __init__(
@@ -63,7 +63,7 @@ class ReBased(KernelAttention):
         n_heads: int | None = None,
         d_key: int = 16,
         d_value: int | None = None,
-        eps: float = 1e-6,
+        eps: float = 1e-5,
         norm_eps: float = 1e-5,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

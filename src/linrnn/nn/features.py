@@ -62,11 +62,12 @@ def second_powers(x: Tensor) -> Tensor:
         >>> second_powers(torch.tensor([1.0, 2.0]))
         tensor([1.0000, 2.8284, 4.0000])
     """
-    d = x.shape[-1]
-    rows = [x[..., i : i + 1] * x[..., i:] for i in range(d)]  # (..., d - i) each
-    products = torch.cat(rows, -1)
-    diagonal = torch.tensor([i == j for i in range(d) for j in range(i, d)], device=x.device)
-    return torch.where(diagonal, products, 2**0.5 * products)
+    others = 2**0.5 * x
+    rows = [
+        x[..., i : i + 1] * torch.cat([x[..., i : i + 1], others[..., i + 1 :]], -1)
+        for i in range(x.shape[-1])
+    ]  # (..., d - i) each
+    return torch.cat(rows, -1)
 
 
 class LearnedFeatures(nn.Module):

@@ -388,7 +388,7 @@ class RNN(nn.Module):
         directions = 2 if self.bidirectional else 1
         states: list[State] = []
         last: list[Tensor] = []
-        shared = [part() for part in self.shared]
+        shared = [part(self.num_layers) for part in self.shared]
         carried: list[dict[str, Tensor]] = [{} for _ in range(directions)]  # as each reads
         for layer in range(self.num_layers):
             outputs = []

@@ -70,7 +70,8 @@ def _influence(mixer: Mixer, z: Tensor, signals: Signals | None) -> Tensor:
     power = torch.zeros(z.shape[1], dtype=torch.float64)
     with torch.enable_grad():
         z = z.clone().requires_grad_()
-        last = mixer(z, signals=signals)[0][:, -1]  # (B, D)
+        more: Any = {} if signals is None else {"signals": signals}
+        last = mixer(z, **more)[0][:, -1]  # (B, D)
         for _ in range(_PROBES):
             probe = torch.randn(last.shape, generator=random).to(last)
             (gradient,) = torch.autograd.grad(last, z, probe, retain_graph=True)

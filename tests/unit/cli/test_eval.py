@@ -107,7 +107,7 @@ def test_eval_prints_the_cycles_of_every_layer(linear_pieces, capsys):
     model, task, _ = load_model(linear_pieces)
     x = task.datasets().test[0][0][None].double()
     inputs = inputs_of_mixers(model.double(), x)
-    for layer, (mixer, z) in enumerate(zip(model.mixers, inputs, strict=True), 1):
+    for layer, (mixer, (z, _)) in enumerate(zip(model.mixers, inputs, strict=True), 1):
         point = next(line.split(",")[-1] for line in table if line.startswith(f"{layer},1,1,"))
         point = torch.tensor([[float(number) for number in point.split()]]).double()
         after = mixer.step(z.mean(1), point)[1]

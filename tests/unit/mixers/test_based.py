@@ -12,7 +12,7 @@ from linrnn.ops import outer_scan
 
 def test_weights_give_the_golden_numbers():
     layer = Based(2, n_heads=1, d_key=2, dtype=torch.float64)
-    q, k, *_ = layer._features(Q, K, None, {}, None)
+    q, k, *_ = layer._features(Q, K, Q, {}, None)
     torch.testing.assert_close(
         q[0, 1, 0] @ k[0, 2, 0], torch.tensor(1 + 2**-0.5 + 0.25, dtype=torch.float64)
     )

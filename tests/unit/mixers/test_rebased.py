@@ -14,16 +14,16 @@ from linrnn.ops import outer_scan
 
 def test_weights_give_the_golden_numbers():
     """Without the norm, on which the numbers do not depend here."""
-    layer = ReBased(2, n_heads=1, d_key=2, dtype=torch.float64)
+    layer = ReBased(2, n_heads=1, d_key=2, eps=1e-6, dtype=torch.float64)
     layer._squares = lambda x: second_powers(x) * 2**-0.5
-    q, k, *_ = layer._features(Q, K, None, {}, None)
+    q, k, *_ = layer._features(Q, K, Q, {}, None)
     o = layer._read_out(outer_scan(q, k, V, normalizer=True)[0])
     near(o, 0.999998, 1.999996, 2.999991, -0.999997, 1.232323, 0.262626, 0.270000, 1.229999)
 
 
 def test_equals_the_parallel_form_of_fla_behind_a_layer_norm():
     parallel = naive("rebased/naive.py").naive_parallel_rebased
-    layer = ReBased(8, n_heads=2, d_key=4, dtype=torch.float64)
+    layer = ReBased(8, n_heads=2, d_key=4, eps=1e-6, dtype=torch.float64)
     with torch.no_grad():
         layer.gamma.add_(torch.randn_like(layer.gamma))
         layer.beta.add_(torch.randn_like(layer.beta))

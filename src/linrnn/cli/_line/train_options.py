@@ -168,7 +168,10 @@ def _of_todays_mixer(argument: str) -> str:
     match = re.fullmatch(r"--mixer\.([^.]+)\.(.+)", flag)
     if match is None:
         return argument
-    name = todays_name("linrnn.mixers", match[1].lower().replace("-", "_"))
+    former = match[1].lower().replace("-", "_")
+    name = todays_name("linrnn.mixers", former)
+    if name == former:  # a class of the user's has its own spelling
+        return argument
     return f"--mixer.{name.replace('_', '-')}.{match[2]}{sign}{value}"
 
 

@@ -90,7 +90,7 @@ def has_learned_start(layer: Mixer) -> bool:
         x = torch.randn(_ROWS, 2, layer.d_model, dtype=torch.float64)
         first = probe(x[:, :1])[1]
         later = probe(x[:, 1:], map_state(moved_state, detach(first)))[1]
-    return bool(_moving(probe, first) - _moving(probe, later))
+        return bool(_moving(probe, first) - _moving(probe, later))
 
 
 def _moving(layer: Mixer, state: State) -> set[str]:
