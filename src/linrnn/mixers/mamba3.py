@@ -194,7 +194,7 @@ def accumulated(step: Tensor, start: Tensor, reset: Tensor | None) -> tuple[Tens
 
     An angle of a thousand turns has three digits in float32.
     """
-    keeps = torch.ones_like(start[0])
+    keeps = start.new_ones(start.shape[1:])
     return linear_scan(keeps, step.double(), start, reset=reset)
 
 

@@ -76,6 +76,7 @@ def built(name):
     if name in STACKS:
         return SequenceModel(D, 3, d_model=D, **{"n_layers": 2} | STACKS[name]).eval()
     mixer, options = VARIANTS.get(name, (name, OPTIONS.get(name)))
+    options = {**mixers.load(mixer).in_laws, **(options or {})}
     return mixers.build(mixer, D, options).eval()
 
 

@@ -147,7 +147,7 @@ class MinimalRNN(Mixer):
     def _project_in(self, x: Tensor) -> Tensor:
         """Pre-activations of candidate and gates, (..., 1 + gates, d_inner)."""
         parts: Tensor = self.in_proj(x.to(self.in_proj.weight.dtype))
-        parts = parts.view(*x.shape[:-1], -1, self.d_inner)  # (..., blocks, d_inner)
+        parts = parts.unflatten(-1, (-1, self.d_inner))  # (..., blocks, d_inner)
         if not refines(self.gates):
             return parts
         value, gate, refine = wide(parts).unbind(-2)

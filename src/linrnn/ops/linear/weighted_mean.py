@@ -83,7 +83,7 @@ def softmax_of_past(
         >>> decay.exp().flatten(), weight.flatten()
         (tensor([1.0000, 0.5000, 0.6667]), tensor([1.0000, 0.5000, 0.3333]))
     """
-    keep_all = torch.zeros_like(log_norm[0])
+    keep_all = log_norm.new_zeros(log_norm.shape[1:])
     z, last = log_linear_scan(keep_all, logits, log_norm, reset=reset)
     previous = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
     begins = previous <= EMPTY / 2
