@@ -51,7 +51,7 @@ class Mamba3(Mixer):
 
     Example:
         >>> y, state = Mamba3(d_model=8, d_state=4, d_head=8)(torch.randn(2, 100, 8))
-        >>> y.shape, state["memory"].shape, state["phase"].shape
+        >>> y.shape, state["memory"].shape, state["cos"].shape
         (torch.Size([2, 100, 8]), torch.Size([2, 2, 4, 8]), torch.Size([2, 2, 1]))
 
     Reference:
@@ -140,13 +140,14 @@ class Mamba3(Mixer):
         self.dt_bias.copy_(softplus_steps(self.n_heads, self.dt_min, self.dt_max, self.dt_floor))
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: h transposed; B', x and phi of the last step."""
+        """See `Mixer.state_spec`: h transposed; B', x and how phi turns, of the last step."""
         heads = {"n_heads": self.n_heads}
         return {
             "memory": real(**heads, d_state=self.d_state, d_head=self.d_head),
             "key": real(**heads, d_state=self.d_state),
             "value": real(**heads, d_head=self.d_head),
-            "phase": Part("real", {**heads, "pairs": self.pairs}, double=True),
+            "cos": real(**heads, pairs=self.pairs, start=1.0),
+            "sin": real(**heads, pairs=self.pairs),
         }
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
@@ -161,8 +162,8 @@ class Mamba3(Mixer):
         f = F.softplus(a) if self.decay == "softplus" else heavy_tail(a)
         with without_autocast(x.device):
             step = pi * theta.tanh().unsqueeze(-2) * dt.unsqueeze(-1)  # (B, T, H, pairs)
-            phase, last = accumulated(step, state["phase"], reset)
-            B, C = turned(B, phase), turned(C, phase)
+            cos, sin = turns(step, state, reset)
+            B, C = turned(B, cos, sin), turned(C, cos, sin)
             g = -f.clamp(min=self.decay_floor) * dt
             o, memory = trapezoidal(B, C, s, dt, trapezoid.sigmoid(), g, state, reset)
             D = wide(self.D).repeat_interleave(self.d_head)  # (H d_head,)
@@ -174,7 +175,8 @@ class Mamba3(Mixer):
             "memory": memory,
             "key": B[:, -1],
             "value": s[:, -1],
-            "phase": last,
+            "cos": cos[:, -1],
+            "sin": sin[:, -1],
         }
 
     def _of_heads(self, x: Tensor, norm: HeadNorm, bias: Tensor) -> Tensor:
@@ -189,20 +191,27 @@ def heavy_tail(a: Tensor) -> Tensor:
     return a.clamp(min=0) + 1 / (1 - a.clamp(max=0))
 
 
-def accumulated(step: Tensor, start: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Angles (B, T, H, pairs) that grow by ``step``, and the last, in float64.
+def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of angles (B, T, H, pairs) that grow by ``step`` from those of the state.
 
-    An angle of a thousand turns has three digits in float32.
+    Angles of a call are summed in float64, for one of a thousand turns has three digits in float32.
     """
-    keeps = start.new_ones(start.shape[1:])
-    return linear_scan(keeps, step.double(), start, reset=reset)
+    keeps = step.new_ones(step.shape[2:], dtype=torch.float64)
+    phase, _ = linear_scan(keeps, step.double(), reset=reset)  # since the call began, or a reset
+    cos, sin = phase.cos().to(step.dtype), phase.sin().to(step.dtype)
+    cos_0, sin_0 = state["cos"].unsqueeze(1), state["sin"].unsqueeze(1)  # (B, 1, H, pairs)
+    if reset is not None:
+        begun = (reset.cumsum(1) > 0)[..., None, None]  # (B, T, 1, 1)
+        cos_0, sin_0 = torch.where(begun, 1, cos_0), torch.where(begun, 0, sin_0)
+    cos, sin = cos * cos_0 - sin * sin_0, sin * cos_0 + cos * sin_0
+    scale = (cos * cos + sin * sin).rsqrt()  # or rounding adds up over calls
+    return cos * scale, sin * scale
 
 
-def turned(x: Tensor, phase: Tensor) -> Tensor:
-    """The first pairs of neighbouring channels of (..., d_state) turned by (..., pairs) radians."""
-    count = 2 * phase.shape[-1]
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The first pairs of neighbouring channels of (..., d_state) turned, as (..., pairs) say."""
+    count = 2 * cos.shape[-1]
     even, odd = x[..., 0:count:2], x[..., 1:count:2]
-    cos, sin = phase.cos().to(x.dtype), phase.sin().to(x.dtype)
     pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
     return torch.cat([pairs, x[..., count:]], -1)
 

@@ -404,7 +404,7 @@ def test_a_head_whose_bias_is_zero_can_be_converted():
 @pytest.mark.unchecked
 def test_the_folder_of_another_layout_is_refused(tmp_path):
     mamba().save_pretrained(tmp_path)
-    with pytest.raises(DataError, match="model_type must be 'rwkv' or .* or 'rwkv7_fla', got 'mam"):
+    with pytest.raises(DataError, match=r"must be 'rwkv' or .* or 'rwkv7_fla', got 'mamba'"):
         from_rwkv(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not what it was")
     with pytest.raises(DataError, match="from_mamba"):

@@ -490,12 +490,12 @@ class Mixer(KeepsPrecision):
         if (  # nothing to complain of: found in a tenth of the time that the words below take
             not traced()
             and isinstance(x, Tensor)
+            and not x.is_nested  # one of two axes cannot say its shape
             and x.ndim == 2 + time
             and x.shape[-1] == self.d_model
             and x.dtype in _REAL
             and x.layout is torch.strided
             and x.device == device
-            and not x.is_nested
         ):
             return
         call, name = ("forward", "x") if time else ("step", "x_t")
