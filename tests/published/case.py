@@ -73,6 +73,14 @@ def copies(layer: nn.Module) -> dict[str, Tensor]:
     return {n: p.detach().clone().requires_grad_() for n, p in layer.named_parameters()}
 
 
+def weighted_gradients(
+    y: Tensor, sources: Sequence[Tensor], dtype: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """Gradients of the sum of all outputs times ``sin(0.71 i)``, which is rounded to ``dtype``."""
+    weight = waves(*y.shape, rate=0.71, dtype=y.dtype if dtype is None else dtype)
+    return torch.autograd.grad((y * weight.to(y.dtype)).sum(), sources)
+
+
 def compare(
     layer: nn.Module,
     read: Callable[[Tensor], Tensor],
@@ -93,15 +101,15 @@ def compare(
     mine, other = x.detach().clone(), x.detach().clone()
     real = x.is_floating_point()
     if real:
-        mine.requires_grad_(), other.requires_grad_()
+        for z in (mine, other):
+            z.requires_grad_()
     y, expected = layer(mine, state)[0], read(other)
-    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
     laid_out = {k: v if isinstance(v, tuple) else (v, nn.Identity()) for k, v in pairs.items()}
     parameters = [layer.get_parameter(name) for name in laid_out]
     sources = ([mine] if real else []) + parameters
     targets = ([other] if real else []) + [theirs for theirs, _ in laid_out.values()]
-    grads = torch.autograd.grad((y * weight).sum(), sources)
-    wanted = list(torch.autograd.grad((expected * weight.to(expected.dtype)).sum(), targets))
+    grads = weighted_gradients(y, sources)
+    wanted = list(weighted_gradients(expected, targets, y.dtype))
     for i, (_, as_ours) in enumerate(laid_out.values(), len(targets) - len(laid_out)):
         wanted[i] = as_ours(wanted[i])
     return {
@@ -136,11 +144,8 @@ def compare_mapped(
     parameters = dict(theirs.named_parameters())
     expected = (theirs if read is None else read)(other)
     y = _mapped_forward(layer, mine, mapped(parameters))
-    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
-    grads = torch.autograd.grad((y * weight).sum(), [mine, *parameters.values()])
-    wanted = torch.autograd.grad(
-        (expected * weight.to(expected.dtype)).sum(), [other, *parameters.values()]
-    )
+    grads = weighted_gradients(y, [mine, *parameters.values()])
+    wanted = weighted_gradients(expected, [other, *parameters.values()], y.dtype)
     return {
         "forward": difference(y, expected),
         "step": difference(stepped(layer, x), expected),
@@ -168,8 +173,7 @@ def mapped_against_numbers(
     y = _mapped_forward(
         layer, sources[0], mapped({n: p.requires_grad_() for n, p in parameters.items()})
     )
-    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
-    grads = torch.autograd.grad((y * weight).sum(), sources)
+    grads = weighted_gradients(y, sources)
     wanted = [torch.tensor(numbers["gradients"][name], dtype=x.dtype) for name in parameters]
     samples = [grads[0].flatten(), *(grad.flatten()[::stride] for grad in grads[1:])]
     expected = torch.tensor(numbers["y"], dtype=x.dtype)
@@ -214,7 +218,6 @@ def against_numbers(
     """
     x = x.detach().clone().requires_grad_()
     y = layer(x)[0]
-    weight = waves(*y.shape, rate=0.71, dtype=y.dtype)
     names = [name for name in numbers if name not in ("x", "y")]
 
     def apart(tensor: Tensor, name: str) -> float:
@@ -225,7 +228,7 @@ def against_numbers(
     if "x" not in numbers:  # their gradients are others, as the note of the case says
         return differences
     sources = [x, *(layer.get_parameter(name) for name in names)]
-    grads = torch.autograd.grad((y * weight).sum(), sources)
+    grads = weighted_gradients(y, sources)
     return {**differences, "gradients": max(map(apart, grads, ["x", *names]))}
 
 
@@ -273,7 +276,8 @@ class Normed(nn.Module):
         self.mixer, self.norm = mixer, nn.LayerNorm(mixer.d_model, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        self.mixer.reset_parameters(), self.norm.reset_parameters()
+        for part in (self.mixer, self.norm):
+            part.reset_parameters()
 
     def init_state(self, batch_size: int) -> Any:
         return self.mixer.init_state(batch_size)

@@ -11,7 +11,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn import HeadNorm, empty_parameters, softplus_steps
+from linrnn.nn import HeadNorm, empty_parameters, recall, softplus_steps
 from linrnn.ops import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -238,12 +238,9 @@ def trapezoidal(
         state: ``memory``, ``key`` and ``value`` before the first step.
         reset: boolean (B, T).
     """
-    key, value = (
-        torch.cat([state[name].unsqueeze(1), x[:, :-1]], 1)
-        for name, x in (("key", B), ("value", s))
-    )  # of the step before
-    if reset is not None:
-        value = torch.where(reset[..., None, None], 0, value)
+    past = {name: state[name].flatten(1).unsqueeze(1) for name in ("key", "value")}
+    key = recall(B.flatten(2), past["key"], 1).view_as(B)  # of the step before
+    value = recall(s.flatten(2), past["value"], 1, reset).view_as(s)
     late = ((1 - share) * dt * g.exp()).unsqueeze(-1) * value
     now = (share * dt).unsqueeze(-1) * s
     o, memory = outer_scan(C, B, now, g, state["memory"], reset=reset)

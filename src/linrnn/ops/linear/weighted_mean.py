@@ -85,6 +85,7 @@ def softmax_of_past(
     """
     keep_all = log_norm.new_zeros(log_norm.shape[1:])
     z, last = log_linear_scan(keep_all, logits, log_norm, reset=reset)
+    # not by `previous_state`, whose writes in place no recorded step knows
     previous = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
     begins = previous <= EMPTY / 2
     if reset is not None:
