@@ -390,7 +390,7 @@ def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | Non
     kind = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
         if kind is None and len(kinds) >= KEPT:
-            kinds.pop(next(iter(list(kinds)), None), None)  # the oldest; threads may do this too
+            kinds.pop(next(iter(list(kinds)), ()), None)  # the oldest; threads may do this too
         kind = kinds[key] = Kind()
     if kind.program is not None:
         return kind if kind.program.welcome() else None
