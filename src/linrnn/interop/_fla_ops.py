@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
     def start(self) -> Tensor | None:
         """The memory before the first step, rows its keys."""
-        h = self.initial_state
+        h: Tensor | None = self.initial_state
         return h.mT if self.state_v_first and h is not None else h
 
     def end(self, memory: Tensor) -> Tensor | None:
@@ -217,8 +217,8 @@ def gated_delta_rule(
         g = gk if g is None else g.unsqueeze(-1) + gk
     if use_qk_l2norm_in_kernel:
         q, k = _unit(q), _unit(k)
-    beta = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta(q, k, v, beta, g, call)
+    writes = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _delta(q, k, v, writes, g, call)
 
 
 def kda(
@@ -241,8 +241,8 @@ def kda(
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
     if use_qk_l2norm_in_kernel:
         q, k = _unit(q), _unit(k)
-    beta = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta(q, k, v, beta, g, call)
+    writes = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _delta(q, k, v, writes, g, call)
 
 
 def gdn2(
@@ -365,7 +365,7 @@ def slots(
     k, v, write, g = (_repeated(x, heads) for x in (k, v, write, g))
     keys, values = call.initial_state or (None, None)
     if keys is not None and values is not None:
-        keys, values = (x.repeat_interleave(group, 1) for x in (keys, values))
+        keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
     scores, keys = outer_scan(
         q, k, write.to(k.dtype), None, keys, value_decay=g, **call.options(q)
     )  # (B, T, H, M)
