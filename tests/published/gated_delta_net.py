@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from functools import partial
 from unittest.mock import patch
 
 import torch
@@ -14,8 +15,8 @@ def _shared(weights, norm, out):
     """What is laid out in the same way in all; the weight of their norm is in W_o."""
     rate, scale = weights["A_log"], weights[f"{norm}.weight"]
     return {
-        "A_log": rate,
-        "dt_bias": weights["dt_bias"],
+        "decay.A_log": rate,
+        "decay.dt_bias": weights["dt_bias"],
         "out.out_proj.weight": weights[f"{out}.weight"] * scale.repeat(len(rate)),
     }
 
@@ -34,7 +35,7 @@ def _of_qwen3_next(weights):
         "qkv.conv1d.weight": weights["conv1d.weight"][:, 0],
         "out.gate_proj.weight": z,
         "beta_proj.weight": beta,
-        "a_proj.weight": decay,
+        "decay.proj.weight": decay,
     }
 
 
@@ -45,29 +46,70 @@ def _of_qwen3_5(weights):
         "qkv.conv1d.weight": weights["conv1d.weight"][:, 0],
         "out.gate_proj.weight": weights["in_proj_z.weight"],
         "beta_proj.weight": weights["in_proj_b.weight"],
-        "a_proj.weight": weights["in_proj_a.weight"],
+        "decay.proj.weight": weights["in_proj_a.weight"],
     }
 
 
-def _of_fla(weights):
-    """Of flash-linear-attention; and of OLMo Hybrid, whose convolution is one."""
+RATES = {
+    "A_log": "decay.A_log",
+    "dt_bias": "decay.dt_bias",
+    "a_proj.weight": "decay.proj.weight",
+    "b_proj.weight": "beta_proj.weight",
+}
+LOW_RANK = {
+    "f_proj.0.weight": "decay.proj.down.weight",
+    "f_proj.1.weight": "decay.proj.up.weight",
+    "g_proj.0.weight": "out.gate_proj.down.weight",
+    "g_proj.1.weight": "out.gate_proj.up.weight",
+    "g_proj.1.bias": "out.gate_proj.up.bias",
+}
+
+
+def of_fla(weights, names=RATES):
+    """Of a delta layer of flash-linear-attention, whose other parts have these names of ours.
+
+    The weight of their norm is in W_o.
+    """
+    out, scale = weights["o_proj.weight"], weights["o_norm.weight"]
     ours = {
-        **_shared(weights, "o_norm", "o_proj"),
         "qkv.heads.proj.weight": torch.cat([weights[f"{name}_proj.weight"] for name in "qkv"]),
-        "beta_proj.weight": weights["b_proj.weight"],
-        "a_proj.weight": weights["a_proj.weight"],
+        "out.out_proj.weight": out * scale.repeat(out.shape[1] // len(scale)),
     }
     for kind in ("weight", "bias"):
         convs = [f"{name}_conv1d.{kind}" for name in "qkv"]
         if convs[0] in weights:
             ours[f"qkv.conv1d.{kind}"] = torch.cat([weights[name] for name in convs])
-    if "conv1d.weight" in weights:
+    if "conv1d.weight" in weights:  # of OLMo Hybrid, whose convolution is one
         ours["qkv.conv1d.weight"] = weights["conv1d.weight"]
     if "qkv.conv1d.weight" in ours:
         ours["qkv.conv1d.weight"] = ours["qkv.conv1d.weight"][:, 0]
     if "g_proj.weight" in weights:
         ours["out.gate_proj.weight"] = weights["g_proj.weight"]
-    return ours
+    return ours | {name: weights[theirs] for theirs, name in names.items() if theirs in weights}
+
+
+def fla_cases(system, cls, layer, mapped, configurations):
+    """Layers with the options of each configuration, ``key: (words, options)``, on golden numbers.
+
+    Args:
+        system: the name of the mixer, and of the file of golden numbers.
+        cls: theirs.
+        layer: ours, a class.
+        mapped: from parameters of theirs, by name, to those of ours.
+        configurations: what each key of the file says of theirs, and the same of ours.
+    """
+
+    def measure(key):
+        ours = layer(8, d_key=4, **configurations[key][1], dtype=torch.float64)
+        return mapped_against_numbers(ours, waves(1, 9, 8), mapped, golden(system)["numbers"][key])
+
+    return [
+        Case(
+            *(system, f"flash-linear-attention 0.6.0, {cls}", words, "layer"),
+            *(partial(measure, key), 1e-9),
+        )
+        for key, (words, _) in configurations.items()
+    ]
 
 
 def _of_transformers(family, name, mapped, layer):
@@ -113,40 +155,27 @@ def _qwen3_5():
 def _olmo_hybrid():
     sizes = {"n_heads": 4, "key_heads": 2, "d_key": 4, "d_value": 6}
     layer = GatedDeltaNet(8, **sizes, beta_max=2.0)
-    return _of_transformers("olmo_hybrid", "OlmoHybrid", _of_fla, layer)
+    return _of_transformers("olmo_hybrid", "OlmoHybrid", of_fla, layer)
 
 
-def _fla(configuration, **options):
-    layer = GatedDeltaNet(8, d_key=4, **options, dtype=torch.float64)
-    numbers = golden("gated_delta_net")["numbers"][configuration]
-    return mapped_against_numbers(layer, waves(1, 9, 8), _of_fla, numbers)
-
-
-def _fla_default():
-    return _fla("default", n_heads=2)
-
-
-def _fla_sigmoid():
-    return _fla("sigmoid gate", n_heads=4, key_heads=2, gate="sigmoid", conv_bias=True)
-
-
-def _fla_without():
-    return _fla("neither gate nor convolution", n_heads=2, gate="none", d_conv=None, beta_max=2.0)
-
-
-HUB, FLA = "transformers 5.23, ", "flash-linear-attention 0.6.0, GatedDeltaNet"
+HUB = "transformers 5.23, "
 DEFAULT = "default but for the sizes"
 CASES = [
     Case("gated_delta_net", HUB + "Qwen3NextGatedDeltaNet", DEFAULT, "layer", _qwen3_next, 1e-4),
     Case("gated_delta_net", HUB + "Qwen3_5GatedDeltaNet", DEFAULT, "layer", _qwen3_5, 1e-4),
     Case("gated_delta_net", HUB + "OlmoHybridGatedDeltaNet", DEFAULT, "layer", _olmo_hybrid, 1e-4),
-    Case("gated_delta_net", FLA, DEFAULT, "layer", _fla_default, 1e-9),
-    Case(
-        *("gated_delta_net", FLA, "sigmoid gate, num_v_heads=2 num_heads, conv_bias", "layer"),
-        *(_fla_sigmoid, 1e-9),
-    ),
-    Case(
-        *("gated_delta_net", FLA, "no gate, no convolution, allow_neg_eigval", "layer"),
-        *(_fla_without, 1e-9),
+    *fla_cases(
+        *("gated_delta_net", "GatedDeltaNet", GatedDeltaNet, of_fla),
+        {
+            "default": (DEFAULT, {"n_heads": 2}),
+            "sigmoid gate": (
+                "sigmoid gate, num_v_heads=2 num_heads, conv_bias",
+                {"n_heads": 4, "key_heads": 2, "gate": "sigmoid", "conv_bias": True},
+            ),
+            "neither gate nor convolution": (
+                "no gate, no convolution, allow_neg_eigval",
+                {"n_heads": 2, "gate": "none", "d_conv": None, "beta_max": 2.0},
+            ),
+        },
     ),
 ]

@@ -2,12 +2,14 @@
 
 import importlib
 import inspect
+from functools import partial
 from unittest.mock import patch
 
 import torch
 
 from linrnn.mixers import KDA
-from published.case import Case, compare_mapped, fill, golden, mapped_against_numbers, waves
+from published.case import Case, compare_mapped, fill, waves
+from published.gated_delta_net import LOW_RANK, RATES, fla_cases, of_fla
 
 
 def _mapped(weights, low_rank=True):
@@ -20,10 +22,10 @@ def _mapped(weights, low_rank=True):
         "qkv.heads.proj.weight": torch.cat([weights[f"{name}.weight"] for name in heads]),
         "qkv.conv1d.weight": weights["conv1d.weight"][:, 0],
         "beta_proj.weight": weights["b_proj.weight"],
-        "A_log": rate,
-        "dt_bias": weights["forget_gate.dt_bias"],
+        "decay.A_log": rate,
+        "decay.dt_bias": weights["forget_gate.dt_bias"],
         "out.out_proj.weight": weights["o_proj.weight"] * scale.repeat(len(rate)),
-        **{f"g_proj.{o}weight": weights[f"forget_gate.{t}.weight"] for t, o in decay.items()},
+        **{f"decay.proj.{o}weight": weights[f"forget_gate.{t}.weight"] for t, o in decay.items()},
         **{f"out.gate_proj.{o}weight": weights[f"{t}.weight"] for t, o in gate.items()},
     }
 
@@ -68,60 +70,28 @@ def _bailing():
 
 def _mapped_fla(weights):
     """Of the layer of flash-linear-attention."""
-    rate, scale = weights["A_log"], weights["o_norm.weight"]
-    convs = [f"{name}_conv1d.weight" for name in "qkv"]
-    ours = {
-        "qkv.heads.proj.weight": torch.cat([weights[f"{name}_proj.weight"] for name in "qkv"]),
-        "beta_proj.weight": weights["b_proj.weight"],
-        "A_log": rate,
-        "dt_bias": weights["dt_bias"],
-        "g_proj.down.weight": weights["f_proj.0.weight"],
-        "g_proj.up.weight": weights["f_proj.1.weight"],
-        "out.gate_proj.down.weight": weights["g_proj.0.weight"],
-        "out.gate_proj.up.weight": weights["g_proj.1.weight"],
-        "out.gate_proj.up.bias": weights["g_proj.1.bias"],
-        "out.out_proj.weight": weights["o_proj.weight"] * scale.repeat(len(rate)),
-    }
-    if convs[0] in weights:
-        ours["qkv.conv1d.weight"] = torch.cat([weights[name][:, 0] for name in convs])
-    if "q_conv1d.bias" in weights:
-        ours["qkv.conv1d.bias"] = torch.cat([weights[f"{name}_conv1d.bias"] for name in "qkv"])
-    return ours
+    return of_fla(weights, RATES | LOW_RANK)
 
 
-def _fla(configuration, **options):
-    layer = KDA(8, gate_bias=True, **options, dtype=torch.float64)
-    numbers = golden("kda")["numbers"][configuration]
-    return mapped_against_numbers(layer, waves(1, 9, 8), _mapped_fla, numbers)
-
-
-def _fla_default():
-    return _fla("default", n_heads=2, d_key=4)
-
-
-def _fla_bounded():
-    return _fla("bounded", n_heads=4, key_heads=2, d_key=4, lower_bound=-5.0, beta_max=2.0)
-
-
-def _fla_without_conv():
-    return _fla("without convolution", n_heads=2, d_key=4, d_value=8, d_conv=None)
-
-
-def _fla_conv_bias():
-    return _fla("bias in the convolution", n_heads=2, d_key=4, conv_bias=True)
-
-
-HUB, FLA = "transformers 5.23, ", "flash-linear-attention 0.6.0, KimiDeltaAttention"
+HUB = "transformers 5.23, "
 DEFAULT = "default but for the sizes"
 CASES = [
     Case("kda", HUB + "KimiLinearDeltaAttention", DEFAULT, "layer", _kimi, 1e-4),
     Case("kda", HUB + "Glm5NextTextLinearAttention", DEFAULT, "layer", _glm, 1e-4),
     Case("kda", HUB + "BailingHybridDeltaAttention", DEFAULT, "layer", _bailing, 1e-4),
-    Case("kda", FLA, DEFAULT, "layer", _fla_default, 1e-9),
-    Case(
-        *("kda", FLA, "lower_bound=-5, num_v_heads=2 num_heads, allow_neg_eigval", "layer"),
-        *(_fla_bounded, 1e-9),
+    *fla_cases(
+        *("kda", "KimiDeltaAttention", partial(KDA, gate_bias=True), _mapped_fla),
+        {
+            "default": (DEFAULT, {"n_heads": 2}),
+            "bounded": (
+                "lower_bound=-5, num_v_heads=2 num_heads, allow_neg_eigval",
+                {"n_heads": 4, "key_heads": 2, "lower_bound": -5.0, "beta_max": 2.0},
+            ),
+            "without convolution": (
+                "use_short_conv=False, expand_v=2",
+                {"n_heads": 2, "d_value": 8, "d_conv": None},
+            ),
+            "bias in the convolution": ("conv_bias=True", {"n_heads": 2, "conv_bias": True}),
+        },
     ),
-    Case("kda", FLA, "use_short_conv=False, expand_v=2", "layer", _fla_without_conv, 1e-9),
-    Case("kda", FLA, "conv_bias=True", "layer", _fla_conv_bias, 1e-9),
 ]

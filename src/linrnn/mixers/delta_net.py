@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta, check_rate
+from linrnn.mixers._families.delta import ConvDelta, check_rate, square_sizes
 from linrnn.nn import GatedOut, Heads, dpfp, feature_map, sum_normalise
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
@@ -86,10 +86,9 @@ class DeltaNet(ConvDelta):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.n_heads = d_model, max(1, d_model // 128) if n_heads is None else n_heads
-        check_positive_int("DeltaNet", n_heads=self.n_heads)
-        self.d_key = -(-d_model // self.n_heads) if d_key is None else d_key
-        self.d_value = self.d_key if d_value is None else d_value
+        self.d_model = d_model
+        sizes = square_sizes("DeltaNet", d_model, n_heads, d_key, d_value)
+        self.n_heads, self.d_key, self.d_value = sizes
         self.kind, self.beta_max, self.beta, self.gate = kind, beta_max, beta, gate
         self.d_conv, self.conv_bias = d_conv, conv_bias
         self.qk_activation, self.qk_norm = qk_activation, qk_norm

@@ -3,14 +3,11 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta
-from linrnn.nn import bounded_exp, empty_parameters, softplus_steps
+from linrnn.mixers._families.delta import ConvDelta, wide_sizes
+from linrnn.mixers._families.log_decay import LogDecay
 
 
 class GatedDeltaNet(ConvDelta):
@@ -55,9 +52,6 @@ class GatedDeltaNet(ConvDelta):
         2025, arXiv:2412.06464. Key: yang2025gated.
     """
 
-    weight_parameters: ClassVar[tuple[str, ...]] = ()
-    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
-
     choices = Choices(
         transition="decay and delta",
         gate="input",
@@ -66,7 +60,7 @@ class GatedDeltaNet(ConvDelta):
         output="gated",
     )
 
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
 
     def __init__(
         self,
@@ -90,30 +84,11 @@ class GatedDeltaNet(ConvDelta):
         self.d_conv, self.conv_bias, self.dt_start = d_conv, conv_bias, dt_start
         check_in("GatedDeltaNet", "gate", gate, ("silu", "sigmoid", "none"))
         check_in("GatedDeltaNet", "dt_start", dt_start, ("log-uniform", "one"))
-        self.n_heads = max(1, round(0.75 * d_model / 256)) if n_heads is None else n_heads
-        check_positive_int("GatedDeltaNet", n_heads=self.n_heads)
+        sizes = wide_sizes("GatedDeltaNet", d_model, n_heads, d_key, d_value)
+        self.n_heads, self.d_key, self.d_value = sizes
         self.key_heads = self.n_heads if key_heads is None else key_heads
-        self.d_key = -(-3 * d_model // (4 * self.n_heads)) if d_key is None else d_key
-        self.d_value = 2 * self.d_key if d_value is None else d_value
         self.norm_eps = norm_eps
         to: Any = {"device": device, "dtype": dtype}
         self._make(self.key_heads, {"eps": norm_eps, "gate": gate}, **to)
-        empty = empty_parameters(device, dtype)
-        self.a_proj = nn.Linear(d_model, self.n_heads, bias=False, **to)
-        self.A_log, self.dt_bias = empty(self.n_heads), empty(self.n_heads)
+        self.decay = LogDecay("GatedDeltaNet", d_model, self.n_heads, steps=dt_start, **to)
         self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        super().reset_parameters()
-        self.a_proj.reset_parameters()
-        self.A_log.copy_(torch.empty(self.n_heads, dtype=torch.float64).uniform_(0.01, 16).log())
-        if self.dt_start == "one":
-            self.dt_bias.fill_(1)
-        else:
-            self.dt_bias.copy_(softplus_steps(self.n_heads, 1e-3, 0.1))
-
-    def _log_decay(self, x: Tensor) -> Tensor:
-        step = F.softplus(wide(self.a_proj(x)) + wide(self.dt_bias))
-        return -bounded_exp(wide(self.A_log)) * step

@@ -3,14 +3,11 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta
-from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
+from linrnn.mixers._families.delta import ConvDelta, square_sizes
+from linrnn.mixers._families.log_decay import LogDecay
 
 
 class KDA(ConvDelta):
@@ -58,9 +55,6 @@ class KDA(ConvDelta):
         arXiv:2510.26692. Key: kimi2025linear.
     """
 
-    weight_parameters: ClassVar[tuple[str, ...]] = ()
-    single_precision: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
-
     choices = Choices(
         transition="decay and delta",
         gate="input",
@@ -69,7 +63,7 @@ class KDA(ConvDelta):
         output="gated",
     )
 
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
 
     def __init__(
         self,
@@ -95,49 +89,17 @@ class KDA(ConvDelta):
         self.d_conv, self.conv_bias = d_conv, conv_bias
         self.lower_bound, self.decay_map = lower_bound, decay_map
         self.gate_map, self.gate_bias = gate_map, gate_bias
-        self.n_heads = max(1, d_model // 128) if n_heads is None else n_heads
-        check_positive_int("KDA", n_heads=self.n_heads)
+        sizes = square_sizes("KDA", d_model, n_heads, d_key, d_value)
+        self.n_heads, self.d_key, self.d_value = sizes
         self.key_heads = self.n_heads if key_heads is None else key_heads
-        self.d_key = -(-d_model // self.n_heads) if d_key is None else d_key
-        self.d_value = self.d_key if d_value is None else d_value
         self.norm_eps = norm_eps
         check_in("KDA", "decay_map", decay_map, ("low-rank", "full"))
         check_in("KDA", "gate_map", gate_map, ("low-rank", "full"))
-        if lower_bound is not None and not float("-inf") < lower_bound < 0:
-            raise ArgumentError(
-                f"KDA: lower_bound must be below 0 and finite, or None, got {lower_bound}."
-            )
         to: Any = {"device": device, "dtype": dtype}
         rank = None if gate_map == "full" else self.d_value
         out = {"eps": norm_eps, "gate": "sigmoid", "gate_rank": rank, "gate_bias": gate_bias}
         self._make(self.key_heads, out, **to)
-        empty, channels = empty_parameters(device, dtype), self.n_heads * self.d_key
-        self.g_proj: nn.Linear | LowRank = (
-            nn.Linear(d_model, channels, bias=False, **to)
-            if decay_map == "full"
-            else LowRank(d_model, self.d_value, channels, bias=False, **to)
-        )
-        self.A_log, self.dt_bias = empty(self.n_heads), empty(channels)
+        rank = None if decay_map == "full" else self.d_value
+        options: Any = {"rank": rank, "lower_bound": lower_bound, "rates": (1.0, 16.0)}
+        self.decay = LogDecay("KDA", d_model, self.n_heads, self.d_key, **options, **to)
         self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        super().reset_parameters()
-        self.g_proj.reset_parameters()
-        if self.lower_bound is None:
-            rates = torch.empty(self.n_heads, dtype=torch.float64).uniform_(1, 16)
-            self.A_log.copy_(rates.log())
-        else:
-            self.A_log.zero_()
-        self.dt_bias.copy_(softplus_steps(len(self.dt_bias), 1e-3, 0.1))
-
-    def _log_decay(self, x: Tensor) -> Tensor:
-        f = (wide(self.g_proj(x)) + wide(self.dt_bias)).unflatten(-1, (self.n_heads, -1))
-        rate = bounded_exp(wide(self.A_log))[:, None]  # (B, T, H, K) times (H, 1)
-        g: Tensor
-        if self.lower_bound is None:
-            g = -rate * F.softplus(f)
-        else:
-            g = self.lower_bound * (rate * f).sigmoid()
-        return g

@@ -98,7 +98,11 @@ def pushes(mixer: Mixer, *, every: bool, long: bool) -> Iterator[Push]:
     """The cases: of ``every`` parameter, else of those of the recurrence; and of many steps."""
     parameters = {name: p for name, p in mixer.named_parameters() if p.is_floating_point()}
     roles = set(mixer.recurrent_parameters)
-    recurrent = [name for name in parameters if name.rpartition(".")[2] in roles]
+    recurrent = [
+        name
+        for name, p in parameters.items()  # matrices of parts are pushed as matrices are, below
+        if name.rpartition(".")[2] in roles or (name in roles and p.ndim < 2)
+    ]
     parallel = mixer.cost == "parallel"
     time = TIME if parallel else SHORT
     for name, value in itertools.product(recurrent, RECURRENT if every else FEWER):

@@ -36,13 +36,13 @@ def published(layer, monkeypatch):
     theirs, each = module.Qwen3NextGatedDeltaNet(config, 0), H // G
     rows = layer.qkv.heads.proj.weight.split([G * K, G * K, H * V])
     parts = [w.unflatten(0, (G, -1)) for w in (*rows, layer.out.gate_proj.weight)]
-    rates = [w.weight.unflatten(0, (G, each)) for w in (layer.beta_proj, layer.a_proj)]
+    rates = [w.weight.unflatten(0, (G, each)) for w in (layer.beta_proj, layer.decay.proj)]
     with torch.no_grad():
         theirs.in_proj_qkvz.weight.copy_(torch.cat(parts, 1).flatten(0, 1))
         theirs.in_proj_ba.weight.copy_(torch.cat(rates, 1).flatten(0, 1))
         theirs.conv1d.weight.copy_(layer.qkv.conv1d.weight[:, None])
-        theirs.A_log.copy_(layer.A_log)
-        theirs.dt_bias.copy_(layer.dt_bias)
+        theirs.A_log.copy_(layer.decay.A_log)
+        theirs.dt_bias.copy_(layer.decay.dt_bias)
         theirs.norm.weight.uniform_(0.5, 2)
         theirs.out_proj.weight.copy_(layer.out.out_proj.weight / theirs.norm.weight.repeat(H))
     return theirs
@@ -75,7 +75,7 @@ def test_golden_numbers():
 def test_without_forgetting_it_is_delta_net():
     layer, plain = GatedDeltaNet(6), DeltaNet(6, d_key=5, d_value=10, gate=True)
     with torch.no_grad():
-        layer.A_log.fill_(-100)
+        layer.decay.A_log.fill_(-100)
     plain.load_state_dict(layer.state_dict(), strict=False)
     x = torch.randn(2, 30, 6)
     torch.testing.assert_close(layer(x)[0], plain(x)[0])
@@ -84,13 +84,15 @@ def test_without_forgetting_it_is_delta_net():
 def test_rates_start_as_published():
     torch.manual_seed(0)
     layer = GatedDeltaNet(8, n_heads=2048, d_key=1)
-    assert kstest((layer.A_log.detach().double().exp() - 0.01) / 15.99, "uniform").pvalue > 0.01
-    dt = F.softplus(layer.dt_bias.detach().double())
+    assert (
+        kstest((layer.decay.A_log.detach().double().exp() - 0.01) / 15.99, "uniform").pvalue > 0.01
+    )
+    dt = F.softplus(layer.decay.dt_bias.detach().double())
     assert kstest(dt.log() / torch.tensor(100.0).log() + 1.5, "uniform").pvalue > 0.01
 
 
 def test_steps_start_at_one_as_in_qwen3_next():
-    assert torch.equal(GatedDeltaNet(8, n_heads=2, dt_start="one").dt_bias, torch.ones(2))
+    assert torch.equal(GatedDeltaNet(8, n_heads=2, dt_start="one").decay.dt_bias, torch.ones(2))
 
 
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])

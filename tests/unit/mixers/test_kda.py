@@ -41,10 +41,10 @@ def published(layer, monkeypatch):
             "k_proj.weight": k,
             "v_proj.weight": v,
             "conv1d.weight": layer.qkv.conv1d.weight[:, None],
-            "forget_gate.f_a_proj.weight": layer.g_proj.down.weight,
-            "forget_gate.f_b_proj.weight": layer.g_proj.up.weight,
-            "forget_gate.dt_bias": layer.dt_bias,
-            "forget_gate.A_log": layer.A_log.view(1, 1, H, 1),
+            "forget_gate.f_a_proj.weight": layer.decay.proj.down.weight,
+            "forget_gate.f_b_proj.weight": layer.decay.proj.up.weight,
+            "forget_gate.dt_bias": layer.decay.dt_bias,
+            "forget_gate.A_log": layer.decay.A_log.view(1, 1, H, 1),
             "b_proj.weight": layer.beta_proj.weight,
             "g_a_proj.weight": layer.out.gate_proj.down.weight,
             "g_b_proj.weight": layer.out.gate_proj.up.weight,
@@ -84,14 +84,14 @@ def test_the_rule_equals_the_loop_of_fla_where_decays_are_strong():
 def test_rates_start_as_published():
     torch.manual_seed(0)
     layer = KDA(8, n_heads=2048, d_key=1)
-    assert kstest((layer.A_log.detach().double().exp() - 1) / 15, "uniform").pvalue > 0.01
-    dt = F.softplus(layer.dt_bias.detach().double())
+    assert kstest((layer.decay.A_log.detach().double().exp() - 1) / 15, "uniform").pvalue > 0.01
+    dt = F.softplus(layer.decay.dt_bias.detach().double())
     assert kstest(dt.log() / torch.tensor(100.0).log() + 1.5, "uniform").pvalue > 0.01
 
 
 def test_with_a_bound_decays_start_and_stay_above_it():
     layer = KDA(8, n_heads=2, lower_bound=-5.0)
-    assert torch.equal(layer.A_log, torch.zeros(2))
+    assert torch.equal(layer.decay.A_log, torch.zeros(2))
     g = layer._log_decay(1e4 * torch.randn(2, 30, 8))
     assert ((g >= -5) & (g <= 0)).all()
 

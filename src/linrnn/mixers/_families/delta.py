@@ -3,13 +3,16 @@
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._families.preconditioner import Preconditioner
 from linrnn.nn import ConvHeads, GatedOut, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
+from linrnn.nn.heads import for_each_head
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
 
@@ -17,16 +20,21 @@ from linrnn.state_spec import Part, real
 class ConvDelta(Mixer):
     """The delta rule on queries and keys of length 1 behind a short convolution.
 
-    A subclass sets the sizes below, calls `_make`, and says in `_log_decay` what is forgotten.
+    A subclass sets the sizes below and calls `_make`. It then sets ``decay`` where memories forget,
+    and ``preconditioner`` where keys are scaled before they are written. Another rule than the
+    delta rule is its `_recall`.
     """
 
     family: ClassVar[str] = "linear-attention"
     n_heads: int
     d_key: int
     d_value: int
-    beta_max: float
+    beta_max: float = 1.0
+    writes: int = 1
     d_conv: int | None
     conv_bias: bool
+    decay: Any  # (batch, time, d_model) to logarithms, or None
+    preconditioner: Preconditioner | None
 
     def _make(
         self,
@@ -35,9 +43,14 @@ class ConvDelta(Mixer):
         *,
         silu: bool = True,
         beta: bool = True,
+        beta_heads: int | None = None,
         **factory: Any,
     ) -> None:
-        """The parts; ``out`` are options of `GatedOut`, ``beta`` whether rates are learned."""
+        """The parts; ``out`` are options of `GatedOut`, ``beta`` whether rates are learned.
+
+        There are as many keys, values and rates of a step as it has ``writes``. Heads may share
+        rates: then there are only ``beta_heads`` of them.
+        """
         where, H, V = type(self).__name__, self.n_heads, self.d_value
         check_positive_int(where, n_heads=H, d_key=self.d_key, d_value=V, key_heads=key_heads)
         check_conv(where, self.d_conv, self.conv_bias)
@@ -47,22 +60,30 @@ class ConvDelta(Mixer):
             )
         check_rate(where, self.beta_max)
         sizes = (self.d_key, self.d_key, H // key_heads * V)
+        counts = (key_heads, self.writes * key_heads, self.writes * key_heads)
         conv: Any = {"d_conv": self.d_conv, "conv_bias": self.conv_bias, "silu": silu}
-        self.qkv = ConvHeads(self.d_model, key_heads, sizes, **conv, **factory)
-        self.beta_proj = nn.Linear(self.d_model, H, bias=False, **factory) if beta else None
+        self.qkv = ConvHeads(self.d_model, counts, sizes, **conv, **factory)
+        rates = self.writes * (H if beta_heads is None else beta_heads)
+        self.beta_proj = nn.Linear(self.d_model, rates, bias=False, **factory) if beta else None
         self.out = GatedOut(self.d_model, H, V, **out, **factory)
+        self.decay = self.preconditioner = None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for part in (self.qkv, self.beta_proj, self.out):
+        parts: Any = (self.qkv, self.beta_proj, self.out, self.decay, self.preconditioner)
+        for part in parts:
             if part is not None:
                 part.reset_parameters()
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: S, and what the convolution of q, k and v saw last."""
+        """See `Mixer.state_spec`: S, and what the convolution of q, k and v saw last.
+
+        And the squares of keys that are scaled.
+        """
         memory = real(n_heads=self.n_heads, d_key=self.d_key, d_value=self.d_value)
-        return {"memory": memory, **conv_spec(self.qkv.conv1d)}
+        squares = self.preconditioner and {"squares": self.preconditioner.state_spec()}
+        return {"memory": memory, **conv_spec(self.qkv.conv1d), **(squares or {})}
 
     def _activated(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, T, key_heads, K), and values, of what the convolution gives."""
@@ -70,27 +91,140 @@ class ConvDelta(Mixer):
 
     def _log_decay(self, x: Tensor) -> Tensor | None:
         """Logarithms of decays, (batch, time, heads) or with d_key behind; None keeps all."""
-        return None
+        return None if self.decay is None else self.decay(x)
+
+    def _rate(self, x: Tensor, v: Tensor) -> Tensor:
+        """How much of a difference is written, (batch, time, heads)."""
+        if self.beta_proj is None:
+            return torch.full_like(v[..., 0], self.beta_max)
+        return for_each_head(self.beta_max * wide(self.beta_proj(x)).sigmoid(), v.shape[2])
+
+    def _recall(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is read (B, T, H, V), and the state but for that of the convolution.
+
+        Args:
+            x: (B, T, d_model).
+            q, k: of the convolution, (B, T, key_heads, K), in at least float32.
+            v: alike, (B, T, H, V).
+            state: as `state_spec` says.
+            reset: boolean (B, T), or None.
+        """
+        q, k, v = self._activated(q, k, v)
+        beta, g, scale = self._rate(x, v), self._log_decay(x), self.d_key**-0.5
+        if self.preconditioner is not None:
+            k = for_each_head(k, self.preconditioner.n_heads)
+            written, squares = self.preconditioner(x, k, state["squares"], reset)
+            start = state["memory"]
+            o, memory = erase_scan(q, written, v, k, beta, g, start, scale=scale, reset=reset)
+            return o, {"memory": memory, "squares": squares}
+        with without_autocast(x.device):
+            o, memory = delta_scan(q, k, v, beta, g, state["memory"], scale=scale, reset=reset)
+        return o, {"memory": memory}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.out.out_proj.weight.dtype)
         (q, k, v), past = self.qkv.read(x, state, reset)
-        q, k, v = self._activated(wide(q), wide(k), wide(v))
-        v = v.reshape(*x.shape[:2], self.n_heads, self.d_value)  # (B, T, H, V)
-        if self.beta_proj is None:
-            beta = torch.full_like(v[..., 0], self.beta_max)
-        else:
-            beta = self.beta_max * wide(self.beta_proj(x)).sigmoid()
-        g, scale = self._log_decay(x), self.d_key**-0.5
-        with without_autocast(x.device):
-            o, memory = delta_scan(q, k, v, beta, g, state["memory"], scale=scale, reset=reset)
-        return self.out(o, x), {"memory": memory, **past}
+        v = v.reshape(*x.shape[:2], self.writes * self.n_heads, self.d_value)  # (B, T, H, V)
+        o, memories = self._recall(x, wide(q), wide(k), wide(v), state, reset)
+        return self.out(o, x), {**memories, **past}
 
 
-def check_rate(where: str, beta_max: float) -> None:
+def erase_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    p: Tensor,
+    beta: Tensor | None,
+    g: Tensor | None,
+    initial_state: Tensor,
+    *,
+    scale: float,
+    reset: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The delta rule where what is erased is read along another vector than it is written.
+
+    Equation, in every head::
+
+        S' = exp(g_t) S_{t-1},   S_t = S' + beta_t k_t (v_t - S'^T p_t)^T,   o_t = scale S_t^T q_t
+
+    Args:
+        q, k, p: (B, T, key_heads, K); p is k in the delta rule.
+        v: (B, T, H, V).
+        beta: (B, T, H); None is 1.
+        g: (B, T, H) or (B, T, H, K), or None where nothing is forgotten.
+        initial_state, scale, reset: as of `linrnn.ops.delta_scan`.
+    """
+    q, k, p = (for_each_head(z, v.shape[2]) for z in (q, k, p))
+    # a reads the memory before it decays
+    a = p if g is None else (g if g.ndim == 4 else g[..., None]).exp() * p
+    b = -k if beta is None else -beta[..., None] * k
+    with without_autocast(q.device):
+        return delta_scan(q, k, v, beta, g, initial_state, a=a, b=b, scale=scale, reset=reset)
+
+
+def product_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    g: Tensor | None,
+    initial_state: Tensor,
+    scale: float,
+    reset: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Several writes of the delta rule a step, after the memory has decayed once.
+
+    The sequence that `linrnn.ops.delta_scan` reads is n times as long, and only every n-th of its
+    answers is of use.
+
+    Args:
+        q: (B, T, key_heads, K), which reads after the last write.
+        k: (B, T, n, key_heads, K).
+        v: (B, T, n, H, V).
+        beta: (B, T, n, H).
+        g: (B, T, H), or None where nothing is forgotten.
+        initial_state, scale, reset: as of `linrnn.ops.delta_scan`.
+    """
+    n = k.shape[2]
+    q = q[:, :, None].expand(k.shape).flatten(1, 2)  # (B, T n, key_heads, K)
+    if g is not None:
+        g = F.pad(g[:, :, None], (0, 0, 0, n - 1)).flatten(1, 2)
+    if reset is not None:
+        reset = F.pad(reset[:, :, None], (0, n - 1)).flatten(1, 2)
+    k, v, beta = (z.flatten(1, 2) for z in (k, v, beta))
+    o, memory = delta_scan(q, k, v, beta, g, initial_state, scale=scale, reset=reset)
+    return o[:, n - 1 :: n], memory
+
+
+def check_rate(where: str, beta_max: float, name: str = "beta_max") -> None:
     """Raise `ArgumentError` unless keys of length 1 keep the memory bounded at this rate."""
     if not 0 < beta_max <= 2:
         raise ArgumentError(
-            f"{where}: beta_max must be above 0 and at most 2, got {beta_max}. With 2 a memory can "
+            f"{where}: {name} must be above 0 and at most 2, got {beta_max}. With 2 a memory can "
             "change its sign along a key; beyond, it grows without bound."
         )
+
+
+def wide_sizes(
+    where: str, d_model: int, n_heads: int | None, d_key: int | None, d_value: int | None
+) -> tuple[int, int, int]:
+    """Heads, and the channels of their keys and values: 3/4 of d_model, and twice as many.
+
+    None is the default: as many heads as have about 256 channels of keys.
+    """
+    heads = max(1, round(0.75 * d_model / 256)) if n_heads is None else n_heads
+    check_positive_int(where, n_heads=heads)
+    keys = -(-3 * d_model // (4 * heads)) if d_key is None else d_key
+    return heads, keys, 2 * keys if d_value is None else d_value
+
+
+def square_sizes(
+    where: str, d_model: int, n_heads: int | None, d_key: int | None, d_value: int | None
+) -> tuple[int, int, int]:
+    """Heads, and the channels of their keys and values, d_model in all; by default 128 a head."""
+    heads = max(1, d_model // 128) if n_heads is None else n_heads
+    check_positive_int(where, n_heads=heads)
+    keys = -(-d_model // heads) if d_key is None else d_key
+    return heads, keys, keys if d_value is None else d_value
