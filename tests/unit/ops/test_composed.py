@@ -185,6 +185,14 @@ CASES = {
     "asked_by_itself": [
         (*(randn(B, T, 2, n) for n in (3, 3, 3, 1)), randn(B, 2, 3, 3), randn(B, 2, 3), reset())
     ],
+    "momentum_scan": [
+        (
+            *(randn(B, T, 2, 3), randn(B, T, 2, 3), randn(B, T, 2, 4), randn(B, T, 2, 3)),
+            *(randn(B, T, 2), randn(B, T, 2), randn(B, T, 2)),
+            *(randn(B, 2, 3, 4), randn(B, 2, 3, 4), mask),
+        )
+        for mask in (None, reset())
+    ],
     "legs_rnn": [
         (
             *(randn(B, T, 2), randn(B, T, 2 * N), randn(B, N), randn(B, 2, 4)),

@@ -1,5 +1,6 @@
 """Base of delta-rule layers: short convolutions, keys of length 1, rates, norm, gate."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -124,10 +125,16 @@ class ConvDelta(Mixer):
         return o, {"memory": memory}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        return self._around(self._recall, x, state, reset)
+
+    def _around(
+        self, recall: Callable[..., Any], x: Tensor, state: Any, reset: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        """Read a sequence, its memories by `_recall` or another function like it."""
         x = x.to(self.out.out_proj.weight.dtype)
         (q, k, v), past = self.qkv.read(x, state, reset)
         v = v.reshape(*x.shape[:2], self.writes * self.n_heads, self.d_value)  # (B, T, H, V)
-        o, memories = self._recall(x, wide(q), wide(k), wide(v), state, reset)
+        o, memories = recall(x, wide(q), wide(k), wide(v), state, reset)
         return self.out(o, x), {**memories, **past}
 
 
@@ -221,10 +228,20 @@ def wide_sizes(
 
 
 def square_sizes(
-    where: str, d_model: int, n_heads: int | None, d_key: int | None, d_value: int | None
+    where: str,
+    d_model: int,
+    n_heads: int | None,
+    d_key: int | None,
+    d_value: int | None,
+    *,
+    width: int = 128,
+    values: int = 1,
 ) -> tuple[int, int, int]:
-    """Heads, and the channels of their keys and values, d_model in all; by default 128 a head."""
-    heads = max(1, d_model // 128) if n_heads is None else n_heads
+    """Heads, and the channels of their keys and values: d_model in all, and ``values`` times that.
+
+    None is the default: as many heads as have ``width`` channels of keys.
+    """
+    heads = max(1, d_model // width) if n_heads is None else n_heads
     check_positive_int(where, n_heads=heads)
     keys = -(-d_model // heads) if d_key is None else d_key
-    return heads, keys, keys if d_value is None else d_value
+    return heads, keys, values * keys if d_value is None else d_value

@@ -1,0 +1,177 @@
+"""The delta rule with momentum: what is to be written is first added to a second memory."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.composed import composed
+from linrnn.ops import linear_scan
+
+CHUNK = 32  # steps that are solved at once
+Tensors = tuple[Tensor, ...]
+
+
+def _shapes(
+    q: Any, k: Any, v: Tensor, p: Any, alpha: Any, mu: Any, beta: Any, S: Tensor, M: Tensor,
+    reset: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return v.new_empty(v.shape), S.new_empty(S.shape), M.new_empty(M.shape)
+
+
+@composed(
+    "momentum_scan",
+    "Tensor q, Tensor k, Tensor v, Tensor p, Tensor alpha, Tensor mu, Tensor beta, Tensor S, "
+    "Tensor M, Tensor? reset",
+    _shapes,
+)
+def momentum_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    p: Tensor,
+    alpha: Tensor,
+    mu: Tensor,
+    beta: Tensor,
+    S: Tensor,
+    M: Tensor,
+    reset: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Follow gradients with momentum, in chunks of time.
+
+    Equation, in every head::
+
+        M_t = mu_t M_{t-1} + k_t (v_t - S_{t-1}^T p_t)^T
+        S_t = alpha_t S_{t-1} + beta_t M_t,   o_t = S_t^T q_t
+
+    What a write weighs after later steps is a sum of products of decays, which two scans give
+    without any difference or quotient: decays may be anything from 0 to 1. A chunk is one
+    triangular system, and memories go from chunk to chunk in a loop.
+
+    Args:
+        q, k, p: (B, T, H, K).
+        v: (B, T, H, V).
+        alpha, mu, beta: (B, T, H).
+        S, M: before the first step, (B, H, K, V).
+        reset: boolean (B, T); True clears both before that step.
+
+    Returns:
+        ``(o, S, M)``: o (B, T, H, V), and the last S and M.
+    """
+    B, T, H, K = q.shape
+    lost, (k, v, p), (alpha, mu, beta), (S, M) = _finite(
+        (k, v, p), (alpha, mu, beta), (S, M), reset
+    )
+    if reset is not None:  # nothing before that step is left, or read
+        alpha, mu = (z.masked_fill(reset[..., None], 0) for z in (alpha, mu))
+        p = p.masked_fill(reset[..., None, None], 0)
+    size = min(CHUNK, T)
+    count = -(-T // size)
+    rest = count * size - T
+    q, k, v, p = (_cut(z, count, rest, 0.0) for z in (q, k, v, p))  # (B count, C, H, ...)
+    alpha, mu, beta = (_cut(z, count, rest, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
+    inside, weights = _weights(alpha, mu, beta)  # (B count, H, C, 1 + C), (B count, H, C, 2 + C)
+    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B count, H, C, ...)
+    before = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
+    before[:, :, 0, 0] = 1  # S as the chunk begins
+    system = torch.eye(size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
+    right = torch.cat([v, before[..., :1] * p, before[..., 1:2] * p], -1)
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    write, erase = solved.split([v.shape[-1], 2 * K], -1)
+    answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)
+    scores = weights[..., 2:] * (q @ k.mT)
+    kept = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
+    keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
+    steps = (write, erase, answers, scores, kept, keys)
+    outputs = []
+    for one in zip(*(z.unflatten(0, (B, count)).unbind(1) for z in steps), strict=True):
+        o, S, M = _chunk(S, M, *one)
+        outputs.append(o)
+    o = torch.stack(outputs, 1).transpose(2, 3)  # (B, count, C, H, V)
+    o = o.reshape(B, count * size, H, v.shape[-1])[:, :T]
+    ends = lost[:, -1, :, None, None]
+    nothing = float("nan")
+    marked = (z.masked_fill(ends, nothing) for z in (S, M))
+    return o.masked_fill(lost[..., None], nothing).contiguous(), *marked
+
+
+def _finite(
+    vectors: Tensors, rates: Tensors, memories: Tensors, reset: Tensor | None
+) -> tuple[Tensor, Tensors, Tensors, Tensors]:
+    """Zeros in the place of steps that are not finite, and which reads (B, T, H) these spoil.
+
+    In a product of matrices they would reach what was read before them, or after a reset.
+    """
+    wrong = torch.stack([~z.isfinite() for z in rates]).any(0)  # (B, T, H)
+    for z in vectors:
+        wrong = wrong | ~z.isfinite().all(-1)
+    spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (B, H)
+    like = rates[0]
+    kept = torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
+    lost, _ = linear_scan(kept, wrong.to(like), spoilt.to(like))
+    return (
+        lost > 0,
+        tuple(z.masked_fill(wrong[..., None], 0) for z in vectors),
+        tuple(z.masked_fill(wrong, 0) for z in rates),
+        tuple(z.masked_fill(spoilt[..., None, None], 0) for z in memories),
+    )
+
+
+def _cut(z: Tensor, count: int, rest: int, filled: float) -> Tensor:
+    """Time in ``count`` chunks, each a row, of which the last is filled up."""
+    z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, rest), value=filled)
+    rows: Tensor = z.unflatten(1, (count, z.shape[1] // count)).flatten(0, 1)
+    return rows
+
+
+def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """What a write, and the memories before, weigh after each step of a chunk.
+
+    Returns:
+        ``(inside, weights)``, (rows, H, C, ...): of M that of M and of the writes, and of S that
+        of S, of M and of the writes.
+    """
+    rows, C, H = alpha.shape
+    first = torch.zeros(1 + C, dtype=alpha.dtype, device=alpha.device)
+    first[0] = 1
+    writes = torch.eye(1 + C, dtype=alpha.dtype, device=alpha.device)[1:]  # each its own
+    writes = writes[None, :, None].expand(rows, C, H, 1 + C)
+    inside, _ = linear_scan(mu[..., None], writes, first.expand(rows, H, 1 + C))
+    pushed = F.pad(beta[..., None] * inside, (1, 0))
+    start = F.pad(first[:1], (0, 1 + C)).expand(rows, H, 2 + C)
+    weights, _ = linear_scan(alpha[..., None], pushed, start)
+    return inside.transpose(1, 2), weights.transpose(1, 2)
+
+
+def _chunk(
+    S: Tensor, M: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor,
+    kept: Tensor, keys: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """What is read in a chunk, and both memories after it."""
+    both = torch.cat([S, M], -2)  # (B, H, 2 K, V)
+    written = write - erase @ both
+    o = answers @ both + scores @ written
+    S_new, M_new = (keys.mT @ written).chunk(2, -2)
+    of_S, of_M, inside = kept[..., None, None].unbind(-3)
+    return o, of_S * S + of_M * M + S_new, inside * M + M_new
+
+
+def momentum_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    p: Tensor,
+    alpha: Tensor,
+    mu: Tensor,
+    beta: Tensor,
+    S: Tensor,
+    M: Tensor,
+    reset: None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`momentum_scan` of a single step, the axis of time included."""
+    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B, H, 1, ...)
+    alpha, mu, beta = (z.transpose(1, 2)[..., None] for z in (alpha, mu, beta))
+    M = mu * M + k.mT @ (v - p @ S)
+    S = alpha * S + beta * M
+    return (q @ S).transpose(1, 2), S, M
