@@ -215,15 +215,22 @@ def check_rate(where: str, beta_max: float, name: str = "beta_max") -> None:
 
 
 def wide_sizes(
-    where: str, d_model: int, n_heads: int | None, d_key: int | None, d_value: int | None
+    where: str,
+    d_model: int,
+    n_heads: int | None,
+    d_key: int | None,
+    d_value: int | None,
+    *,
+    share: tuple[int, int] = (3, 4),
 ) -> tuple[int, int, int]:
-    """Heads, and the channels of their keys and values: 3/4 of d_model, and twice as many.
+    """Heads, and the channels of their keys and values: a share of d_model, and twice as many.
 
     None is the default: as many heads as have about 256 channels of keys.
     """
-    heads = max(1, round(0.75 * d_model / 256)) if n_heads is None else n_heads
+    part, whole = share
+    heads = max(1, round(part / whole * d_model / 256)) if n_heads is None else n_heads
     check_positive_int(where, n_heads=heads)
-    keys = -(-3 * d_model // (4 * heads)) if d_key is None else d_key
+    keys = -(-part * d_model // (whole * heads)) if d_key is None else d_key
     return heads, keys, 2 * keys if d_value is None else d_value
 
 

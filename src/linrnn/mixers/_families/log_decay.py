@@ -30,6 +30,7 @@ class LogDecay(KeepsPrecision):
         rates: exp(A_log) begins uniform between these; with a lower bound as 1.
         steps: where dt_bias begins: "log-uniform" for softplus(dt_bias) on [0.001, 0.1], "one" or
             "zero".
+        copies: of ``W``, with one A_log and dt_bias; decays have an axis of them before the heads.
         factory: device and dtype of the parameters.
     """
 
@@ -47,6 +48,7 @@ class LogDecay(KeepsPrecision):
         lower_bound: float | None = None,
         rates: tuple[float, float] = (0.01, 16.0),
         steps: Steps = "log-uniform",
+        copies: int | None = None,
         **factory: Any,
     ) -> None:
         super().__init__()
@@ -56,12 +58,13 @@ class LogDecay(KeepsPrecision):
                 f"{where}: lower_bound must be below 0 and finite, or None, got {lower_bound}."
             )
         self.n_heads, self.d_key, self.lower_bound = n_heads, d_key, lower_bound
-        self.rates, self.steps = rates, steps
+        self.rates, self.steps, self.copies = rates, steps, copies
         width = n_heads if d_key is None else n_heads * d_key
+        channels = width if copies is None else copies * width
         self.proj: nn.Linear | LowRank = (
-            nn.Linear(d_model, width, bias=False, **factory)
+            nn.Linear(d_model, channels, bias=False, **factory)
             if rank is None
-            else LowRank(d_model, rank, width, bias=False, **factory)
+            else LowRank(d_model, rank, channels, bias=False, **factory)
         )
         empty = empty_parameters(factory.get("device"), factory.get("dtype"))
         self.A_log, self.dt_bias = empty(n_heads), empty(width)
@@ -82,7 +85,10 @@ class LogDecay(KeepsPrecision):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, heads), or with d_key behind, in at least float32."""
-        f, rate = wide(self.proj(x)) + wide(self.dt_bias), bounded_exp(wide(self.A_log))
+        f, rate = wide(self.proj(x)), bounded_exp(wide(self.A_log))
+        if self.copies is not None:
+            f = f.unflatten(-1, (self.copies, -1))
+        f = f + wide(self.dt_bias)
         if self.d_key is not None:
             f, rate = f.unflatten(-1, (self.n_heads, self.d_key)), rate[:, None]
         if self.lower_bound is None:

@@ -1,0 +1,170 @@
+"""Mixture of memories: a router sends every step to a few of several memories."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.compute.precision import wide, without_autocast
+from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._contract.choices import Choices
+from linrnn.mixers._families.delta import wide_sizes
+from linrnn.mixers._families.log_decay import LogDecay
+from linrnn.mixers._families.routes import Route
+from linrnn.nn import CausalConv, GatedOut, Heads, l2_normalise
+from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.state_spec import Part, real
+
+
+class MoM(Mixer):
+    r"""Mixture of memories: Gated DeltaNets of which each step reads and writes a few.
+
+    Equation:
+        s_t = softmax(R x_t)                                  one for each memory
+        w_t = s_t where it is among the top largest, and 0 elsewhere, divided by the sum
+        Memory m sees those steps alone for which w_t is not 0, one after the other:
+        q, k, v = silu(conv(W_q x)), silu(conv(W_k^m x)), silu(conv(W_v^m x)), q and k then scaled
+        to length 1; the convolution is depthwise, and that of all memories. In each head
+        S' = exp(g_t) S,   S = S' + beta_t k_t (v_t - S'^T k_t)^T,   o_t^m = S^T q_t / sqrt(d_key)
+        g_t = -exp(A_log) softplus(W_a^m x_t + dt_bias),   beta_t = sigmoid(W_b^m x_t)
+        o_t = sum over m of w_t^m o_t^m
+        y_t = W_o (silu(W_g x_t) * concat over heads of o_t / sqrt(mean(o_t^2) + norm_eps))
+        Initially exp(A_log) is uniform on [0.01, 16], softplus(dt_bias) log-uniform on
+        [0.001, 0.1], and everything else as in `torch.nn.Linear` and `torch.nn.Conv1d`.
+
+    Args:
+        memories: that are routed to.
+        top: how many of them a step reads and writes. With 1 the router learns nothing: w_t is 1.
+        shared: add a memory that every step reads and writes, with a weight of 1.
+        own_maps: False for W_k, W_v, W_a and W_b that all memories have in common.
+        n_heads: heads. Default: half of d_model / 256, rounded, or 1.
+        d_key: channels of a head's keys. Default: d_model / 2 / n_heads, rounded up.
+        d_value: channels of a head's values. Default: twice d_key.
+        gate: "silu" as above, or "none": y_t = W_o concat of the normed o_t.
+        d_conv: taps of the convolution, 1 sees only the current step.
+        conv_bias: add a bias to the convolution.
+        norm_eps: of the norm of each head.
+
+    Departures from the paper:
+        Extension beyond the survey. The loss that keeps memories equally busy is not there. Every
+        memory is computed as if all steps were sent to it: memories / top times the work. Published
+        is exp(A_log) on [0, 16], whose lower end has no logarithm. The norm of the heads has no
+        weight: that of W_o is the same.
+
+    Example:
+        >>> y, state = MoM(d_model=8, memories=3, n_heads=1)(torch.randn(2, 100, 8))
+        >>> y.shape, state["memory"].shape, state["conv"].shape
+        (torch.Size([2, 100, 8]), torch.Size([2, 3, 1, 4, 8]), torch.Size([2, 3, 3, 16]))
+
+    Reference:
+        Du et al., "MoM: Linear Sequence Modeling with Mixture-of-Memories", ICLR 2026,
+        arXiv:2502.13685. Key: du2026mom.
+    """
+
+    family: ClassVar[str] = "linear-attention"
+    choices = Choices(
+        transition="decay and delta",
+        gate="input",
+        memory="matrix",
+        normaliser="norm",
+        steps="staged",
+        output="gated",
+    )
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        memories: int = 8,
+        top: int = 2,
+        shared: bool = False,
+        own_maps: bool = True,
+        n_heads: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        gate: Literal["silu", "none"] = "silu",
+        d_conv: int = 4,
+        conv_bias: bool = False,
+        norm_eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.memories, self.top = d_model, memories, top
+        self.shared, self.own_maps, self.gate = shared, own_maps, gate
+        self.d_conv, self.conv_bias, self.norm_eps = d_conv, conv_bias, norm_eps
+        check_positive_int("MoM", memories=memories, top=top, d_conv=d_conv)
+        check_in("MoM", "gate", gate, ("silu", "none"))
+        if top > memories:
+            raise ArgumentError(f"MoM: top must be at most memories={memories}, got {top}.")
+        if top == memories and not own_maps:
+            raise ArgumentError(
+                f"MoM: top must be below memories={memories} without own_maps, got {top}. All "
+                "memories would be the same."
+            )
+        sizes = wide_sizes("MoM", d_model, n_heads, d_key, d_value, share=(1, 2))
+        self.n_heads, self.d_key, self.d_value = H, K, V = sizes
+        check_positive_int("MoM", d_key=K, d_value=V)
+        self.count = memories + shared
+        self.maps = maps = self.count if own_maps else 1
+        to: Any = {"device": device, "dtype": dtype}
+        self.router = nn.Linear(d_model, memories, bias=False, **to)
+        self.heads = Heads(d_model, (H, maps * H, maps * H, maps * H), (K, K, V, 1), **to)
+        self.conv1d = CausalConv(H * (2 * K + V), d_conv, bias=conv_bias, silu=True, **to)
+        self.decay = LogDecay("MoM", d_model, H, copies=maps, **to)
+        self.out = GatedOut(d_model, H, V, eps=norm_eps, gate=gate, **to)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        for part in (self.router, self.heads, self.conv1d, self.decay, self.out):
+            part.reset_parameters()
+
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: S of each memory, and what its convolution saw last."""
+        sizes = {"n_heads": self.n_heads, "d_key": self.d_key, "d_value": self.d_value}
+        channels = self.n_heads * (2 * self.d_key + self.d_value)
+        past = real(memories=self.count, past=self.d_conv - 1, channels=channels)
+        return {"memory": real(memories=self.count, **sizes), "conv": past}
+
+    def _weights(self, x: Tensor) -> Tensor:
+        """Of the memories, (B, T, count), in at least float32."""
+        scores = F.linear(wide(x), wide(self.router.weight)).softmax(-1)
+        chosen = torch.zeros_like(scores).scatter(-1, scores.topk(self.top, -1).indices, 1)
+        weights = scores * chosen
+        weights = weights / weights.sum(-1, keepdim=True)
+        return F.pad(weights, (0, int(self.shared)), value=1.0)
+
+    def _seen(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the convolution reads (B, count, T, channels), rates and decays (..., T, H)."""
+        q, k, v, beta = self.heads(x)
+        k, v, beta = (z.unflatten(2, (self.maps, self.n_heads)) for z in (k, v, beta))
+        each = (z.flatten(3).transpose(1, 2) for z in (k, v))  # (B, maps, T, channels)
+        k, v = (z.expand(-1, self.count, -1, -1) for z in each)
+        q = q.flatten(2)[:, None].expand(-1, self.count, -1, -1)
+        beta, g = wide(beta[..., 0]).sigmoid(), self.decay(x)  # (B, T, maps, H)
+        beta, g = (z.transpose(1, 2).expand(-1, self.count, -1, -1) for z in (beta, g))
+        return torch.cat([q, k, v], -1), beta, g
+
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        x = x.to(self.out.out_proj.weight.dtype)
+        H, K, V = self.n_heads, self.d_key, self.d_value
+        with without_autocast(x.device):
+            weights = self._weights(x)
+        z, beta, g = self._seen(x)
+        past = state["conv"].to(z.dtype)
+        route = Route(weights.transpose(1, 2) > 0, reset)
+        rows = route.gather(z)  # (B count, T, channels)
+        c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)
+        q, k, v = wide(c).split([H * K, H * K, H * V], -1)
+        q, k, v = q.unflatten(-1, (H, K)), k.unflatten(-1, (H, K)), v.unflatten(-1, (H, V))
+        q, k, beta, g = l2_normalise(q), l2_normalise(k), route.gather(beta), route.gather(g)
+        start, scale = state["memory"].flatten(0, 1), K**-0.5
+        with without_autocast(x.device):
+            o, memory = delta_scan(q, k, v, beta, g, start, scale=scale, reset=route.reset)
+            o = route.scatter(o.flatten(2)) * weights.transpose(1, 2)[..., None]
+        y = self.out(o.sum(1).unflatten(-1, (H, V)), x)
+        return y, {"memory": route.last(memory), "conv": wide(route.last_rows(rows, past))}
