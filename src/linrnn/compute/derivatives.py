@@ -110,5 +110,7 @@ class _Fused(torch.autograd.Function):
             return None, None, *through_definition(ctx.definition, arguments, needs_grad, (grad,))
         y, leaves = ctx.graph
         sources = [x for x, want in zip(leaves, needs_grad, strict=True) if want]
-        gradients = iter(torch.autograd.grad(y, sources, grad, retain_graph=True))
+        # PyTorch's attention to no rows does not look at its mask
+        every = torch.autograd.grad(y, sources, grad, retain_graph=True, materialize_grads=True)
+        gradients = iter(every)
         return None, None, *(next(gradients) if want else None for want in needs_grad)

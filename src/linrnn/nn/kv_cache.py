@@ -39,14 +39,15 @@ def cache_spec(
     return {"k": k, "v": v, "position": integer()}
 
 
-def check_cache(where: str, state: Mapping[str, Tensor]) -> None:
-    """Raise `ShapeError` unless keys and values are of the same steps."""
-    lengths = state["k"].shape[1], state["v"].shape[1]
-    if lengths[0] != lengths[1]:
-        raise ShapeError(
-            f"{where}: state['k'] and state['v'] must hold the same number of steps, "
-            f"got {lengths[0]} and {lengths[1]}. Pass what this layer returned, or None."
-        )
+def check_cache(where: str, state: Mapping[str, Tensor], *more: str) -> None:
+    """Raise `ShapeError` unless keys and values, and ``more`` parts, are of the same steps."""
+    for name in ("v", *more):
+        lengths = state["k"].shape[1], state[name].shape[1]
+        if lengths[0] != lengths[1]:
+            raise ShapeError(
+                f"{where}: state['k'] and state[{name!r}] must hold the same number of steps, "
+                f"got {lengths[0]} and {lengths[1]}. Pass what this layer returned, or None."
+            )
 
 
 def cache_of(

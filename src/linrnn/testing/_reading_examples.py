@@ -15,6 +15,7 @@ from linrnn.compute.layout import gathered, like
 from linrnn.ops.attention import attend, in_sight, positions
 from linrnn.ops.attention.attentive_recurrence import attentive_recurrence
 from linrnn.ops.attention.eviction import attend_evicting
+from linrnn.ops.attention.path import carried_keys
 from linrnn.ops.attention.segments import RULES, read_segments
 from linrnn.ops.attention.sinks import attend_with_sinks, first_entries
 from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
@@ -100,14 +101,30 @@ def _weights(kind: str, x: dict[str, Any], k: Tensor, visible: Tensor) -> Tensor
         scores = torch.einsum("bhk,bshk->bhs", near, k) + torch.einsum("bhk,hsk->bhs", p, far)
         w = (scores * near.shape[-1] ** -0.5 + hidden[:, None]).softmax(-1)
         return w
+    k, g = k[..., : q.shape[-1]], k[..., q.shape[-1] :].flatten(2)
     k = k.repeat_interleave(q.shape[1] // k.shape[2], 2)
     scores = torch.einsum("bhk,bshk->bhs", q, k) * size
+    if kind == "forgetting":
+        scores = scores + (g.flip(1).cumsum(1).flip(1) - g).mT
+    if kind.startswith("stick_breaking"):
+        return _sticks(scores, visible, kind.endswith("current"))
     if kind == "capped":
         scores = x["far"] * torch.tanh(scores / x["far"])
     if kind == "relu":
         return torch.where(visible[:, None], scores.relu(), 0.0)
     w = (scores + hidden[:, None]).softmax(-1)
     return w
+
+
+def _sticks(scores: Tensor, visible: Tensor, current: bool) -> Tensor:
+    """Shares of a stick that each entry breaks off what later ones left, (B, H, S)."""
+    last, left, shares = scores.shape[-1] - 1, torch.ones_like(scores[..., 0]), []
+    for s in range(last, -1, -1):
+        seen = visible[:, None, s] & (current or s < last)
+        part = torch.where(seen, scores[..., s].sigmoid(), 0)
+        shares.append(left * part)
+        left = left * (1 - part)
+    return torch.stack(shares[::-1], -1)
 
 
 def _attend(draw: Draw) -> Iterator[Call]:
@@ -118,6 +135,9 @@ def _attend(draw: Draw) -> Iterator[Call]:
         "relu": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relative": ((_HEADS, 2 * _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "capped of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "forgetting of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS + 2), (_HEADS, c)),
+        "stick_breaking of groups": ((2 * _HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
+        "stick_breaking_current": ((_HEADS, _KEYS), (_HEADS, _KEYS), (_HEADS, c)),
         "relu_squared": ((_KEYS,), (_KEYS,), (c,)),
         "laplace": ((_KEYS,), (_KEYS,), (c,)),
         "laplace of distances": ((_KEYS,), (_KEYS,), (c,)),
@@ -420,7 +440,41 @@ def _segments(draw: Draw) -> Iterator[Call]:
         yield _call(kind, run, arguments, ("q", "entry"), shapes, step, 1)
 
 
+def _reflected(draw: Draw) -> Iterator[Call]:
+    """PaTH: what steps read, and the keys after the last; u is 0 in entries of an earlier call.
+
+    As in the layer u is bounded, whatever it is made of.
+    """
+    shapes: Shapes = [(_ROOM - 1, _HEADS, _KEYS), (_ROOM - 1, _HEADS, draw.channels), (1,)]
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values, counter = apart(h, *shapes)
+        position, u = read_so_far(counter), x["u"][:, None].tanh()
+        keys = torch.cat([keys - (keys * u).sum(-1, keepdim=True) * u, x["k"][:, None]], 1)
+        values = torch.cat([values, x["v"][:, None]], 1)
+        weights = _weights("softmax", x, keys, _ages(keys) <= position[:, None])
+        y = torch.einsum("bhs,bshv->bhv", weights, values).flatten(1)
+        recent = [in_sight(z[:, 1:], position) for z in (keys, values)]
+        return y, joined(*recent, counted(position, h))
+
+    def run(
+        inputs: dict[str, Any], position: Tensor, reset: Any, keys: Tensor, values: Tensor
+    ) -> list[Tensor]:
+        u = torch.cat([torch.zeros_like(keys), inputs["u"].tanh()], 1)
+        k, v = torch.cat([keys, inputs["k"]], 1), torch.cat([values, inputs["v"]], 1)
+        sight, both = position.clamp(max=_ROOM - 1), torch.cat([k, u], -1)
+        y = attend("path", inputs["q"], both, v, sight, window=_ROOM, whole=False)
+        recent = [_newest(z, _ROOM - 1, position) for z in (carried_keys(k, u), v)]
+        return [y.flatten(2), *(recent if position.shape[1] else (keys, values))]
+
+    entry = (_HEADS, _KEYS)
+    arguments = {name: draw.steps(*entry) for name in "qku"}
+    arguments["v"] = draw.steps(_HEADS, draw.channels)
+    yield _call("path", run, arguments, ("q", "k", "u", "v"), shapes, step, _HEADS)
+
+
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
+    "carry_keys": _reflected,
     "attend": _attend,
     "attend_sinks": _sinks,
     "attend_evicting": lambda draw: iter([*_evicting("tova", draw), *_evicting("h2o", draw)]),

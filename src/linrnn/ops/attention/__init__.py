@@ -1,6 +1,7 @@
 """Attention over the entries of earlier steps: masks, positions, what to keep."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import pi
 from typing import Any
 
@@ -13,13 +14,20 @@ from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import fused, through_definition
 from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, mapped, seen_finite
+from linrnn.ops.attention.forgetting import forgotten
+from linrnn.ops.attention.path import path_read
 from linrnn.ops.attention.relative import relative
+from linrnn.ops.attention.stick_breaking import stick_breaking_read
 
 QUERIES = 1024
 """Steps whose masks are in memory at once; fewer if a window is short, for a step's mask covers
 the keys of all the others."""
 
-MOST = {"per_channel": 16, "relative": QUERIES // 4, "capped": QUERIES // 4}
+MOST = {
+    "per_channel": 16,
+    **dict.fromkeys(("relative", "capped", "forgetting", "path"), QUERIES // 4),
+    **dict.fromkeys(("stick_breaking", "stick_breaking_current"), QUERIES // 4),
+}
 """The same where each channel of a value has weights of its own, and where scores are in memory."""
 
 
@@ -35,13 +43,28 @@ def softmax_read(
     """Weights that add up to 1, of each of several heads.
 
     Keys and values may have fewer heads, each for as many neighbouring heads of queries. ``more``
-    (B, H, T, S) is added to the scores, ``q . k / sqrt(K)``.
+    (B, H, T, S) is added to the scores, ``q . k / sqrt(K)``; of one axis it is of distances, see
+    `attend`.
     """
     mask = None if visible is None else visible[:, None]
+    if more is not None and more.ndim == 1:
+        more = more[_distances(q.shape[1], k.shape[1], len(more), q.device)]  # (T, S)
     if more is not None:
         mask = more if mask is None else torch.where(mask, more, float("-inf"))
     # a plain bool also where the time of an exported graph is open
     return _softmax_read(q, k, v, mask, mask is None and bool(q.shape[1] != 1))
+
+
+def forgetting_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    """`softmax_read` of scores to which the decays of all steps between the two are added.
+
+    Args:
+        q, v, visible: as in `softmax_read`; the last query is of the same step as the last key.
+        k: keys and the logarithms of each step's decay, one for each head of queries that reads
+            them, side by side, (B, S, heads of keys, K + heads / heads of keys).
+    """
+    keys, g = k.split([q.shape[-1], k.shape[-1] - q.shape[-1]], -1)
+    return softmax_read(q, keys, v, visible, forgotten(g.flatten(2), q.shape[1]))
 
 
 def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -100,9 +123,13 @@ def _with_distances(scores: Tensor, far: Tensor | None) -> Tensor:
     if far is None:
         return scores
     time, entries = scores.shape[1:]
-    step = torch.arange(entries, device=scores.device)
-    age = (step[entries - time :, None] - step).clamp(min=0, max=len(far) - 1)
-    return scores + far[age]
+    return scores + far[_distances(time, entries, len(far), scores.device)]
+
+
+def _distances(time: int, entries: int, count: int, device: torch.device) -> Tensor:
+    """How long ago each key is, at most ``count - 1``, (T, S)."""
+    step = torch.arange(entries, device=device)
+    return (step[entries - time :, None] - step).clamp(min=0, max=count - 1)
 
 
 def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
@@ -152,6 +179,10 @@ def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor)
 
 READS: dict[str, Read] = {
     "softmax": softmax_read,
+    "forgetting": forgetting_read,
+    "path": path_read,
+    "stick_breaking": stick_breaking_read,
+    "stick_breaking_current": partial(stick_breaking_read, current=True),
     "relative": relative_read,
     "capped": capped_read,
     "relu": relu_read,
@@ -227,7 +258,8 @@ def attend(
         whole: every step sees all before it, and the keys are those of the queries.
         far: keys of distances, for "relative"; what they add to the scores of a single step
             (B, H, 1, S), for "softmax"; the bound of scores (1,), for "capped"; what distances from
-            0 on add to scores (D,), the last for longer ones too, for "relu_squared" and "laplace".
+            0 on add to scores (D,), the last for longer ones too, for "softmax", "relu_squared" and
+            "laplace".
     """
     time, past = q.shape[1], k.shape[1] - q.shape[1]
     if time == 1:  # an earlier call has zeroed what is out of sight
@@ -348,14 +380,12 @@ class _Chunks(torch.autograd.Function):
             with torch.enable_grad():
                 y = _chunk(READS[ctx.kind], *inputs)
             sources = [x for x, want in zip(inputs, needs_grad, strict=True) if want]
-            places = [
-                x
-                for x, want in zip((of, keys, keys, of, slice(None)), needs_grad, strict=True)
-                if want
-            ]
+            queries, entries = (slice(None), of), (slice(None), keys)
+            every: tuple[Any, ...] = (queries, entries, entries, queries, ...)
+            places = [x for x, want in zip(every, needs_grad, strict=True) if want]
             grads = torch.autograd.grad(y, sources, grad[:, of], materialize_grads=True)
             for total, place, part in zip(sums, places, grads, strict=True):
-                total[:, place] += part
+                total[place] += part
         into = iter(sums)
         return None, None, *(next(into) if want else None for want in needs_grad)
 
