@@ -29,7 +29,7 @@ class FlashGAU(GatedUnit):
 
     Args:
         d_inner, d_key, rotary, relative_bias, base, init: as in `GAU`.
-        attention, bias, buckets: as in `GAU`.
+        attention, bias, buckets, table: as in `GAU`.
         chunk: steps of a chunk.
 
     Departures from the paper:
@@ -68,12 +68,13 @@ class FlashGAU(GatedUnit):
         attention: Literal["relu_squared", "laplace"] = "relu_squared",
         bias: bool = False,
         buckets: int | None = None,
+        table: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_positive_int("FlashGAU", chunk=chunk)
         scores = d_inner, d_key, chunk, rotary, relative_bias, chunk, base, init
-        options = attention, bias, buckets
+        options = attention, bias, buckets, table
         super().__init__(d_model, *scores, *options, device, dtype)
         self.chunk = chunk
 

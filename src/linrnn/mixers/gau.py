@@ -47,11 +47,13 @@ class GAU(GatedUnit):
         bias: biases b_in of W_r x, W_v x and W_z x, and b_out of y, initially 0.
         buckets: None, or add to s a learned number for each of so many buckets of distances, 0 to
             buckets / 2 - 1 apart, then of equal ratios up to 128 and beyond, as in T5; initially 0.
+        table: None, or add to s a learned number for each of so many distances, from 0 on, the last
+            for all longer ones; not with buckets. Initially 0, "published" N(0, 0.02^2).
 
     Departures from the paper:
         The norm before and the residual around the unit belong to the block around a mixer. The
-        paper adds the relative bias only; turning queries and keys as well is usual since. Its
-        other bias, a learned table for lengths up to 512, is left out.
+        paper adds the relative bias only; turning queries and keys as well is usual since. Up to
+        512 steps it takes a table in its place, with numbers for later steps too.
 
         The published start needs a wide model, many steps and the residual around the unit: of
         width 8 it makes some 1e-9 of 12 inputs of size 1, and where b_1 . b_2 happens to be
@@ -94,11 +96,12 @@ class GAU(GatedUnit):
         attention: Literal["relu_squared", "laplace"] = "relu_squared",
         bias: bool = False,
         buckets: int | None = None,
+        table: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         scores = d_inner, d_key, n, rotary, relative_bias, window, base, init
-        options = attention, bias, buckets
+        options = attention, bias, buckets, table
         super().__init__(d_model, *scores, *options, device, dtype)
         if window is not None:  # which bounds cost and state
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]

@@ -40,11 +40,12 @@ class Mega(Mixer):
         With a norm all but the last x_t is norm(x_t), w * x_t / sqrt(mean(x_t^2) + norm_eps) for
         "rms", and for "layer" the same of x_t less its mean, plus b.
         bias_ts = (R^t b_1) . (R^s b_2), R turning the pair of channels (2i, 2i+1) by
-        base^(-2i/d_key) radians. s runs over all steps up to t, or those of its chunk; n_t is how
-        many these are. Chunks are the steps 0..C-1, C..2C-1, ... of a sequence, C = chunk, also in
-        a stream.
+        base^(-2i/d_key) radians; with a table it is a number for each t - s. s runs over all steps
+        up to t, or those of its chunk; n_t is how many these are. Chunks are the steps 0..C-1,
+        C..2C-1, ... of a sequence, C = chunk, also in a stream.
         Initially alpha and delta are N(0, 0.2^2), beta 1 and -1 in turn along d_ema plus
-        N(0, 0.02^2), eta and omega N(0, 1), b_1 and b_2 N(0, 0.02^2), mu and the other b 0;
+        N(0, 0.02^2), eta and omega N(0, 1), b_1, b_2 and the table N(0, 0.02^2), mu and the other
+        b 0;
         "scaled"     weights N(0, 1 / channels in), kappa 1
         "published"  weights and kappa N(0, 0.02^2)
         Parameters: average_proj has the rows of u, z, r and c in this order
@@ -59,14 +60,17 @@ class Mega(Mixer):
             gives, in a stack with ``norm="none"`` and ``skip=False``.
         norm_eps: of that norm.
         base: the slowest turn of the bias is about 1 / base radians per step.
+        table: None, or in its place a learned number for each of so many distances, from 0 on, the
+            last for all longer ones.
         init: "scaled" or "published", as above.
 
     Departures from the paper:
         As in the published program: omega and the silu of m; eta over sqrt(d_ema). Without a norm
         of its own that of the block comes before it, so that 1 - u keeps a normed input, to which
         the block adds the one before the norm. Dropout belongs to the block. The bias of W_h is
-        b_c. The bias by a table of differences is left out. The published start needs a wide
-        model: of width 6, scores have a gradient of some 1e-13.
+        b_c. The published table has numbers for later steps too, which no causal layer sees, and
+        refuses longer sequences. The published start needs a wide model: of width 6, scores have a
+        gradient of some 1e-13.
 
     Example:
         >>> y, state = Mega(d_model=4, chunk=16, d_key=8)(torch.randn(2, 100, 4))
@@ -108,6 +112,7 @@ class Mega(Mixer):
         norm: Literal["none", "rms", "layer"] = "none",
         norm_eps: float = 1e-6,
         base: float = 10_000.0,
+        table: int | None = None,
         init: Literal["scaled", "published"] = "scaled",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -116,7 +121,7 @@ class Mega(Mixer):
         self.d_model, self.d_ema, self.d_key = d_model, d_ema, d_key
         self.d_inner = 2 * d_model if d_inner is None else d_inner
         self.chunk, self.attention, self.base, self.init = chunk, attention, base, init
-        self.norm, self.norm_eps = norm, norm_eps
+        self.norm, self.norm_eps, self.table = norm, norm_eps, table
         check_in("Mega", "norm", norm, ("none", "rms", "layer"))
         check_positive_int("Mega", d_ema=d_ema, d_key=d_key, d_inner=self.d_inner)
         check_in("Mega", "attention", attention, _READS)
@@ -125,6 +130,8 @@ class Mega(Mixer):
             check_positive_int("Mega", chunk=chunk)
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         check_sight("Mega", chunk, base)
+        if table is not None:
+            check_positive_int("Mega", table=table)
         if d_key % 2:
             raise ArgumentError(f"Mega: d_key must be even, got {d_key}.")
         to: Any = {"device": device, "dtype": dtype}
@@ -135,7 +142,9 @@ class Mega(Mixer):
             empty(d_model, d_ema),
             empty(d_model),
         )
-        self.kappa, self.mu, self.b = empty(2, d_key), empty(2, d_key), empty(2, d_key)
+        self.kappa, self.mu = empty(2, d_key), empty(2, d_key)
+        self.b = empty(2, d_key) if table is None else None
+        self.distances = None if table is None else empty(table)
         self.value_proj = nn.Linear(d_model, self.d_inner, **to)
         self.average_proj = nn.Linear(d_model, 2 * d_model + d_key + self.d_inner, **to)
         self.hidden_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
@@ -154,7 +163,9 @@ class Mega(Mixer):
         nn.init.normal_(self.beta, std=0.02)
         self.beta[:, ::2] += 1
         self.beta[:, 1::2] -= 1
-        nn.init.normal_(self.b, std=0.02)
+        for bias in (self.b, self.distances):
+            if bias is not None:
+                nn.init.normal_(bias, std=0.02)
         linears = self.value_proj, self.average_proj, self.hidden_proj
         if self.init == "published":
             for weight in (self.kappa, *(linear.weight for linear in linears)):
@@ -239,9 +250,13 @@ class Mega(Mixer):
             sight = position % self.chunk
         softmax = self.attention == "softmax"
         scale = self.d_key**-0.5 if softmax else 1 / (sight + 1)[..., None].to(q.dtype)
-        q = with_relative(q * scale, self.b[0], self.base, offset)
-        k = with_relative(k, self.b[1], self.base)
+        q, far = q * scale, None
+        if self.distances is not None:
+            far = wide(self.distances)
+        elif self.b is not None:
+            q = with_relative(q, self.b[0], self.base, offset)
+            k = with_relative(k, self.b[1], self.base)
         if softmax:  # which divides by the root of the channels, and knows heads
             q, k, v = ((q * q.shape[-1] ** 0.5)[:, :, None], k[:, :, None], v[:, :, None])
-        o = attend(self.attention, q, k, v, sight, window=self.chunk, whole=False)
+        o = attend(self.attention, q, k, v, sight, window=self.chunk, whole=False, far=far)
         return o[:, :, 0] if softmax else o

@@ -125,8 +125,9 @@ def test_starts_scaled_or_as_published():
     [
         {"attention": "laplace", "buckets": 8, "chunk": 5},
         {"bias": True, "buckets": 32, "rotary": False, "relative_bias": False},
+        {"table": 5, "chunk": 4, "init": "published"},
     ],
-    ids=["laplace", "as FLASH-pytorch"],
+    ids=["laplace", "as FLASH-pytorch", "table"],
 )
 def test_variants_keep_the_laws(law, options):
     check_law(law, partial(FlashGAU, **options))

@@ -153,8 +153,9 @@ def test_windowed_unit_keeps_the_laws(law):
     [
         {"attention": "laplace", "buckets": 8, "window": 5},
         {"bias": True, "buckets": 32, "rotary": False, "relative_bias": False},
+        {"table": 5, "relative_bias": False},
     ],
-    ids=["laplace", "as FLASH-pytorch"],
+    ids=["laplace", "as FLASH-pytorch", "table"],
 )
 def test_variants_keep_the_laws(law, options):
     check_law(law, partial(GAU, **options))
@@ -171,7 +172,36 @@ def test_far_steps_share_a_bucket():
     assert len(far.unique()) == 8
 
 
+@torch.no_grad()
+def test_a_table_has_a_number_for_each_distance():
+    """Scores of two keys alike differ by what the table says of their distances."""
+    layer = livelier(GAU(4, table=3, rotary=False, relative_bias=False, dtype=torch.float64))
+    layer.distances.copy_(torch.tensor([0.1, 0.3, 0.7]))
+    q = k = torch.zeros(1, 5, 128, dtype=torch.float64)
+    v = torch.eye(5, dtype=torch.float64)[None]
+    weights = layer._attend(q, k, v, torch.arange(5)[None])[0]
+    expected = layer.distances[[2, 2, 2, 1, 0]].square()
+    torch.testing.assert_close(weights[-1], expected, rtol=1e-12, atol=0)
+
+
+def test_numbers_of_distances_are_trained_on_long_sequences():
+    """Scores are made in several pieces there."""
+    for options in ({"buckets": 8}, {"table": 5}):
+        layer = livelier(GAU(4, **options, dtype=torch.float64))
+        x = torch.randn(1, 1100, 4, dtype=torch.float64)
+        (grad,) = torch.autograd.grad(layer(x)[0].sum(), [layer.distances])
+        with torch.no_grad():
+            moved = []
+            for by in (1e-6, -1e-6):
+                layer.distances[1] += by
+                moved.append(layer(x)[0].sum().item())
+                layer.distances[1] -= by
+        assert grad[1].item() == pytest.approx((moved[0] - moved[1]) / 2e-6, rel=1e-5)
+
+
 BAD = [
+    ({"table": 0}, "GAU: table must be an integer of at least 1, got 0"),
+    ({"table": 9, "buckets": 8}, "GAU: table must be None with buckets, got 9"),
     ({"attention": "softmax"}, "no GAU attention named 'softmax'"),
     ({"buckets": 2}, "GAU: buckets must be an integer from 4 to 64, got 2"),
     ({"d_inner": 0}, "GAU: d_inner must be an integer of at least 1, got 0"),

@@ -44,9 +44,11 @@ def oracle(layer, x):
     for t in range(T):
         first = 0 if layer.chunk is None else t - t % layer.chunk
         seen = range(first, t + 1)
-        bias = np.array(
-            [turned(p["b"][0], t, layer.base) @ turned(p["b"][1], s, layer.base) for s in seen]
-        )
+        if layer.table is None:
+            b = [[turned(p["b"][i], n, layer.base) for n in (t, *seen)] for i in range(2)]
+            bias = np.array([b[0][0] @ b_s for b_s in b[1][1:]])
+        else:
+            bias = np.array([p["distances"][min(t - s, layer.table - 1)] for s in seen])
         scores = k[first : t + 1] @ q[t]
         if layer.attention == "softmax":
             weights = np.exp(scores / layer.d_key**0.5 + bias)
@@ -62,13 +64,14 @@ def oracle(layer, x):
 
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
 @pytest.mark.parametrize("chunk", [None, 1, 5])
-def test_mega_is_its_equation_whole_and_split(attention, chunk):
+@pytest.mark.parametrize("table", [None, 4])
+def test_mega_is_its_equation_whole_and_split(attention, chunk, table):
     torch.manual_seed(0)
-    layer = Mega(
-        3, d_ema=4, d_key=6, d_inner=5, chunk=chunk, attention=attention, base=50.0
-    ).double()
+    sizes = {"d_ema": 4, "d_key": 6, "d_inner": 5, "base": 50.0}
+    layer = Mega(3, **sizes, chunk=chunk, attention=attention, table=table).double()
     with torch.no_grad():
-        for part in (layer.b, layer.mu, layer.average_proj.bias, layer.value_proj.bias):
+        bias = layer.b if table is None else layer.distances
+        for part in (bias, layer.mu, layer.average_proj.bias, layer.value_proj.bias):
             part.normal_()
     x = torch.randn(1, TIME, 3, dtype=torch.float64)
     expected = torch.from_numpy(oracle(layer, x[0].numpy()))[None]
@@ -110,8 +113,9 @@ def test_initial_statistics():
     [
         {"norm": "layer", "attention": "relu_squared", "chunk": 5},
         {"norm": "rms"},
+        {"table": 5},
     ],
-    ids=["layer", "rms"],
+    ids=["layer", "rms", "table"],
 )
 def test_variants_keep_the_laws(law, options):
     check_law(law, partial(Mega, **options))
@@ -130,5 +134,7 @@ def test_with_a_norm_of_its_own_the_input_passes_as_it_came():
 def test_mega_words_its_errors():
     with pytest.raises(ArgumentError, match="Mega: d_key must be even, got 5"):
         Mega(4, d_key=5)
+    with pytest.raises(ArgumentError, match="Mega: table must be an integer of at least 1, got 0"):
+        Mega(4, table=0)
     with pytest.raises(ArgumentError, match="Mega: chunk must be an integer of at least 1, got 0"):
         Mega(4, chunk=0)

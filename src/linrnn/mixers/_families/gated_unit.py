@@ -43,6 +43,7 @@ class GatedUnit(Mixer):
         attention: str,
         bias: bool,
         buckets: int | None,
+        table: int | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
@@ -58,7 +59,11 @@ class GatedUnit(Mixer):
             isinstance(buckets, bool) or not isinstance(buckets, int) or not 4 <= buckets <= 64
         ):
             raise ArgumentError(f"{where}: buckets must be an integer from 4 to 64, got {buckets}.")
-        self.attention, self.bias, self.buckets = attention, bias, buckets
+        self.attention, self.bias, self.buckets, self.table = attention, bias, buckets, table
+        if table is not None:
+            check_positive_int(where, table=table)
+        if None not in (table, buckets):
+            raise ArgumentError(f"{where}: table must be None with buckets, got {table}.")
         check_positive_int(where, d_inner=self.d_inner)
         if d_key % 2:
             raise ArgumentError(f"{where}: d_key must be even, got {d_key}.")
@@ -71,7 +76,8 @@ class GatedUnit(Mixer):
         self.W_out = empty(d_model, self.d_inner)
         self.b_in = empty(2 * self.d_inner + d_key) if bias else None
         self.b_out = empty(d_model) if bias else None
-        self.distances = empty(buckets) if buckets is not None else None
+        count = buckets if table is None else table
+        self.distances = None if count is None else empty(count)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -91,7 +97,8 @@ class GatedUnit(Mixer):
                 nn.init.normal_(self.b[0], std=(self.n**-0.25 / self.d_key) ** 0.5)
                 self.b[1] = self.b[0]
         nn.init.zeros_(self.beta)
-        for bias in (self.b_in, self.b_out, self.distances):
+        drawn = self.init == "published" and self.table is not None
+        for bias in (self.b_in, self.b_out, None if drawn else self.distances):
             if bias is not None:
                 nn.init.zeros_(bias)
 
@@ -115,10 +122,11 @@ class GatedUnit(Mixer):
             )
 
     def _of_distances(self) -> Tensor | None:
-        """The biases that scores get for distances from 0 to 128."""
+        """The biases that scores get for distances from 0 on."""
         if self.distances is None:
             return None
-        return self.distances.to(accumulator_dtype(self.distances.dtype))[_buckets(self.buckets)]
+        numbers = self.distances.to(accumulator_dtype(self.distances.dtype))
+        return numbers if self.buckets is None else numbers[_buckets(self.buckets)]
 
     def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Gate, values, and the turned vectors made of z, at least float32."""
