@@ -95,8 +95,4 @@ CASES = [
     Case("attention", HUB + "OlmoHybridAttention", DEFAULT, "layer", _olmo_hybrid, 1e-5),
     Case("attention", HUB + "Gemma2Attention", DEFAULT, "layer", _gemma2, 1e-5),
     Case("attention", HUB + "Gemma2Attention", "logits capped at 0.5", "layer", _low_cap, 1e-5),
-    Case(
-        *("attention", "flash-linear-attention 0.6.0, ForgettingAttention", DEFAULT, "layer", None),
-        note="a forget gate that adds to scores is no option of this layer",
-    ),
 ]

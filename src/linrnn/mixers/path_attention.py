@@ -41,15 +41,14 @@ class PathAttention(Mixer):
         rank: width of the bottleneck of w.
         d_conv: taps of the convolution, 1 sees only the current step.
         forget: decays of the scores, see above.
+        scale_gates: divide what they add by sqrt(d_head) too, as fla does.
         window: steps that can be seen, the current one included. Default: all.
         qk_norm: see above.
         norm_eps: of that norm.
 
     Departures from the paper:
         Extension beyond the survey. A step reflects all keys of the state, so that the state after
-        it holds H_t ... H_{s+1} k_s; sequences are read in blocks, as by the delta rule. Where
-        fla's plain function scales scores it scales G_t - G_s as well; here as in the paper it
-        does not.
+        it holds H_t ... H_{s+1} k_s; sequences are read in blocks, as by the delta rule.
 
     Example:
         >>> y, state = PathAttention(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -76,6 +75,7 @@ class PathAttention(Mixer):
         rank: int = 32,
         d_conv: int = 3,
         forget: bool = False,
+        scale_gates: bool = False,
         window: int | None = None,
         qk_norm: bool = False,
         norm_eps: float = 1e-5,
@@ -91,7 +91,7 @@ class PathAttention(Mixer):
         check_positive(where, norm_eps=norm_eps)
         check_sight(where, window, 1.0)
         self.rank, self.d_conv, self.forget, self.window = rank, d_conv, forget, window
-        self.qk_norm, self.norm_eps = qk_norm, norm_eps
+        self.qk_norm, self.norm_eps, self.scale_gates = qk_norm, norm_eps, scale_gates
         if window is not None:  # which bounds cost and state
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
@@ -142,6 +142,7 @@ class PathAttention(Mixer):
         g = None
         if self.f_proj is not None:
             g = F.logsigmoid(wide(self.f_proj(x.to(self.f_proj.weight.dtype))))  # (B, T, H)
+            g = g * self.d_head**-0.5 if self.scale_gates else g
             g = torch.cat([state["g"], g], 1)
         with without_autocast(x.device):
             if self.q_norm is not None and self.k_norm is not None:

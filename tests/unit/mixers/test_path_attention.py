@@ -50,6 +50,7 @@ def transcription(layer, x):
     g = torch.zeros(B, T, H, dtype=torch.float64)
     if layer.forget:
         g = F.logsigmoid(x @ layer.f_proj.weight.T + layer.f_proj.bias)
+        g = g / K**0.5 if layer.scale_gates else g
     o = torch.zeros(B, T, H, K, dtype=torch.float64)
     for b in range(B):
         for h in range(H):
@@ -64,7 +65,11 @@ def transcription(layer, x):
     return o.flatten(2) @ layer.o_proj.weight.T
 
 
-CASES = [{}, {"forget": True, "window": 5}, {"forget": True, "qk_norm": True}]
+CASES = [
+    {},
+    {"forget": True, "window": 5},
+    {"forget": True, "qk_norm": True, "scale_gates": True},
+]
 
 
 @torch.no_grad()
