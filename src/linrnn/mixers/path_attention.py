@@ -61,7 +61,7 @@ class PathAttention(Mixer):
     """
 
     family: ClassVar[str] = "attention"
-    choices = Choices(transition="delta", gate="input", memory="past", normaliser="softmax")
+    choices = Choices(transition="low rank", gate="input", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
     declared: ClassVar[Mapping[str, str]] = GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
