@@ -14,6 +14,7 @@ def forgotten(g: Tensor, time: int) -> Tensor:
         (B, H, time, S); of no meaning where s is later than t.
 
     Example:
+        >>> import torch
         >>> forgotten(torch.tensor([-1.0, -2.0, -4.0]).view(1, 3, 1), 1).flatten()
         tensor([-6., -4.,  0.])
     """
