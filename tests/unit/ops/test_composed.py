@@ -166,6 +166,7 @@ CASES = {
         attended_by_distance(),
     ],
     "attend_sinks": [sinking()],
+    "carry_keys": [(randn(B, T, 2, 4), randn(B, T, 2, 4))],
     "attend_evicting": [
         (*evicting(policy, 3), torch.arange(T) + torch.tensor([[6], [1]]))
         for policy in ("h2o", "tova")
