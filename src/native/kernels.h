@@ -3,6 +3,7 @@
 // different versions notice.
 #pragma once
 #include "block_carry_args.h"
+#include "block_scan_args.h"
 #include "cauchy_args.h"
 #include "causal_conv_args.h"
 #include "dplr_powers_args.h"
@@ -16,13 +17,14 @@
 #include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
-    X(block_carry) X(cauchy) X(causal_conv) X(dplr_powers) X(gated_scan) X(log_scan)       \
-    X(machine) X(memory_scan) X(recorded_step) X(scan) X(selective_scan) X(traces)        \
-    X(vandermonde)
+    X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(dplr_powers) X(gated_scan)     \
+    X(log_scan) X(machine) X(memory_scan) X(recorded_step) X(scan) X(selective_scan)      \
+    X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
     X(block_carry, LINRNN_BLOCK_CARRY_FIELDS)      \
+    X(block_scan, LINRNN_BLOCK_SCAN_FIELDS)        \
     X(cauchy, LINRNN_CAUCHY_FIELDS)                \
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
     X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \

@@ -125,6 +125,8 @@ def usual(name):
         return {"x": ones(1, 3, 4), "weight": ones(4, 2), "bias": None, "silu": False, **LAYOUT}
     if name == "fft_conv":
         return {"x": ones(1, 3, 4), "kernel": ones(4, 2), **LAYOUT}
+    if name == "block_scan":
+        return {"A": ones(2, 2), "b": ones(1, 3, 2), "rows": None, "columns": None, **LAYOUT}
     if name == "log_linear_scan":
         return {"log_a": ones(4), "log_b": ones(1, 3, 4), **LAYOUT}
     plain = {"a": ones(4), "b": ones(1, 3, 4)}
@@ -136,6 +138,7 @@ def usual(name):
 OPS = {
     "linear_scan": 40,
     "log_linear_scan": 20,
+    "block_scan": 20,
     "gated_scan": 20,
     "selective_scan": 20,
     "outer_scan": 20,

@@ -33,6 +33,7 @@ _FAILURES = {
     1: "out of memory",
     2: "unknown dtype",
     _OTHER_VERSION: "the library is of another version; reinstall linrnn",
+    4: "an index is outside of its block",
 }
 
 

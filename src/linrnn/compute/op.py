@@ -40,7 +40,7 @@ class Kernels(Protocol):
     ``forward(*arguments, *extras)`` returns the results; an extra is a tensor to be filled for the
     gradient, or None. ``backward(*arguments, *saved, *extras, *grads)`` returns a gradient, or
     None, for each of the first arguments. There may be ``declines(*arguments)``: why, though the
-    kernels could, operators are the better way.
+    kernels could, operators are the better way: those of the backend ``tree``, else the definition.
     """
 
     forward: Callable[..., Any]
@@ -172,7 +172,9 @@ class Op:
             return None
         kernels = load(self._modules[name])
         declines = getattr(kernels, "declines", None)
-        return None if declines is not None and declines(*arguments) else kernels
+        if declines is not None and declines(*arguments):
+            return load(self._modules["tree"]) if "tree" in self._modules else None
+        return kernels
 
     def explain(self, arguments: Arguments, backend: str | None) -> str:
         """The backend that would compute a call, and why; if chosen automatically, why no other."""

@@ -15,6 +15,7 @@ from linrnn.ops.cell.cell_scan import use_form as use_form
 from linrnn.ops.conv.causal_conv import causal_conv as causal_conv
 from linrnn.ops.conv.fft import fft_scan as fft_scan
 from linrnn.ops.conv.fft_conv import fft_conv as fft_conv
+from linrnn.ops.linear.block_scan import block_scan as block_scan
 from linrnn.ops.linear.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.linear.gated_scan import gated_scan as gated_scan
 from linrnn.ops.linear.linear_scan import linear_scan as linear_scan
@@ -26,6 +27,7 @@ from linrnn.ops.selective_scan import selective_scan as selective_scan
 __all__ = [
     "accumulator_dtype",
     "backend_report",
+    "block_scan",
     "causal_conv",
     "cell_scan",
     "delta_scan",

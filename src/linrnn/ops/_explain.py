@@ -18,6 +18,7 @@ from linrnn.ops.cell.cell_scan.run import problems as of_cells
 from linrnn.ops.conv.causal_conv import causal_conv
 from linrnn.ops.conv.fft import fft_scan
 from linrnn.ops.conv.fft_conv import fft_conv
+from linrnn.ops.linear.block_scan import block_scan
 from linrnn.ops.linear.gated_scan import gated_scan
 from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.linear.log_linear_scan import log_linear_scan
@@ -28,6 +29,7 @@ from linrnn.ops.selective_scan import selective_scan
 _BY_NAME = {
     f.__name__: f
     for f in (
+        block_scan,
         causal_conv,
         cell_scan,
         delta_scan,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops.conv import dense_ssm
-from linrnn.ops.linear.matrix_scan import block_scan, dense_loop, dense_scan, many_dense_scan
+from linrnn.ops.linear.block_scan import block_scan
 from linrnn.ops.matrix.fast_weights import asked_by_itself, fed_back_delta, self_referential
 from linrnn.testing._calls import (
     ONE_WAY,
@@ -128,62 +128,84 @@ def _heads(
 
 def _block(draw: Draw) -> Iterator[Call]:
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
-        p, q = h.unbind(-1)
-        rotated = torch.stack([x["re"] * p - x["im"] * q, x["re"] * q + x["im"] * p], -1)
-        return (rotated + x["b"]).flatten(1), rotated + x["b"]
+        h = (x["A"] @ h.unsqueeze(-1)).squeeze(-1) + x["b"]
+        return h.flatten(1), h
 
-    def run(
-        re: Tensor,
-        im: Tensor,
-        b: Tensor,
-        initial_state: Any = None,
-        reset: Any = None,
-        backend: Any = None,
-    ) -> tuple[Tensor, Tensor]:
-        h = b.new_zeros(b.shape[0], *b.shape[2:]) if initial_state is None else initial_state
-        y, last = block_scan(re, im, b, h, reset)
-        return y.flatten(2), last
+    def run(A: Tensor, b: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
+        h, final = block_scan(A, b, **more)
+        return h.flatten(2), final
 
-    arguments = {"re": draw(draw.channels) / 2, "im": draw(draw.channels) / 2}
-    arguments["b"] = draw.steps(draw.channels, 2)
-    call = Call("turns", run, arguments, ("b",), (draw.channels, 2), step, roundings=32)
-    yield call._replace(half=False, outputs=2, lacks=ONE_WAY)
+    c = draw.channels
+    for kind, side, constant, is_complex in (
+        ("pairs", 2, False, False),
+        ("constant pairs", 2, True, False),
+        ("complex pairs", 2, False, True),
+        ("constant complex", 3, True, True),
+        ("blocks", 5, False, False),
+    ):
+        drawn = draw if constant else draw.steps
+        A = 0.7 * drawn(c, side, side, is_complex=is_complex) / side**0.5
+        arguments = {"A": A, "b": draw.steps(c, side, is_complex=is_complex)}
+        steps = ("b",) if constant else ("A", "b")
+        call = Call(kind, run, arguments, steps, (c, side), step)
+        yield call._replace(half=not is_complex, outputs=side, roundings=64)
+    yield from _permuted(draw)
+    yield from _dense(draw)
 
 
-def _dense(scan: Callable[..., Any], draw: Draw) -> Iterator[Call]:
+def _permuted(draw: Draw) -> Iterator[Call]:
+    side = _KEYS
+
+    def place(b: Tensor) -> Tensor:
+        """A place of every number, by itself and its neighbour: most differ from step to step."""
+        signs = b.real > 0 if b.is_complex() else b > 0
+        return signs.long() + signs.roll(1, -1).long()
+
+    def step(gather: bool, x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        one = F.one_hot(place(x["b"]), side).to(h.dtype)  # (B, C, n, n): of each column, or row
+        moves = x["A"].unsqueeze(-1) * one
+        moves = moves if gather else moves.mT
+        h = (moves @ h.unsqueeze(-1)).squeeze(-1) + x["b"]
+        return h.flatten(1), h
+
+    def run(gather: bool, A: Tensor, b: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
+        more["columns" if gather else "rows"] = place(b.detach())
+        h, final = block_scan(A, b, **more)
+        return h.flatten(2), final
+
+    for gather, constant, is_complex in (
+        (False, False, True),
+        (True, False, False),
+        (False, True, False),
+    ):
+        drawn = draw if constant else draw.steps
+        arguments = {"A": drawn(draw.channels, side, is_complex=is_complex) / 2}
+        arguments["b"] = draw.steps(draw.channels, side, is_complex=is_complex)
+        steps = ("b",) if constant else ("A", "b")
+        kind = f"{'constant ' if constant else ''}{'gather' if gather else 'scatter'}"
+        call = Call(
+            kind,
+            partial(run, gather),
+            arguments,
+            steps,
+            (draw.channels, side),
+            partial(step, gather),
+        )
+        yield call._replace(half=not is_complex, outputs=side, roundings=64)
+
+
+def _dense(draw: Draw) -> Iterator[Call]:
+    """A constant matrix without an axis of blocks, of whatever side."""
+
     def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.einsum("ij,bj->bi", x["A"], h) + x["b"]
         return h, h
 
-    def run(
-        A: Tensor, b: Tensor, initial_state: Any = None, reset: Any = None, backend: Any = None
-    ) -> Any:
-        h = b.new_zeros(b.shape[0], b.shape[2]) if initial_state is None else initial_state
-        return scan(A, b, h, reset)
-
     d = draw.channels
     for kind, size in (("contracting", 0.4), ("growing", 1.5)):
-        A = size * draw(d, d)
-        call = Call(kind, run, {"A": A, "b": draw.steps(d)}, ("b",), (d,), step, roundings=64)
-        yield call._replace(half=False, lacks=ONE_WAY)
-
-
-def _many(draw: Draw) -> Iterator[Call]:
-    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
-        h = torch.einsum("cij,bcj->bci", x["A"], h) + x["b"]
-        return h.flatten(1), h
-
-    def run(
-        A: Tensor, b: Tensor, initial_state: Any = None, reset: Any = None, backend: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        h = b.new_zeros(b.shape[0], *b.shape[2:]) if initial_state is None else initial_state
-        y, last = many_dense_scan(A, b, h, reset)
-        return y.flatten(2), last
-
-    c, n = draw.channels, _KEYS
-    arguments = {"A": 0.4 * draw(c, n, n), "b": draw.steps(c, n)}
-    call = Call("many", run, arguments, ("b",), (c, n), step, roundings=64)
-    yield call._replace(half=False, outputs=n, lacks=ONE_WAY)
+        arguments = {"A": size * draw(d, d), "b": draw.steps(d)}
+        call = Call(kind, block_scan, arguments, ("b",), (d,), step, roundings=64)
+        yield call._replace(half=kind == "contracting")  # float16 ends at 65504
 
 
 def _dense_ssm(draw: Draw) -> Iterator[Call]:
@@ -213,8 +235,5 @@ CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "asked_by_itself": _self_queried,
     "self_referential": _self_referential,
     "block_scan": _block,
-    "dense_scan": partial(_dense, dense_scan),
-    "dense_loop": partial(_dense, dense_loop),
-    "many_dense_scan": _many,
     "dense_ssm_convolve": _dense_ssm,
 }

@@ -130,9 +130,6 @@ CASES = {
         (randn(*SEQUENCE), [randn(B, N)], weights(N), None, "tanh"),
         (randn(*SEQUENCE), [randn(B, N)], weights(N)[:2], reset(), "relu"),
     ],
-    "dense_scan": [(randn(N, N), randn(*SEQUENCE), randn(B, N), reset())],
-    "dense_loop": [(randn(N, N), randn(*SEQUENCE), randn(B, N), None)],
-    "many_dense_scan": [(randn(2, N, N), randn(B, T, 2, N), randn(B, 2, N), reset())],
     "dense_ssm_convolve": [
         (
             [randn(2, N, N), randn(2, N), randn(2, 3, N), randn(2, 3)],
@@ -140,7 +137,6 @@ CASES = {
             randn(B, 2, N),
         )
     ],
-    "block_scan": [(randn(N), randn(N), randn(*SEQUENCE, 2), randn(B, N, 2), reset())],
     "siso_scan": [
         (system(torch.complex128), randn(*SEQUENCE), randn(B, N, 2, dtype=torch.complex128), None),
         (system(torch.float64), randn(*SEQUENCE), randn(B, N, 2), reset()),
@@ -268,11 +264,11 @@ def test_results_share_no_memory(monkeypatch):
 
 
 def test_it_computes_outside_of_autocast():
-    arguments = CASES["dense_scan"][0]
+    arguments = CASES["self_referential"][0]
     low = [x if x is None or x.dtype == torch.bool else x.detach().float() for x in arguments]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = torch.ops.linrnn.dense_scan(*low)
-    assert all(map(torch.equal, inside, torch.ops.linrnn.dense_scan(*low)))
+        inside = torch.ops.linrnn.self_referential(*low)
+    assert all(map(torch.equal, inside, torch.ops.linrnn.self_referential(*low)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

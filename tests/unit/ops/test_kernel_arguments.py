@@ -8,6 +8,7 @@ from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.mixers import load
 from linrnn.nn import CausalConv
 from linrnn.ops import (
+    block_scan,
     delta_scan,
     gated_scan,
     linear_scan,
@@ -57,6 +58,15 @@ SCANS = [
 CALLS = [
     *((linear_scan, arguments, options) for arguments, options in SCANS),
     *((log_linear_scan, arguments, options) for arguments, options in SCANS),
+    (block_scan, (torch.rand(2, 2), B), {}),
+    (block_scan, (torch.rand(2, 6, 4, 4), B), {}),
+    (block_scan, (torch.rand(1, 5, 3, 3), B), {}),
+    (block_scan, (torch.rand(3, 3), B, H[:1]), {}),
+    (block_scan, (torch.rand(3, 3), B), {"reset": RESET[:, :5]}),
+    (block_scan, (torch.rand(3, 3), ROW), packed(0, 7)),
+    (block_scan, (B, B), {"rows": torch.zeros(2, dtype=torch.long)}),
+    (block_scan, (B, B), {"rows": torch.full((3,), 3)}),
+    (block_scan, (B, B), {"columns": torch.full((3,), -1)}),
     (gated_scan, (GATES[:, :, :1],), {}),
     (gated_scan, (torch.rand(2, 6, 4, 3),), {}),
     (gated_scan, (GATES, torch.rand(2, 4)), {}),

@@ -17,6 +17,7 @@ from linrnn.ops import linear_scan
 from linrnn.ops.conv import _block_carry_cpu, _cauchy_cpu, _dplr_powers_cpu, _vandermonde_cpu
 from linrnn.ops.conv.causal_conv import _cpu as conv_cpu
 from linrnn.ops.linear import _scan_kernel, _traces_cpu
+from linrnn.ops.linear.block_scan import _cpu as block_cpu
 from linrnn.ops.linear.gated_scan import _cpu as gated_cpu
 from linrnn.ops.selective_scan import _cpu as selective_cpu
 from linrnn.testing import OP_LAWS, check_close
@@ -40,6 +41,7 @@ def run_python(code, **environment):
 KERNELS = [
     _scan_kernel.SCAN,
     _scan_kernel.LOG_SCAN,
+    block_cpu._BLOCK_SCAN,
     gated_cpu._SCAN,
     selective_cpu._SCAN,
     conv_cpu._CONV,

@@ -11,6 +11,7 @@ import torch
 from linrnn.compute import native
 from linrnn.mixers import RWKV4, Mamba
 from linrnn.ops import (
+    block_scan,
     causal_conv,
     gated_scan,
     linear_scan,
@@ -38,11 +39,18 @@ def packed_scan(a, b):
     return linear_scan(a, b, cu_seqlens=offsets)
 
 
+def moved(scale, b, h):
+    return block_scan(scale, b, h, rows=torch.arange(b.shape[-1]).flip(0).expand(b.shape))
+
+
 SHAPES = {
     "constant": (linear_scan, lambda b, t, c, n: ((c,), (b, t, c), (b, c))),
     "varying": (linear_scan, lambda b, t, c, n: ((b, t, c), (b, t, c))),
     "packed": (packed_scan, lambda b, t, c, n: ((c,), (1, t, c))),
     "log": (log_linear_scan, lambda b, t, c, n: ((b, t, c), (b, t, c), (b, c))),
+    "blocks": (block_scan, lambda b, t, c, n: ((b, t, c, n, n), (b, t, c, n), (b, c, n))),
+    "matrices": (block_scan, lambda b, t, c, n: ((c, n, n), (b, t, c, n), (b, c, n))),
+    "moved": (moved, lambda b, t, c, n: ((b, t, c, n), (b, t, c, n), (b, c, n))),
     "gated": (gated_scan, lambda b, t, c, n: ((b, t, 3, c), (b, c))),
     "selective": (
         selective_scan,
@@ -54,7 +62,11 @@ SHAPES = {
 
 CASES = [
     *((name, dtype) for name in SHAPES for dtype in REAL),
-    *((name, dtype) for name in ("constant", "varying", "packed") for dtype in (C64, C128)),
+    *(
+        (name, dtype)
+        for name in ("constant", "varying", "packed", "blocks", "moved")
+        for dtype in (C64, C128)
+    ),
 ]
 SIZES = [(0, 5, 3, 2), (2, 0, 3, 2), (2, 5, 0, 2), (1, 5, 0, 2), (2, 5, 3, 0), (0, 0, 0, 0)]
 
