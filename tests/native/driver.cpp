@@ -6,6 +6,7 @@
 //   kernels_driver race       lets two threads write one array, so that a sanitizer must complain
 #include <thread>
 
+#include "blocks.h"
 #include "cells.h"
 #include "learning.h"
 #include "memories.h"
@@ -29,6 +30,7 @@ int checks(i64 rounds) {
         try {
             one<Scan>(random, large, false);
             one<Scan>(random, large, true);
+            one<Blocks>(random, large);
             one<Gated>(random, large);
             one<GatedMean>(random, large);
             one<DenseCell>(random, large);

@@ -28,6 +28,24 @@ constexpr int OUTSIDE = 4;                // an index is outside of its block
 // ------------------------------------------------------------------------------ steps of matrices
 // N: the side, where it is known. Numbers of complex blocks are (re, im), side by side.
 
+// A sum of a row: of long ones in parts, which one register holds and which round less than one sum.
+template <class A>
+inline A product(const A* __restrict a, const A* __restrict h, i64 n) {
+    constexpr i64 LANES = 8;
+    A sum = A(0);
+    i64 j = 0;
+    if (n >= LANES) {
+        A parts[LANES] = {};
+        for (; j + LANES <= n; j += LANES)
+            for (i64 k = 0; k < LANES; ++k) parts[k] += a[j + k] * h[j + k];
+        for (i64 half = LANES / 2; half; half /= 2)
+            for (i64 k = 0; k < half; ++k) parts[k] += parts[k + half];
+        sum = parts[0];
+    }
+    for (; j < n; ++j) sum += a[j] * h[j];
+    return sum;
+}
+
 template <bool CX, int N, class A>
 inline void advance(A* __restrict out, const A* __restrict a, const A* __restrict b,
                     const A* __restrict h, i64 blocks, i64 side) {
@@ -40,11 +58,7 @@ inline void advance(A* __restrict out, const A* __restrict a, const A* __restric
         }
     } else if constexpr (!CX) {
         for (i64 c = 0; c < blocks; ++c, a += n * n, b += n, h += n, out += n)
-            for (i64 i = 0; i < n; ++i) {
-                A sum = b[i];
-                for (i64 j = 0; j < n; ++j) sum += a[i * n + j] * h[j];
-                out[i] = sum;
-            }
+            for (i64 i = 0; i < n; ++i) out[i] = b[i] + product(a + i * n, h, n);
     } else {
         for (i64 c = 0; c < blocks; ++c, a += 2 * n * n, b += 2 * n, h += 2 * n, out += 2 * n)
             for (i64 i = 0; i < n; ++i) {
