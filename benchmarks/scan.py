@@ -1,5 +1,7 @@
 """The speed of `linear_scan` on a CPU: against the cost of moving the data, and against others.
 
+And that of `block_scan` with blocks of two, against `linear_scan` of as many channels.
+
 Prints the median times of everyone, measured in turn in one run, and the ratios that matter; writes
 them to ``benchmarks/results/scan-cpu.md`` and ``.csv``. Exit code 1: a peer is not installed.
 """
@@ -24,7 +26,7 @@ from _report import (
     write_lines,
 )
 from _timing import Candidate, Timing, in_turn
-from linrnn.ops import linear_scan
+from linrnn.ops import block_scan, linear_scan
 
 SHAPES = ((8, 2048, 512), (1, 16384, 512), (4, 4096, 1024), (1, 1048576, 8))
 QUICK_SHAPES = ((2, 64, 32), (1, 1024, 4))
@@ -33,8 +35,11 @@ PASSES = {"forward": "forward", "both": "forward + backward"}
 #: At most this many times `torch.add`; at least this many times faster than the best peer.
 ADD_FLOOR = {"forward": 1.5, "both": 4.0}
 PEER_FLOOR = {"forward": 5.0, "both": 4.0}
+#: At most this many times `linear_scan`.
+BLOCK_FLOOR = 4.0
 SMALL_FLOOR = {"call": 5.0, "step": 3.0}
 OURS, OURS_CONSTANT = "linrnn", "linrnn, constant a"
+BLOCKS, BLOCKS_CONSTANT = "block_scan, 2×2", "block_scan, 2×2, constant A"
 ADD, ADD_OUT = "torch.add", "torch.add, out="
 
 
@@ -93,6 +98,22 @@ def against_add(which: str, a: Tensor, b: Tensor, grad: Tensor) -> dict[str, Can
     }
 
 
+def against_blocks(which: str, a: Tensor, b: Tensor, grad: Tensor) -> dict[str, Candidate]:
+    """`linear_scan`, and blocks of two of its channels."""
+    constant = a[0, 0].clone()
+    A, turned_b, turned_grad = (x.unflatten(-1, (-1, 2)) for x in (a, b, grad))
+    A = torch.diag_embed(A) + 0.01
+    matrices = {BLOCKS: A, BLOCKS_CONSTANT: A[0, 0].clone()}
+    return {
+        OURS: Candidate(getattr(differentiate(ours, a, b, grad), which)),
+        OURS_CONSTANT: Candidate(getattr(differentiate(ours, constant, b, grad), which)),
+        **{
+            name: Candidate(getattr(differentiate(blocks, A, turned_b, turned_grad), which))
+            for name, A in matrices.items()
+        },
+    }
+
+
 def against_peers(which: str, a: Tensor, b: Tensor, grad: Tensor) -> dict[str, Candidate]:
     """Ours, and every peer that is installed."""
     calls = {OURS: Candidate(getattr(differentiate(ours, a, b, grad), which))}
@@ -105,6 +126,11 @@ def against_peers(which: str, a: Tensor, b: Tensor, grad: Tensor) -> dict[str, C
 def ours(a: Tensor, b: Tensor) -> Tensor:
     """What is compared with everything else."""
     return linear_scan(a, b)[0]
+
+
+def blocks(A: Tensor, b: Tensor) -> Tensor:
+    """The same of blocks."""
+    return block_scan(A, b)[0]
 
 
 def large_calls(
@@ -167,6 +193,19 @@ def add_table(cells: Sequence[Cell]) -> list[str]:
     return table(head, rows)
 
 
+def block_table(cells: Sequence[Cell]) -> list[str]:
+    """Blocks of two in times of `linear_scan`, judged."""
+    head = ["(B, T, D)", "pass", OURS, BLOCKS, "ratio", OURS_CONSTANT, BLOCKS_CONSTANT, "ratio"]
+    rows = []
+    for cell in cells:
+        row, ratios = [cell.name(), PASSES[cell.which]], []
+        for single, paired in ((OURS, BLOCKS), (OURS_CONSTANT, BLOCKS_CONSTANT)):
+            ratios.append(cell.times[paired].seconds / cell.times[single].seconds)
+            row += [cell.times[single].text(), cell.times[paired].text(), f"{ratios[-1]:.2f}"]
+        rows.append([*row, f"≤ {BLOCK_FLOOR}", mark(max(ratios) <= BLOCK_FLOOR)])
+    return table([*head, "floor", ""], rows)
+
+
 def peer_table(cells: Sequence[Cell], which: str) -> list[str]:
     """Every peer's time and how many times ours it is, the best one judged."""
     cells = [cell for cell in cells if cell.which == which]
@@ -203,7 +242,11 @@ def small_table(times: Mapping[str, Timing]) -> list[str]:
 
 
 def report(
-    add: Sequence[Cell], cells: Sequence[Cell], small: Mapping[str, Timing], missing: Sequence[str]
+    add: Sequence[Cell],
+    paired: Sequence[Cell],
+    cells: Sequence[Cell],
+    small: Mapping[str, Timing],
+    missing: Sequence[str],
 ) -> list[str]:
     """The page of results."""
     packages = dict.fromkeys(["torch", *(p.package for p in PEERS.values() if not p.missing())])
@@ -211,6 +254,7 @@ def report(
     lines += ["- medians in milliseconds, everyone measured in turn; results are allocated by all"]
     lines += [f"- NOT INSTALLED, so not compared: {', '.join(missing)}"] if missing else []
     lines += ["", "## Against torch.add on the same tensors", "", *section("add", add_table(add))]
+    lines += ["## Blocks of two", "", *section("blocks", block_table(paired))]
     for which, name in PASSES.items():
         lines += [f"## Against others, {name}", "", *section(which, peer_table(cells, which))]
     lines += ["## Small calls, (1, 64, 64) and one step of (1, 64)", ""]
@@ -256,11 +300,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # before any peer has run: temporaries of theirs change which memory is handed out next, and
     # torch.add takes half as long in memory that was once made of large pages
     small, add = small_calls(options), large_calls(against_add, options)
+    paired = large_calls(against_blocks, options)
     cells = large_calls(against_peers, options)
-    lines = report(add, cells, small, missing)
+    lines = report(add, paired, cells, small, missing)
     print("\n".join(lines))
     write_lines(options.out / "scan-cpu.md", lines)
-    write_csv(options.out / "scan-cpu.csv", CSV_HEAD, csv_rows([*add, *cells]))
+    write_csv(options.out / "scan-cpu.csv", CSV_HEAD, csv_rows([*add, *paired, *cells]))
     if missing and not options.skip_missing:
         print(
             f"peers not installed: {', '.join(missing)}. `make bench` installs them; "

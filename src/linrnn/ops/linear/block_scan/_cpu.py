@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.layout import checked_offsets, dense, n_sequences, unit_channels
+from linrnn.compute.layout import aligned, checked_offsets, dense, n_sequences
 from linrnn.compute.native import array, pointer
 from linrnn.ops.linear.block_scan.op import empty_states
 
@@ -114,5 +114,5 @@ def _run(
 
 def _rows(x: Tensor) -> Tensor:
     """As the kernel reads it: any batch and time strides, the numbers of a step side by side."""
-    inner = x[:1, :1]
-    return unit_channels(x.flatten(2)) if inner.is_contiguous() else dense(x).flatten(2)
+    side_by_side = x.is_contiguous() or x[:1, :1].is_contiguous()
+    return x if side_by_side and aligned(x) and not (x.is_conj() or x.is_neg()) else dense(x)
