@@ -138,7 +138,7 @@ class LinOSS(Mixer):
             b = drive.unsqueeze(-1) * gain.unsqueeze(-2)  # (B, T, P, 2, 2)
             start = torch.stack([torch.view_as_real(state[name]) for name in ("z", "x")], -1)
             h, last = block_scan(A, b, start, reset=reset)
-        z, place = (torch.view_as_complex(part.contiguous()) for part in last.unbind(-1))
+        z, place = (torch.complex(*part.unbind(-1)) for part in last.unbind(-1))
         return self._project_out(h[..., 1], x), {"z": z, "x": place}
 
     def _step(self, x_t: Tensor, state: Any, dt: Tensor | None) -> tuple[Tensor, Any]:

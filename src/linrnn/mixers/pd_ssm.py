@@ -14,7 +14,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import block_scan
-from linrnn.state_spec import Part
+from linrnn.state_spec import Part, complex_, integer
 
 _ONE_HOT = "the largest number of a column has a gradient by agreement, that of a softmax"
 
@@ -34,7 +34,8 @@ class PDSSM(Mixer):
         networks with one hidden layer of hidden_factor d_state GELUs.
         Initially M_k is N(0, 1 / d_state), B N(0, 1 / (2 d_state)) in each part and skip
         N(0, 1 / d_model), and maps are as in torch.nn.Linear.
-        Parameters: dictionary (dictionary_size, d_state, d_state), B (d_state, 2, d_model) holds
+        Parameters: selector (dictionary_size, d_model), dictionary (dictionary_size, d_state,
+        d_state), B (d_state, 2, d_model) holds
         Re B and Im B
 
     Args:
@@ -50,15 +51,17 @@ class PDSSM(Mixer):
 
     Example:
         >>> y, state = PDSSM(d_model=4, d_state=8)(torch.randn(2, 100, 4))
-        >>> y.shape, state.shape
-        (torch.Size([2, 100, 4]), torch.Size([2, 8]))
+        >>> y.shape, state["h"].shape, state["begun"]
+        (torch.Size([2, 100, 4]), torch.Size([2, 8]), tensor([1, 1]))
 
     Reference:
         Terzić et al., "Structured Sparse Transition Matrices to Enable State Tracking in
         State-Space Models", NeurIPS 2025, arXiv:2509.22284. Key: terzic2025structured.
     """
 
-    weight_parameters: ClassVar[tuple[str, ...]] = ("dictionary", "B")
+    weight_parameters: ClassVar[tuple[str, ...]] = ("selector", "dictionary", "B")
+    # what is the largest number must not hang on rounding
+    single_precision: ClassVar[tuple[str, ...]] = ("selector", "dictionary")
 
     family: ClassVar[str] = "ssm"
     declared: ClassVar[Mapping[str, str]] = {
@@ -66,7 +69,8 @@ class PDSSM(Mixer):
         "higher_derivatives": _ONE_HOT,
     }
     choices = Choices(transition="local", gate="input", memory="vector")
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ("dictionary", "B")
+    constant_state: ClassVar[tuple[str, ...]] = ("begun",)
+    recurrent_parameters: ClassVar[tuple[str, ...]] = ("selector", "dictionary", "B")
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class PDSSM(Mixer):
             self.d_state,
             hidden_factor * self.d_state,
         )
-        self.selector = nn.Linear(d_model, dictionary_size, bias=False, **to)
+        self.selector = empty(dictionary_size, d_model)  # S
         self.dictionary = empty(dictionary_size, N, N)
         self.magnitude, self.phase = (
             nn.Sequential(nn.Linear(d_model, hidden, **to), nn.GELU(), nn.Linear(hidden, N, **to))
@@ -109,53 +113,89 @@ class PDSSM(Mixer):
         nn.init.normal_(self.dictionary, std=self.d_state**-0.5)
         nn.init.normal_(self.B, std=(2 * self.d_state) ** -0.5)
         nn.init.normal_(self.skip, std=self.d_model**-0.5)
-        parts = (self.selector, *self.magnitude, *self.phase, self.readout)
-        for part in parts:
+        nn.init.uniform_(self.selector, -(self.d_model**-0.5), self.d_model**-0.5)
+        for part in (*self.magnitude, *self.phase, self.readout):
             if isinstance(part, nn.Linear):
                 part.reset_parameters()
 
-    def state_spec(self) -> Part:
-        """See `Mixer.state_spec`: h, which begins from (1, 0, .., 0)."""
-        start = torch.zeros(self.d_state)
-        start[0] = 1
-        return Part("complex", {"d_state": self.d_state}, start)
+    def state_spec(self) -> dict[str, Part]:
+        """See `Mixer.state_spec`: h, and 1 once a step was read; before, h is (1, 0, .., 0)."""
+        return {"h": complex_(d_state=self.d_state), "begun": integer()}
 
-    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        dtype = self.B.dtype
-        u = x.to(dtype)
-        scale = torch.polar(
-            wide(self.magnitude(u)).sigmoid(), 2 * pi * wide(self.phase(u)).sigmoid()
-        )  # (B, T, N)
-        b = wide(F.linear(u, self.B.flatten(0, 1))).unflatten(-1, (self.d_state, 2))
-        b = torch.view_as_complex(b)
+    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        begins = (state["begun"] == 0).unsqueeze(1)  # (B, 1)
+        begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)
+        begins = begins if reset is None else begins | reset  # (B, T)
+        scale, b = self._inputs(x)  # (B, T, N)
         with without_autocast(x.device):
-            M = self._choices(wide(u))  # (B, T, N, N)
-            places = M.argmax(-2 if self.one_hot == "columns" else -1)  # (B, T, N)
-            if reset is not None:
-                b = b + torch.where(reset.unsqueeze(-1), self._started(scale, places), 0)
+            M = self._choices(x)  # (B, T, N, N)
+            places = self._places(M)  # (B, T, N)
+            b = b + torch.where(begins.unsqueeze(-1), self._first_moved(scale, places), 0)
             if torch.is_grad_enabled():
-                b = b + self._through(M, scale, places, b, h, reset)
-            h, last = self._scan(scale, places, b, h, reset)
-        read = self.readout(torch.cat([h.real, h.imag], -1).to(dtype))
-        return read + self.skip * u, last
+                b = b + self._through(M, scale, places, b, state["h"], begins)
+            h, last = self._scan(scale, places, b, state["h"], begins)
+        return self._project_out(h, x), {"h": last, "begun": torch.ones_like(state["begun"])}
 
-    def _choices(self, u: Tensor) -> Tensor:
-        """``M``, in single precision at least, for what is largest shall not hang on rounding."""
-        weights = F.linear(u, wide(self.selector.weight)).softmax(-1)  # (B, T, K)
-        M: Tensor = weights @ wide(self.dictionary).flatten(1)
+    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if torch.is_grad_enabled():
+            return super()._step(x_t, state)
+        scale, b = self._inputs(x_t)  # (B, N)
+        with without_autocast(x_t.device):
+            P = self._one_hot(self._choices(x_t)).to(scale.real.dtype)
+            begins = (state["begun"] == 0).unsqueeze(-1)
+            h = torch.where(begins, self._unit(scale), state["h"])
+            h = self._product(P, scale, h) + b
+        return self._project_out(h, x_t), {"h": h, "begun": torch.ones_like(state["begun"])}
+
+    def _inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``D`` and ``B u``, complex (..., N)."""
+        u = x.to(self.B.dtype)
+        size, turn = wide(self.magnitude(u)).sigmoid(), wide(self.phase(u)).sigmoid()
+        b = wide(F.linear(u, self.B.flatten(0, 1)))
+        b = torch.view_as_complex(b.view(*b.shape[:-1], self.d_state, 2))
+        return torch.polar(size, 2 * pi * turn), b
+
+    def _choices(self, x: Tensor) -> Tensor:
+        """``M``, (..., N, N)."""
+        weights = F.linear(x.to(self.selector.dtype), self.selector).softmax(-1)  # (..., K)
+        M: Tensor = weights @ self.dictionary.flatten(1)
         return M.view(*M.shape[:-1], self.d_state, self.d_state)
 
-    def _scan(
-        self, scale: Tensor, places: Tensor, b: Tensor, h: Tensor, reset: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        index: dict[str, Any] = {"rows" if self.one_hot == "columns" else "columns": places}
-        return block_scan(scale, b, h, **index, reset=reset)
+    def _places(self, M: Tensor) -> Tensor:
+        """The row of each column's largest number, or the column of each row's."""
+        return M.argmax(-2 if self.one_hot == "columns" else -1)
 
-    def _started(self, scale: Tensor, places: Tensor) -> Tensor:
-        """What the transition makes of the state before the first step."""
+    def _unit(self, like: Tensor) -> Tensor:
+        """``(1, 0, .., 0)``."""
+        return (torch.arange(self.d_state, device=like.device) == 0).to(like.dtype)
+
+    def _first_moved(self, scale: Tensor, places: Tensor) -> Tensor:
+        """``P D h``, or ``D P h``, of the h before the first step."""
         if self.one_hot == "rows":
             return torch.where(places == 0, scale, 0)
         return torch.zeros_like(scale).scatter(-1, places[..., :1], scale[..., :1])
+
+    def _one_hot(self, M: Tensor) -> Tensor:
+        """``P`` as truth values: of equal numbers the first, as argmax, which no record knows."""
+        columns = self.one_hot == "columns"
+        dim, place = -2 if columns else -1, torch.arange(self.d_state, device=M.device).to(M.dtype)
+        place = place.unsqueeze(-1) if columns else place
+        largest = M.amax(dim, keepdim=True) == M
+        first = torch.where(largest, -place, -self.d_state).amax(dim, keepdim=True)
+        return first == -place
+
+    def _product(self, P: Tensor, scale: Tensor, h: Tensor) -> Tensor:
+        """``P D h``, or ``D P h``, of a real P."""
+        columns = self.one_hot == "columns"
+        scaled = scale * h if columns else h
+        moved = torch.view_as_complex(P @ torch.view_as_real(scaled.expand(scale.shape)))
+        return moved if columns else scale * moved
+
+    def _scan(
+        self, scale: Tensor, places: Tensor, b: Tensor, h: Tensor, begins: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        index: dict[str, Any] = {"rows" if self.one_hot == "columns" else "columns": places}
+        return block_scan(scale, b, h, **index, reset=begins)
 
     def _through(
         self,
@@ -164,16 +204,17 @@ class PDSSM(Mixer):
         places: Tensor,
         b: Tensor,
         h: Tensor,
-        reset: Tensor | None,
+        begins: Tensor,
     ) -> Tensor:
         """Zero, with the gradient of P for the softmax of M: P moves what the states before are."""
-        states, _ = self._scan(scale.detach(), places, b.detach(), h.detach(), reset)
-        before = torch.cat([h.detach().unsqueeze(1), states[:, :-1]], 1)
-        if reset is not None:
-            start = self.state_spec().start
-            before = torch.where(reset.unsqueeze(-1), start.to(before), before)  # type: ignore[union-attr]
+        scale, h = scale.detach(), h.detach()
+        states, _ = self._scan(scale, places, b.detach(), h, begins)
+        before = torch.cat([h.unsqueeze(1), states[:, :-1]], 1)
+        before = torch.where(begins.unsqueeze(-1), self._unit(scale), before)
         soft = M.softmax(-2 if self.one_hot == "columns" else -1)
-        P = soft - soft.detach()
-        scaled = scale.detach() * before if self.one_hot == "columns" else before
-        moved = torch.view_as_complex(P @ torch.view_as_real(scaled))
-        return moved if self.one_hot == "columns" else scale.detach() * moved
+        return self._product(soft - soft.detach(), scale, before)
+
+    def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
+        """``W_y [Re h; Im h] + b_y + skip * u``."""
+        out: Tensor = self.readout(torch.cat([h.real, h.imag], -1).to(self.B.dtype))
+        return out + self.skip * x.to(self.B.dtype)

@@ -55,6 +55,7 @@ class SliceCDE(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ("A", "U", "V")
+    single_precision: ClassVar[tuple[str, ...]] = ("A", "U", "V")
 
     family: ClassVar[str] = "continuous"
     choices = Choices(transition="local", gate="input", memory="vector")
@@ -123,7 +124,7 @@ class SliceCDE(Mixer):
         begins = (state["begun"] == 0).unsqueeze(1)  # (B, 1)
         begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)
         begins = begins if reset is None else begins | reset  # (B, T)
-        first = wide(self.first(x.to(self.A.dtype)))
+        first = wide(self.first(x.to(self.first.weight.dtype)))
         b = torch.where(begins.unsqueeze(-1), first, 0)  # (B, T, d_model)
         with without_autocast(x.device):
             path = self._increments(x, dt)
@@ -132,14 +133,14 @@ class SliceCDE(Mixer):
 
     def _increments(self, x: Tensor, dt: Tensor | None) -> Tensor:
         """``dX``, (B, T, d_model + 1)."""
-        u = wide(x.to(self.A.dtype))
+        u = x.to(self.A.dtype)
         time = torch.ones_like(u[..., :1]) if dt is None else dt.to(u.dtype).unsqueeze(-1)
         return self.step_size * torch.cat([time, u], -1)
 
     def _scan(
         self, path: Tensor, b: Tensor, y: Tensor, reset: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        moved = path @ wide(self.A)
+        moved = path @ self.A
         if self.kind == "diagonal":
             return linear_scan(1 + moved, b, y, reset=reset)
         if self.kind == "block":
@@ -151,6 +152,6 @@ class SliceCDE(Mixer):
             return h.flatten(2), last.flatten(1)
         assert self.U is not None
         assert self.V is not None
-        U, V = ((path @ wide(F)).unflatten(-1, (-1, self.rank)) for F in (self.U, self.V))
+        U, V = ((path @ W).unflatten(-1, (-1, self.rank)) for W in (self.U, self.V))
         A = torch.diag_embed(1 + moved) + U @ V.mT  # (B, T, d_model, d_model)
         return block_scan(A, b, y, reset=reset)

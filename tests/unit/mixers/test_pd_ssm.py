@@ -20,7 +20,7 @@ def transcription(layer, u):
     h = torch.eye(N, dtype=torch.complex128)[0]
     outputs = []
     for row in u:
-        weights = layer.selector(row).softmax(0)
+        weights = (layer.selector @ row).softmax(0)
         M = torch.einsum("k,kmn->mn", weights, layer.dictionary)
         soft = M.softmax(0 if columns else 1)
         hard = F.one_hot(M.argmax(0 if columns else 1), N).to(F64)
@@ -41,7 +41,7 @@ def test_equals_a_transcription_split_and_whole_gradients_too(one_hot):
 
 
 def test_columns_add_up_and_rows_copy():
-    """Both columns go to the second row, or both rows read the second column."""
+    """Both columns go to the second row, or both rows read the second column, which is 0."""
     expected = {"columns": [[0, 0.5], [0, 0.125]], "rows": [[0, 0], [0, 0]]}
     for one_hot, states in expected.items():
         layer = PDSSM(1, d_state=2, dictionary_size=1, one_hot=one_hot, dtype=F64)
@@ -57,7 +57,20 @@ def test_columns_add_up_and_rows_copy():
         state = None
         for row in states:
             _, state = layer(torch.zeros(1, 1, 1, dtype=F64), state)
-            torch.testing.assert_close(state[0].real, torch.tensor(row, dtype=F64))
+            torch.testing.assert_close(state["h"][0].real, torch.tensor(row, dtype=F64))
+
+
+@pytest.mark.parametrize("one_hot", ["columns", "rows"])
+def test_of_equal_numbers_the_first_is_taken_in_a_step_too(one_hot):
+    layer = PDSSM(5, d_state=7, one_hot=one_hot)
+    torch.nn.init.zeros_(layer.dictionary)
+    x = torch.randn(2, 4, 5)
+    with torch.no_grad():
+        y, _ = layer(x)
+        state = layer.init_state(2)
+        for t in range(4):
+            y_t, state = layer.step(x[:, t], state)
+            torch.testing.assert_close(y_t, y[:, t])
 
 
 def test_without_a_gradient_the_numbers_are_the_same():
@@ -67,7 +80,11 @@ def test_without_a_gradient_the_numbers_are_the_same():
         alone, state = layer(x, reset=reset)
     y, last = layer(x, reset=reset)
     assert torch.equal(y, alone)
-    assert torch.equal(last, state)
+    assert torch.equal(last["h"], state["h"])
+    later = torch.randn(2, 5)
+    with torch.no_grad():
+        alone, _ = layer.step(later, state)
+    torch.testing.assert_close(layer.step(later, last)[0], alone)
 
 
 def test_initial_variances():
