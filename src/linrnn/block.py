@@ -104,7 +104,8 @@ class Block(nn.Module):
         pre-norm:   x = x + drop(part(norm(x)))    for each part
         post-norm:  x = norm(x + drop(part(x)))    for each part
 
-    without ``x +`` where ``skip`` is False.
+    without ``x +`` where ``skip`` is False, and without the norm before a mixer that norms its
+    input itself (`Mixer.norms_input`).
 
     The parts, by the block's kind, a row of `BLOCKS`:
 
@@ -184,7 +185,9 @@ class Block(nn.Module):
         # drawn, and so stored, in another: the mixer, which is there already, comes first
         for chain, norm_name in sorted(self._parts, key=lambda part: part[0][0] != "mixer"):
             self._add(chain[0], place)
-            self.add_module(norm_name, make_norm(norm, width, eps=norm_eps, **factory))
+            itself = chain[0] == "mixer" and prenorm and mixer.norms_input
+            of_part = "none" if itself else norm
+            self.add_module(norm_name, make_norm(of_part, width, eps=norm_eps, **factory))
             for name in chain[1:]:
                 self._add(name, place)
         self.dropout = nn.Dropout(dropout)

@@ -19,6 +19,7 @@ from linrnn.train.config import OptimConfig
 from linrnn.train.optim import param_groups
 
 NAMES = [n for n in mixers.names() if mixers.load(n).carries or mixers.load(n).shares]
+GROWING = [n for n in NAMES if "constant_memory" in mixers.load(n).declared]  # of no fixed step
 each_name = pytest.mark.parametrize("name", NAMES)
 D, T, ROWS = 8, 12, 2
 
@@ -75,16 +76,17 @@ def test_one_pass_is_splits_is_steps_with_resets(name, kind):
     close(stepped, y.detach())
     for got, expected in zip(leaves(final), leaves(last), strict=True):
         close(got, expected.detach())
-    reset = torch.zeros(ROWS, T, dtype=torch.bool)
-    reset[1, 7] = True
-    z, _ = made(x, reset=reset)
-    close(z[1:, 7:], made(x[1:, 7:])[0])
-    close(z[0], y[0])
+    if name not in GROWING or "tiers" not in STACKS[kind]:  # which rows must read together
+        reset = torch.zeros(ROWS, T, dtype=torch.bool)
+        reset[1, 7] = True
+        z, _ = made(x, reset=reset)
+        close(z[1:, 7:], made(x[1:, 7:])[0])
+        close(z[0], y[0])
     alone = [m.init_state(1) for m in made.mixers]
     assert n_floats(alone) == sum(n_floats(type(m)(m.d_model).init_state(1)) for m in made.mixers)
 
 
-@each_name
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in GROWING])
 def test_a_step_is_one_native_call_and_the_same_numbers(name):
     made, x = model(name), signal(ROWS, T, 3)
     with torch.no_grad():
@@ -94,7 +96,8 @@ def test_a_step_is_one_native_call_and_the_same_numbers(name):
         close(made.step(x[:, 0], state)[0], expected)
         assert "one native call" in explain_step(made, made._step_by_operators, x[:, 0], state)
         for p in made.shared.parameters():
-            p.mul_(3).add_(0.1 * torch.arange(len(p), dtype=p.dtype)[:, None])
+            rows = 0.1 * torch.arange(len(p), dtype=p.dtype)
+            p.mul_(3).add_(rows.view(-1, *[1] * (p.ndim - 1)))
         close(made.step(x[:, 0], state)[0], made._step_by_operators(x[:, 0], state)[0])
 
 
@@ -107,8 +110,9 @@ def test_a_layer_in_a_stack_that_is_not_recorded_is_so_by_itself(name):
         stepped, state = steps(made, x)
         close(stepped, y.detach())
         layer, z = made.mixers[2], signal(ROWS, D)
-        given = {n: signal(ROWS, *p.shape) for n, p in layer.signal_spec().items() if layer.carries}
-        given |= {n: signal(*p.shape) for n, p in layer.signal_spec().items() if layer.shares}
+        spec, carries = layer.signal_spec(), layer.carries
+        sizes = {n: [size or T + 1 for size in p.axes.values()] for n, p in spec.items()}
+        given = {n: signal(*[ROWS] * (n in carries), *size) for n, size in sizes.items()}
         expected = layer._step_by_operators(z, state["layers"][2], None, given)
         got = layer.step(z, state["layers"][2], signals=given)
         close(got[0], expected[0])
@@ -138,7 +142,8 @@ def test_rnn_packs_them(name, both):
         nn.init.normal_(p)
     parts = [signal(n, 3) for n in (5, 2, 7)]
     packed = nn.utils.rnn.pack_sequence(parts, enforce_sorted=False)
-    for hx in (None, rnn.init_state(3)):  # read at once, and in shrinking batches
+    starts = (None,) if name in GROWING else (None, rnn.init_state(3))
+    for hx in starts:  # read at once, and in shrinking batches
         y, _ = nn.utils.rnn.pad_packed_sequence(rnn(packed, hx)[0], batch_first=True)
         for row, x in enumerate(parts):
             close(y[row, : len(x)], rnn(x[None])[0][0])
@@ -176,7 +181,7 @@ def test_copies_and_files_have_what_is_shared_once(name):
     assert torch.equal(again(x)[0], made(x)[0])
     names, shared = list(made.state_dict()), list(made.shared.parameters())
     assert len(names) == len(set(names)) == len(list(made.parameters()))
-    assert len(shared) == bool(made.mixers[0].shares)
+    assert bool(shared) == bool(made.mixers[0].shares)
     other = model(name)
     for p in other.parameters():
         nn.init.normal_(p, std=0.1)
@@ -184,9 +189,13 @@ def test_copies_and_files_have_what_is_shared_once(name):
     assert torch.equal(other(x)[0], made(x)[0])
     for group in param_groups(made, OptimConfig()):
         at = [p is q for p in group["params"] for q in shared]
-        assert any(at) == (group["name"] == "recurrent" and bool(shared))
+        of_recurrence = any(getattr(part, "recurrent_parameters", ()) for part in made.shared)
+        assert any(at) or group["name"] != "recurrent" or not of_recurrence
+        assert not any(at) or (group["name"] == "recurrent") == of_recurrence
     half = model(name, dtype=torch.float32).to(torch.bfloat16)
-    assert all(p.dtype == torch.float32 for p in half.shared.parameters())
+    wide = [torch.float32 if part.single_precision else torch.bfloat16
+            for part in half.shared for _ in part.parameters()]  # fmt: skip
+    assert [p.dtype for p in half.shared.parameters()] == wide
     assert half(x.bfloat16())[0].isfinite().all()
 
 

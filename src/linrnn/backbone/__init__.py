@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose
-from linrnn.backbone.signals import Shared, handed
+from linrnn.backbone.signals import AHEAD, Shared, handed, made_ahead
 from linrnn.backbone.tiers import (
     Marks,
     Reader,
@@ -210,7 +210,7 @@ class SequenceModel(nn.Module):
         parts = {"kind": block, "norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}
         parts |= {"skip": skip, "dropout": dropout, "conv_width": conv_width}
         self.blocks = self._stack(mixer, mixer_options, d_ffn, parts, factory)
-        self.shared = Shared(_WHERE, self.mixers, self.shape.runs())
+        self.shared = Shared(_WHERE, self.mixers, self.shape.runs(), AHEAD)
         self.between = self._joints(factory)
         self.pool = Pool(pool)
         norms = [
@@ -236,7 +236,8 @@ class SequenceModel(nn.Module):
     ) -> nn.ModuleList:
         """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
         blocks, depths = nn.ModuleList(), self.shape.depths()
-        choices = choose(_WHERE, mixer, mixer_options, len(depths), self.shape.runs())
+        runs = self.shape.runs()
+        choices = choose(_WHERE, mixer, mixer_options, len(depths), runs, AHEAD)
         for choice, depth in zip(choices, depths, strict=True):
             times = self.shape.expand**depth
             layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
@@ -482,7 +483,7 @@ class SequenceModel(nn.Module):
         """Everything behind the encoder."""
         if self.between:
             graph = not eager(z)
-            reader = Reader(self.shape, read_in_graph if graph else read_step, graph)
+            reader = Reader(self.shape, read_in_graph if graph else read_step, graph, single=True)
             times = None if dt is None else dt[:, None]
             stack = list(self.blocks), list(self.between)
             marks, common = (None, times, None), self.shared(len(self.blocks))
@@ -499,7 +500,7 @@ class SequenceModel(nn.Module):
         self, z: Tensor, states: list[State], dt: Tensor | None
     ) -> tuple[Tensor, dict[str, list[State]]]:
         new: list[State] = []
-        carried: dict[str, Tensor] = {}
+        carried = made_ahead(z)
         shared = self.shared(len(self.blocks))
         for part, previous_state, common in zip(self.blocks, states, shared, strict=True):
             block = cast(Block, part)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -207,6 +207,7 @@ def choose(
     options: Mapping[str, Any] | None,
     n_layers: int,
     runs: Sequence[int] | None = None,
+    ahead: Collection[str] = (),
 ) -> list[Choice]:
     """The mixer of each layer, from the first.
 
@@ -216,6 +217,7 @@ def choose(
         options: of the mixers: see `options_of`.
         n_layers: layers there are.
         runs: of each layer the number of its run, between which no signal goes; None: one run.
+        ahead: signals that the stack makes before its first layer.
 
     Raises:
         ArgumentError: more mixers than layers; what `pattern` refuses.
@@ -229,7 +231,7 @@ def choose(
         )
     placed = [parts[layer % len(parts)] for layer in range(n_layers)]
     count = {id(p): sum(p is one for one in placed) for p in parts}
-    received = receives([mixers.load(p) for p in placed], runs)
+    received = receives([mixers.load(p) for p in placed], runs, ahead)
     places = [
         {"layer": layer, "n_layers": n_layers, "receives": names}
         for layer, names in enumerate(received)

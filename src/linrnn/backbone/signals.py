@@ -2,11 +2,12 @@
 
 A mixer says on its class what it ``carries`` and ``shares``, and a stack that it makes is told what
 it ``receives`` (`linrnn.mixers.Mixer`). The first layer of those that carry a signal makes it, for
-each step anew, and later ones of the same run read it; a run is a stack's blocks of one rate.
+each step anew, and later ones of the same run read it; a run is a stack's blocks of one rate. The
+stack itself makes one before any layer: ``embedding``, what the first block of the run reads.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer
 from linrnn.typing import Signals
+
+AHEAD = ("embedding", "ahead.embedding", "back.embedding")
+"""Signals that a stack makes before its first layer: what that reads, also for two directions."""
 
 
 class Shared(nn.ModuleList):
@@ -23,6 +27,7 @@ class Shared(nn.ModuleList):
         where: who asks, for the message.
         mixers: of the layers, first to last.
         runs: the number of the run that each is in; None: there is one.
+        ahead: signals that the stack makes before its first layer.
 
     Raises:
         ArgumentError: a layer receives what none before it carries, what layers carry or share has
@@ -30,11 +35,15 @@ class Shared(nn.ModuleList):
     """
 
     def __init__(
-        self, where: str, mixers: Sequence[Mixer], runs: Sequence[int] | None = None
+        self,
+        where: str,
+        mixers: Sequence[Mixer],
+        runs: Sequence[int] | None = None,
+        ahead: Collection[str] = (),
     ) -> None:
         super().__init__()
         runs = [0] * len(mixers) if runs is None else runs
-        _check_carried(where, mixers, runs)
+        _check_carried(where, mixers, runs, ahead)
         layers: dict[tuple[int, type[Mixer]], list[int]] = {}
         for place, (mixer, run) in enumerate(zip(mixers, runs, strict=True)):
             if set(mixer.receives) & set(mixer.shares):
@@ -67,15 +76,22 @@ def handed(mixer: Mixer, carried: Signals, shared: Signals) -> dict[str, Tensor]
     return {n: shared[n] if n in mixer.shares else carried[n] for n in mixer.receives}
 
 
-def receives(classes: Sequence[type[Mixer]], runs: Sequence[int] | None) -> list[tuple[str, ...]]:
+def made_ahead(z: Tensor) -> dict[str, Tensor]:
+    """The signals of `AHEAD`, of the input of the first layer."""
+    return dict.fromkeys(AHEAD, z)
+
+
+def receives(
+    classes: Sequence[type[Mixer]], runs: Sequence[int] | None, ahead: Collection[str] = ()
+) -> list[tuple[str, ...]]:
     """Names of the signals that each layer receives, in a stack of these classes.
 
     Args:
         classes: of the mixers, first to last.
-        runs: as of `Shared`.
+        runs, ahead: as of `Shared`.
     """
     layers = list(zip(classes, [0] * len(classes) if runs is None else runs, strict=True))
-    count, available = Counter(layers), set[tuple[int, str]]()
+    count, available = Counter(layers), {(run, name) for _, run in layers for name in ahead}
     received = []
     for cls, run in layers:
         carried = tuple(name for name in cls.carries if (run, name) in available)
@@ -84,7 +100,9 @@ def receives(classes: Sequence[type[Mixer]], runs: Sequence[int] | None) -> list
     return received
 
 
-def _check_carried(where: str, mixers: Sequence[Mixer], runs: Sequence[int]) -> None:
+def _check_carried(
+    where: str, mixers: Sequence[Mixer], runs: Sequence[int], ahead: Collection[str]
+) -> None:
     makers: dict[tuple[int, str], Mixer] = {}
     for place, (mixer, run) in enumerate(zip(mixers, runs, strict=True)):
         for name in mixer.carries:
@@ -93,6 +111,8 @@ def _check_carried(where: str, mixers: Sequence[Mixer], runs: Sequence[int]) -> 
                 continue
             label = f"{where}: layer {place}, a {type(mixer).__name__}, must"
             maker = makers.get((run, name))
+            if maker is None and name in ahead:
+                continue
             if maker is None:
                 raise ArgumentError(
                     f"{label} receive {name!r} from a layer before it of the same rate, got none. "

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
-from linrnn.backbone.signals import handed
+from linrnn.backbone.signals import handed, made_ahead
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import (
     ArgumentError,
@@ -91,6 +91,8 @@ class Reader(NamedTuple):
     call: Call
     graph: bool
     """Whether a graph is made of one step, which cannot look at the state."""
+    single: bool = False
+    """Whether blocks are called for one step, whose signals have no axis of time."""
 
     def read(
         self,
@@ -162,7 +164,7 @@ class Reader(NamedTuple):
             add: to that, the last to the first.
         """
         new = []
-        carried: dict[str, Tensor] = {}
+        carried = made_ahead(z[:, 0] if self.single else z)
         for block, previous_state, common in zip(blocks, layers, shared, strict=True):
             signals = handed(block.mixer, carried, common)
             z, next_state, outgoing = self.call(block, z, previous_state, marks, signals)

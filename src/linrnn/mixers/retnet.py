@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
@@ -25,19 +26,22 @@ class RetNet(Mixer):
         or with d_conv R^t silu(conv(W_q x))_t, ..., a depthwise convolution; phi before the turn
         S_t = gamma S_{t-1} + k_t v_t^T,   o_t = S_t^T q_t        S is d_key by d_value
         y_t = W_o (silu(W_g x_t) * concat over heads of o_t / sqrt(mean(o_t^2) + norm_eps))
-        gamma = 1 - 2^(-5-h) in head h = 0, 1, ...: a memory of 32, 64, 128, ... steps
+        gamma = 1 - 2^(-5-h) in head h = 0, 1, ...: a memory of 32, 64, 128, ... steps, or with
+        decay "input" gamma_t = sigmoid(W_gamma x_t)^(1/16) in each head: gated retention.
         R turns the pair of channels (2i, 2i+1) by 10000^(-2i/(d_key - 2)) radians, or with turns
         "rotary" by 10000^(-2i/d_key).
-        Initially Glorot-uniform with gain 2^(-5/2), W_o with gain 1/2.
+        Initially Glorot-uniform with gain 2^(-5/2), W_o with gain 1/2, W_gamma as in torch.nn.
 
     Args:
-        n_heads: heads, at most 19, beyond which gamma rounds to 1. Default: d_model / 256, or 1.
+        n_heads: heads, with fixed decays at most 19, beyond which gamma rounds to 1. Default:
+            d_model / 256, or 1.
         n_kv_heads: heads of keys and values, a divisor of n_heads, each for as many neighbouring
             heads of queries, which keep memories of their own. Default: n_heads.
         d_key: channels of a head's queries and keys, an even number. Default: d_model / n_heads,
             rounded up to an even number.
         d_value: channels of a head's values. Default: twice d_key.
         turns: "published" as in the authors' code, or "rotary", see above.
+        decay: "fixed", or "input" as in the lower half of YOCO (Sun et al. 2024, arXiv:2405.05254).
         feature_map: phi: "identity", "relu", "silu", "elu" for elu + 1, "exp", or "softmax" over
             the channels of a head.
         d_conv: taps of a short convolution of queries, keys and values, 1 sees only the current
@@ -77,6 +81,7 @@ class RetNet(Mixer):
         d_key: int | None = None,
         d_value: int | None = None,
         turns: Literal["published", "rotary"] = "published",
+        decay: Literal["fixed", "input"] = "fixed",
         feature_map: Literal["identity", "relu", "silu", "elu", "exp", "softmax"] = "identity",
         d_conv: int | None = None,
         conv_bias: bool = False,
@@ -92,12 +97,14 @@ class RetNet(Mixer):
         check_positive_int("RetNet", n_heads=self.n_heads)
         self.n_kv_heads = self.n_heads if n_kv_heads is None else n_kv_heads
         self.turns, self.feature_map, self.gate = turns, feature_map, gate
+        self.decay = decay
         self.d_conv, self.conv_bias = d_conv, conv_bias
         self._check_options()
         self.d_key = 2 * -(-d_model // (2 * self.n_heads)) if d_key is None else d_key
         self.d_value = 2 * self.d_key if d_value is None else d_value
         check_positive_int("RetNet", d_key=self.d_key, d_value=self.d_value)
-        if self.d_key % 2 or self.n_heads > 19 or not norm_eps > 0:
+        too_many = self.n_heads > 19 and decay == "fixed"
+        if self.d_key % 2 or too_many or not norm_eps > 0:
             raise ArgumentError(
                 "RetNet: d_key must be even, n_heads at most 19 and norm_eps positive, got "
                 f"d_key={self.d_key}, n_heads={self.n_heads}, norm_eps={norm_eps}."
@@ -108,11 +115,15 @@ class RetNet(Mixer):
         self.conv1d = add_conv(self.heads, d_conv, bias=conv_bias, **to)
         out: Any = {"norm": norm, "eps": norm_eps, "gate": gate}
         self.out = GatedOut(d_model, self.n_heads, self.d_value, **out, **to)
+        self.decay_proj = None
+        if decay == "input":
+            self.decay_proj = nn.Linear(d_model, self.n_heads, bias=False, **to)
         self.reset_parameters()
 
     def _check_options(self) -> None:
         check_kv_heads("RetNet", self.n_heads, self.n_kv_heads)
         check_in("RetNet", "turns", self.turns, ("published", "rotary"))
+        check_in("RetNet", "decay", self.decay, ("fixed", "input"))
         check_in("RetNet", "feature_map", self.feature_map, FEATURE_MAPS)
         check_in("RetNet", "gate", self.gate, ("silu", "sigmoid", "none"))
         check_conv("RetNet", self.d_conv, self.conv_bias)
@@ -125,6 +136,8 @@ class RetNet(Mixer):
         if self.out.gate_proj is not None:
             nn.init.xavier_uniform_(self.out.gate_proj.weight, 2**-2.5)
         nn.init.xavier_uniform_(self.out.out_proj.weight, 0.5)
+        if self.decay_proj is not None:
+            self.decay_proj.reset_parameters()
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S, the steps since the last reset, what a convolution saw."""
@@ -139,8 +152,14 @@ class RetNet(Mixer):
         q, k = (feature_map(self.feature_map, part) for part in (q, k))
         q, k = (rotate(part, position, endpoint=self.turns == "published") for part in (q, k))
         k, v = (for_each_head(part, self.n_heads) for part in (k, v))  # (B, T, H, K or V)
-        head = torch.arange(self.n_heads, dtype=torch.float64, device=x.device)
-        g = torch.log1p(-(2 ** (-5 - head)))
+        g = self._log_decays(x)
         with without_autocast(x.device):
             o, memory = outer_scan(q, k * self.d_key**-0.5, v, g, state["memory"], reset=reset)
         return self.out(o, x), {"memory": memory, "position": position[:, -1] + 1, **past}
+
+    def _log_decays(self, x: Tensor) -> Tensor:
+        """Of each head (H,), or of each step too (B, T, H)."""
+        if self.decay_proj is not None:
+            return F.logsigmoid(wide(self.decay_proj(x.to(self.decay_proj.weight.dtype)))) / 16
+        head = torch.arange(self.n_heads, dtype=torch.float64, device=x.device)
+        return torch.log1p(-(2 ** (-5 - head)))

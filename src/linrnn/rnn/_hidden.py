@@ -230,7 +230,8 @@ def _flat(state: Any, spec: Spec) -> Tensor | tuple[Tensor, ...]:
     leaves = _leaves(state, spec)
     if _grows(spec):
         return tuple(leaves)
-    dtype = next(h.real.dtype for h in leaves if h.is_floating_point() or h.is_complex())
+    real_dtypes = [h.real.dtype for h in leaves if h.is_floating_point() or h.is_complex()]
+    dtype = (real_dtypes or [torch.float32])[0]  # of counters alone either is exact
     rows = []
     for h in leaves:
         if h.is_complex():

@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.reach import check_reach
-from linrnn.mixers._contract.signals import as_sequence, made_of_nothing, received
+from linrnn.mixers._contract.signals import as_sequence, as_step, grows, made_of_nothing, received
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._contract.times import check_times
 from linrnn.mixers._contract.updates import follow
@@ -137,6 +137,10 @@ class Mixer(KeepsPrecision):
     """Whether it projects to more channels, gates these and projects back: what a feed-forward
     network does for the others, so that a block of it is published without one."""
 
+    norms_input: ClassVar[bool] = False
+    """Whether it norms its input itself, before which its block then has no norm: where a layer
+    reads something besides the residual stream, it must see that stream as it is."""
+
     like_lstm: ClassVar[bool] = False
     """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
     state is one vector."""
@@ -212,7 +216,11 @@ class Mixer(KeepsPrecision):
         return of_state(self.init_state(1))
 
     def signal_spec(self) -> Mapping[str, Part]:
-        """The sizes of the signals: the axes after batch and time, or of shared ones all axes."""
+        """The sizes of the signals: the axes after batch and time, or of shared ones all axes.
+
+        A carried one with an axis of size None is of all steps so far, those of earlier calls too:
+        its axes are those after the batch, and the layer that makes it holds it as its state.
+        """
         return {}
 
     @classmethod
@@ -248,7 +256,7 @@ class Mixer(KeepsPrecision):
         signals = tuple(as_sequence(self, z) for z in more if isinstance(z, Mapping))
         times = (None if z is None else z.unsqueeze(1) for z in more[len(signals) :])
         y, state, *outgoing = self._read(x_t.unsqueeze(1), state, None, *signals, *times)
-        return y.squeeze(1), state, *({n: z.squeeze(1) for n, z in new.items()} for new in outgoing)
+        return y.squeeze(1), state, *(as_step(self, new) for new in outgoing)
 
     @overload
     def forward(
@@ -350,7 +358,10 @@ class Mixer(KeepsPrecision):
 
         read = {name: signals[name] for name in self.receives if name in signals}
         tree: Any = {"state": state, "signals": read}
-        done = recorded_step(self, step, x_t, tree, "with signals") if dt is None else None
+        spec = self.signal_spec() if dt is None else {}
+        done = None
+        if dt is None and not any([grows(spec[name]) for name in read]):
+            done = recorded_step(self, step, x_t, tree, "with signals")
         y, tree = step(x_t, tree) if done is None else done
         return y, tree["state"], tree["signals"]
 

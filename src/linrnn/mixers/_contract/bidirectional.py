@@ -86,6 +86,7 @@ class Bidirectional(Mixer):
         # what is true of the mixer is true of two
         self.cost, self.constant_state = mixer.cost, mixer.constant_state  # type: ignore[misc]
         self.widening = mixer.widening  # type: ignore[misc]
+        self.norms_input = mixer.norms_input  # type: ignore[misc]
         self.timed = mixer.timed  # type: ignore[misc]
         self.random_training = mixer.random_training  # type: ignore[misc]
         self.declared = {**mixer.declared, **type(self).declared}  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_numbers
-from linrnn.errors import ArgumentError, check_shape
+from linrnn.errors import ArgumentError, ShapeError, check_shape
 from linrnn.state_spec import Part
 from linrnn.typing import Signals
 
@@ -73,22 +73,52 @@ def received(mixer: Signalling, call: str, signals: Signals | None, x: Tensor) -
         axes: dict[str, int | None] = {}
         if name in mixer.carries:
             axes = {"batch": x.shape[0], "time": x.shape[1]}
-            if call == "step":
+            if call == "step" or grows(spec[name]):
                 del axes["time"]
         check_shape(where, label, z.shape, axes | dict(spec[name].axes))
+        _check_entries(where, label, z, spec[name], 1 if call == "step" else x.shape[1])
     return ({name: every[name] for name in mixer.receives},)
 
 
+def grows(part: Part) -> bool:
+    """Whether a signal is of all steps so far, and not of each: one of its axes has no size."""
+    return None in part.axes.values()
+
+
+def of_steps(mixer: Signalling) -> set[str]:
+    """Those of the signals a mixer ``carries`` that have an axis of time."""
+    spec = mixer.signal_spec() if mixer.carries else {}
+    return {name for name in mixer.carries if not grows(spec[name])}
+
+
 def as_sequence(mixer: Signalling, signals: Signals) -> dict[str, Tensor]:
-    """Signals of a step as those of a sequence of one; what is shared has no time."""
-    return {n: z.unsqueeze(1) if n in mixer.carries else z for n, z in signals.items()}
+    """Signals of a step as those of a sequence of one; what is shared, or grows, has no time."""
+    timed = of_steps(mixer)
+    return {n: z.unsqueeze(1) if n in timed else z for n, z in signals.items()}
+
+
+def as_step(mixer: Signalling, signals: Signals) -> dict[str, Tensor]:
+    """The inverse of `as_sequence`."""
+    timed = of_steps(mixer)
+    return {n: z.squeeze(1) if n in timed else z for n, z in signals.items()}
 
 
 def made_of_nothing(mixer: Signalling, x: Tensor) -> dict[str, Tensor]:
     """The signals that a layer makes of no step, x (batch, 0, d_model)."""
-    spec = mixer.signal_spec()
+    spec, timed = mixer.signal_spec(), of_steps(mixer)
     names = [name for name in mixer.carries if name not in mixer.receives]
-    return {name: x.new_empty(*x.shape[:2], *spec[name].shape) for name in names}
+    return {name: x.new_empty(*x.shape[: 1 + (name in timed)], *spec[name].shape) for name in names}
+
+
+def _check_entries(where: str, label: str, z: Tensor, part: Part, time: int) -> None:
+    """Raise `ShapeError` where what grows has not so many entries as are read."""
+    sizes = zip(part.axes.items(), z.shape[-len(part.axes) :], strict=True)
+    for (axis, size), entries in sizes if grows(part) else ():
+        if size is None and entries < time:
+            raise ShapeError(
+                f"{where}: {label} must have at least {time} {axis}, those of the steps that are "
+                f"read, got {entries}. Pass what the first layer made of the same steps."
+            )
 
 
 def check_receives(where: str, receives: Sequence[str], names: Sequence[str]) -> None:
