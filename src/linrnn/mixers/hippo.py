@@ -24,13 +24,10 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import MEASURES, hippo
-from linrnn.nn.legs import LEGS_RULES, legs_matrices, legs_step
-from linrnn.nn.lti import LTISteps, rows_of
-from linrnn.ops import cell_scan
-from linrnn.ops.attention import positions
-from linrnn.state_spec import Part, integer, real
-
-TABLE = 2**20  # numbers in the matrices of LegS that are made at a time
+from linrnn.nn.legs import LEGS_RULES, legs_move, legs_transitions
+from linrnn.nn.lti import TABLE, LTISteps, each_step, pushed, rows_of
+from linrnn.ops import cell_scan, linear_scan
+from linrnn.state_spec import Part, real
 
 
 @cell(state="h c", matrix="W_f A into V_h V_g")
@@ -73,7 +70,9 @@ class HiPPO(Mixer):
 
     Departures from the paper:
         The equation is that of the public code. Its LegS stops to count at the longest sequence of
-        training; here k goes on. Its forward Euler rule, which is not stable, is left out.
+        training; here k goes on. Its forward Euler rule, which is not stable, is left out. The time
+        between steps, where it is given, multiplies 1/theta; of "legs" it is taken in parts of all
+        the time before, 1/k where all are 1. A sequence is then read step after step.
 
     Example:
         >>> y, state = HiPPO(d_model=4, order=8)(torch.randn(2, 100, 4))
@@ -92,6 +91,7 @@ class HiPPO(Mixer):
         transition="dense", gate="state", memory="vector", normaliser="convex", steps="nonlinear"
     )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "sequential"
+    timed: ClassVar[bool] = True
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(
@@ -153,33 +153,44 @@ class HiPPO(Mixer):
             self.out_proj.reset_parameters()
 
     def state_spec(self) -> dict[str, Part]:
-        """See `Mixer.state_spec`: h, the memory, and for "legs" steps since the last reset."""
+        """See `Mixer.state_spec`: h, the memory, and for "legs" the time since the last reset."""
         spec = {
             "h": real(d_state=self.d_state),
             "c": real(d_memory=self.d_memory, order=self.order),
         }
-        return {**spec, "position": integer()} if self.measure == "legs" else spec
+        position = Part("real", {}, double=True)
+        return {**spec, "position": position} if self.measure == "legs" else spec
 
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+    def _read(
+        self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Any]:
         f, u, weights = self._given(x)
+        sequence, rule = (f, u, state["h"], state["c"]), self.discretisation
         with without_autocast(x.device):
-            if self.memory is not None:
-                y, last = self._even(f, u, weights, self.memory(), state, reset)
+            if self.memory is None:
+                lengths, begins, position = _parts_of_all(state["position"], f, reset, dt)
+                parts_of_all = lengths, begins
+                even = dt is None and not state["position"].requires_grad
+                y, h, c = legs_rnn(*sequence, *parts_of_all, weights, reset, rule, even)
+                last = {"h": h, "c": c, "position": position}
+            elif dt is not None:
+                system = list(self.memory.continuous(dt))
+                y, h, c = timed_rnn(*sequence, system, weights, reset, rule)
+                last = {"h": h, "c": c}
             else:
-                k = positions(state["position"], x.shape[1], reset)
-                rule = self.discretisation
-                y, h, c = legs_rnn(f, u, state["h"], state["c"], k, weights, reset, rule)
-                last = {"h": h, "c": c, "position": k[:, -1] + 1}
+                y, last = self._even(f, u, weights, self.memory(), state, reset)
         return self._out(y), last
 
-    def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if self.measure != "legs":
-            return super()._step(x_t, state)
+    def _step(self, x_t: Tensor, state: Any, dt: Tensor | None) -> tuple[Tensor, Any]:
+        if self.measure != "legs" or dt is not None:
+            return super()._step(x_t, state, dt)
         f, u, (W_f, V) = self._given(x_t)
         k = state["position"]
         with without_autocast(x_t.device):
             f = torch.addmm(f, state["h"], W_f.t())
-            c = _remembered(state["c"], f, k, self.discretisation)
+            begins = k == 0
+            length = 1 / torch.where(begins, 1, k)
+            c = _remembered(state["c"], f, length, begins, self.discretisation)
             h = _hidden(u, state["h"], c, V)
         return self._out(h), {"h": h, "c": c, "position": k + 1}
 
@@ -210,12 +221,32 @@ class HiPPO(Mixer):
         return y, {"h": h, "c": c.unflatten(1, (M, -1))}
 
 
-def _shapes(
+def _parts_of_all(
+    position: Tensor, like: Tensor, reset: Tensor | None, dt: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every step its time in parts of that before it, whether there was none, and all at last.
+
+    Args:
+        position: the time before the first step, (batch,), float64.
+        like: (batch, time, ...).
+        reset: boolean (batch, time), or None.
+        dt: times (batch, time), or None for 1 everywhere.
+    """
+    times = like.new_ones(like.shape[:2]) if dt is None else dt
+    times, one = times.double()[..., None], position.new_ones(1)
+    after, last = linear_scan(one, times, position[:, None], reset=reset)  # (B, T, 1), (B, 1)
+    before = torch.cat([position[:, None, None], after[:, :-1]], 1)
+    begins = before == 0 if reset is None else (before == 0) | reset[..., None]
+    lengths = torch.where(begins, 0, times) / torch.where(begins, 1, before)
+    return lengths.squeeze(-1), begins.squeeze(-1), last.squeeze(-1)
+
+
+def _timed_shapes(
     f: Tensor,
     u: Tensor,
     h: Tensor,
     c: Tensor,
-    position: Tensor,
+    system: list[Tensor],
     weights: list[Tensor],
     reset: Tensor | None,
     rule: str,
@@ -225,9 +256,53 @@ def _shapes(
 
 
 @composed(
-    "legs_rnn",
-    "Tensor f, Tensor u, Tensor h, Tensor c, Tensor position, Tensor[] weights, Tensor? reset, "
+    "timed_rnn",
+    "Tensor f, Tensor u, Tensor h, Tensor c, Tensor[] system, Tensor[] weights, Tensor? reset, "
     "str rule",
+    _timed_shapes,
+)
+def timed_rnn(
+    f: Tensor,
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    system: list[Tensor],
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence with a matrix for each step, as `each_step` makes them of ``system``."""
+    (W_f, V), (A, B, lengths), states = weights, system, []
+    for t, (a, b) in enumerate(each_step(A, B, lengths, rule)):
+        if reset is not None:
+            now = reset[:, t, None]
+            h, c = torch.where(now, 0, h), torch.where(now[..., None], 0, c)
+        c = pushed(c, torch.addmm(f[:, t], h, W_f.t()), a, b)
+        h = _hidden(u[:, t], h, c, V)
+        states.append(h)
+    return stacked(states, h), h, c
+
+
+def _shapes(
+    f: Tensor,
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    lengths: Tensor,
+    begins: Tensor,
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+    even: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = u.new_empty(u.shape[0], u.shape[1], h.shape[1])
+    return y, h.new_empty(h.shape), c.new_empty(c.shape)
+
+
+@composed(
+    "legs_rnn",
+    "Tensor f, Tensor u, Tensor h, Tensor c, Tensor lengths, Tensor begins, Tensor[] weights, "
+    "Tensor? reset, str rule, bool even",
     _shapes,
 )
 def legs_rnn(
@@ -235,29 +310,34 @@ def legs_rnn(
     u: Tensor,
     h: Tensor,
     c: Tensor,
-    position: Tensor,
+    lengths: Tensor,
+    begins: Tensor,
     weights: list[Tensor],
     reset: Tensor | None,
     rule: str,
+    even: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The recurrence with "legs", step after step: the memory's matrix depends on the time.
 
-    Rows that are equally far have their matrices in common; others do without.
+    Rows that are equally far have their matrices in common, where no times were given, ``even``;
+    others do without.
     """
     W_f, V = weights
     size, states = c.shape[-1], []
     block = max(1, TABLE // size**2)
-    for t, (f_t, u_t, k) in enumerate(
-        zip(f.unbind(1), u.unbind(1), position.unbind(1), strict=True)
-    ):
+    steps = zip(f.unbind(1), u.unbind(1), lengths.unbind(1), begins.unbind(1), strict=True)
+    for t, (f_t, u_t, length, first) in enumerate(steps):
         if t % block == 0:
-            a, b = _in_common(position[:, t : t + block], size, rule, c)
+            ahead = slice(t, t + block)
+            a = b = None  # times that were given have derivatives, in each row its own
+            if even:
+                a, b = _in_common(lengths[:, ahead], begins[:, ahead], size, rule, c)
         if reset is not None:
             now = reset[:, t, None]
             h, c = torch.where(now, 0, h), torch.where(now[..., None], 0, c)
         f_t = torch.addmm(f_t, h, W_f.t())
         if a is None or b is None:
-            c = _remembered(c, f_t, k, rule)
+            c = _remembered(c, f_t, length, first, rule)
         else:
             i = t % block
             c = torch.addmm(f_t.reshape(-1, 1) * b[i], c.reshape(-1, size), a[i].t()).view(c.shape)
@@ -267,21 +347,21 @@ def legs_rnn(
 
 
 def _in_common(
-    position: Tensor, size: int, rule: str, like: Tensor
+    lengths: Tensor, begins: Tensor, size: int, rule: str, like: Tensor
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    steps = plain(position)
-    if position.shape[0] == 0 or not bool((steps == steps[..., :1, :]).all()):
+    steps = plain(lengths)
+    if lengths.shape[0] == 0 or not bool((steps == steps[..., :1, :]).all()):
         return None, None
-    a, b = legs_matrices(size, position[0], rule)
+    a, b = legs_transitions(size, lengths[0], begins[0], rule)
     return a.to(like), b.to(like)
 
 
-def _remembered(c: Tensor, f: Tensor, k: Tensor, rule: str) -> Tensor:
-    """The memory after one step, in rows each of which has come as far as ``k`` says."""
+def _remembered(c: Tensor, f: Tensor, length: Tensor, begins: Tensor, rule: str) -> Tensor:
+    """The memory after one step, of a length of its own in each row."""
     if rule == "bilinear":
-        return legs_step(c, f, k[:, None])
-    a, b = (x.to(c) for x in legs_matrices(c.shape[-1], k, rule))
-    return torch.baddbmm(f[..., None] * b[:, None], c, a.mT)
+        return legs_move(c, f, length[:, None], begins[:, None])
+    a, b = legs_transitions(c.shape[-1], length, begins, rule)
+    return pushed(c, f, a, b)
 
 
 def _hidden(u: Tensor, h: Tensor, c: Tensor, V: Tensor) -> Tensor:

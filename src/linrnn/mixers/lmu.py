@@ -8,13 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import block_linear, cell
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import stacked
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import hippo
-from linrnn.nn.lti import LTISteps, rows_of
+from linrnn.nn.lti import LTISteps, each_step, pushed, rows_of
 from linrnn.ops import cell_scan
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.state_spec import Part, real
@@ -29,6 +31,57 @@ def lmu(
     m = block_linear(m, A) + F.linear(w, into)
     h = torch.tanh(u + F.linear(h, W_h) + F.linear(m, W_m))
     return h, (h, m)
+
+
+def _shapes(
+    w: Tensor,
+    u: Tensor,
+    h: Tensor,
+    m: Tensor,
+    system: list[Tensor],
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return u.new_empty(u.shape), h.new_empty(h.shape), m.new_empty(m.shape)
+
+
+@composed(
+    "timed_lmu",
+    "Tensor w, Tensor u, Tensor h, Tensor m, Tensor[] system, Tensor[] weights, Tensor? reset, "
+    "str rule",
+    _shapes,
+)
+def timed_lmu(
+    w: Tensor,
+    u: Tensor,
+    h: Tensor,
+    m: Tensor,
+    system: list[Tensor],
+    weights: list[Tensor],
+    reset: Tensor | None,
+    rule: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence with a matrix for each step, as `each_step` makes them of ``system``.
+
+    ``weights`` are W_m, and where h and m act on the next step W_h, e_h and e_m.
+    """
+    W_m, *back = weights
+    states = []
+    A, B, lengths = system
+    for t, (a, b) in enumerate(each_step(A, B, lengths, rule)):
+        if reset is not None:
+            now = reset[:, t, None]
+            h, m = torch.where(now, 0, h), torch.where(now[..., None], 0, m)
+        w_t, u_t = w[:, t], u[:, t]
+        if back:
+            W_h, e_h, e_m = back
+            w_t = w_t + F.linear(h, e_h) + F.linear(m.flatten(1), e_m)
+            u_t = u_t + F.linear(h, W_h)
+        m = pushed(m, w_t, a, b)
+        h = torch.tanh(u_t + F.linear(m.flatten(1), W_m))
+        states.append(h)
+    return stacked(states, h), h, m
 
 
 def lmu_system(order: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +121,8 @@ class LMU(Mixer):
         discretisation: "zoh", or "euler", which needs theta > 4 order to be stable.
 
     Departures from the paper:
-        None.
+        None. The time between steps, where it is given, multiplies 1/theta; a sequence is then read
+        step after step, each with matrices of its own.
 
     Example:
         >>> y, state = LMU(d_model=4, order=8)(torch.randn(2, 100, 4))
@@ -87,6 +141,7 @@ class LMU(Mixer):
     family: ClassVar[str] = "ssm"
     choices = Choices(transition="dense", gate="learned", memory="vector", steps="nonlinear")
     cost: Literal["parallel", "sequential", "quadratic"] = "sequential"  # type: ignore[misc]
+    timed: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("memory.log_dt",)
 
     def __init__(
@@ -152,12 +207,16 @@ class LMU(Mixer):
         memory = {"m": real(d_memory=self.d_memory, order=self.order)}
         return {"h": real(d_state=self.d_state), **memory} if self.recurrent else memory
 
-    def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+    def _read(
+        self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Any]:
         x = x.to(self.E_x.dtype)
         w, u = wide(F.linear(x, self.E_x)), wide(F.linear(x, self.W_x))
         with without_autocast(x.device):
             a, b = self.memory()
-            if self.recurrent:
+            if dt is not None:
+                y, last = self._between(w, u, dt, state, reset)
+            elif self.recurrent:
                 y, last = self._cell(w, u, a, b, state, reset)
             else:
                 m = self._window(w, a, b, state["m"], reset)
@@ -165,6 +224,18 @@ class LMU(Mixer):
                 last = {"m": m[:, -1]}
         out: Tensor = self.out_proj(y.to(self.E_x.dtype))
         return out, last
+
+    def _between(
+        self, w: Tensor, u: Tensor, dt: Tensor, state: Any, reset: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        """Steps that are as long as times say."""
+        names = ("W_m", "W_h", "E_h", "E_m") if self.recurrent else ("W_m",)
+        weights = [wide(getattr(self, name)) for name in names]
+        h = state["h"] if self.recurrent else torch.zeros_like(u[:, 0])
+        system = list(self.memory.continuous(dt))
+        rule = self.discretisation
+        y, h, m = timed_lmu(w, u, h, state["m"], system, weights, reset, rule)
+        return y, {"h": h, "m": m} if self.recurrent else {"m": m}
 
     def _cell(
         self, w: Tensor, u: Tensor, a: Tensor, b: Tensor, state: Any, reset: Tensor | None

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.composed import composed
+from linrnn.compute.layout import stacked
 from linrnn.compute.modes import may_look
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
@@ -39,6 +41,49 @@ def structured(measure: str, size: int) -> dict[str, Tensor]:
     return parts
 
 
+def _moved(h: Tensor, u: Tensor, lengths: Tensor, system: list[Tensor], alpha: float) -> Tensor:
+    """States (batch, d_model, d_state) after one step; of no ``system`` that of "legs"."""
+    if not system:
+        return legs_bilinear(h, u, lengths.to(h.dtype))
+    A, B = system
+    a, b = (x.to(h.dtype) for x in dense(A, B, lengths, alpha))
+    return (a @ h.unsqueeze(-1)).squeeze(-1) + b * u.unsqueeze(-1)
+
+
+def _shapes(
+    u: Tensor,
+    h: Tensor,
+    lengths: Tensor,
+    system: list[Tensor],
+    reset: Tensor | None,
+    alpha: float,
+) -> tuple[Tensor, Tensor]:
+    return h.new_empty(u.shape[0], u.shape[1], *h.shape[1:]), h.new_empty(h.shape)
+
+
+@composed(
+    "timed_lssl",
+    "Tensor u, Tensor h, Tensor lengths, Tensor[] system, Tensor? reset, float alpha",
+    _shapes,
+)
+def timed_lssl(
+    u: Tensor,
+    h: Tensor,
+    lengths: Tensor,
+    system: list[Tensor],
+    reset: Tensor | None,
+    alpha: float,
+) -> tuple[Tensor, Tensor]:
+    """All states (batch, time, d_model, d_state), and the last; each step has its own length."""
+    states = []
+    for t, (u_t, length) in enumerate(zip(u.unbind(1), lengths.unbind(1), strict=True)):
+        if reset is not None:
+            h = torch.where(reset[:, t, None, None], 0, h)
+        h = _moved(h, u_t, length, system, alpha)
+        states.append(h)
+    return stacked(states, h), h
+
+
 class LSSL(Mixer):
     r"""Linear state-space layer: every channel has a dense system that begins as a HiPPO memory.
 
@@ -66,7 +111,9 @@ class LSSL(Mixer):
             NaN).
 
     Departures from the paper:
-        Products with inverses are solved as dense systems, in double precision.
+        Products with inverses are solved as dense systems, in double precision. The time between
+        steps, where it is given, multiplies dt; a sequence is then read step after step, in the
+        form "scan".
 
     Example:
         >>> y, state = LSSL(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -93,6 +140,8 @@ class LSSL(Mixer):
     choices = Choices(transition="dense", gate="learned", memory="systems")
     forms: ClassVar[tuple[str, ...]] = ("scan", "conv")
     without_reset: ClassVar[tuple[str, ...]] = ("conv",)
+    timed: ClassVar[bool] = True
+    without_dt: ClassVar[tuple[str, ...]] = ("conv",)
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     recurrent_parameters: ClassVar[tuple[str, ...]] = (
         "log_dt",
@@ -186,24 +235,37 @@ class LSSL(Mixer):
         """Whether steps need no dense solves."""
         return self.measure == "legs" and self.alpha == 0.5 and not self.learn_A
 
-    def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, x: Tensor, h: Tensor, reset: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         with without_autocast(x.device):
-            u, system = x.to(h.dtype), self.system()
-            if self.form == "conv":
-                s, last = dense_ssm.convolve(system, u, h)
+            u = x.to(h.dtype)
+            if dt is not None:
+                states, last = timed_lssl(u, h, *self._lengths(dt), reset, self.alpha)
+                s = dense_ssm.read_out(self.C, self.D, u, states)
+            elif self.form == "conv":
+                s, last = dense_ssm.convolve(self.system(), u, h)
             else:
-                s, last = dense_ssm.scan(system, u, h, reset)
+                s, last = dense_ssm.scan(self.system(), u, h, reset)
         return self._mixed(s), last
 
-    def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         with without_autocast(x_t.device):
             u = x_t.to(h.dtype)
-            if self._is_plain():
+            if dt is not None:
+                h = _moved(h, u, *self._lengths(dt), self.alpha)
+                s = dense_ssm.read_out(self.C, self.D, u, h)
+            elif self._is_plain():
                 h = legs_bilinear(h, u, bounded_exp(self.log_dt.to(h.dtype)))
                 s = dense_ssm.read_out(self.C, self.D, u, h)
             else:
                 s, h = dense_ssm.step(self.system(), u, h)
         return self._mixed(s), h
+
+    def _lengths(self, dt: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Of every channel after times (...), (..., d_model), and A and B but for plain steps."""
+        lengths = dt.double().unsqueeze(-1) * bounded_exp(self.log_dt.double())
+        return lengths, [] if self._is_plain() else [*self.continuous()]
 
     def _mixed(self, s: Tensor) -> Tensor:
         y: Tensor = self.out(F.gelu(s.flatten(-2)).to(self.out.weight.dtype))

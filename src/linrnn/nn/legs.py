@@ -28,9 +28,21 @@ def legs_step(c: Tensor, f: Tensor, k: Tensor) -> Tensor:
         >>> legs_step(torch.tensor([1.0, 0.0]), torch.tensor(4.0), torch.tensor(2.0))
         tensor([2.2000, 1.3856])
     """
-    updated = legs_bilinear(c, f, 1 / k.to(c.dtype).clamp(min=1))
+    begins = k == 0
+    return legs_move(c, f, 1 / torch.where(begins, 1, k.to(c.dtype)), begins)
+
+
+def legs_move(c: Tensor, f: Tensor, length: Tensor, begins: Tensor) -> Tensor:
+    """A step of the bilinear rule that moves the memory by ``length``, or sets it.
+
+    Args:
+        c, f: as of `legs_step`.
+        length: the time of the step, in parts of all the time before it; at least 0.
+        begins: boolean, whether there was none before it.
+    """
+    updated = legs_bilinear(c, f, length.to(c.dtype))
     first = F.pad(f[..., None], (0, c.shape[-1] - 1)).expand(updated.shape)
-    return torch.where(k[..., None] == 0, first, updated)
+    return torch.where(begins[..., None], first, updated)
 
 
 def legs_bilinear(c: Tensor, f: Tensor, dt: Tensor) -> Tensor:
@@ -81,22 +93,33 @@ def legs_matrices(size: int, k: Tensor, rule: str) -> tuple[Tensor, Tensor]:
         k: step numbers, at least 0.
         rule: "bilinear", "backward" or "zoh".
     """
-    k = k.double()
+    begins = k == 0
+    return legs_transitions(size, 1 / torch.where(begins, 1, k.double()), begins, rule)
+
+
+def legs_transitions(size: int, length: Tensor, begins: Tensor, rule: str) -> tuple[Tensor, Tensor]:
+    """`legs_matrices` of steps of any length, k = 1 / length.
+
+    Args:
+        size: N.
+        length, begins: as of `legs_move`, (...), float64.
+        rule: "bilinear", "backward" or "zoh".
+    """
     if rule == "bilinear":
-        eye = torch.eye(size, dtype=torch.float64, device=k.device)
-        zero = torch.zeros((), dtype=torch.float64, device=k.device)
-        columns = legs_step(eye.expand(*k.shape, size, size), zero, k[..., None])
-        a = torch.where(k[..., None, None] == 0, 0, columns).mT
+        eye = torch.eye(size, dtype=torch.float64, device=length.device)
+        zero = torch.zeros((), dtype=torch.float64, device=length.device)
+        columns = legs_bilinear(eye.expand(*length.shape, size, size), zero, length[..., None])
+        a = columns.mT
     elif rule == "backward":
-        A, B = (x.to(k.device) for x in hippo_legs(size))
-        a, _ = dense(A, B, 1 / k.clamp(min=1), rule)
-        a = torch.where(k[..., None, None] == 0, 0, a)
+        A, B = (x.to(length.device) for x in hippo_legs(size))
+        a, _ = dense(A, B, length, rule)
     else:
-        nodes, weights = _gauss(size, k.device)
-        r = (k / (k + 1))[..., None]
+        nodes, weights = _gauss(size, length.device)
+        r = (1 / (1 + length))[..., None]
         weighted = legendre(size, r * nodes) * (weights * r)[..., None]
         a = weighted.mT @ legendre(size, nodes)
-    return a, F.pad(torch.ones_like(k)[..., None], (0, size - 1)) - a[..., 0]
+    a = torch.where(begins[..., None, None], 0, a)
+    return a, F.pad(torch.ones_like(length)[..., None], (0, size - 1)) - a[..., 0]
 
 
 def legendre(size: int, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """A time-invariant system of continuous time, in steps of one length that is fixed or learned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import log
 from typing import Any, ClassVar
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from linrnn.nn.discretise import dense
 from linrnn.nn.parameters import KeepsPrecision, bounded_exp
 from linrnn.ops import accumulator_dtype
+
+TABLE = 2**20  # numbers in the matrices that are made at a time
 
 
 class LTISteps(KeepsPrecision):
@@ -77,6 +79,42 @@ class LTISteps(KeepsPrecision):
         a, b = dense(A, B, bounded_exp(self.log_dt.double()), self._rule)
         dtype = accumulator_dtype(self.log_dt.dtype)
         return a.to(dtype), b.to(dtype)
+
+    def continuous(self, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A, B and the lengths of steps after times dt (...), float64: what `each_step` takes."""
+        A, B = (x.to(dt.device) for x in self._system)
+        unit = self._dt if self.log_dt is None else bounded_exp(self.log_dt.double())
+        return A, B, dt.double() * unit
+
+
+def each_step(A: Tensor, B: Tensor, lengths: Tensor, rule: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """``(a, b)`` of every step in turn, (batch, N, N) and (batch, N), float64.
+
+    Matrices are made for a block of steps at a time. By "zoh" a step longer than 2^30 over the norm
+    of A is one of that length: as far as double precision squares a matrix, and much longer than a
+    stable system of a window remembers.
+
+    Args:
+        A, B: a system of continuous time, (N, N) and (N,), float64.
+        lengths: of the steps, (batch, time), float64.
+        rule: see `linrnn.nn.discretise.dense`.
+    """
+    if rule == "zoh":
+        lengths = torch.minimum(lengths, 2**30 / A.abs().sum(1).max().clamp(min=1))
+    block = max(1, TABLE // max(1, lengths.shape[0] * A.numel()))
+    for part in lengths.split(block, 1):
+        yield from zip(*(x.unbind(1) for x in dense(A, B, part, rule)), strict=True)
+
+
+def pushed(m: Tensor, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``a m + b w`` of memories m (batch, rows, N), each row by itself.
+
+    Args:
+        m: memories.
+        w: what is read into each, (batch, rows).
+        a, b: a step of each batch row, (batch, N, N) and (batch, N).
+    """
+    return torch.baddbmm(w[..., None] * b[:, None].to(m), m, a.mT.to(m))
 
 
 def rows_of(count: int, a: Tensor, b: Tensor) -> dict[str, Tensor]:

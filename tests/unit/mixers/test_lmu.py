@@ -17,12 +17,12 @@ from linrnn.testing import check_law
 F64 = {"dtype": torch.float64}
 
 
-def system(order, theta, rule):
+def system(order, theta, rule, dt=1):
     """Written out as in the paper, in steps by SciPy."""
     i, j = np.arange(order)[:, None], np.arange(order)
     A = (2 * i + 1) / theta * np.where(i < j, -1.0, (-1.0) ** (i - j + 1))
     B = (2 * i + 1) * (-1.0) ** i / theta
-    return cont2discrete((A, B, B.T, 0), 1, {"euler": "euler"}.get(rule, rule))[:2]
+    return cont2discrete((A, B, B.T, 0), dt, {"euler": "euler"}.get(rule, rule))[:2]
 
 
 @pytest.mark.parametrize("options", [{}, {"learn_theta": True}, {"discretisation": "euler"}])
@@ -36,9 +36,9 @@ def test_equals_a_transcription(recurrent, options):
         if p.ndim:  # not the length of a step
             torch.nn.init.normal_(p, std=0.4)
     p = weights(layer)
-    a, b = system(5, 23.0, options.get("discretisation", "zoh"))
 
-    def step(states, x, _):
+    def step(states, x, dt):
+        a, b = system(5, 23.0, options.get("discretisation", "zoh"), dt)
         h, m = states[0], states[1].reshape(2, 5)
         w = p["E_x"] @ x
         if recurrent:

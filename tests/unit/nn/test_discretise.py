@@ -6,6 +6,7 @@ import torch
 from scipy.signal import cont2discrete
 
 from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn.nn import discretise
 from linrnn.nn.discretise import RULES, bilinear, dense, generalised, zoh
 from linrnn.nn.hippo import MEASURES, hippo
 from linrnn.testing._derivatives import check_derivatives
@@ -135,3 +136,13 @@ def test_gain_of_zoh_has_the_gradient_of_its_series_however_small(size):
     (slope,) = torch.autograd.grad(zoh(z, one)[1].real, z)
     terms = [(n - 1) / np.prod(np.arange(1.0, n + 1)) * z.detach() ** (n - 2) for n in range(2, 30)]
     torch.testing.assert_close(slope.conj(), sum(terms), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-9, 0.3, 40.0, 2.0**29])
+def test_in_a_graph_the_exponential_is_products(size):
+    torch.manual_seed(0)
+    A = torch.randn(3, 4, 4, dtype=torch.float64)
+    A = -size * (A @ A.mT + 0.1 * torch.eye(4).double()) / (A @ A.mT).abs().sum(-1).max()
+    got, expected = discretise._by_products(A), torch.linalg.matrix_exp(A)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(discretise._exponential(A), expected, rtol=1e-12, atol=1e-14)
