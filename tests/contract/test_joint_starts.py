@@ -24,6 +24,9 @@ TIED = {
     ("dss", "log_dt[:, 0] log_dt[:, 1]"): ({"separate_dt": True}, 1),
     # a gate that forgets late lets in little: the input or refine gate has the negative bias
     ("gilr", "in_proj.bias[1] in_proj.bias[2]"): ({"gates": "ur"}, -1),
+    ("elstm", "in_proj.bias[1] in_proj.bias[3]"): ({"gates": "ur"}, -1),
+    ("sru", "bias[0] bias[2]"): ({"gates": "ur"}, -1),
+    ("fast_grnn", "b_z b_s"): ({"gates": "ur"}, -1),
     ("gru", "bias_ih_l0[1] bias_ih_l0[3]"): ({"gates": "ur"}, -1),
     ("ls_lstm", "in_proj.bias[1] in_proj.bias[3]"): ({"gates": "uniform"}, -1),
     ("lstm", "bias_ih_l0[0] bias_ih_l0[1]"): ({"gates": "uniform"}, -1),

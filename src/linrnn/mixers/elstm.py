@@ -10,7 +10,7 @@ from linrnn.cells import cell
 from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated
-from linrnn.nn.starts import check_gates
+from linrnn.nn.starts import refined, refines
 from linrnn.state_spec import Part, real
 
 
@@ -21,6 +21,14 @@ def elstm(c: Any, z: Any, f: Any, w_z: Any, w_f: Any) -> tuple[Any, Any]:
     return c, c
 
 
+@cell(state="c", constant="w_z w_f w_s")
+def elstm_refined(c: Any, z: Any, f: Any, s: Any, w_z: Any, w_f: Any, w_s: Any) -> tuple[Any, Any]:
+    """`elstm` with a gate that refines the other, and sees the state before too."""
+    f = torch.sigmoid(refined(f + w_f * c, s + w_s * c))
+    c = torch.lerp(torch.tanh(z + w_z * c), c, f)
+    return c, c
+
+
 class ELSTM(Gated):
     r"""eLSTM, or quasi-LSTM: element by element, so that real-time learning is cheap and exact.
 
@@ -28,18 +36,20 @@ class ELSTM(Gated):
         z_t = tanh(Z x_t + w_z * c_{t-1} + b_z)
         f_t = sigmoid(F x_t + w_f * c_{t-1} + b_f)
         c_t = f_t * c_{t-1} + (1 - f_t) * z_t              c in R^{d_state}
+        with a refine gate s_t = sigmoid(S x_t + w_s * c_{t-1} + b_s), in the last rows,
+        2 s_t f_t + (1 - 2 s_t) f_t^2 is in the place of f_t
         o_t = sigmoid(O x_t + W_o c_t + b_o)               sees c_t, and no later step sees it
         h_t = o_t * c_t, or c_t without an output gate
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
-        |c_t| < 1 if |c_0| < 1. The Jacobian of a step is diagonal, f_t + (1 - f_t)(1 - z_t^2) w_z
-        + (c_{t-1} - z_t) f_t (1 - f_t) w_f, so a trace for each parameter is all that the learner
-        ``diagonal_rtrl`` keeps. Initially Z, F, O are uniform within d_model^(-1/2), w and W_o
-        within d_state^(-1/2), biases 0.
+        |c_t| < 1 if |c_0| < 1. The Jacobian of a step is diagonal, without s it is
+        f_t + (1 - f_t)(1 - z_t^2) w_z + (c_{t-1} - z_t) f_t (1 - f_t) w_f, so a trace for each
+        parameter is all that the learner ``diagonal_rtrl`` keeps. Initially Z, F, O, S are uniform
+        within d_model^(-1/2), w and W_o within d_state^(-1/2), biases 0.
 
     Args:
         d_state: channels of c. Default: d_model.
         output_gate: the gate o.
-        gates: how f starts: see `linrnn.nn.starts`.
+        gates: how f starts and whether s refines it: see `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
 
@@ -76,7 +86,7 @@ class ELSTM(Gated):
         *,
         d_state: int | None = None,
         output_gate: bool = True,
-        gates: Literal["plain", "chrono", "uniform"] = "plain",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
         device: torch.device | str | None = None,
@@ -85,10 +95,10 @@ class ELSTM(Gated):
         super().__init__()
         to: Any = {"device": device, "dtype": dtype}
         self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
-        check_gates("ELSTM", gates, t_max, ("plain", "chrono", "uniform"))
         self.output_gate = output_gate
-        self.in_proj = nn.Linear(d_model, (2 + output_gate) * self.d_state, **to)
-        self.w = nn.Parameter(torch.empty(2, self.d_state, **to))
+        rows = 2 + output_gate + refines(gates)
+        self.in_proj = nn.Linear(d_model, rows * self.d_state, **to)
+        self.w = nn.Parameter(torch.empty(2 + refines(gates), self.d_state, **to))
         self.W_o = None
         if output_gate:
             self.W_o = nn.Parameter(torch.empty(self.d_state, self.d_state, **to))
@@ -102,7 +112,7 @@ class ELSTM(Gated):
             if weight is not None:
                 nn.init.uniform_(weight, -(self.d_state**-0.5), self.d_state**-0.5)
         nn.init.zeros_(self.in_proj.bias)
-        self._start_biases(self.in_proj, 1)
+        self._start_biases(self.in_proj, 1, *[-1] * refines(self.gates))
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
         self.learned.reset(self)
@@ -113,8 +123,11 @@ class ELSTM(Gated):
 
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         z, f, *o = self._blocks(self.in_proj, x)
-        w_z, w_f = wide(self.w)
-        h, last = self.learned.scan(self, elstm, {"c": c}, reset, z=z, f=f, w_z=w_z, w_f=w_f)
+        inputs = {"z": z, "f": f, **dict(zip(("w_z", "w_f", "w_s"), wide(self.w), strict=False))}
+        cell = elstm
+        if refines(self.gates):
+            cell, inputs["s"] = elstm_refined, o.pop()
+        h, last = self.learned.scan(self, cell, {"c": c}, reset, **inputs)
         if self.W_o is not None:
             projected = F.linear(h.to(self.W_o.dtype), self.W_o)
             h = torch.sigmoid(o[0] + projected) * h

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from linrnn.cells import Cell
 from linrnn.compute.precision import wide
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Family, Timed, steady
 from linrnn.nn import empty_parameters
+from linrnn.nn.starts import check_gates, refines, start_gates, starts
 
 
 def _ramp(a: Any) -> Any:
@@ -26,8 +27,14 @@ ACTS: dict[str, tuple[Any, Any]] = {
 """phi, of the candidate, and sigma, of the gate."""
 
 
-def _cells(gated: bool, low_rank: bool, nonlinearity: str) -> Timed:
+def _cells(gated: bool, low_rank: bool, nonlinearity: str, refine: bool) -> Timed:
     phi, sigma = ACTS[nonlinearity]
+
+    def refining(h: Any, a: Any, zeta: Any, nu: Any, b_z: Any, b_h: Any, b_s: Any) -> Any:
+        z, s = sigma(a + b_z), sigma(a + b_s)
+        keep, lost = z * (z + 2 * s * (1 - z)), (1 - z) * (1 - z + 2 * z * (1 - s))
+        h = keep * h + (zeta * lost + nu) * phi(a + b_h)
+        return h, h
 
     def mixed(h: Any, a: Any, zeta: Any, nu: Any, b_z: Any, b_h: Any) -> tuple[Any, Any]:
         z = sigma(a + b_z)
@@ -44,14 +51,26 @@ def _cells(gated: bool, low_rank: bool, nonlinearity: str) -> Timed:
     def gated_low(h: Any, u: Any, zeta: Any, nu: Any, b_z: Any, b_h: Any, U: Any, U_1: Any) -> Any:
         return mixed(h, u + F.linear(F.linear(h, U_1), U), zeta, nu, b_z, b_h)
 
+    def refined_full(
+        h: Any, u: Any, zeta: Any, nu: Any, b_z: Any, b_h: Any, b_s: Any, U: Any
+    ) -> Any:
+        return refining(h, u + F.linear(h, U), zeta, nu, b_z, b_h, b_s)
+
+    def refined_low(
+        h: Any, u: Any, zeta: Any, nu: Any, b_z: Any, b_h: Any, b_s: Any, U: Any, U_1: Any
+    ) -> Any:
+        return refining(h, u + F.linear(F.linear(h, U_1), U), zeta, nu, b_z, b_h, b_s)
+
     def full(h: Any, u: Any, alpha: Any, beta: Any, U: Any) -> Any:
         return added(h, u + F.linear(h, U), alpha, beta)
 
     def low(h: Any, u: Any, alpha: Any, beta: Any, U: Any, U_1: Any) -> Any:
         return added(h, u + F.linear(F.linear(h, U_1), U), alpha, beta)
 
-    step = (gated_low if low_rank else gated_full) if gated else (low if low_rank else full)
-    constant = "zeta nu b_z b_h" if gated else "alpha beta"
+    whole = refined_full if refine else gated_full if gated else full
+    of_low_rank = refined_low if refine else gated_low if gated else low
+    step: Any = of_low_rank if low_rank else whole
+    constant = "zeta nu b_z b_h" + " b_s" * refine if gated else "alpha beta"
     matrix = "U U_1" if low_rank else "U"
     name = f"fast {step.__name__}, {nonlinearity}"
     return steady(fast=Cell(step, state="h", constant=constant, matrix=matrix, name=name))["fast"]
@@ -63,12 +82,14 @@ class FastGRNN(CellRNN):
     Equation:
         a_t = W x_t + U h_{t-1},   z_t = sigma(a_t + b_z)                h in R^{d_state}
         h_t = z_t * h_{t-1} + (zeta (1 - z_t) + nu) * phi(a_t + b_h),  numbers zeta, nu in (0, 1)
+        with a refine gate s_t = sigma(a_t + b_s), of the same matrices,
+        2 s_t z_t + (1 - 2 s_t) z_t^2 is in the place of z_t
         and without a gate, FastRNN,
         h_t = beta h_{t-1} + alpha phi(a_t + b_h),                     numbers alpha, beta in (0, 1)
         Of rank r the matrix is a product W W_1, of r columns and r rows, and so for U. Read out is
         h, mapped by a linear layer where d_state is not d_model. Where |phi| <= 1 and h_0 = 0, h
         has a bound: |h_t| <= zeta + nu t, and without a gate |h_t| <= alpha / (1 - beta).
-        Initially entries of all matrices are N(0, 0.01) and biases 1; zeta = sigmoid(1),
+        Initially entries of all matrices are N(0, 0.01), biases 1 and b_s 0; zeta = sigmoid(1),
         nu = sigmoid(-4), and alpha = sigmoid(-3), beta = sigmoid(3).
 
     Args:
@@ -77,6 +98,9 @@ class FastGRNN(CellRNN):
         w_rank, u_rank: of W and U, at least 1. Default: whole matrices.
         nonlinearity: phi and sigma, "tanh" with the sigmoid, "relu" with it, or "piecewise":
             max(-1, min(1, a)) and max(0, min(1, (a + 1) / 2)), for processors without exponentials.
+        gates: how z starts and whether s refines it: see `linrnn.nn.starts`. The start of a
+            piecewise gate is of the same value.
+        t_max: of gates="chrono", the longest memory at the start, in steps.
 
     Departures from the paper:
         Weights stay dense and real: sparse ones, by thresholds while it trains, and bytes are not
@@ -108,6 +132,8 @@ class FastGRNN(CellRNN):
         w_rank: int | None = None,
         u_rank: int | None = None,
         nonlinearity: Literal["tanh", "relu", "piecewise"] = "tanh",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
+        t_max: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -115,13 +141,20 @@ class FastGRNN(CellRNN):
         check_in("FastGRNN", "nonlinearity", nonlinearity, ACTS)
         ranks = {"w_rank": w_rank, "u_rank": u_rank}
         check_positive_int("FastGRNN", **{k: r for k, r in ranks.items() if r is not None})
+        check_gates("FastGRNN", gates, t_max)
+        if gates != "plain" and not gated:
+            raise ArgumentError(
+                f"FastGRNN: gates must be 'plain' for gated=False, got {gates!r}. Use gated=True."
+            )
         self.gated, self.nonlinearity = gated, nonlinearity
+        self.gates, self.t_max = gates, t_max
         self.w_rank, self.u_rank = w_rank, u_rank
         N = self._set_sizes(d_model, d_state, {"device": device, "dtype": dtype})
         empty = empty_parameters(device, dtype)
         self.W, self.W_1 = empty(N, w_rank or d_model), empty(w_rank, d_model) if w_rank else None
         self.U, self.U_1 = empty(N, u_rank or N), empty(u_rank, N) if u_rank else None
         self.b_h, self.b_z = empty(N), empty(N) if gated else None
+        self.b_s = empty(N) if refines(gates) else None
         self.logits = empty(2)
         self.reset_parameters()
 
@@ -135,10 +168,21 @@ class FastGRNN(CellRNN):
         for bias in (self.b_h, self.b_z):
             if bias is not None:
                 nn.init.ones_(bias)
+        self._start_gates()
         self.logits.copy_(torch.tensor([1.0, -4.0] if self.gated else [-3.0, 3.0]))
 
+    def _start_gates(self) -> None:
+        if self.b_s is not None:
+            nn.init.zeros_(self.b_s)
+        if self.b_z is None or not starts(self.gates):
+            return
+        biases = [self.b_z] if self.b_s is None else [self.b_z, self.b_s]
+        start_gates(self.gates, self.t_max, *biases)
+        for bias in biases if self.nonlinearity == "piecewise" else ():
+            bias.copy_(2 * bias.sigmoid() - 1)
+
     def _key(self) -> tuple[Any, ...]:
-        return self.gated, self.u_rank is not None, self.nonlinearity
+        return self.gated, self.u_rank is not None, self.nonlinearity, self.b_s is not None
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         if self.W_1 is not None:
@@ -150,4 +194,6 @@ class FastGRNN(CellRNN):
         if self.b_z is None:
             return inputs | {"u": F.linear(x, self.W, self.b_h), "alpha": first, "beta": second}
         biases = {"b_z": self.b_z, "b_h": self.b_h}
+        if self.b_s is not None:
+            biases["b_s"] = self.b_s
         return inputs | {"u": F.linear(x, self.W), "zeta": first, "nu": second} | biases

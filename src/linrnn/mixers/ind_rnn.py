@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated
 from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.starts import check_gates, start_gates
 from linrnn.state_spec import Part, real
 
 
@@ -41,6 +42,7 @@ class IndRNN(Gated):
         optimiser. Without, nothing bounds u, and above 1 the ReLU's state grows exponentially.
         Initially W is He-normal, b = 0, u is uniform on [0, gamma^(1 / t_max)]; in the last layer,
         which is to remember, on [epsilon^(1 / t_max), gamma^(1 / t_max)]. Without t_max on [0, 1].
+        With start="chrono" u = 1 - 1/T, of memories T that are uniform on [2, t_max] steps.
 
     Args:
         d_state: channels of h. Default: d_model.
@@ -48,6 +50,8 @@ class IndRNN(Gated):
         t_max: longest sequence, or dependency, in steps.
         gamma: largest gain over t_max steps, at least 1.
         epsilon: least initial gain over t_max steps in the last layer, in (0, 1].
+        start: of u, "published" or "chrono", which needs t_max; as the gates of other layers, see
+            `linrnn.nn.starts`. There is no gate to refine.
         learn_initial: learn the state that a sequence begins from.
         layer, n_layers: place in the stack, counted from 0.
 
@@ -83,6 +87,7 @@ class IndRNN(Gated):
         t_max: int | None = None,
         gamma: float = 2.0,
         epsilon: float = 0.5,
+        start: Literal["published", "chrono"] = "published",
         learn_initial: bool = False,
         layer: int = 0,
         n_layers: int = 1,
@@ -98,9 +103,12 @@ class IndRNN(Gated):
             gamma,
             epsilon,
         )
-        self.layer, self.n_layers = layer, n_layers
+        self.layer, self.n_layers, self.start = layer, n_layers, start
         check_in("IndRNN", "nonlinearity", nonlinearity, tuple(CELLS))
         check_layer("IndRNN", layer, n_layers)
+        check_in("IndRNN", "start", start, ("published", "chrono"))
+        if start == "chrono":
+            check_gates("IndRNN", start, t_max)
         if t_max is not None:
             check_positive_int("IndRNN", t_max=t_max)
         if not (1 <= gamma < float("inf") and 0 < epsilon <= 1):
@@ -124,6 +132,9 @@ class IndRNN(Gated):
         remembers = self.t_max is not None and self.layer == self.n_layers - 1
         low = self._to_last(self.epsilon) if remembers else 0.0
         nn.init.uniform_(self.u, low, self._to_last(self.gamma))
+        if self.start == "chrono":
+            start_gates("chrono", self.t_max, self.u)
+            self.u.sigmoid_()
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
         self.learned.reset(self)

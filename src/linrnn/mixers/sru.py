@@ -11,7 +11,7 @@ from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated
-from linrnn.nn.starts import check_gates, start_gates
+from linrnn.nn.starts import refined, refines, start_gates
 from linrnn.state_spec import Part, real
 
 
@@ -34,6 +34,18 @@ def sru_without_peepholes(
     return torch.lerp(x, c, torch.sigmoid(r + b_r)), c
 
 
+@cell(state="c", constant="b_f b_r b_s v_f v_r v_s")
+def sru_refined(
+    c: Any, z: Any, f: Any, r: Any, x: Any, s: Any,
+    b_f: Any, b_r: Any, b_s: Any, v_f: Any, v_r: Any, v_s: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """One step whose forget gate another refines, which sees the state before too."""
+    f = torch.sigmoid(refined(f + b_f + v_f * c, s + b_s + v_s * c))
+    r = torch.sigmoid(r + b_r + v_r * c)
+    c = torch.lerp(z, c, f)
+    return torch.lerp(x, c, r), c
+
+
 class SRU(Gated):
     r"""SRU: light gates that look at their own channel alone, and a highway around them.
 
@@ -41,26 +53,28 @@ class SRU(Gated):
         f_t = sigmoid(W_f x_t + v_f * c_{t-1} + b_f)
         r_t = sigmoid(W_r x_t + v_r * c_{t-1} + b_r)        both see c_{t-1}
         c_t = f_t * c_{t-1} + (1 - f_t) * W x_t             c in R^{d_state}
+        with a refine gate s_t = sigmoid(W_s x_t + v_s * c_{t-1} + b_s),
+        2 s_t f_t + (1 - 2 s_t) f_t^2 is in the place of f_t
         h_t = r_t * c_t + (1 - r_t) * alpha x_t
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
         alpha = sqrt(1 + 2 exp(highway_bias)), or 1 without rescale, so that h starts with the
         variance of x; where d_state is not d_model, a matrix W_x in the place of x, which starts
         that much larger. c is a weighted mean of the past. Without peepholes v = 0.
-        Initially W, and W_x, are uniform within sqrt(3 / d_model), W_f and W_r within
-        sqrt(1.5 / d_model), v within sqrt(1.5); b_f = 0, b_r = highway_bias.
+        Initially W, and W_x, are uniform within sqrt(3 / d_model), W_f, W_r and W_s
+        within sqrt(1.5 / d_model), v within sqrt(1.5); b_f = b_s = 0, b_r = highway_bias.
 
     Args:
         d_state: channels of c. Default: d_model.
         peepholes: the vectors v. Without them, as in the paper's first version, a scan.
         highway_bias: initial b_r; below 0 more of the input passes by.
         rescale: alpha as above.
-        gates: how f starts: see `linrnn.nn.starts`.
+        gates: how f starts and whether s refines it: see `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
-        Rows of the weight lie in blocks (W, W_f, W_r, W_x), not interleaved as in the authors'
-        kernel. W_out is an extension: theirs is as wide as its state.
+        Rows of the weight lie in blocks (W, W_f, W_r, W_x, W_s), not interleaved as in the
+        authors' kernel. W_out is an extension: theirs is as wide as its state.
 
     Example:
         >>> y, state = SRU(d_model=4)(torch.randn(2, 100, 4))
@@ -94,7 +108,7 @@ class SRU(Gated):
         peepholes: bool = True,
         highway_bias: float = 0.0,
         rescale: bool = True,
-        gates: Literal["plain", "chrono", "uniform"] = "plain",
+        gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
         device: torch.device | str | None = None,
@@ -103,28 +117,31 @@ class SRU(Gated):
         super().__init__()
         to: Any = {"device": device, "dtype": dtype}
         self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
-        check_gates("SRU", gates, t_max, ("plain", "chrono", "uniform"))
         self.peepholes, self.highway_bias, self.rescale = peepholes, highway_bias, rescale
         if not isfinite(highway_bias):
             raise ArgumentError(f"SRU: highway_bias must be finite, got {highway_bias}.")
-        rows = (3 + (self.d_state != d_model)) * self.d_state
+        n_gates = 2 + refines(gates)
+        rows = (1 + n_gates + (self.d_state != d_model)) * self.d_state
         self.in_proj = nn.Linear(d_model, rows, bias=False, **to)
-        self.bias = nn.Parameter(torch.empty(2, self.d_state, **to))
-        self.v = nn.Parameter(torch.empty(2, self.d_state, **to)) if peepholes else None
+        self.bias = nn.Parameter(torch.empty(n_gates, self.d_state, **to))
+        self.v = nn.Parameter(torch.empty(n_gates, self.d_state, **to)) if peepholes else None
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         bound = (3 / self.d_model) ** 0.5
-        sizes = (1.0, 0.5**0.5, 0.5**0.5, self.alpha)
-        for rows, size in zip(self.in_proj.weight.split(self.d_state), sizes, strict=False):
+        sizes = [1.0, 0.5**0.5, 0.5**0.5]
+        sizes += [self.alpha] * (self.d_state != self.d_model) + [0.5**0.5] * refines(self.gates)
+        for rows, size in zip(self.in_proj.weight.split(self.d_state), sizes, strict=True):
             nn.init.uniform_(rows, -size * bound, size * bound)
         if self.v is not None:
             nn.init.uniform_(self.v, -(1.5**0.5), 1.5**0.5)
         nn.init.zeros_(self.bias[0])
         nn.init.constant_(self.bias[1], self.highway_bias)
-        start_gates(self.gates, self.t_max, self.bias[0])
+        for bias in self.bias[2:]:
+            nn.init.zeros_(bias)
+        start_gates(self.gates, self.t_max, self.bias[0], *self.bias[2:])
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
         self.learned.reset(self)
@@ -140,11 +157,17 @@ class SRU(Gated):
 
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         x = x.to(self.in_proj.weight.dtype)
-        z, f, r, *wide_x = self._blocks(self.in_proj, x)
-        inputs = {"z": z, "f": f, "r": r, "x": wide_x[0] if wide_x else self.alpha * x}
-        inputs |= zip(("b_f", "b_r"), wide(self.bias), strict=True)
+        z, f, r, *more = self._blocks(self.in_proj, x)
+        s = more.pop() if refines(self.gates) else None
+        biases, cell = list(wide(self.bias)), sru_without_peepholes
+        if s is not None and self.v is None:  # which sees the input alone
+            f = refined(wide(f) + biases[0], wide(s) + biases.pop())
+            biases[0] = torch.zeros_like(biases[0])
+        inputs = {"z": z, "f": f, "r": r, "x": more[0] if more else self.alpha * x}
+        inputs |= zip(("b_f", "b_r", "b_s"), biases, strict=False)
         if self.v is not None:
-            inputs |= zip(("v_f", "v_r"), wide(self.v), strict=True)
-        cell = sru_without_peepholes if self.v is None else sru
+            inputs |= zip(("v_f", "v_r", "v_s"), wide(self.v), strict=False)
+            cell = sru if s is None else sru_refined
+            inputs |= {} if s is None else {"s": s}
         y, last = self.learned.scan(self, cell, {"c": c}, reset, **inputs)
         return self._project_out(y), last["c"]

@@ -67,7 +67,7 @@ def test_the_state_stays_within_one():
 
 @pytest.mark.unchecked
 def test_constructor_words_its_errors():
-    with pytest.raises(LinrnnError, match="no ELSTM gates named 'ur'"):
-        ELSTM(4, gates="ur")
+    with pytest.raises(LinrnnError, match="no ELSTM gates named 'us'"):
+        ELSTM(4, gates="us")
     with pytest.raises(LinrnnError, match="ELSTM: d_state must be an integer of at least 1, got 0"):
         ELSTM(4, d_state=0)

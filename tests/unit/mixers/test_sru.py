@@ -75,7 +75,7 @@ def test_output_starts_with_the_variance_of_the_input(highway_bias):
 
 BAD = [
     ({"highway_bias": float("nan")}, "SRU: highway_bias must be finite, got nan"),
-    ({"gates": "ur"}, "no SRU gates named 'ur'"),
+    ({"gates": "us"}, "no SRU gates named 'us'"),
 ]
 
 
