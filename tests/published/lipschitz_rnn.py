@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from linrnn.mixers import LipschitzRNN
-from published.case import Case, fill, golden_cases
+from published.case import fill, golden_cases
 
 
 def layer(beta=0.8, gamma=0.01, **options):
@@ -21,9 +21,9 @@ LAYERS = {
         layer, beta=0.7, gamma=0.001, step_size=0.1, solver="midpoint"
     ),
 }
+LAYERS |= {
+    "model='LipschitzRNN_gated'": partial(layer, step_size=0.01, gated=True),
+    "model='LipschitzRNN_gated', alpha=0.5": partial(layer, step_size=0.1, gated=True, alpha=0.5),
+}
 SOURCE = "erichson/LipschitzRNN@df6552e, RnnModels"
-GATE = "a gate of the same matrix, and an A that alpha scales, are no options here"
-CASES = [
-    *golden_cases("lipschitz_rnn", SOURCE, LAYERS),
-    Case("lipschitz_rnn", SOURCE, "model='LipschitzRNN_gated'", "layer", None, note=GATE),
-]
+CASES = golden_cases("lipschitz_rnn", SOURCE, LAYERS)

@@ -40,6 +40,23 @@ def _midpoint(h: Any, u: Any, dt: Any, step: Any, A: Any, W: Any) -> tuple[Any, 
     return h, h
 
 
+def gated_slope(h: Any, u: Any, g: Any, A: Any, W: Any) -> Any:
+    """``(A h + tanh(W h + u)) * sigmoid(W h + g)``; in a cell too."""
+    mixed = F.linear(h, W)
+    return (F.linear(h, A) + torch.tanh(mixed + u)) * torch.sigmoid(mixed + g)
+
+
+def _gated_euler(h: Any, u: Any, g: Any, dt: Any, step: Any, A: Any, W: Any) -> tuple[Any, Any]:
+    h = h + dt * step * gated_slope(h, u, g, A, W)
+    return h, h
+
+
+def _gated_midpoint(h: Any, u: Any, g: Any, dt: Any, step: Any, A: Any, W: Any) -> tuple[Any, Any]:
+    middle = h + 0.5 * dt * step * gated_slope(h, u, g, A, W)
+    h = h + dt * step * gated_slope(middle, u, g, A, W)
+    return h, h
+
+
 _declared: dict[str, Any] = {"state": "h", "constant": "step", "matrix": "A W"}
 RIGHT_OF_ZERO = "as it begins, eigenvalues lie right of zero: 1e40 in float64 as well"
 """Within 65,536 steps."""
@@ -48,6 +65,11 @@ CELLS = {
     "midpoint": Cell(_midpoint, **_declared, name="lipschitz_midpoint"),
 }
 """One step of ``h' = A h + tanh(W h + u)``."""
+GATED_CELLS = {
+    "gated_euler": Cell(_gated_euler, **_declared, name="lipschitz_gated_euler"),
+    "gated_midpoint": Cell(_gated_midpoint, **_declared, name="lipschitz_gated_midpoint"),
+}
+"""The same times ``sigmoid(W h + g)``."""
 
 
 def check_split(
