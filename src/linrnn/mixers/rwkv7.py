@@ -12,7 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.signals import check_receives
 from linrnn.mixers._families.rwkv import MatrixRWKV
 from linrnn.nn import LowRank, empty_parameters, l2_normalise
-from linrnn.nn.channel_mix import fractions, initial_mix, orthogonal
+from linrnn.nn.channel_mix import INITS, fractions, initial_mix, orthogonal
 from linrnn.ops.conv.past import last_inputs
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
@@ -39,6 +39,8 @@ class RWKV7(MatrixRWKV):
         "orthogonal"  orthogonal, but for D_1, A_1, V_1 and G_1, uniform within 0.01
         "published"   W_r and W_v uniform within 1/2, W_k within 1/20 of d_model^(-1/2), G_2
                       orthogonal with gain 0.1, W_o, D_1, A_1, V_1 and G_1 zero
+        "trainer"     as the authors' training program starts them anew: like "published", but W_r
+                      and W_v orthogonal, and W_k with gain 0.1
 
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
@@ -47,7 +49,7 @@ class RWKV7(MatrixRWKV):
             by default 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
         value_rank: channels between V_1 and V_2; by default 1.7 sqrt(d_model), rounded likewise. 0
             leaves v as it is in every layer.
-        init: "orthogonal" or "published", as above.
+        init: "orthogonal", "published" or "trainer", as above.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
         receives: ``("v_first",)`` in a layer that a stack hands v'. See `Mixer.receives`.
         norm_eps: of the norm of each head; 64e-5 is 1e-5 of a head that is divided by 8.
@@ -55,7 +57,8 @@ class RWKV7(MatrixRWKV):
     Departures from the paper:
         Extension beyond the survey. A layer alone is the first of its stack. The published start
         makes nothing of its input at first, gives D_2, A_2 and V_2 no gradient, and needs the norms
-        and skips around it: without them numbers fade within two layers. Channel mixing without a
+        and skips around it: without them numbers fade within two layers. The start of embeddings
+        and head in the training program is not taken over. Channel mixing without a
         receptance and the layer norms belong to the backbone: ``block="relu_mix"``,
         ``norm="layer"``, ``encoder_norm=True`` and ``final_norm=True`` are the published model.
 
@@ -69,6 +72,7 @@ class RWKV7(MatrixRWKV):
         arXiv:2503.14456. Key: peng2025goose.
     """
 
+    inits: ClassVar[tuple[str, ...]] = (*INITS, "trainer")
     weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     choices = Choices(
@@ -92,7 +96,7 @@ class RWKV7(MatrixRWKV):
         rate_rank: int | None = None,
         gate_rank: int | None = None,
         value_rank: int | None = None,
-        init: Literal["orthogonal", "published"] = "orthogonal",
+        init: Literal["orthogonal", "published", "trainer"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         receives: tuple[str, ...] = (),
@@ -138,15 +142,15 @@ class RWKV7(MatrixRWKV):
         nn.init.constant_(self.k_a, 1.02)
         nn.init.constant_(self.r_k, -0.04)
         self._reset_first(*(part.down.weight for part in (self.decay, self.rate, self.gate)))
-        published = self.init == "published"
+        small = 1.0 if self.init == "orthogonal" else 0.1
         orthogonal(self.decay.up.weight, 0.1)
         orthogonal(self.rate.up.weight, 0.1)
-        orthogonal(self.gate.up.weight, 0.1 if published else 1.0)
+        orthogonal(self.gate.up.weight, small)
         for linear, size in ((self.receptance, 0.5), (self.key, 0.05), (self.value, 0.5)):
-            if published:
+            if self.init == "published":
                 nn.init.uniform_(linear.weight, -size * D**-0.5, size * D**-0.5)
             else:
-                orthogonal(linear.weight)
+                orthogonal(linear.weight, small if linear is self.key else 1.0)
         if self.residual is not None:
             self.residual.up.bias.copy_(0.73 - 0.4 * (place - 0.5))
             self._reset_first(self.residual.down.weight)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from fla_naive import naive
 
+from linrnn.block import Block
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RWKV7
 from linrnn.ops import delta_scan
@@ -152,3 +153,18 @@ def test_bottlenecks_have_the_published_widths():
 def test_errors():
     with pytest.raises(ArgumentError, match="gate_rank"):
         RWKV7(8, gate_rank=0)
+
+
+def test_starts_as_the_training_program_does():
+    layer = RWKV7(64, n_heads=2, layer=1, n_layers=3, init="trainer", receives=("v_first",))
+    for linear, gain in ((layer.receptance, 1.0), (layer.key, 0.1), (layer.value, 1.0)):
+        w = linear.weight.detach()
+        torch.testing.assert_close(w.T @ w, gain**2 * torch.eye(64), rtol=0, atol=1e-5)
+    assert not any(w.any() for w in (layer.output.weight, layer.residual.down.weight))
+    torch.manual_seed(0)
+    published = RWKV7(64, n_heads=2, layer=1, n_layers=3, init="published", receives=("v_first",))
+    for name, p in published.named_parameters():
+        if p.ndim == 1:
+            torch.testing.assert_close(layer.get_parameter(name), p)
+    block = Block(layer, kind="relu_mix", norm="layer", layer=1, n_layers=3)
+    assert not block.relu_mix.value.weight.any()

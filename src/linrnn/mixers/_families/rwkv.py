@@ -24,6 +24,7 @@ class MatrixRWKV(Mixer):
 
     family: ClassVar[str] = "linear-attention"
     init: str
+    inits: ClassVar[tuple[str, ...]] = INITS
     layer: int
     n_layers: int
 
@@ -31,7 +32,7 @@ class MatrixRWKV(Mixer):
         self, n_heads: int | None, d_head: int | None, norm_eps: float, **factory: Any
     ) -> None:
         where, D = type(self).__name__, self.d_model
-        check_in(where, "init", self.init, INITS)
+        check_in(where, "init", self.init, self.inits)
         check_layer(where, self.layer, self.n_layers)
         self.n_heads = max(1, D // 64) if n_heads is None else n_heads
         check_positive_int(where, n_heads=self.n_heads)
@@ -65,7 +66,7 @@ class MatrixRWKV(Mixer):
         self._reset_output()
 
     def _reset_output(self) -> None:
-        if self.init == "published":
+        if self.init != "orthogonal":
             nn.init.zeros_(self.output.weight)
         else:
             orthogonal(self.output.weight)
@@ -75,7 +76,7 @@ class MatrixRWKV(Mixer):
     def _reset_first(self, *factors: Tensor) -> None:
         """The first factors of bottlenecks: at zero the second ones have no gradient."""
         for factor in factors:
-            bound = 0.0 if self.init == "published" else CORRECTION
+            bound = CORRECTION if self.init == "orthogonal" else 0.0
             nn.init.uniform_(factor, -bound, bound)
 
     def state_spec(self) -> dict[str, Part]:
