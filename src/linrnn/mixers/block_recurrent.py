@@ -48,8 +48,8 @@ class BlockRecurrent(SegmentMixer):
 
     Departures from the paper:
         The relative bias has an entry for each distance, where the paper's shares them among far
-        ones. Norms have no weights, the one of a state comes before id is added. Residual, norm
-        and feed-forward network of the tokens belong to the block around a mixer.
+        ones. Norms have no weights, and 1e-6 under the root; that of a state comes before id is
+        added. Residual, norm and feed-forward network of the tokens belong to the block.
 
     Example:
         >>> y, state = BlockRecurrent(d_model=8, n_states=5, segment=16)(torch.randn(2, 100, 8))

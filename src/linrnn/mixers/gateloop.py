@@ -37,7 +37,7 @@ class GateLoop(Mixer):
         transition: "split" takes decay and phase from two numbers, "polar" from one complex one,
             whose decay is at least 1/2.
         transition_of: each "channel" of the keys, or each "head".
-        norm: over all heads together, "none" or "layer".
+        norm: over all heads together, "none" or "layer", with 1e-5 under the root.
 
     Departures from the paper:
         The paper names no initial values. With those of torch.nn, smaller by sqrt(3), a product of

@@ -28,8 +28,9 @@ class Memformer(SegmentMixer):
         m'_i = p_i m_i + sum_t p_t S_v x_t,
         p ~ exp(S_q m_i . [S_k m_i ; S_k x_t] / (tau sqrt(d_model)))
         m_i <- (m'_i + b_i) / |m'_i + b_i|;  before the first segment m_i = b_i / |b_i|
-        norm is RMS with a weight; R turns pairs of channels, see `linrnn.nn.rotate`. Initially
-        b is N(0, 1), other weights N(0, 1 / fan_in), those of norm 1.
+        norm is RMS with a weight and 1e-6 under the root, as |.| has; R turns pairs of channels,
+        see `linrnn.nn.rotate`. Initially b is N(0, 1), other weights N(0, 1 / fan_in), those of
+        norm 1.
 
     Args:
         n_memory: slots.
@@ -46,7 +47,7 @@ class Memformer(SegmentMixer):
         Attention of tokens is causal, for there is no decoder. A layer has slots of its own and
         writes its inputs, where the paper writes what comes out of the last layer; so the
         feed-forward network and the residual of the tokens belong to the block. Positions are
-        turns and not a bias. Slots have one head. |.| has 1e-6 under the root.
+        turns and not a bias. Slots have one head.
 
     Example:
         >>> y, state = Memformer(d_model=8, n_memory=3, segment=16)(torch.randn(2, 100, 8))

@@ -30,7 +30,7 @@ class RTransformer(Mixer):
         q_t, k_t, v_t = W_q norm(z_t), W_k norm(z_t), W_v norm(z_t)   in R^{d_head} for each head
         p_ts = softmax over s <= t of q_t . k_s / sqrt(d_head)
         y_t = z_t - x_t + W_o concat over heads of sum_s p_ts v_s
-        There are no positions. norm is LayerNorm, of weight
+        There are no positions. norm is LayerNorm with 1e-6 under the root, of weight
         ``gain`` and bias ``shift``. Initially the RNNs are as in torch.nn, uniform
         within d_model^(-1/2), the other weights N(0, 1 / fan_in).
 

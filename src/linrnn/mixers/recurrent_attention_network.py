@@ -29,8 +29,8 @@ class RecurrentAttentionNetwork(SegmentMixer):
         g <- norm(g + W_o (what the cell reads from itself and all tokens))
         review_t = what U_q norm(x_t + o_t) reads from U_k g, U_v g of the last n_review cells
         y_t = o_t + U_o review_t;  in the first window review_t is 0
-        norm has a weight and a bias. Initially the first g is N(0, 1) and learned, weights are
-        N(0, 1 / fan_in), those of norms 1, biases 0.
+        norm has a weight, a bias, and 1e-6 under the root. Initially the first g is N(0, 1) and
+        learned, weights are N(0, 1 / fan_in), those of norms 1, biases 0.
 
     Args:
         n_heads: heads. Default: one for each 64 channels, at least one.

@@ -26,8 +26,9 @@ class RMT(SegmentMixer):
         rows of the write block attend to the read block, all tokens and all rows of their own:
         M' = M + W_o (what they read);  M <- M' + W_2 gelu(W_1 norm(M'))
         Queries and keys are turned by the place of their row, 0 for the read block, t for tokens
-        and n + 1 for the write block. norm is RMS with a weight. Initially the rows of the first M
-        are N(0, 1), each drawn for itself, weights N(0, 1 / fan_in), those of norms 1.
+        and n + 1 for the write block. norm is RMS with a weight and 1e-6 under the root. Initially
+        the rows of the first M are N(0, 1), each drawn for itself, weights N(0, 1 / fan_in), those
+        of norms 1.
 
     Args:
         n_memory: rows of M.

@@ -27,8 +27,8 @@ class TLB(SegmentMixer):
         c_t = b_t + att(b_t, X);  o_t = c_t + mlp(c_t);  y_t = o_t - u_t
         When a chunk has ended, with P the sines and cosines of the rows of X:
         Z = X + P + att(X + P, o_t of the chunk);  X <- Z + mlp(Z);  before the first chunk X = P
-        norm is a layer norm with a weight. Initially weights are N(0, 1 / fan_in), p N(0, 0.02^2),
-        those of norms 1.
+        norm is a layer norm with a weight and 1e-6 under the root. Initially weights are
+        N(0, 1 / fan_in), p N(0, 0.02^2), those of norms 1.
 
     Args:
         n_states: rows of X.

@@ -29,8 +29,8 @@ class TokenTuringMachine(SegmentMixer):
         M <- S_m([M; x_s of the segment; O_t] + p')                               "summary"
         M_j <- M_j * prod_i (1 - w_ij e_i) + sum_i w_ij a_i,  a_i, e_i = A O_i, sigmoid(E O_i),
         w_i = softmax over the rows of M + p' of the "mlp" above                  "erase_add"
-        S_r, S_m and w have weights of their own; norm is a layer norm. Initially M is 0, p, p' and
-        c are N(0, 0.02^2), weights N(0, 1 / fan_in), biases 0.
+        S_r, S_m and w have weights of their own; norm is a layer norm with 1e-6 under the root.
+        Initially M is 0, p, p' and c are N(0, 0.02^2), weights N(0, 1 / fan_in), biases 0.
 
     Args:
         n_memory: rows of M, m.
