@@ -35,7 +35,7 @@ class SliceCDE(Mixer):
     Args:
         kind: "block", "diagonal" or "low_rank", see above.
         block_size: divides d_model. Default: 4, or the largest divisor below it.
-        rank: of U and V.
+        rank: of U and V. Their products are written out, d_model^2 numbers a step.
         step_size: factor on all increments.
         std: see above.
 

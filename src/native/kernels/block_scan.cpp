@@ -26,7 +26,9 @@ constexpr i64 BUSY_BYTES = 256 * 1024;    // data that occupies a thread for lon
 constexpr int OUTSIDE = 4;                // an index is outside of its block
 
 // ------------------------------------------------------------------------------ steps of matrices
-// N: the side, where it is known. Numbers of complex blocks are (re, im), side by side.
+// N: the side, where it is known. Numbers of complex blocks are (re, im), side by side. Products are
+// added one after the other, so that each is one rounding, in a vector as behind its end: how blocks
+// are dealt out to threads changes no bit then.
 
 // A sum of a row: of long ones in parts, which one register holds and which round less than one sum.
 template <class A>
@@ -53,8 +55,8 @@ inline void advance(A* __restrict out, const A* __restrict a, const A* __restric
     if constexpr (!CX && N == 2) {
         for (i64 c = 0; c < blocks; ++c) {
             const A x = h[2 * c], y = h[2 * c + 1];
-            out[2 * c] = a[4 * c] * x + a[4 * c + 1] * y + b[2 * c];
-            out[2 * c + 1] = a[4 * c + 2] * x + a[4 * c + 3] * y + b[2 * c + 1];
+            out[2 * c] = a[4 * c + 1] * y + (a[4 * c] * x + b[2 * c]);
+            out[2 * c + 1] = a[4 * c + 3] * y + (a[4 * c + 2] * x + b[2 * c + 1]);
         }
     } else if constexpr (!CX) {
         for (i64 c = 0; c < blocks; ++c, a += n * n, b += n, h += n, out += n)
@@ -65,8 +67,8 @@ inline void advance(A* __restrict out, const A* __restrict a, const A* __restric
                 A re = b[2 * i], im = b[2 * i + 1];
                 for (i64 j = 0; j < n; ++j) {
                     const A* x = a + 2 * (i * n + j);
-                    re += x[0] * h[2 * j] - x[1] * h[2 * j + 1];
-                    im += x[0] * h[2 * j + 1] + x[1] * h[2 * j];
+                    re += x[0] * h[2 * j], im += x[0] * h[2 * j + 1];
+                    re -= x[1] * h[2 * j + 1], im += x[1] * h[2 * j];
                 }
                 out[2 * i] = re, out[2 * i + 1] = im;
             }
@@ -81,8 +83,8 @@ inline void retreat(A* __restrict carry, A* __restrict grad_a, const A* __restri
     if constexpr (!CX && N == 2) {
         for (i64 c = 0; c < blocks; ++c) {
             const A d = delta[2 * c], e = delta[2 * c + 1], x = before[2 * c], y = before[2 * c + 1];
-            carry[2 * c] = a[4 * c] * d + a[4 * c + 2] * e;
-            carry[2 * c + 1] = a[4 * c + 1] * d + a[4 * c + 3] * e;
+            carry[2 * c] = a[4 * c + 2] * e + (a[4 * c] * d + A(0));
+            carry[2 * c + 1] = a[4 * c + 3] * e + (a[4 * c + 1] * d + A(0));
             A* g = grad_a + 4 * c;
             g[0] = d * x + (ADD ? g[0] : A(0)), g[1] = d * y + (ADD ? g[1] : A(0));
             g[2] = e * x + (ADD ? g[2] : A(0)), g[3] = e * y + (ADD ? g[3] : A(0));
@@ -111,10 +113,10 @@ inline void retreat(A* __restrict carry, A* __restrict grad_a, const A* __restri
                 A* g = grad_a + (at + 2 * i) * n;
                 for (i64 j = 0; j < 2 * n; j += 2) {
                     const A x = before[at + j], y = before[at + j + 1];
-                    carry[at + j] += row[j] * re + row[j + 1] * im;
-                    carry[at + j + 1] += row[j] * im - row[j + 1] * re;
-                    g[j] = re * x + im * y + (ADD ? g[j] : A(0));
-                    g[j + 1] = im * x - re * y + (ADD ? g[j + 1] : A(0));
+                    carry[at + j] += row[j] * re, carry[at + j + 1] += row[j] * im;
+                    carry[at + j] += row[j + 1] * im, carry[at + j + 1] -= row[j + 1] * re;
+                    A to = re * x + (ADD ? g[j] : A(0)), to_im = im * x + (ADD ? g[j + 1] : A(0));
+                    g[j] = to + im * y, g[j + 1] = to_im - re * y;
                 }
             }
         }
@@ -130,8 +132,8 @@ inline void add_product(A* y, const A* a, const A* x) {
         *y += *a * *x;
     } else {
         const A im = CONJ ? -a[1] : a[1], re = x[0];
-        y[0] += a[0] * re - im * x[1];
-        y[1] += a[0] * x[1] + im * re;
+        y[0] += a[0] * re, y[1] += a[0] * x[1];
+        y[0] -= im * x[1], y[1] += im * re;
     }
 }
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from linrnn.compute import native
 from linrnn.compute.op import ALL
 from linrnn.errors import ArgumentError, BackendError, DTypeError, ShapeError
 from linrnn.ops import block_scan, explain, linear_scan
@@ -69,6 +70,22 @@ def test_matrix_scan_is_the_same_op():
     A, b, h0 = randn(4, 4), randn(B, T, 4), randn(B, 4)
     for scan in (matrix_scan.dense_scan, matrix_scan.dense_loop):
         torch.testing.assert_close(scan(A, b, h0, None), block_scan(A, b, h0))
+
+
+@pytest.mark.parametrize("side", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_number_of_threads_changes_no_bit(side, dtype, constant, monkeypatch):
+    """Threads divide the blocks of a sequence, in vectors and what stands behind their end."""
+    A = 0.1 * randn(*(() if constant else (1, 900)), 131, side, side, dtype=dtype)
+    leaves = [x.requires_grad_() for x in (A, randn(1, 900, 131, side, dtype=dtype))]
+    results = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
+        h, final = block_scan(*leaves)
+        results.append((h, final, *torch.autograd.grad(h.abs().sum(), leaves)))
+    for several in results[1:]:
+        assert all(map(torch.equal, several, results[0]))
 
 
 def test_the_kernel_refuses_an_index_outside_of_its_block():
