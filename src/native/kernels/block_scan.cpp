@@ -23,12 +23,13 @@ constexpr i64 STATE_BYTES = 8192;         // of the blocks of a unit: a quarter 
 constexpr i64 SUMMED = 64;                // steps summed in working precision before going to double
 constexpr i64 PARTS = 32;                 // of sequences with a sum of their own, at most
 constexpr i64 BUSY_BYTES = 256 * 1024;    // data that occupies a thread for long enough
+constexpr i64 COMPLEX_UNITS = 8;          // of all sequences, where these are fewer
 constexpr int OUTSIDE = 4;                // an index is outside of its block
 
 // ------------------------------------------------------------------------------ steps of matrices
 // N: the side, where it is known. Numbers of complex blocks are (re, im), side by side. Products are
-// added one after the other, so that each is one rounding, in a vector as behind its end: how blocks
-// are dealt out to threads changes no bit then.
+// added one after the other, so that each is one rounding, in a vector as behind its end: how real
+// blocks are dealt out to threads changes no bit then.
 
 // A sum of a row: of long ones in parts, which one register holds and which round less than one sum.
 template <class A>
@@ -314,7 +315,9 @@ struct BlockScan {
     i64 unit_blocks(i64 threads) const {
         const i64 bytes = args.side * W * i64(sizeof(A));
         i64 most = STATE_BYTES / bytes;
-        const i64 parts = (threads + args.seqs - 1) / args.seqs, share = (args.blocks + parts - 1) / parts;
+        // compilers round complex products in a vector not as behind its end: a number of units for all
+        const i64 aim = CX ? COMPLEX_UNITS : threads;
+        const i64 parts = (aim + args.seqs - 1) / args.seqs, share = (args.blocks + parts - 1) / parts;
         // no two threads write to one cache line, nor is a unit of a few numbers worth its loop
         const i64 least = 256 / bytes;
         most = most < share ? most : share;
