@@ -49,7 +49,7 @@ def through_definition(
         (y, g) for y, g in zip(results, grads, strict=True) if g is not None and y.requires_grad
     ]
     sources = [views[i] for i, want in enumerate(needs_grad) if want]
-    if not pairs:
+    if not pairs or not sources:
         gradients = iter([torch.zeros_like(x) for x in sources])
     else:
         outputs, cotangents = zip(*pairs, strict=True)

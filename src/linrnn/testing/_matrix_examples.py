@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.ops import outer_scan
 from linrnn.ops.conv import dense_ssm
 from linrnn.ops.linear.block_scan import block_scan
 from linrnn.ops.matrix.fast_weights import asked_by_itself, fed_back_delta, self_referential
+from linrnn.ops.matrix.ridge_solve import ridge_solve
 from linrnn.testing._calls import (
     ONE_WAY,
     UNCUT,
@@ -112,6 +114,33 @@ def _self_referential(draw: Draw) -> Iterator[Call]:
 
     arguments = {"x": draw.steps(_HEADS, d) / 2, "W": draw(_HEADS, d, 3 * d + 4) / 2}
     yield _heads("self", run, arguments, ("x",), shapes, step)
+
+
+def _ridge(draw: Draw) -> Iterator[Call]:
+    d = draw.channels
+    shapes: Shapes = [(_HEADS, d, d)]
+
+    def step(x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+        (previous,) = apart(h, *shapes)
+        H = x["g"].exp()[..., None, None] * previous
+        H = H + x["beta"][..., None, None] * torch.einsum("bhi,bhj->bhij", x["k"], x["k"])
+        A = (H + H.mT) / 2 + torch.diag_embed(x["ridge"])
+        return torch.linalg.solve(A, x["q"][..., None]).flatten(1), joined(H)
+
+    def run(
+        initial_state: Any = None, reset: Any = None, backend: Any = None, **inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q, k, beta, g, ridge = (inputs[n] for n in ("q", "k", "beta", "g", "ridge"))
+        (H,) = started(initial_state, q, shapes)
+        x, *_ = ridge_solve(q, k, beta, g, ridge, H, reset, 2 * d + 2)
+        written = beta[..., None] * k
+        return x.flatten(2), joined(outer_scan(q, k, written, g, H, reset=reset)[1])
+
+    arguments = {"q": draw.steps(_HEADS, d), "k": draw.steps(_HEADS, d)}
+    arguments |= {"beta": draw.steps(_HEADS).sigmoid(), "g": -draw.steps(_HEADS).abs()}
+    # large enough for any state that a law draws
+    arguments["ridge"] = 20 + draw(_HEADS, d).abs()
+    yield _heads("ridge", run, arguments, ("q", "k", "beta", "g"), shapes, step)
 
 
 def _heads(
@@ -234,6 +263,7 @@ CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "fed_back_delta": _fed_back,
     "asked_by_itself": _self_queried,
     "self_referential": _self_referential,
+    "ridge_solve": _ridge,
     "block_scan": _block,
     "dense_ssm_convolve": _dense_ssm,
 }

@@ -1,0 +1,182 @@
+"""Solutions of the ridge regression of keys on values that a matrix memory asks for at every step.
+
+The sums of ``k k^T`` are never written down for a sequence: conjugate gradients need their products
+with vectors alone, and `linrnn.ops.outer_scan` computes those of all steps at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.composed import composed
+from linrnn.compute.derivatives import through_definition
+from linrnn.compute.modes import may_look, transformed
+from linrnn.ops.linear.linear_scan import linear_scan
+from linrnn.ops.matrix.outer_scan import outer_scan
+
+
+def _scan_product(
+    x: Tensor,
+    k: Tensor,
+    beta: Tensor,
+    g: Tensor,
+    ridge: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+) -> Tensor:
+    """``(H_t + diag(ridge)) x_t`` of all steps."""
+    product, _ = outer_scan(x, k, beta[..., None] * k, g, state, reset=reset)
+    return product + ridge * x
+
+
+def _matrix_product(x: Tensor, H: Tensor, ridge: Tensor) -> Tensor:
+    """The same of matrices that are written down."""
+    return (H @ x[..., None]).squeeze(-1) + ridge * x
+
+
+_PRODUCTS: dict[str, Callable[..., Tensor]] = {"scan": _scan_product, "matrix": _matrix_product}
+
+
+def _shapes(q: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1]), q.new_empty(q.shape[:-1])
+
+
+@composed(
+    "ridge_solve",
+    "Tensor q, Tensor k, Tensor beta, Tensor g, Tensor ridge, Tensor state, Tensor? reset, "
+    "int iterations",
+    _shapes,
+)
+def ridge_solve(
+    q: Tensor,
+    k: Tensor,
+    beta: Tensor,
+    g: Tensor,
+    ridge: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+    iterations: int,
+) -> tuple[Tensor, ...]:
+    r"""Solve a symmetric system of every step, by conjugate gradients.
+
+    Equation, in every head::
+
+        H_t = exp(g_t) H_{t-1} + beta_t k_t k_t^T,   (H_t + diag(ridge)) x_t = q_t
+
+    A system of d_key channels is solved after as many iterations, but for rounding; fewer leave a
+    residual. One whose residual is below the roundings of q stays as it is. Derivatives are those
+    of the exact solution: a gradient is the same solve once more. Inside of `torch.func` systems
+    are written down and solved exactly, which takes d_key^2 numbers a step.
+
+    Args:
+        q, k: (batch, time, heads, d_key).
+        beta: weights of keys (batch, time, heads), at least 0.
+        g: logarithms of decays (batch, time, heads), at most 0.
+        ridge: positive (heads, d_key).
+        state: H before the first step (batch, heads, d_key, d_key), without negative
+            eigenvalues; what is not symmetric in it does not count.
+        reset: boolean (batch, time); True clears H before that step.
+        iterations: at most so many.
+
+    Returns:
+        ``(x, residual, rounds)``: solutions like q; without gradients the length of what
+        ``(H + diag(ridge)) x`` lacks of q, and the iterations that each system took.
+
+    Example:
+        >>> one, half = torch.ones(1, 3, 1, 1), torch.full((1, 3, 1), 0.5)
+        >>> start = torch.zeros(1, 1, 1, 1)
+        >>> ridge_solve(one, one, half, 0 * half, one[0, 0], start, None, 1)[0].flatten()
+        tensor([0.6667, 0.5000, 0.4000])
+    """
+    state = _symmetric(state)
+    if q.shape[1] == 1 or transformed():
+        H = _written_down(k, beta, g, state, reset)
+        if transformed():
+            return _exactly(q, H, ridge)
+        return _solved("matrix", iterations, q, H, ridge)
+    return _solved("scan", iterations, q, k, beta, g, ridge, state, reset)
+
+
+def _symmetric(H: Tensor) -> Tensor:
+    """Conjugate gradients are for symmetric systems; so derivatives agree in every direction."""
+    return (H + H.mT) / 2
+
+
+def _solved(kind: str, iterations: int, q: Tensor, *system: Any) -> tuple[Tensor, ...]:
+    tensors = (q, *(z for z in system if isinstance(z, Tensor)))
+    if torch.is_grad_enabled() and any(z.requires_grad for z in tensors):
+        solution: tuple[Tensor, ...] = _Solved.apply(kind, iterations, q, *system)
+        return solution
+    return _conjugate_gradients(kind, iterations, q, system)
+
+
+def _conjugate_gradients(
+    kind: str, iterations: int, q: Tensor, system: Sequence[Any]
+) -> tuple[Tensor, ...]:
+    product = _PRODUCTS[kind]
+    x, r, p = torch.zeros_like(q), q, q
+    size = q.square().sum(-1, keepdim=True)
+    enough, rounds = torch.finfo(q.dtype).eps ** 2 * size, torch.zeros_like(size)
+    for _ in range(iterations):
+        active = ~(size <= enough)  # what is no number stays active, and comes out as none
+        if may_look(active) and not bool(active.any()):
+            break
+        along = product(p, *system)
+        step = torch.where(active, size / (p * along).sum(-1, keepdim=True), 0)
+        x, r = x + step * p, r - step * along
+        previous, size = size, r.square().sum(-1, keepdim=True)
+        p = r + torch.where(active, size / previous, 0) * p
+        rounds = torch.where(active, rounds + 1, rounds)
+    return x, size.sqrt().squeeze(-1), rounds.squeeze(-1)
+
+
+class _Solved(torch.autograd.Function):
+    """The solution x of ``A x = q`` with A symmetric: a change dq - dA x of q moves it by a solve.
+
+    So of a gradient y into x, ``A^-1 y`` goes to q, and what ``-(A^-1 y) . A x`` gives to A.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, kind: str, iterations: int, q: Tensor, *system: Any) -> Any:
+        x, residual, rounds = _conjugate_gradients(kind, iterations, q, system)
+        ctx.kind, ctx.iterations = kind, iterations
+        ctx.save_for_backward(x, *system)
+        ctx.mark_non_differentiable(residual, rounds)
+        return x, residual, rounds
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, *system = ctx.saved_tensors
+        if transformed():
+            H = system[0] if ctx.kind == "matrix" else _written_down(*system[:3], *system[4:])
+            ridge = system[1] if ctx.kind == "matrix" else system[3]
+            y = _exactly(grad, H, ridge)[0]
+        else:
+            y = _solved(ctx.kind, ctx.iterations, grad, *system)[0]
+        needs_grad = (False, *ctx.needs_input_grad[3:])
+        product = _PRODUCTS[ctx.kind]
+        gradients = through_definition(product, (x, *system), needs_grad, (-y,))
+        return None, None, y if ctx.needs_input_grad[2] else None, *gradients[1:]
+
+
+def _written_down(
+    k: Tensor, beta: Tensor, g: Tensor, state: Tensor, reset: Tensor | None
+) -> Tensor:
+    """H of every step, (B, T, H, K, K)."""
+    outer = (beta[..., None] * k)[..., None] * k[..., None, :]
+    decay = g.exp()[..., None, None].expand_as(outer)
+    return linear_scan(decay, outer, state, reset=reset)[0]
+
+
+def _exactly(q: Tensor, H: Tensor, ridge: Tensor) -> tuple[Tensor, ...]:
+    rows = torch.cat([H + torch.diag_embed(ridge), q[..., None]], -1)  # (..., K, K + 1)
+    # PyTorch's solver has a wrong derivative where forward mode is nested in forward mode
+    for i, one in enumerate(torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)):
+        pivot = rows[..., i : i + 1, :] / rows[..., i : i + 1, i : i + 1]
+        rows = rows - (rows[..., i : i + 1] - one[:, None]) * pivot
+    x = rows[..., -1]
+    with torch.no_grad():
+        residual = (_matrix_product(x, H, ridge) - q).square().sum(-1).sqrt()
+    return x, residual, torch.full_like(residual, q.shape[-1])
