@@ -114,3 +114,34 @@ class _Fused(torch.autograd.Function):
         every = torch.autograd.grad(y, sources, grad, retain_graph=True, materialize_grads=True)
         gradients = iter(every)
         return None, None, *(next(gradients) if want else None for want in needs_grad)
+
+
+def recomputed(
+    function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor
+) -> tuple[Tensor, ...]:
+    """``function(*tensors)``, of which nothing is kept for the gradient but the tensors.
+
+    The gradient computes it once more, and so do further derivatives. The function depends on no
+    other tensor that has a gradient.
+    """
+    linked = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if not linked or not eager(*tensors):
+        return function(*tensors)
+    results: tuple[Tensor, ...] = _Recomputed.apply(function, *tensors)
+    return results
+
+
+class _Recomputed(torch.autograd.Function):
+    """A function whose gradient is that of the same function, computed when it is needed."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.function = function
+        ctx.save_for_backward(*tensors)
+        return tuple(function(*tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        needs_grad = ctx.needs_input_grad[1:]
+        gradients = through_definition(ctx.function, ctx.saved_tensors, needs_grad, grads)
+        return None, *gradients

@@ -27,7 +27,13 @@ from linrnn.ops import (
     outer_scan,
     selective_scan,
 )
-from linrnn.testing import _dense_examples, _matrix_examples, _reading_examples, _system_examples
+from linrnn.testing import (
+    _dense_examples,
+    _inner_examples,
+    _matrix_examples,
+    _reading_examples,
+    _system_examples,
+)
 from linrnn.testing._calls import Call, Draw
 from linrnn.testing._cell_widths import leaf_widths
 
@@ -408,5 +414,6 @@ _CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     **_system_examples.CALLS,
     **_dense_examples.CALLS,
     **_reading_examples.CALLS,
+    **_inner_examples.CALLS,
     "cell_scan": _cells,
 }

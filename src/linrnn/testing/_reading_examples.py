@@ -36,7 +36,7 @@ def counted(position: Tensor, state: Tensor) -> Tensor:
     return (position + 1).to(state.dtype)[:, None] * _UNIT
 
 
-def _call(
+def counted_call(
     kind: str,
     run: Callable[..., Any],
     arguments: dict[str, Any],
@@ -193,7 +193,7 @@ def _attend(draw: Draw) -> Iterator[Call]:
             arguments["far"] = draw(_ROOM - 1)
         if kind == "capped":
             arguments["far"] = 1 + draw(1).abs()
-        yield _call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)
+        yield counted_call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)
 
 
 def _sinks(draw: Draw) -> Iterator[Call]:
@@ -252,7 +252,7 @@ def _sinks(draw: Draw) -> Iterator[Call]:
 
         arguments = {"q": draw.steps(*entry), "k": draw.steps(*entry), "v": draw.steps(*value)}
         kind = f"{sinks} first and {recent} last"
-        yield _call(kind, run, arguments, ("q", "k", "v"), shapes, step, _HEADS)
+        yield counted_call(kind, run, arguments, ("q", "k", "v"), shapes, step, _HEADS)
 
 
 def _agreeing(first: Tensor, past: Tensor, position: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ def _evicting(policy: str, draw: Draw) -> Iterator[Call]:
 
     arguments = {"q": draw.steps(groups, heads, _KEYS), "k": draw.steps(heads, _KEYS)}
     arguments["v"] = draw.steps(heads, _KEYS)
-    yield _call(policy, run, arguments, ("q", "k", "v"), shapes, step, groups * _KEYS)
+    yield counted_call(policy, run, arguments, ("q", "k", "v"), shapes, step, groups * _KEYS)
 
 
 def _without(
@@ -365,7 +365,7 @@ def _attentive(draw: Draw) -> Iterator[Call]:
         arguments = {"k": draw.steps(*entry), "v": draw.steps(*entry)}
         arguments |= {"query": draw(_HEADS * _KEYS, d)}
         arguments |= drawn(draw, kind, _HEADS * _KEYS, d)
-        yield _call(kind, run, arguments, ("k", "v"), shapes, step, 1)
+        yield counted_call(kind, run, arguments, ("k", "v"), shapes, step, 1)
 
 
 class _Averages:
@@ -437,7 +437,7 @@ def _segments(draw: Draw) -> Iterator[Call]:
 
         arguments = {"q": draw.steps(c), "entry": draw.steps(c), "weight": draw(c)}
         kind = "replayed" if replay else "in one"
-        yield _call(kind, run, arguments, ("q", "entry"), shapes, step, 1)
+        yield counted_call(kind, run, arguments, ("q", "entry"), shapes, step, 1)
 
 
 def _reflected(draw: Draw) -> Iterator[Call]:

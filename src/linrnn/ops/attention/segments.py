@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.compute.composed import composed
 from linrnn.compute.layout import like
+from linrnn.compute.links import linked_sources, tied
 from linrnn.compute.modes import eager, may_look, seen_finite, transformed
 from linrnn.engine.replay.recorder import assumed
 from linrnn.ops.attention._segment_plan import Plan, Rows, rows_of
@@ -135,12 +136,12 @@ def _read(
     sources = (*q, *entries, *begun, *memory, *weights)
     linked = torch.is_grad_enabled() and eager(*sources)
     if linked:
-        q, entries, begun, memory, weights = _linked(q, entries, begun, memory, weights)
+        q, entries, begun, memory, weights = linked_sources(q, entries, begun, memory, weights)
     reader = _Reader(RULES[rule], mode, weights, segment, cut)
     reader.replay = replay and torch.is_grad_enabled() and not transformed()
     read = reader.step if position.shape[1] == 1 else reader.sequence
     results = read(q, entries, begun, memory, position)
-    return tuple(_tied(results, sources, linked))
+    return tuple(tied(results, sources, linked))
 
 
 _operator = composed(
@@ -150,46 +151,6 @@ _operator = composed(
     _shapes,
     lead=7,
 )(_read)
-
-
-class _Link(torch.autograd.Function):
-    """Tensors as they are; one of which no result is made has a gradient of zeros."""
-
-    @staticmethod
-    def forward(ctx: Any, *sources: Tensor) -> tuple[Tensor, ...]:
-        return tuple(x.view_as(x) for x in sources)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return grads
-
-
-def _linked(*groups: Tensors) -> list[list[Tensor]]:
-    """Whether a segment ended in a call must not decide which gradients there are."""
-    every = [x for group in groups for x in group]
-    places = [i for i, x in enumerate(every) if x.requires_grad]
-    if places:
-        for i, x in zip(places, _Link.apply(*(every[i] for i in places)), strict=True):
-            every[i] = x
-    linked = iter(every)
-    return [[next(linked) for _ in group] for group in groups]
-
-
-def _tied(results: Tensors, sources: Tensors, linked: bool) -> list[Tensor]:
-    """The results as functions of all sources; those that are one of a linked source are."""
-    differentiable = [x for x in sources if x.requires_grad]
-    if not torch.is_grad_enabled() or not differentiable:
-        return list(results)
-    if linked and all(y.requires_grad for y in results):
-        return list(results)
-    never = torch.zeros((), dtype=torch.bool, device=results[0].device)
-    source_sum = sum(
-        (x[(slice(0, 1),) * x.ndim].sum() for x in differentiable), results[0].new_zeros(())
-    )
-    return [
-        y if linked and y.requires_grad else torch.where(never, source_sum.to(y.dtype), y)
-        for y in results
-    ]
 
 
 def _chosen(where: Rows, new: Tensors, old: Tensors) -> list[Tensor]:
