@@ -116,9 +116,7 @@ class _Fused(torch.autograd.Function):
         return None, None, *(next(gradients) if want else None for want in needs_grad)
 
 
-def recomputed(
-    function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor
-) -> tuple[Tensor, ...]:
+def recomputed(function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
     """``function(*tensors)``, of which nothing is kept for the gradient but the tensors.
 
     The gradient computes it once more, and so do further derivatives. The function depends on no

@@ -30,9 +30,7 @@ def linked_sources(*groups: Sequence[Tensor]) -> list[list[Tensor]]:
     return [[next(linked) for _ in group] for group in groups]
 
 
-def tied(
-    results: Sequence[Tensor], sources: Sequence[Tensor], linked: bool
-) -> list[Tensor]:
+def tied(results: Sequence[Tensor], sources: Sequence[Tensor], linked: bool) -> list[Tensor]:
     """The results as functions of all sources; those that are one of a linked source are."""
     differentiable = [x for x in sources if x.requires_grad]
     if not torch.is_grad_enabled() or not differentiable:

@@ -39,6 +39,7 @@ FAMILIES = {
     "convolution": "long convolutions",
     "attention": "attention",
     "segment": "memories of segments",
+    "test-time": "learning at test time",
 }
 """`Mixer.family` in words, in the order of lists; others stand as they are, and last."""
 

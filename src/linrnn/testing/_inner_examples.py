@@ -27,7 +27,8 @@ class _Scaled:
     def read(mode: str, weights: Any, q: Tensor, constants: Any) -> Tensor:
         """See `linrnn.ops.inner.Rule`."""
         scale, matrix = weights
-        return (torch.tanh(scale * q)[..., None, :] @ matrix).squeeze(-2)
+        y: Tensor = (torch.tanh(scale * q)[..., None, :] @ matrix).squeeze(-2)
+        return y
 
 
 _SCALED = f"{__name__}._Scaled"
@@ -122,12 +123,19 @@ def _inner(draw: Draw) -> Iterator[Call]:
             count = len(kind.weights)
             change, rest = parts[:count], parts[count:]
             pending, velocity = (rest[:count], rest[count:]) if kind.batch > 1 else ([], rest)
-            rows = [inputs[n] for n in ("q", "k", "v", "rate")]
-            numbers = [inputs.get(n) for n in ("momentum", "decay", "gain")]
             o, *last = inner_scan(
-                *(kind.rule, kind.mode, *rows, *numbers, _part("w", inputs)),
-                *(list(change), list(pending), list(velocity), _part("c", inputs)),
-                *(position, kind.batch),
+                kind.rule,
+                kind.mode,
+                inputs["q"],
+                inputs["k"],
+                inputs["v"],
+                inputs["rate"],
+                _part("w", inputs),
+                (list(change), list(pending), list(velocity)),
+                position,
+                kind.batch,
+                constants=_part("c", inputs),
+                **{n: inputs[n] for n in kind.numbers},
             )
             return [o.flatten(2), *last]
 

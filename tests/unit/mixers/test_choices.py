@@ -23,6 +23,8 @@ def layer(name):
     if issubclass(mixers.load(name), SegmentMixer):
         short = {"segment": 3}  # which ends with the ninth step
         short |= {"ratio": 3} if name == "compressive_transformer" else {}  # it divides that
+    if mixers.load(name).family == "test-time":
+        short = {"mini_batch": 3}
     made = mixers.build(name, WIDTH, short, dtype=torch.float64).eval()
     for p in made.parameters():  # gates that start at zero would look like constants
         p.data += 0.1 * torch.randn_like(p)

@@ -7,10 +7,10 @@ from linrnn.errors import check_in
 
 Transition = Literal[
     "none", "identity", "scalar", "diagonal", "complex diagonal", "low rank", "delta",
-    "decay and delta", "local", "dense", "orthogonal", "flow", "attention",
+    "decay and delta", "local", "dense", "orthogonal", "flow", "attention", "gradient",
 ]  # fmt: skip
 Gate = Literal["none", "fixed", "learned", "input", "state"]
-Memory = Literal["vector", "systems", "matrix", "window", "past"]
+Memory = Literal["vector", "systems", "matrix", "network", "window", "past"]
 Normaliser = Literal["none", "scaled", "convex", "sum", "softmax", "norm"]
 
 
@@ -70,6 +70,7 @@ WORDS: dict[str, dict[str, str]] = {
         "orthogonal": "a matrix that keeps lengths, orthogonal or unitary",
         "flow": "the state follows a differential equation for the time of a step",
         "attention": "the memory looks at what was read, and at itself, and becomes what it finds",
+        "gradient": "the memory is weights, which take a step of descent of a loss",
     },
     "gate": {
         "none": "nothing: all of it stays",
@@ -82,6 +83,7 @@ WORDS: dict[str, dict[str, str]] = {
         "vector": "numbers side by side, which every channel writes and reads",
         "systems": "a vector for each channel, which reads that channel alone",
         "matrix": "keys by values, in each head",
+        "network": "the weights of a small network, in each head",
         "window": "the last inputs, a fixed number of them",
         "past": "all inputs: it grows",
     },

@@ -33,16 +33,15 @@ def inner_scan(
     k: Tensor,
     v: Tensor,
     rate: Tensor,
-    momentum: Tensor | None,
-    decay: Tensor | None,
-    gain: Tensor | None,
     weights: Tensors,
-    change: Tensors,
-    pending: Tensors,
-    velocity: Tensors,
-    constants: Tensors,
+    state: tuple[Tensors, Tensors, Tensors],
     position: Tensor,
-    batch: int,
+    mini_batch: int,
+    *,
+    momentum: Tensor | None = None,
+    decay: Tensor | None = None,
+    gain: Tensor | None = None,
+    constants: Tensors = (),
 ) -> tuple[Tensor, ...]:
     r"""Teach a function keys and values, row by row, and ask it after each.
 
@@ -64,16 +63,16 @@ def inner_scan(
         mode: handed to the rule: of perceptrons the activation, "gelu", "gelu_tanh" or "silu".
         q, k, v: (batch, time, heads, d) each.
         rate: the step of descent, (batch, time, heads).
+        weights: before anything is read, (heads, ...) each.
+        state: three lists of tensors (batch, heads, ...). ``change``: how far the weights at the
+            start of the mini-batch are from the first ones. ``pending``: W_t - W of a mini-batch
+            that has begun; empty where they have one step. ``velocity``: empty without momentum.
+        position: how many steps of its own sequence each step has before it, (batch, time): at 0
+            it begins with ``weights``, and each multiple of ``mini_batch`` begins one.
+        mini_batch: how many steps it has, n above.
         momentum, decay: (batch, time, heads), or None.
         gain: by place in a mini-batch, (n,), or None for 1.
-        weights: before anything is read, (heads, ...) each.
-        change: how far those at the start of the mini-batch are from them, (batch, heads, ...).
-        pending: W_t - W of a mini-batch that has begun, like ``change``; empty where ``batch`` is 1.
-        velocity: like ``change``; empty without momentum.
         constants: handed to the rule, (heads, ...) each.
-        position: how many steps of its own sequence each step has before it, (batch, time): at 0
-            it begins with ``weights``, and each multiple of ``batch`` begins a mini-batch.
-        batch: steps of a mini-batch, n above.
 
     Returns:
         ``(o, *change, *pending, *velocity)``: outputs (batch, time, heads, d), and what is carried.
@@ -81,16 +80,16 @@ def inner_scan(
     Example:
         >>> one, W = torch.ones(1, 3, 1, 1), torch.zeros(1, 1, 1)
         >>> rate, place = torch.full((1, 3, 1), 0.25), torch.arange(3)[None]
-        >>> state = [torch.zeros(1, 1, 1, 1)], [], []
-        >>> options = "regression", "gelu", one, one, one, rate, None, None, None, [W]
-        >>> inner_scan(*options, *state, [], place, 1)[0].flatten()  # halves the error each time
+        >>> state = [torch.zeros(1, 1, 1, 1)], [], []  # each step halves the error
+        >>> o, W = inner_scan("regression", "gelu", one, one, one, rate, [W], state, place, 1)
+        >>> o.flatten()
         tensor([0.5000, 0.7500, 0.8750])
     """
-    arguments = (rule, mode, q, k, v, rate, momentum, decay, gain, weights, change, pending)
-    arguments += (velocity, constants, position, batch)
+    run = _operator
     if position.shape[1] == 1 and torch.compiler.is_compiling():  # a step is written down
-        return _read(*arguments)
-    return _operator(*arguments)
+        run = _read
+    numbers = (rate, momentum, decay, gain)
+    return run(rule, mode, q, k, v, *numbers, weights, *state, constants, position, mini_batch)
 
 
 def _read(
@@ -109,21 +108,20 @@ def _read(
     velocity: Tensors,
     constants: Tensors,
     position: Tensor,
-    batch: int,
+    mini_batch: int,
 ) -> tuple[Tensor, ...]:
-    optional = [x for x in (momentum, decay, gain) if x is not None]
-    groups = [[q, k, v, rate], optional, weights, change, pending, velocity, constants]
+    by_place = None if gain is None else gain[position % mini_batch]  # (B, T)
+    steps = [q, k, v, rate, momentum, decay, by_place]
+    groups: list[Tensors] = [[x for x in steps if x is not None], weights, change, pending]
+    groups += [velocity, constants]
     sources = [x for group in groups for x in group]
     linked = torch.is_grad_enabled() and eager(*sources)
     if linked:
-        groups = linked_sources(*groups)
-    (q, k, v, rate), optional, weights, change, pending, velocity, constants = groups
-    fill = iter(optional)
-    momentum, decay, gain = (None if x is None else next(fill) for x in (momentum, decay, gain))
-    by_place = None if gain is None else gain[position % batch][:, None]  # (B, 1, T)
-    by_head = (None if x is None else x.transpose(1, 2) for x in (q, k, v, rate, momentum, decay))
-    rows = Rows(*by_head, by_place)  # type: ignore[arg-type]
-    reader = _Reader(rule, mode, weights, constants, batch)
+        groups = [*linked_sources(*groups)]
+    cut, weights, change, pending, velocity, constants = groups
+    fill = iter(cut)
+    rows = Rows(*(None if x is None else _by_head(next(fill)) for x in steps))  # type: ignore[arg-type]
+    reader = _Reader(rule, mode, weights, constants, mini_batch)
     state = _State(list(change), list(pending), list(velocity))
     read = reader.step if position.shape[1] == 1 else reader.sequence
     o, state = read(rows, state, position)
@@ -135,10 +133,15 @@ _operator = composed(
     "inner_scan",
     "str rule, str mode, Tensor q, Tensor k, Tensor v, Tensor rate, Tensor? momentum, "
     "Tensor? decay, Tensor? gain, Tensor[] weights, Tensor[] change, Tensor[] pending, "
-    "Tensor[] velocity, Tensor[] constants, Tensor position, int batch",
+    "Tensor[] velocity, Tensor[] constants, Tensor position, int mini_batch",
     _shapes,
     lead=2,
 )(_read)
+
+
+def _by_head(x: Tensor) -> Tensor:
+    """Of (B, T, H, ...) with time behind heads; of numbers that all heads share (B, 1, T)."""
+    return x[:, None] if x.ndim == 2 else x.transpose(1, 2)
 
 
 class _State(NamedTuple):
@@ -162,23 +165,23 @@ class _Reader:
     """What stays the same over a call."""
 
     def __init__(
-        self, rule: str, mode: str, weights: Tensors, constants: Tensors, batch: int
+        self, rule: str, mode: str, weights: Tensors, constants: Tensors, mini_batch: int
     ) -> None:
-        self.rule, self.mode, self.batch = RULES[rule], mode, batch
+        self.rule, self.mode, self.mini_batch = RULES[rule], mode, mini_batch
         self.weights, self.constants = list(weights), list(constants)
 
     def step(self, rows: Rows, state: _State, position: Tensor) -> tuple[Tensor, _State]:
         """One step, without a look at where it stands."""
         position = position[:, 0]
-        place = position % self.batch
-        piece = _Piece(1, position == 0, place == 0, place == self.batch - 1)
+        place = position % self.mini_batch
+        piece = _Piece(1, position == 0, place == 0, place == self.mini_batch - 1)
         return self._piece(piece, rows, state, self.weights, self.constants)
 
     def sequence(self, rows: Rows, state: _State, position: Tensor) -> tuple[Tensor, _State]:
         """All steps, cut wherever a row begins a mini-batch."""
         if position.numel() == 0:
             return rows.v, state
-        pieces = list(_pieces(position, self.batch))
+        pieces = list(_pieces(position, self.mini_batch))
         size = max(1, round(len(pieces) ** 0.5))
         groups = [pieces[i : i + size] for i in range(0, len(pieces), size)]
         outputs = []
@@ -220,7 +223,7 @@ class _Reader:
             change, velocity = _cleared(piece.fresh, change), _cleared(piece.fresh, velocity)
         pending = _cleared(piece.begins, pending)
         start = [w + c for w, c in zip(weights, change, strict=True)]
-        open_batch = self.batch > 1 and piece.begins is not True
+        open_batch = self.mini_batch > 1 and piece.begins is not True
         carry = Carry(start, pending if open_batch else None, velocity or None)
         o, carry = learn(self.rule, self.mode, rows, carry, [w[:, None] for w in constants])
         assert carry.pending is not None
@@ -228,20 +231,23 @@ class _Reader:
         last = [m if rows.gain is None else like(rows.gain[:, 0, -1], m) * m for m in moved]
         ended = [c + m for c, m in zip(change, last, strict=True)]
         change = _where(piece.ends, ended, change)
-        pending = _cleared(piece.ends, moved) if self.batch > 1 else []
+        pending = _cleared(piece.ends, moved) if self.mini_batch > 1 else []
         return o, _State(change, pending, list(carry.velocity or []))
 
 
-def _pieces(position: Tensor, batch: int) -> Iterator[_Piece]:
+def _pieces(position: Tensor, mini_batch: int) -> Iterator[_Piece]:
     """The steps between one that begins a mini-batch of any row and the next such."""
-    place = position % batch
-    begins, ends, fresh = place == 0, place == batch - 1, position == 0
+    place = position % mini_batch
+    begins, ends, fresh = place == 0, place == mini_batch - 1, position == 0
     cuts = begins.any(0).tolist()
     first = [t for t, cut in enumerate(cuts) if cut or t == 0]
     for t, end in zip(first, [*first[1:], len(cuts)], strict=True):
         begun = fresh[:, t]
         yield _Piece(
-            end - t, begun if bool(begun.any()) else None, _rows(begins[:, t]), _rows(ends[:, end - 1])
+            end - t,
+            begun if bool(begun.any()) else None,
+            _rows(begins[:, t]),
+            _rows(ends[:, end - 1]),
         )
 
 

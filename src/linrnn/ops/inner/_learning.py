@@ -16,7 +16,6 @@ from linrnn.ops.inner._rules import (
 )
 from linrnn.ops.linear.linear_scan import linear_scan
 
-
 _AUTOGRAD: Any = torch._C._parse_dispatch_key("AutogradFunctionality")
 
 
@@ -97,7 +96,7 @@ def _scanned(a: Tensor, b: Tensor, begin: Tensor) -> Tensor:
     batch = a.shape[:2]
     a, b = (z.flatten(0, 1) for z in (a[..., None].expand_as(b), b))  # (B H, m, columns)
     h, _ = linear_scan(a, b, begin.expand(b.shape[0], -1))
-    return h.unflatten(0, batch)
+    return h.view(*batch, *h.shape[1:])
 
 
 def learn(
@@ -117,7 +116,8 @@ def learn(
         _moved(c, s, p, v, torch.einsum("bhti,bhi...->bht...", c.writes, g))
         for s, p, v, g in zip(carry.start, *_lists(carry), gradients, strict=True)
     ]
-    weights = [_gained(s[:, :, None], p, rows.gain) for s, p in zip(carry.start, pending)]
+    starts = [w[:, :, None] for w in carry.start]
+    weights = [_gained(s, p, rows.gain) for s, p in zip(starts, pending, strict=True)]
     o = rule.read(mode, weights, rows.q, constants)
     o = _spoilt(bad.cumsum(-1) > 0, o)
     last = [_spoilt(bad.any(-1), p[:, :, -1]) for p in pending]
@@ -206,7 +206,9 @@ def _backward(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Inputs of the layers, and what their outputs are to lose: (B, H, m, d) each."""
     layers = layers_of(start)
-    x, inputs, slopes = rows.k, list[Tensor](), list[Tensor]()
+    x = rows.k
+    inputs: list[Tensor] = []
+    slopes: list[Tensor] = []
     for i, (W, b) in enumerate(layers):
         inputs.append(x)
         z = x @ W if b is None else x @ W + b[..., None, :]
@@ -234,7 +236,9 @@ def _learn_perceptron(
         hidden, bad = _hidden([*inputs, *errors])
         inputs, errors = hidden[: len(inputs)], hidden[len(inputs) :]
     pending, velocity = _lists(carry)
-    x, index, moved, speeds = rows.q, 0, list[Tensor](), list[Tensor]()
+    x, index = rows.q, 0
+    moved: list[Tensor] = []
+    speeds: list[Tensor] = []
     layers = layers_of(carry.start)
     for i, ((_, bias), h, e) in enumerate(zip(layers, inputs, errors, strict=True)):
         size = 1 if bias is None else 2
@@ -324,13 +328,14 @@ def _learn_one(
     """As `learn` of a single row: what it reads is read with weights that are written down."""
     if is_perceptron(rule):
         inputs, errors = _backward(rule, mode, rows, carry.start, constants)
-        gradients = list[Tensor]()
+        gradients: list[Tensor] = []
         for (_, b), h, e in zip(layers_of(carry.start), inputs, errors, strict=True):
             gradients += [h.mT @ e] if b is None else [h.mT @ e, e.squeeze(-2)]
     else:
         gradients = _row_gradients(rule, mode, rows, carry.start, constants)
         gradients = [g.squeeze(2) for g in gradients]
-    pending, speeds = list[Tensor](), list[Tensor]()
+    pending: list[Tensor] = []
+    speeds: list[Tensor] = []
     for start, before, velocity, g in zip(carry.start, *_lists(carry), gradients, strict=True):
         change = -_wide_as(rows.rate[..., 0], g) * g
         if velocity is not None and rows.momentum is not None:

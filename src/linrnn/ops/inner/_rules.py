@@ -6,6 +6,7 @@ finds it.
 """
 
 from collections.abc import Callable, Sequence
+from math import pi
 from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import torch
@@ -59,13 +60,14 @@ class Activation(NamedTuple):
     slope: Callable[[Tensor], Tensor]
 
 
-_ROOT = (2 / torch.pi) ** 0.5
+_ROOT = (2 / pi) ** 0.5
 _CUBE = 0.044715
 
 
 def _gelu_slope(z: Tensor) -> Tensor:
-    bell = (-z.square() / 2).exp() * (2 * torch.pi) ** -0.5
-    return (1 + torch.erf(z * 2**-0.5)) / 2 + z * bell
+    bell = (-z.square() / 2).exp() * (2 * pi) ** -0.5
+    slope: Tensor = (1 + torch.erf(z * 2**-0.5)) / 2 + z * bell
+    return slope
 
 
 def _gelu_tanh(z: Tensor) -> Tensor:
@@ -75,7 +77,8 @@ def _gelu_tanh(z: Tensor) -> Tensor:
 def _gelu_tanh_slope(z: Tensor) -> Tensor:
     square = z.square()
     t = torch.tanh(_ROOT * z * (1 + _CUBE * square))
-    return (1 + t) / 2 + z * (1 - t * t) * (_ROOT / 2) * (1 + 3 * _CUBE * square)
+    slope: Tensor = (1 + t) / 2 + z * (1 - t * t) * (_ROOT / 2) * (1 + 3 * _CUBE * square)
+    return slope
 
 
 def _silu_slope(z: Tensor) -> Tensor:
@@ -94,7 +97,8 @@ Layer = tuple[Tensor, Tensor | None]
 
 def layers_of(weights: Tensors) -> list[Layer]:
     """Matrices, each with the bias behind it or None."""
-    rank, layers = weights[0].ndim, list[Layer]()
+    rank = weights[0].ndim
+    layers: list[Layer] = []
     for w in weights:
         if w.ndim == rank:
             layers.append((w, None))
