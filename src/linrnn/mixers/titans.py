@@ -48,10 +48,9 @@ class Titans(Mixer):
         norm_eps: of the norm of each head.
 
     Departures from the paper:
-        Extension beyond the survey. This is the memory alone. As a layer, MAL, it stands before
-        attention with a window: a pattern of mixers such as ("titans", "attention"). Persistent
-        tokens are not there, for first weights are learned; nor are MAC and MAG. The paper does not
-        say how gates start, and what they depend on beside the token.
+        Extension beyond the survey. This is the memory alone, LMM; `titans_attention` has MAG and
+        MAL. Persistent tokens are not there, for first weights are learned. The paper does not say
+        how gates start, and what they depend on beside the token.
 
     Example:
         >>> y, state = Titans(d_model=8)(torch.randn(2, 100, 8))

@@ -154,11 +154,12 @@ class _Piece(NamedTuple):
     """Steps of one mini-batch of each row: where they begin, and who begins or ends with them."""
 
     size: int
-    fresh: Tensor | None
-    """Rows (B,) that begin a sequence; None: none does."""
+    fresh: Tensor | bool
+    """Rows (B,) that begin a sequence; or all of them, or none."""
     begins: Tensor | bool
-    """Rows that begin a mini-batch, all or none."""
+    """Rows that begin a mini-batch."""
     ends: Tensor | bool
+    """Rows that end one."""
 
 
 class _Reader:
@@ -219,8 +220,7 @@ class _Reader:
         constants: list[Tensor],
     ) -> tuple[Tensor, _State]:
         change, pending, velocity = state
-        if piece.fresh is not None:
-            change, velocity = _cleared(piece.fresh, change), _cleared(piece.fresh, velocity)
+        change, velocity = _cleared(piece.fresh, change), _cleared(piece.fresh, velocity)
         pending = _cleared(piece.begins, pending)
         start = [w + c for w, c in zip(weights, change, strict=True)]
         open_batch = self.mini_batch > 1 and piece.begins is not True
@@ -238,23 +238,15 @@ class _Reader:
 def _pieces(position: Tensor, mini_batch: int) -> Iterator[_Piece]:
     """The steps between one that begins a mini-batch of any row and the next such."""
     place = position % mini_batch
-    begins, ends, fresh = place == 0, place == mini_batch - 1, position == 0
-    cuts = begins.any(0).tolist()
-    first = [t for t, cut in enumerate(cuts) if cut or t == 0]
-    for t, end in zip(first, [*first[1:], len(cuts)], strict=True):
-        begun = fresh[:, t]
-        yield _Piece(
-            end - t,
-            begun if bool(begun.any()) else None,
-            _rows(begins[:, t]),
-            _rows(ends[:, end - 1]),
-        )
-
-
-def _rows(mask: Tensor) -> Tensor | bool:
-    if bool(mask.all()):
-        return True
-    return mask if bool(mask.any()) else False
+    fresh, begins, ends = position == 0, place == 0, place == mini_batch - 1
+    masks = torch.stack([fresh, begins, ends])
+    # one look for the whole call: a device waits for each
+    some, every = torch.stack([masks.any(1), masks.all(1)]).tolist()
+    time = len(some[0])
+    first = [t for t in range(time) if t == 0 or some[1][t]]
+    for t, end in zip(first, [*first[1:], time], strict=True):
+        places = ((fresh, 0, t), (begins, 1, t), (ends, 2, end - 1))
+        yield _Piece(end - t, *(every[i][s] or (some[i][s] and x[:, s]) for x, i, s in places))
 
 
 def _cleared(where: Tensor | bool, parts: list[Tensor]) -> list[Tensor]:
