@@ -100,11 +100,28 @@ def _step(kind: _Kind, shapes: Shapes, x: dict[str, Any], h: Tensor) -> tuple[Te
     return o.flatten(1), joined(*last, counted(position, h))
 
 
+def _arguments(kind: _Kind, draw: Draw) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Small rates and weights, and the names of those that each step has."""
+    size = kind.size * draw.channels
+    arguments = {n: draw.steps(_HEADS, size) / 2 for n in "qkv"}
+    arguments["rate"] = draw.steps(_HEADS).sigmoid() / 8
+    for number in kind.numbers:
+        if number != "gain":
+            arguments[number] = draw.steps(_HEADS).sigmoid() / 2
+    steps = tuple(arguments)
+    if "gain" in kind.numbers:
+        arguments["gain"] = draw(kind.batch).sigmoid()
+    for i, shape in enumerate(kind.weights):
+        arguments[f"w {i}"] = draw(_HEADS, *shape) / 2
+    for i in range(kind.constants):
+        arguments[f"c {i}"] = 1 - i + draw(_HEADS, size) / 4
+    return arguments, steps
+
+
 def _inner(draw: Draw) -> Iterator[Call]:
     d = draw.channels
     for name, kind in _kinds(d).items():
         each: Shapes = [(_HEADS, *shape) for shape in kind.weights]
-        size = kind.size * d
         copies = 1 + (kind.batch > 1) + ("momentum" in kind.numbers)
         shapes: Shapes = [*each * copies, (1,)]
 
@@ -139,20 +156,8 @@ def _inner(draw: Draw) -> Iterator[Call]:
             )
             return [o.flatten(2), *last]
 
-        arguments = {n: draw.steps(_HEADS, size) / 2 for n in "qkv"}
-        arguments["rate"] = draw.steps(_HEADS).sigmoid() / 8
-        steps = ["q", "k", "v", "rate"]
-        for number in kind.numbers:
-            if number == "gain":
-                arguments[number] = draw(kind.batch).sigmoid()
-            else:
-                arguments[number] = draw.steps(_HEADS).sigmoid() / 2
-                steps.append(number)
-        for i, shape in enumerate(each):
-            arguments[f"w {i}"] = draw(*shape) / 2
-        for i in range(kind.constants):
-            arguments[f"c {i}"] = 1 - i + draw(_HEADS, size) / 4
-        yield counted_call(name, run, arguments, tuple(steps), shapes, step, _HEADS * kind.size)
+        arguments, steps = _arguments(kind, draw)
+        yield counted_call(name, run, arguments, steps, shapes, step, _HEADS * kind.size)
 
 
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {"inner_scan": _inner}

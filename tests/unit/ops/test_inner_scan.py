@@ -164,7 +164,7 @@ def saved_numbers(time):
 
 def test_what_is_kept_for_gradients_grows_as_the_inputs_do():
     torch.manual_seed(0)
-    some, more = saved_numbers(256), saved_numbers(1024)
+    short, long = saved_numbers(256), saved_numbers(1024)
     a_step = 2 * 3 * 3 + 2 * 3  # queries, keys, values and three numbers
     weights = 3 * (2 * (3 * 32 + 32 + 32 * 3 + 3))  # three kinds of moves
-    assert more - some < 768 * a_step + 4 * 16 * weights  # the root of 256 mini-batches, not all
+    assert long - short < 768 * a_step + 4 * 16 * weights  # the root of 256 mini-batches, not all

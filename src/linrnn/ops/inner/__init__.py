@@ -241,12 +241,13 @@ def _pieces(position: Tensor, mini_batch: int) -> Iterator[_Piece]:
     fresh, begins, ends = position == 0, place == 0, place == mini_batch - 1
     masks = torch.stack([fresh, begins, ends])
     # one look for the whole call: a device waits for each
-    some, every = torch.stack([masks.any(1), masks.all(1)]).tolist()
-    time = len(some[0])
-    first = [t for t in range(time) if t == 0 or some[1][t]]
+    any_row, every_row = torch.stack([masks.any(1), masks.all(1)]).tolist()
+    time = len(any_row[0])
+    first = [t for t in range(time) if t == 0 or any_row[1][t]]
     for t, end in zip(first, [*first[1:], time], strict=True):
         places = ((fresh, 0, t), (begins, 1, t), (ends, 2, end - 1))
-        yield _Piece(end - t, *(every[i][s] or (some[i][s] and x[:, s]) for x, i, s in places))
+        rows = (every_row[i][s] or (any_row[i][s] and x[:, s]) for x, i, s in places)
+        yield _Piece(end - t, *rows)
 
 
 def _cleared(where: Tensor | bool, parts: list[Tensor]) -> list[Tensor]:

@@ -50,10 +50,11 @@ class Carry(NamedTuple):
 class Coefficients(NamedTuple):
     """Weights after each row, as sums: of start, pending, velocity and the gradients of rows.
 
-    ``pending_t = kept_t pending - (1 - kept_t) start + pushed_t velocity - sum_i writes_ti grad_i``
+    ``pending_t = retention_t pending - (1 - retention_t) start + pushed_t velocity``
+    ``- sum_i writes_ti grad_i``
     """
 
-    kept: Tensor | None
+    retention: Tensor | None
     """(B, H, m); None: all of it."""
     pushed: Tensor | None
     """(B, H, m)."""
@@ -80,8 +81,8 @@ def coefficients(rows: Rows) -> Coefficients:
     begin = torch.eye(size + 2, dtype=rate.dtype, device=rate.device)
     if momentum is not None:
         speed = _scanned(momentum, speed, begin[size])
-    kept = torch.ones_like(rate) if decay is None else 1 - decay
-    total = _scanned(kept, speed, begin[size + 1])
+    retention = torch.ones_like(rate) if decay is None else 1 - decay
+    total = _scanned(retention, speed, begin[size + 1])
     return Coefficients(
         None if decay is None else total[..., size + 1],
         None if momentum is None else total[..., size],
@@ -142,11 +143,11 @@ def _moved(
 ) -> Tensor:
     """Pending after each row, (B, H, m, ...), of what gradients add."""
     total = -write
-    if c.kept is not None:
-        total = total - _wide_as(1 - c.kept, total) * start[:, :, None]
+    if c.retention is not None:
+        total = total - _wide_as(1 - c.retention, total) * start[:, :, None]
     if pending is not None:
-        kept = pending[:, :, None]
-        total = total + (kept if c.kept is None else _wide_as(c.kept, total) * kept)
+        before = pending[:, :, None]
+        total = total + (before if c.retention is None else _wide_as(c.retention, total) * before)
     if velocity is not None and c.pushed is not None:
         total = total + _wide_as(c.pushed, total) * velocity[:, :, None]
     return total
@@ -242,17 +243,17 @@ def _learn_perceptron(
     layers = layers_of(carry.start)
     for i, ((_, bias), h, e) in enumerate(zip(layers, inputs, errors, strict=True)):
         size = 1 if bias is None else 2
-        own = [
+        parts = [
             _Moves(c, s, p, v, rows.gain)
             for s, p, v in zip(carry.start, pending, velocity, strict=True)
         ][index : index + size]
         index += size
-        x = _layer(own, x, h, e)
+        x = _layer(parts, x, h, e)
         if i < len(layers) - 1:
             x = ACTIVATIONS[mode].value(x)
-        moved += [part.moved(h, e) for part in own]
+        moved += [part.moved(h, e) for part in parts]
         if carry.velocity is not None:
-            speeds += [part.speed(h, e) for part in own]
+            speeds += [part.speed(h, e) for part in parts]
     o = rule.output(x, rows.q, constants)
     if bad is not None:
         o = _spoilt(bad.cumsum(-1) > 0, o)
@@ -272,11 +273,12 @@ class _Moves(NamedTuple):
     def of(self, x: Tensor) -> Tensor:
         """Rows times the weight at each row, without what its own mini-batch has written."""
         c, y = self.c, self._times(x, self.start)
-        if c.kept is not None:
-            y = (1 - self._gained(1 - c.kept)) * y
+        if c.retention is not None:
+            y = (1 - self._gained(1 - c.retention)) * y
         if self.pending is not None:
-            kept = c.writes.new_ones(c.writes.shape[:3]) if c.kept is None else c.kept
-            y = y + self._gained(kept) * self._times(x, self.pending)
+            whole = c.writes.new_ones(c.writes.shape[:3])
+            retention = whole if c.retention is None else c.retention
+            y = y + self._gained(retention) * self._times(x, self.pending)
         if self.velocity is not None and c.pushed is not None:
             y = y + self._gained(c.pushed) * self._times(x, self.velocity)
         return y
@@ -285,11 +287,13 @@ class _Moves(NamedTuple):
         """Pending after the last row."""
         c = self.c
         total = -self._sum(h, e, c.writes[..., -1, :])
-        if c.kept is not None:
-            total = total - _wide_as(1 - c.kept[..., -1], total) * self.start
+        if c.retention is not None:
+            total = total - _wide_as(1 - c.retention[..., -1], total) * self.start
         if self.pending is not None:
-            kept = self.pending
-            total = total + (kept if c.kept is None else _wide_as(c.kept[..., -1], kept) * kept)
+            before = self.pending
+            if c.retention is not None:
+                before = _wide_as(c.retention[..., -1], before) * before
+            total = total + before
         if self.velocity is not None and c.pushed is not None:
             total = total + _wide_as(c.pushed[..., -1], total) * self.velocity
         return total
@@ -312,13 +316,13 @@ class _Moves(NamedTuple):
         return e.sum(-2) if self.start.ndim == 3 else h.mT @ e
 
 
-def _layer(own: list[_Moves], x: Tensor, h: Tensor, e: Tensor) -> Tensor:
+def _layer(parts: list[_Moves], x: Tensor, h: Tensor, e: Tensor) -> Tensor:
     """Rows through a layer as it is at each row."""
     pairs = x @ h.mT  # (B, H, m, m)
-    pairs = (pairs if len(own) == 1 else pairs + 1) * own[0].c.writes
-    if own[0].gain is not None:
-        pairs = own[0].gain[..., None] * pairs
-    y = sum((part.of(x) for part in own[1:]), own[0].of(x))
+    pairs = (pairs if len(parts) == 1 else pairs + 1) * parts[0].c.writes
+    if parts[0].gain is not None:
+        pairs = parts[0].gain[..., None] * pairs
+    y = sum((part.of(x) for part in parts[1:]), parts[0].of(x))
     return y - pairs @ e
 
 
