@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
-from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.inner_memory import InnerMemory
@@ -16,6 +16,8 @@ from linrnn.nn.conv_heads import check_conv, conv_spec
 from linrnn.ops.attention import positions
 from linrnn.ops.inner import ACTIVATIONS
 from linrnn.state_spec import integer
+
+_DEEPEST = 64  # a list of more layers than memory holds is refused before it is made
 
 
 class Titans(Mixer):
@@ -38,7 +40,7 @@ class Titans(Mixer):
     Args:
         n_heads: heads. Default: d_model / 64, at least one.
         d_head: channels of a head. Default: d_model / n_heads, rounded up.
-        depth: layers of the memory; 1 is a matrix.
+        depth: layers of the memory, at most 64; 1 is a matrix.
         expand: channels between its layers, times d_head.
         activation: "gelu", "gelu_tanh" or "silu", between its layers.
         mini_batch: rows whose gradients are taken at the same weights; they are computed together.
@@ -104,6 +106,8 @@ class Titans(Mixer):
         self.n_heads = max(1, d_model // 64) if n_heads is None else n_heads
         sizes = {"depth": depth, "expand": expand, "mini_batch": mini_batch}
         check_positive_int("Titans", n_heads=self.n_heads, **sizes)
+        if depth > _DEEPEST:
+            raise ArgumentError(f"Titans: depth must be at most {_DEEPEST}, got {depth}.")
         self.d_head = -(-d_model // self.n_heads) if d_head is None else d_head
         check_positive_int("Titans", d_head=self.d_head)
         check_positive("Titans", rate_max=rate_max, norm_eps=norm_eps)

@@ -89,6 +89,7 @@ def test_a_matrix_that_does_not_forget_learns_the_value_of_a_key():
     ("options", "message"),
     [
         ({"depth": 0}, "Titans: depth must be an integer of at least 1, got 0"),
+        ({"depth": 2**31}, "Titans: depth must be at most 64, got 2147483648"),
         ({"rate_max": 0.0}, "Titans: rate_max must be positive and finite, got 0.0"),
         ({"activation": "tanh"}, "no Titans activation named 'tanh'"),
         ({"d_conv": None, "conv_bias": True}, "Titans: conv_bias must be False without"),
