@@ -19,7 +19,7 @@ struct Adjoint : Chunk<A> {
     using typename Base::Write;
     using Base::AFTER, Base::BEFORE, Base::NONE, Base::C, Base::L;
     using Base::args, Base::channels, Base::delta, Base::early, Base::head, Base::keys, Base::low_rank;
-    using Base::reader, Base::rows, Base::size, Base::two_sided, Base::width;
+    using Base::grouped, Base::most, Base::reader, Base::rows, Base::size, Base::sparse, Base::two_sided, Base::width;
     static constexpr i64 MOST = 4;  // chunks of a window
 
     explicit Adjoint(const Head<A>& of) : Base(of) {}
@@ -73,12 +73,12 @@ struct Adjoint : Chunk<A> {
         work = states + (MOST + 1) * size;
         std::memcpy(states, S, size_t(size) * sizeof(A));
         i64 count = 0;
-        for (i64 t = begin; t < end; t += C, ++count) {
+        for (i64 t = begin; t < end; t += most, ++count) {
             Tape& x = tapes[count];
             work = Base::lay_out(work, x);
             this->load(t, this->steps(t, end), x);
             x.memory = states + count * size;
-            replay(x, t + C < end ? x.memory + size : nullptr, d);
+            replay(x, t + most < end ? x.memory + size : nullptr, d);
         }
         while (count--) retreat(tapes[count], R, d);
     }
@@ -98,7 +98,11 @@ struct Adjoint : Chunk<A> {
 
     // What the chunk writes, and the memory after it where that is wanted.
     void replay(Tape& x, A* after, const Slope& d) const {
-        if (delta) {
+        if (two_sided) {
+            if (delta) read_memory(x, x.reader_in, d.own.turned, x.read_past, d);
+            this->columns_of(x, nullptr, x.error).forward(nullptr);
+            this->keep_columns(x);
+        } else if (delta) {
             read_memory(x, x.reader_in, d.own.turned, d.own.values, d);
             this->template solve<true>(x, [&](auto& acc, i64 i, i64 column) {
                 i64 r = i;
@@ -127,41 +131,72 @@ struct Adjoint : Chunk<A> {
 
     // From the gradient R of the memory after a chunk to that before it.
     void retreat(Tape& x, A* R, const Slope& d) const {
-        const i64 n = x.n;
-        for (i64 i = 0; i < n; ++i) head.out_row(x.t + i, d.o + i * width);
-        head.clear(d.o, n * width, C * width);
+        for (i64 i = 0; i < x.m; ++i) head.out_row(x.t + this->place(x, i), d.o + i * width);
+        head.clear(d.o, x.m * width, C * width);
         if (two_sided) {
             read_memory(x, x.q_in, d.own.turned, d.past, d);
+            const A* since = x.since_row + (early ? 0 : width);
             for (i64 i = 0; i < C * width; i += L)
-                T::store(d.o_in + i, T::load(x.since_row + i) * T::load(d.o + i));
+                T::store(d.o_in + i, T::load(since + i) * T::load(d.o + i));
         }
         T::transpose(d.o_in, width, d.o_turned, C, C, width);
-        written(x.own, d.own, R, d, n);
-        if (low_rank) written(x.second, d.second, R, d, n);
-        if (delta) resolve(x, d);
+        written(x, x.own, d.own, R, d);
+        if (low_rank) written(x, x.second, d.second, R, d);
         leave_memory(x, R, d);
+        if (two_sided) leave_columns(x, d);
+        else if (delta) resolve(x, d);
         meet_values(x, x.own, d.own, R, d);
         if (low_rank) meet_values(x, x.second, d.second, R, d);
         leave_read(x, R, d);
-        if (two_sided) leave_columns(x, d);
-        for (i64 i = 0; i < n && !delta; ++i) head.put_values(x.t + i, d.own.values + i * width);
+        part_reads(x, d);
         if (channels) leave_channels(x, d);
         else leave_head(x, d);
-        for (i64 i = 0; i < n; ++i) {
-            head.add_keys(args.grad_q, x.t + i, d.q + i * keys, A(args.scale));
-            head.add_keys(args.grad_k, x.t + i, d.own.key + i * keys, A(1));
+        put_slopes(x, d);
+    }
+    void put_slopes(const Tape& x, const Slope& d) const {
+        for (i64 i = 0; i < x.n; ++i) {
+            const i64 t = x.t + i;
+            if (!delta) head.put_values(t, d.own.values + i * width);
+            if (head.reads(t)) head.add_keys(args.grad_q, args.q_share, head.read_row(t), d.q + i * keys, A(args.scale));
+            head.add_keys(args.grad_k, args.k_share, t, d.own.key + i * keys, A(1));
             if (!low_rank) continue;
-            head.add_keys(args.grad_a, x.t + i, d.reader + i * keys, A(1));
-            head.add_keys(args.grad_b, x.t + i, d.second.key + i * keys, A(1));
+            head.add_keys(args.grad_a, args.a_share, t, d.reader + i * keys, A(1));
+            head.add_keys(args.grad_b, args.b_share, t, d.second.key + i * keys, A(1));
         }
+    }
+    // Rows of steps that read back in their places, and no slopes of what these do not see.
+    void part_reads(const Tape& x, const Slope& d) const {
+        if (sparse) {
+            scatter(x, d.q_in, keys);
+            scatter(x, x.q_in, keys);
+            for (A* pairs : {x.own.pairs, d.own.pairs}) scatter(x, pairs, C);
+            if (low_rank)
+                for (A* pairs : {x.second.pairs, d.second.pairs}) scatter(x, pairs, C);
+        }
+        if (!args.before) return;
+        const i64 rank = grouped ? args.rank : 1;
+        for (i64 i = 0; i < C; ++i)
+            for (i64 j = i / rank * rank; j <= i; ++j) {
+                d.own.pairs[i * C + j] = A(0);
+                if (low_rank) d.second.pairs[i * C + j] = A(0);
+            }
+    }
+    void scatter(const Tape& x, A* rows, i64 ld) const {
+        i64 last = C;
+        for (i64 i = x.m - 1; i >= 0; --i) {
+            if (x.at[i] != i) copy(rows + x.at[i] * ld, rows + i * ld, ld);
+            head.clear(rows, (x.at[i] + 1) * ld, last * ld);
+            last = x.at[i];
+        }
+        head.clear(rows, 0, last * ld);
     }
 
     // What is written, as the memory after the chunk and q of later steps have it; where columns decay,
     // as the memory alone.
-    void written(const Write& w, const WriteSlope& d, const A* R, const Slope& of, i64 n) const {
+    void written(const Tape& x, const Write& w, const WriteSlope& d, const A* R, const Slope& of) const {
         const Factors memory{R, keys, 1, w.left, C, args.keys};
         if (two_sided) T::product(d.turned, C, width, C, typename T::Zero(), memory);
-        else T::product(d.turned, C, width, C, typename T::Zero(), memory, Factors{of.o_turned, C, 1, w.pairs, C, n});
+        else T::product(d.turned, C, width, C, typename T::Zero(), memory, Factors{of.o_turned, C, 1, w.pairs, C, x.m});
         T::transpose(d.turned, C, d.values, width, width, C);
     }
 
@@ -177,13 +212,20 @@ struct Adjoint : Chunk<A> {
             add_later(x, solve, reads.values, j, reads.values + j * width);
             A* row = d.own.values + j * width;
             if (low_rank) add_later(x, x.own.solve, reads.values, j, row);
-            head.put_beta(x.t + j, T::dot(row, x.error + j * width, width));
-            for (i64 v = 0; v < width; v += L) T::store(row + v, x.beta[j] * T::load(row + v));
-            head.put_values(x.t + j, row);
-            for (i64 v = 0; v < width && !low_rank; v += L) T::store(row + v, A(-1) * T::load(row + v));
+            put_written(x, j, row);
         }
         head.clear(reads.values, x.n * width, C * width);
         T::transpose(reads.values, width, reads.turned, C, C, width);
+    }
+    // From the gradient of what a step writes to that of what its reader reads.
+    void put_written(const Tape& x, i64 j, A* row) const {
+        head.put_beta(x.t + j, row, x.error + j * width);
+        if (x.rates)
+            for (i64 v = 0; v < width; v += L) T::store(row + v, this->rate(x, j, v) * T::load(row + v));
+        else
+            for (i64 v = 0; v < width; v += L) T::store(row + v, x.beta[j] * T::load(row + v));
+        head.put_values(x.t + j, row);
+        for (i64 v = 0; v < width && !low_rank; v += L) T::store(row + v, A(-1) * T::load(row + v));
     }
     // Column j of pairs times the rows of later steps.
     void add_later(const Tape& x, const A* pairs, const A* from, i64 j, A* row) const {
@@ -197,7 +239,7 @@ struct Adjoint : Chunk<A> {
     // What q reads of the memory, and what the whole chunk keeps of it.
     void leave_memory(const Tape& x, const A* R, const Slope& d) const {
         const A* S = x.memory;
-        T::product(d.q_in, keys, rows(x.n), keys, typename T::Zero(),
+        T::product(d.q_in, keys, rows(x.m), keys, typename T::Zero(),
                    Factors{d.o_in, width, 1, S, keys, head.count});
         for (i64 c = 0; c < keys; c += L) {
             V total{};
@@ -218,22 +260,29 @@ struct Adjoint : Chunk<A> {
     void meet_values(const Tape& x, const Write& w, const WriteSlope& d, const A* R, const Slope& of) const {
         const i64 depth = head.count;
         T::product(d.left, keys, rows(x.n), keys, typename T::Zero(), Factors{w.kept, width, 1, R, keys, depth});
+        const A* reads = of_reader(of).values;
+        if (two_sided) {
+            T::transpose(w.values, width, w.turned, C, C, width);
+            const Meeting all{x.forget, of.o, reads, width, depth, w.turned, d.pairs, d.solve};
+            return this->choose([&](auto early_, auto reader_) {
+                Base::template meet<early_.value, reader_.value>(all);
+            });
+        }
+        T::product(d.pairs, C, rows(x.m), C, typename T::Zero(), Factors{of.o, width, 1, w.turned, C, depth});
         if (delta)
-            T::product(d.solve, C, C, C, typename T::Zero(),
-                       Factors{of_reader(of).values, width, 1, w.turned, C, depth});
-        if (!two_sided)
-            return T::product(d.pairs, C, C, C, typename T::Zero(), Factors{of.o, width, 1, w.turned, C, depth});
-        T::transpose(w.values, width, w.turned, C, C, width);
-        const Meeting all{x.forget, of.o, nullptr, width, depth, w.turned, d.pairs, nullptr};
-        if (early) Base::template meet<true, NONE>(all);
-        else Base::template meet<false, NONE>(all);
+            T::product(d.solve, C, C, C, typename T::Zero(), Factors{reads, width, 1, w.turned, C, depth});
     }
     // The gradient of the memory before the chunk.
     void leave_read(const Tape& x, A* R, const Slope& d) const {
         auto begin = [&](i64 v, i64 c) { return kept(x, R, v, c); };
-        const Factors reads{d.o_turned, C, 1, x.q_in, keys, x.n};
+        const Factors reads{d.o_turned, C, 1, x.q_in, keys, x.m};
         if (!delta) return T::product(R, keys, width, keys, begin, reads);
         const WriteSlope& of = of_reader(d);
+        if (two_sided) {
+            for (i64 i = 0; i < x.n * width; i += L)
+                T::store(of.values + i, T::load(x.since_row + width + i) * T::load(of.values + i));
+            T::transpose(of.values, width, of.turned, C, C, width);
+        }
         T::product(d.reader_in, keys, rows(x.n), keys, typename T::Zero(),
                    Factors{of.values, width, 1, x.memory, keys, head.count});
         T::product(R, keys, width, keys, begin, reads, Factors{of.turned, C, 1, x.reader_in, keys, x.n});
@@ -242,7 +291,8 @@ struct Adjoint : Chunk<A> {
     // Every term of the gradient of a decay is a sum of its own: of the pairs, reads and writes that
     // it stands between, and of what the whole chunk keeps.
     void leave_head(const Tape& x, const Slope& d) const {
-        alignas(64) A inner[C * C];
+        alignas(64) A inner[C * C], together[C * C];
+        if (grouped) copy(together, d.own.pairs, C * C);
         const Write& w = x.own;
         const WriteSlope& dw = d.own;
         for (i64 i = 0; i < C; ++i)
@@ -260,10 +310,24 @@ struct Adjoint : Chunk<A> {
                    Factors{dw.pairs, C, 1, w.key, keys, n});
         auto left = [&](i64 j, i64 c) { return x.until[j] * T::load(dw.left + j * keys + c); };
         const Factors read{dw.pairs, 1, C, x.q, keys, n};
-        if (!delta) return T::product(dw.key, keys, rows(n), keys, left, read);
-        T::product(dw.key, keys, rows(n), keys,
-                   [&](i64 j, i64 c) { return left(j, c) + x.since[j] * T::load(d.reader_in + j * keys + c); },
-                   read, Factors{dw.solve, 1, C, w.key, keys, n}, Factors{dw.solve, C, 1, w.key, keys, n});
+        if (!delta) T::product(dw.key, keys, rows(n), keys, left, read);
+        else
+            T::product(dw.key, keys, rows(n), keys,
+                       [&](i64 j, i64 c) { return left(j, c) + x.since[j] * T::load(d.reader_in + j * keys + c); },
+                       read, Factors{dw.solve, 1, C, w.key, keys, n}, Factors{dw.solve, C, 1, w.key, keys, n});
+        if (grouped) leave_together(x, d, together);
+    }
+    // What reads see of later writes of their step.
+    void leave_together(const Tape& x, const Slope& d, const A* pairs) const {
+        for (i64 i = 0; i < x.n && !args.before; ++i)
+            for (i64 j = i + 1; j < i / args.rank * args.rank + args.rank; ++j) {
+                const A slope = pairs[i * C + j];
+                A *q = d.q + i * keys, *key = d.own.key + j * keys;
+                for (i64 c = 0; c < keys; ++c) {
+                    q[c] += slope * x.own.key[j * keys + c];
+                    key[c] += slope * x.q[i * keys + c];
+                }
+            }
     }
     void put_head_decays(const Tape& x, const Slope& d, A* inner) const {
         alignas(64) A total[C] = {};
@@ -286,7 +350,7 @@ struct Adjoint : Chunk<A> {
         }
     }
 
-    // Where a decay stands: between what is written and what reads it, per key or per column.
+    // Where a decay stands: between what is written and what reads it.
     struct Side {
         const A *decay, *q, *reader, *q_in, *reader_in, *across;
         A *to_q, *to_reader, *to_decay;
@@ -300,23 +364,23 @@ struct Adjoint : Chunk<A> {
         const Side side{x.decay, x.q, x.reader, d.q_in, d.reader_in, d.across, d.q, d.reader, d.decay, keys};
         const Met own{x.own.key, d.own.left, d.own.pairs, d.own.solve, d.own.key};
         const Met second{x.second.key, d.second.left, d.second.pairs, d.second.solve, d.second.key};
-        for (i64 c = 0; c < keys; c += L) {
-            if (early) leave<true, NONE>(side, x.n, c, own);
-            else if (low_rank) leave<false, BEFORE>(side, x.n, c, own, second);
-            else if (delta) leave<false, AFTER>(side, x.n, c, own);
-            else leave<false, NONE>(side, x.n, c, own);
-        }
+        this->choose([&](auto early_, auto reader_) {
+            constexpr Reader R = reader_.value;
+            for (i64 c = 0; c < keys; c += L)
+                if constexpr (R == Base::BEFORE) leave<early_.value, R>(side, x.n, c, own, second);
+                else leave<early_.value, R>(side, x.n, c, own);
+        });
         if (early) leave_own(x, d);
+        if (grouped) leave_together(x, d, d.own.pairs);
         for (i64 i = 0; i < x.n; ++i) head.put_decay(x.t + i, d.decay + i * keys);
     }
     void leave_columns(const Tape& x, const Slope& d) const {
-        const Side side{x.forget, d.o, nullptr, d.past, nullptr, d.across_row, d.o_in, nullptr, d.forget, width};
-        const Met own{x.own.values, d.own.values, x.own.pairs, nullptr, d.own.values};
-        for (i64 v = 0; v < width; v += L) {
-            if (early) leave<true, NONE, false>(side, x.n, v, own);
-            else leave<false, NONE, false>(side, x.n, v, own);
+        this->columns_of(x, d.past, x.error).backward(d.o, d.across_row, d.own.values, d.forget);
+        for (i64 i = 0; i < x.n; ++i) {
+            head.put_value_decay(x.t + i, d.forget + i * width);
+            if (delta) put_written(x, i, d.own.values + i * width);
         }
-        for (i64 i = 0; i < x.n; ++i) head.put_value_decay(x.t + i, d.forget + i * width);
+        if (delta) head.clear(d.own.values, x.n * width, C * width);
     }
 
     // A register of channels at every step.
@@ -325,8 +389,7 @@ struct Adjoint : Chunk<A> {
         V decay[16], q[16], reader[16], dq[16], dreader[16], ddecay[16], kept[16];
     };
     // A register of channels: forward what is kept of the memory and of each key, then its gradient back.
-    // Columns need no gradient of what reads them, and read their own step in any case.
-    template <bool EARLY, Reader READER, bool KEYS = true, class... Mets>
+    template <bool EARLY, Reader READER, class... Mets>
     void leave(const Side& x, i64 n, i64 c, const Mets&... met) const {
         Walk<READER> l;
         V running = A(1) + V{};
@@ -335,7 +398,7 @@ struct Adjoint : Chunk<A> {
             l.decay[i] = T::load(x.decay + at), l.q[i] = T::load(x.q + at);
             const V before = running;
             l.kept[i] = running = running * l.decay[i];
-            if (KEYS) l.dq[i] = (EARLY ? before : running) * T::load(x.q_in + at);
+            l.dq[i] = (EARLY ? before : running) * T::load(x.q_in + at);
             if (READER != NONE) {
                 l.reader[i] = T::load(x.reader + at);
                 l.dreader[i] = (READER == BEFORE ? before : running) * T::load(x.reader_in + at);
@@ -352,24 +415,24 @@ struct Adjoint : Chunk<A> {
             if (EARLY) z += read;
             if (READER == BEFORE) z += l.reader[i] * T::load(x.reader_in + at);
         }
-        (leave_write<EARLY, READER, KEYS>(l, met, x.ld, n, c), ...);
+        (leave_write<EARLY, READER>(l, met, x.ld, n, c), ...);
         for (i64 i = 0; i < n; ++i) {
-            if (KEYS) T::store(x.to_q + i * x.ld + c, l.dq[i]);
+            T::store(x.to_q + i * x.ld + c, l.dq[i]);
             if (READER == BEFORE) T::store(x.to_reader + i * x.ld + c, l.dreader[i]);
             T::store(x.to_decay + i * x.ld + c, l.ddecay[i]);
         }
     }
-    template <bool EARLY, Reader READER, bool KEYS>
+    template <bool EARLY, Reader READER>
     LINRNN_INLINE void leave_write(Walk<READER>& l, const Met& met, i64 ld, i64 n, i64 c) const {
         for (i64 j = 0; j < n; ++j) {
             const A *pairs = met.pairs + j, *solve = READER != NONE ? met.solve + j : nullptr;
             V left = T::load(met.key + j * ld + c);
-            if (KEYS && !EARLY) l.dq[j] += pairs[j * C] * left;
+            if (!EARLY) l.dq[j] += pairs[j * C] * left;
             for (i64 i = j + 1; i < n; ++i) {
-                if (KEYS && EARLY) l.dq[i] += pairs[i * C] * left;
+                if (EARLY) l.dq[i] += pairs[i * C] * left;
                 if (READER == BEFORE) l.dreader[i] += solve[i * C] * left;
                 l.kept[i] = left = left * l.decay[i];
-                if (KEYS && !EARLY) l.dq[i] += pairs[i * C] * left;
+                if (!EARLY) l.dq[i] += pairs[i * C] * left;
                 if (READER == AFTER) l.dreader[i] += solve[i * C] * left;
             }
             V z = T::load(met.left + j * ld + c);
@@ -381,7 +444,7 @@ struct Adjoint : Chunk<A> {
                 if (EARLY) z += pairs[i * C] * l.q[i];
                 if (READER == BEFORE) z += solve[i * C] * l.reader[i];
             }
-            if (!KEYS || !EARLY) z += pairs[j * C] * l.q[j];
+            if (!EARLY) z += pairs[j * C] * l.q[j];
             // by the delta rule the key is what reads
             T::store(met.to + j * ld + c, READER == AFTER ? l.dreader[j] + z : z);
         }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "flush_subnormals.h"
-#include "memory_head.h"
+#include "memory_columns.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -54,6 +54,10 @@ struct Chunk {
     const bool early = head.early(), delta = args.delta, low_rank = head.low_rank();
     const bool two_sided = args.value_decay.data != 0;
     const bool channels = args.channels == 2 || early || low_rank;
+    // Of a step's several writes only one is beside a read, or all reads see all of them.
+    const bool sparse = args.rank > 1 && args.reads == 1 && !two_sided, grouped = args.reads > 1;
+    const bool apart = args.rank > 1 || args.before;
+    const i64 most = grouped ? C / args.rank * args.rank : C;  // steps of a chunk
     const Reader reader = low_rank ? BEFORE : delta ? AFTER : NONE;
 
     explicit Chunk(const Head<A>& of) : head(of) {}
@@ -73,16 +77,19 @@ struct Chunk {
         A *error, *o, *forget, *since_row;         // (C, width)
         A *across, *across_row;                    // (keys), (width): what the whole chunk keeps
         A* between;                                // (C, C)
+        A *rates, *read_past;  // (C, width): rates of all columns, what the reader reads of the memory
         A beta[C], since[C], until[C];
+        i64 m, at[C], ends[C];  // steps that read, and how many of the chunk's writes each sees
         Write own, second;
         A* memory;  // (width, keys): before it
     };
     i64 write_room() const { return 3 * C * keys + (2 + two_sided) * C * width + 2 * C * C; }
     i64 tape_room() const {
-        return 5 * C * keys + (2 + 2 * two_sided) * C * width + keys + width + C * C +
+        const i64 columns = 2 + 3 * two_sided + (args.rates != 0);
+        return 5 * C * keys + columns * C * width + keys + 2 * width + C * C +
                (1 + low_rank) * write_room();
     }
-    A* lay_out(A* p, Write& x) const {
+    LINRNN_INLINE A* lay_out(A* p, Write& x) const {
         for (A** rows : {&x.key, &x.left_rows, &x.left}) *rows = p, p += C * keys;
         for (A** rows : {&x.values, &x.turned}) *rows = p, p += C * width;
         x.kept = x.values;
@@ -90,21 +97,25 @@ struct Chunk {
         for (A** pairs : {&x.pairs, &x.solve}) *pairs = p, p += C * C;
         return p;
     }
-    A* lay_out(A* p, Tape& x) const {
+    LINRNN_INLINE A* lay_out(A* p, Tape& x) const {
         for (A** rows : {&x.q, &x.reader, &x.decay, &x.q_in, &x.reader_in}) *rows = p, p += C * keys;
         for (A** rows : {&x.error, &x.o}) *rows = p, p += C * width;
         x.between = p, p += C * C;
         x.across = p, p += keys;
         x.across_row = p, p += width;
-        if (two_sided)
-            for (A** rows : {&x.forget, &x.since_row}) *rows = p, p += C * width;
+        x.rates = nullptr;
+        if (args.rates) x.rates = p, p += C * width;
+        if (two_sided) {
+            for (A** rows : {&x.forget, &x.read_past, &x.since_row}) *rows = p, p += C * width;
+            p += width;  // one more row of since_row
+        }
         p = lay_out(p, x.own);
         if (reader == AFTER) x.reader = x.own.key;
         return low_rank ? lay_out(p, x.second) : p;
     }
     // How many steps from t on make a chunk.
-    static i64 steps(i64 t, i64 end) { return end - t < C ? end - t : C; }
-    static i64 rows(i64 n) { return n > 8 ? 16 : 8; }
+    i64 steps(i64 t, i64 end) const { return end - t < most ? end - t : most; }
+    static i64 rows(i64 n) { return n > 8 ? 16 : n > 4 ? 8 : 4; }
 
     // ------------------------------------------------------------------------------------ a chunk
 
@@ -112,9 +123,10 @@ struct Chunk {
     void load(i64 t, i64 n, Tape& x) const {
         x.t = t, x.n = n;
         for (i64 i = 0; i < n; ++i) head.query_row(t + i, x.q + i * keys);
-        for (i64 i = 0; i < n; ++i) head.key_row(args.k, t + i, x.own.key + i * keys);
+        for (i64 i = 0; i < n; ++i) head.key_row(args.k, head.k_head, t + i, x.own.key + i * keys);
         for (i64 i = 0; i < n; ++i) head.value_row(t + i, x.own.values + i * width);
         for (i64 i = 0; i < n; ++i) x.beta[i] = head.beta(t + i);
+        for (i64 i = 0; i < n && x.rates; ++i) head.rates(t + i, x.rates + i * width);
         for (i64 i = 0; i < n; ++i)
             if (channels) head.key_decay(t + i, x.decay + i * keys);
             else x.decay[i] = head.head_decay(t + i);
@@ -124,6 +136,7 @@ struct Chunk {
             head.clear(x.own.key + i * keys, 0, keys);
             head.clear(x.own.values + i * width, 0, width);
             x.beta[i] = A(0);
+            if (x.rates) head.clear(x.rates + i * width, 0, width);
             for (i64 c = 0; c < (channels ? keys : 1); ++c) x.decay[i * (channels ? keys : 1) + c] = A(1);
             for (i64 v = 0; two_sided && v < width; ++v) x.forget[i * width + v] = A(1);
         }
@@ -132,14 +145,20 @@ struct Chunk {
         if (channels) by_channel(x);
         else by_head(x);
         if (two_sided) by_column(x);
+        if (grouped) read_together(x);
+        x.m = n;
+        if (apart) place_reads(x);
+    }
+    V rate(const Tape& x, i64 i, i64 v) const {
+        return x.rates ? T::load(x.rates + i * width + v) : x.beta[i] + V{};
     }
     void load_second(Tape& x) const {
-        for (i64 i = 0; i < x.n; ++i) head.key_row(args.a, x.t + i, x.reader + i * keys);
-        for (i64 i = 0; i < x.n; ++i) head.key_row(args.b, x.t + i, x.second.key + i * keys);
+        for (i64 i = 0; i < x.n; ++i) head.key_row(args.a, head.a_head, x.t + i, x.reader + i * keys);
+        for (i64 i = 0; i < x.n; ++i) head.key_row(args.b, head.b_head, x.t + i, x.second.key + i * keys);
         copy(x.error, x.own.values, x.n * width);
         for (i64 i = 0; i < x.n; ++i)
             for (i64 v = 0; v < width; v += L)
-                T::store(x.own.values + i * width + v, x.beta[i] * T::load(x.error + i * width + v));
+                T::store(x.own.values + i * width + v, rate(x, i, v) * T::load(x.error + i * width + v));
         head.clear(x.reader, x.n * keys, C * keys);
         head.clear(x.second.key, x.n * keys, C * keys);
         head.clear(x.second.values, x.n * width, C * width);
@@ -158,7 +177,7 @@ struct Chunk {
             x.since[i] = running;
         }
         copy(x.until, x.between + (C - 1) * C, C);
-        raw_pairs(x.q, x, x.own.pairs, true);
+        raw_pairs(x.q, x, x.own.pairs, !args.before);
         if (delta) raw_pairs(x.own.key, x, x.own.solve, false);
         for (i64 i = 0; i < C; ++i)
             for (i64 c = 0; c < keys; c += L) {
@@ -198,15 +217,26 @@ struct Chunk {
     }
     void meet_keys(const Tape& x, const Write& w) const {
         const Meeting all{x.decay, x.q, x.reader, keys, args.keys, w.left, w.pairs, w.solve};
-        if (early) meet<true, NONE>(all);
-        else if (low_rank) meet<false, BEFORE>(all);
-        else if (delta) meet<false, AFTER>(all);
-        else meet<false, NONE>(all);
+        choose([&](auto early_, auto reader_) { meet<early_.value, reader_.value>(all); });
+        const bool itself = !early && !args.before;
         for (i64 i = 0; i < C; ++i) {
-            for (i64 j = i + !early; j < C; ++j) w.pairs[i * C + j] = A(0);
+            for (i64 j = i + itself; j < C; ++j) w.pairs[i * C + j] = A(0);
             if (delta)
                 for (i64 j = i; j < C; ++j) w.solve[i * C + j] = A(0);
         }
+    }
+    // Calls f with how q and the reader see decays, known to the compiler.
+    template <class F>
+    void choose(F f) const {
+        if (early) choose_reader<true>(f);
+        else choose_reader<false>(f);
+    }
+    template <bool EARLY, class F>
+    void choose_reader(F& f) const {
+        const std::integral_constant<bool, EARLY> early_{};
+        if (low_rank) f(early_, std::integral_constant<Reader, BEFORE>());
+        else if (delta) f(early_, std::integral_constant<Reader, AFTER>());
+        else f(early_, std::integral_constant<Reader, NONE>());
     }
     void write_own(Tape& x) const {
         const A* bonus = reinterpret_cast<const A*>(args.bonus) + head.h * args.keys;
@@ -258,39 +288,64 @@ struct Chunk {
         if constexpr (READER == AFTER) solve += reader * left;
     }
 
+    // ---------------------------------------------------------------------------- several writes a step
+
+    // All reads of a step see all its writes, or none, at no decay.
+    void read_together(Tape& x) const {
+        for (i64 i = 0; i < x.n; ++i)
+            for (i64 j = i / args.rank * args.rank, end = j + args.rank; j < end; ++j) {
+                A& pair = x.own.pairs[i * C + j];
+                if (args.before) pair = A(0);
+                else if (j > i) pair = T::dot(x.q + i * keys, x.own.key + j * keys, keys);
+            }
+    }
+    i64 place(const Tape& x, i64 i) const { return apart ? x.at[i] : i; }
+    // Steps that read, their rows moved together.
+    void place_reads(Tape& x) const {
+        x.m = 0;
+        for (i64 i = 0; i < x.n; ++i) {
+            if (sparse && !head.reads(x.t + i)) continue;
+            const i64 first = grouped ? i / args.rank * args.rank : i;
+            x.at[x.m] = i;
+            x.ends[x.m++] = first + (args.before ? 0 : grouped ? args.rank : 1);
+        }
+        for (i64 i = x.m; i < C; ++i) x.ends[i] = x.m ? x.ends[x.m - 1] : 0;
+        if (!sparse) return;
+        gather(x, x.q_in, keys);
+        gather(x, x.own.pairs, C);
+        if (low_rank) gather(x, x.second.pairs, C);
+    }
+    void gather(const Tape& x, A* rows, i64 ld) const {
+        for (i64 i = 0; i < x.m; ++i)
+            if (x.at[i] != i) copy(rows + i * ld, rows + x.at[i] * ld, ld);
+        head.clear(rows, x.m * ld, C * ld);
+    }
+
     // ---------------------------------------------------------------------------- decays of columns
 
-    // What the memory before the chunk keeps until a step, and each write until the end.
+    // What the memory before the chunk keeps until before each step, and until the end.
     void by_column(Tape& x) const {
         for (i64 v = 0; v < width; v += L) {
-            V running = A(1) + V{}, until = running;
+            V running = A(1) + V{};
+            T::store(x.since_row + v, running);
             for (i64 i = 0; i < C; ++i) {
-                const V before = running;
                 running = running * T::load(x.forget + i * width + v);
-                T::store(x.since_row + i * width + v, early ? before : running);
+                T::store(x.since_row + (i + 1) * width + v, running);
             }
             T::store(x.across_row + v, running);
+        }
+    }
+    Columns<A> columns_of(const Tape& x, const A* past, A* error) const {
+        return {x.n, width, early, x.forget, x.since_row, x.own.pairs, delta ? x.own.solve : nullptr, past,
+                x.read_past, x.beta, x.rates, x.own.values, error};
+    }
+    // What is left of each write at the end.
+    void keep_columns(const Tape& x) const {
+        for (i64 v = 0; v < width; v += L) {
+            V until = A(1) + V{};
             for (i64 i = C - 1; i >= 0; --i) {
                 T::store(x.own.kept + i * width + v, until * T::load(x.own.values + i * width + v));
                 until = until * T::load(x.forget + i * width + v);
-            }
-        }
-    }
-    // What is read of the chunk's own writes.
-    void read_columns(const Tape& x) const {
-        for (i64 v = 0; v < width; v += L) {
-            V left[C];
-            for (i64 i = 0; i < x.n; ++i) {
-                const A* pairs = x.own.pairs + i * C;
-                const V forget = T::load(x.forget + i * width + v);
-                V o = T::load(x.since_row + i * width + v) * T::load(x.o + i * width + v);
-                for (i64 j = 0; j < i; ++j) {
-                    const V before = left[j];
-                    left[j] = forget * before;
-                    o += pairs[j] * (early ? before : left[j]);
-                }
-                left[i] = T::load(x.own.values + i * width + v);
-                T::store(x.o + i * width + v, o + pairs[i] * left[i]);
             }
         }
     }
@@ -308,8 +363,41 @@ struct Chunk {
                 for (int r = s + !ITSELF; r < R; ++r) acc[r][w] += pairs[(i + r) * C + i + s] * u;
             }
     }
+    // The same where reads are not as many as writes, or not in turn with them.
+    template <int R, int W>
+    LINRNN_INLINE void read_apart(V (&acc)[R][W], const Tape& x, const Write& w, i64 i, i64 n) const {
+        T::multiply(acc, Factors{w.pairs, C, 1, w.values, width, 0}, i, n, x.ends[i]);
+        for (i64 s = x.ends[i]; s < x.ends[i + R - 1]; ++s)
+            for (int v = 0; v < W; ++v) {
+                const V u = T::load(w.values + s * width + n + v * L);
+                for (int r = 0; r < R; ++r)
+                    if (s < x.ends[i + r]) acc[r][v] += w.pairs[(i + r) * C + s] * u;
+            }
+    }
+    // What q reads of the memory S before the chunk and of the chunk's writes.
+    void read_out(const Tape& x, const A* S) const {
+        read_out(x, S, [&](auto& acc, i64 i, i64 column) {
+            read<true>(acc, x.own.pairs, x.own.values, i, column);
+            if (low_rank) read<true>(acc, x.second.pairs, x.second.values, i, column);
+        });
+    }
+    void read_out_apart(const Tape& x, const A* S) const {
+        read_out(x, S, [&](auto& acc, i64 i, i64 column) {
+            read_apart(acc, x, x.own, i, column);
+            if (low_rank) read_apart(acc, x, x.second, i, column);
+        });
+    }
+    template <class Near>
+    void read_out(const Tape& x, const A* S, Near near) const {
+        T::tiles(rows(x.m), width, [&](auto r_, auto w_, i64 i, i64 column) {
+            V acc[decltype(r_)::value][decltype(w_)::value] = {};
+            T::multiply(acc, Factors{x.q_in, keys, 1, S, width, 0}, i, column, args.keys);
+            near(acc, i, column);
+            T::put_tile(acc, x.o + i * width + column, width);
+        });
+    }
     // What is written from the values, of which `acc` is already known of the memory before the chunk.
-    template <bool KEEP, int R, int W>
+    template <bool KEEP, bool RATES, int R, int W>
     LINRNN_INLINE void substitute(V (&acc)[R][W], const Tape& x, i64 i, i64 n) const {
         T::multiply(acc, Factors{x.own.solve, C, 1, x.own.values, width, 0}, i, n, i);
         for (int r = 0; r < R; ++r) {
@@ -319,7 +407,8 @@ struct Chunk {
                 V error = T::load(place) - acc[r][w];
                 for (int s = 0; s < r; ++s) error -= row[s] * acc[s][w];
                 if constexpr (KEEP) T::store(x.error + (i + r) * width + n + w * L, error);
-                acc[r][w] = x.beta[i + r] * error;
+                if constexpr (RATES) acc[r][w] = T::load(x.rates + (i + r) * width + n + w * L) * error;
+                else acc[r][w] = x.beta[i + r] * error;
                 T::store(place, acc[r][w]);
             }
         }
@@ -339,11 +428,15 @@ struct Chunk {
     // `past` begins a tile with what is read of the memory before the chunk.
     template <bool KEEP, class Past>
     void solve(const Tape& x, Past past) const {
+        x.rates ? solve<KEEP, true>(x, past) : solve<KEEP, false>(x, past);
+    }
+    template <bool KEEP, bool RATES, class Past>
+    void solve(const Tape& x, Past past) const {
         T::tiles(rows(x.n), width, [&](auto r_, auto w_, i64 i, i64 column) {
             V acc[decltype(r_)::value][decltype(w_)::value] = {};
             past(acc, i, column);
             if (low_rank) substitute_second(acc, x, i, column);
-            else substitute<KEEP>(acc, x, i, column);
+            else substitute<KEEP, RATES>(acc, x, i, column);
         });
     }
 
@@ -356,19 +449,25 @@ struct Chunk {
         Tape x;
         lay_out(work, x);
         load(t, n, x);
-        if (delta)
+        auto read_memory = [&](const A* in, i64 m, A* to) {
+            T::product(to, width, rows(m), width, typename T::Zero(),
+                       Factors{in, keys, 1, S, width, args.keys});
+        };
+        if (delta && two_sided) read_memory(x.reader_in, n, x.read_past);
+        else if (delta)
             solve<false>(x, [&](auto& acc, i64 i, i64 column) {
                 T::multiply(acc, Factors{x.reader_in, keys, 1, S, width, 0}, i, column, args.keys);
             });
-        T::tiles(rows(n), width, [&](auto r_, auto w_, i64 i, i64 column) {
-            V acc[decltype(r_)::value][decltype(w_)::value] = {};
-            T::multiply(acc, Factors{x.q_in, keys, 1, S, width, 0}, i, column, args.keys);
-            if (!two_sided) read<true>(acc, x.own.pairs, x.own.values, i, column);
-            if (low_rank) read<true>(acc, x.second.pairs, x.second.values, i, column);
-            T::put_tile(acc, x.o + i * width + column, width);
-        });
-        if (two_sided) read_columns(x);
-        for (i64 i = 0; i < n; ++i) head.put_out(t + i, x.o + i * width);
+        if (two_sided) {
+            read_memory(x.q_in, n, x.o);
+            columns_of(x, x.o, nullptr).forward(x.o);
+            keep_columns(x);
+        } else if (apart) {
+            read_out_apart(x, S);
+        } else {
+            read_out(x, S);
+        }
+        for (i64 i = 0; i < x.m; ++i) head.put_out(t + place(x, i), x.o + i * width);
         const Factors own{x.own.left, C, 1, x.own.kept, width, n};
         auto kept = [&](i64 c, i64 v) { return x.across[c] * T::load(S + c * width + v); };
         if (two_sided)

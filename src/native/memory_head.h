@@ -19,18 +19,30 @@ struct Head {
     const MemoryScanArgs& args;  // the arrays are those of the sequence alone
     i64 s, h;                    // sequence and head
     i64 first, count;            // columns
-    bool fresh;                  // gradients that heads share are written, else added to
+    bool fresh, fresh_head;      // gradients that heads share, or slices of one, are written, else added to
+    // those of what several heads share
+    const i64 q_head = of(args.q_share), k_head = of(args.k_share), v_head = of(args.v_share);
+    const i64 a_head = of(args.a_share), b_head = of(args.b_share), g_head = of(args.g_share);
+    const i64 e_head = of(args.value_decay_share), beta_head = of(args.beta_share);
+    const bool many = args.rank > 1;  // writes of a step
 
     i64 columns() const { return args.values + args.normalizer; }
-    i64 key_head() const { return h / (args.heads / args.key_heads); }
+    i64 of(i64 share) const { return share == 1 ? h : i64(unsigned(h) / unsigned(share)); }
     i64 keys() const { return T::padded(args.keys); }
     i64 width() const { return T::padded(count); }
     i64 size() const { return keys() * width(); }
     bool low_rank() const { return args.a.data != 0; }
     bool early() const { return args.bonus != 0; }
-    bool resets(i64 t) const {
-        return args.reset.data &&
-               reinterpret_cast<const unsigned char*>(args.reset.data)[t * args.reset.step];
+    // A step here is one write. Those of a step outside share its row of what is not written.
+    i64 row(i64 t) const { return many ? t / args.rank : t; }
+    bool opens(i64 t) const { return !many || t % args.rank == 0; }
+    bool reads(i64 t) const {
+        return !many || args.reads > 1 || t % args.rank == (args.before ? 0 : args.rank - 1);
+    }
+    i64 read_row(i64 t) const { return args.reads > 1 ? t : row(t); }
+    LINRNN_INLINE bool resets(i64 t) const {
+        return args.reset.data && opens(t) &&
+               reinterpret_cast<const unsigned char*>(args.reset.data)[row(t) * args.reset.step];
     }
 
     // ------------------------------------------------------------------------------------- rows
@@ -63,42 +75,58 @@ struct Head {
         else put(reinterpret_cast<f16*>(place), from, n);
     }
     // Of q, k, a or b.
-    void key_row(const Array& x, i64 t, A* to) const {
-        stored(x, t, key_head() * args.keys, args.keys, to);
+    void key_row(const Array& x, i64 of_head, i64 t, A* to) const {
+        stored(x, t, of_head * args.keys, args.keys, to);
         clear(to, args.keys, keys());
     }
     void query_row(i64 t, A* to) const {
-        key_row(args.q, t, to);
+        if (many && !reads(t)) return clear(to, 0, keys());
+        key_row(args.q, q_head, many ? read_row(t) : t, to);
         const A scale = A(args.scale);
         for (i64 i = 0; scale != A(1) && i < args.keys; ++i) to[i] *= scale;
     }
     // Columns that are values; a normalizer is one more.
     i64 given() const { return first + count > args.values ? args.values - first : count; }
     void value_row(i64 t, A* to) const {
-        stored(args.v, t, h * args.values + first, given(), to);
+        stored(args.v, t, v_head * args.values + first, given(), to);
         clear(to, given(), width());
         if (given() < count) to[given()] = A(1);
     }
     void out_row(i64 t, A* to) const {
-        stored(args.o, t, h * columns() + first, count, to);
+        if (many && !reads(t)) return clear(to, 0, width());
+        stored(args.o, many ? read_row(t) : t, h * columns() + first, count, to);
         clear(to, count, width());
     }
-    void put_out(i64 t, const A* from) const {
-        store(args.o, t, h * columns() + first, count, from);
+    LINRNN_INLINE void put_out(i64 t, const A* from) const {
+        if (many && !reads(t)) return;
+        store(args.o, many ? read_row(t) : t, h * columns() + first, count, from);
     }
-    A beta(i64 t) const { return args.beta.data ? *at<A>(args.beta, t, h) : A(1); }
-    A head_decay(i64 t) const { return args.channels ? vexp(*at<A>(args.g, t, h)) : A(1); }
+    A beta(i64 t) const { return args.beta.data && !args.rates ? *at<A>(args.beta, t, beta_head) : A(1); }
+    // Of every channel of a value.
+    void rates(i64 t, A* to) const {
+        copy(to, at<A>(args.beta, t, beta_head * args.values + first), count);
+        clear(to, count, width());
+    }
+    A head_decay(i64 t) const {
+        if (!args.channels || !opens(t)) return A(1);
+        const A decay = vexp(*at<A>(args.g, row(t), g_head));
+        return args.sign.data ? *at<A>(args.sign, row(t), g_head) * decay : decay;
+    }
     void key_decay(i64 t, A* __restrict to) const {
-        const A* g = args.channels == 2 ? at<A>(args.g, t, h * args.keys) : nullptr;
-        const A same = g ? A(1) : head_decay(t);
+        const i64 at_key = g_head * args.keys;
+        const A* g = args.channels == 2 && opens(t) ? at<A>(args.g, row(t), at_key) : nullptr;
+        const A* sign = g && args.sign.data ? at<A>(args.sign, row(t), at_key) : nullptr;
+        const A same = args.channels == 2 ? A(1) : head_decay(t);
         if (g)
             for (i64 i = 0; i < args.keys; ++i) to[i] = vexp(g[i]);
         else
             for (i64 i = 0; i < args.keys; ++i) to[i] = same;
+        for (i64 i = 0; sign && i < args.keys; ++i) to[i] *= sign[i];
         for (i64 i = args.keys; i < keys(); ++i) to[i] = A(1);
     }
     void value_decay(i64 t, A* __restrict to) const {
-        const A* e = args.value_decay.data ? at<A>(args.value_decay, t, h * args.values + first) : nullptr;
+        const bool decays = args.value_decay.data && opens(t);
+        const A* e = decays ? at<A>(args.value_decay, row(t), e_head * args.values + first) : nullptr;
         for (i64 i = 0; i < width(); ++i) to[i] = A(1);
         for (i64 i = 0; e && i < given(); ++i) to[i] = vexp(e[i]);
     }
@@ -127,9 +155,11 @@ struct Head {
 
     // ---------------------------------------------------------------------------------- gradients
 
-    void add_keys(const Array& x, i64 t, const A* __restrict from, A scale) const {
-        A* __restrict to = const_cast<A*>(at<A>(x, t, key_head() * args.keys));
-        if (fresh)
+    // Of what `share` heads have one of.
+    void add_keys(const Array& x, i64 share, i64 t, const A* __restrict from, A scale) const {
+        const bool together = share * args.key_heads == args.heads;
+        A* __restrict to = const_cast<A*>(at<A>(x, t, (together ? of(share) : h) * args.keys));
+        if (together ? fresh : fresh_head)
             for (i64 i = 0; i < args.keys; ++i) to[i] = scale * from[i];
         else
             for (i64 i = 0; i < args.keys; ++i) to[i] += scale * from[i];
@@ -138,7 +168,8 @@ struct Head {
         store(args.grad_v, t, h * args.values + first, given(), from);
     }
     void put_value_decay(i64 t, const A* from) const {
-        copy(const_cast<A*>(at<A>(args.grad_value_decay, t, h * args.values + first)), from, given());
+        if (!opens(t)) return;
+        copy(const_cast<A*>(at<A>(args.grad_value_decay, row(t), h * args.values + first)), from, given());
     }
     // Rows of the double sums: of a constant g and of the bonus.
     double* sums(i64 which) const {
@@ -148,10 +179,11 @@ struct Head {
     }
     // The gradient of the decays of a step, one a key.
     void put_decay(i64 t, const A* from) const {
+        if (!opens(t)) return;
         if (args.channels == 2 && args.constant) {
             for (i64 i = 0; i < args.keys; ++i) sums(0)[i] += double(from[i]);
         } else if (args.channels == 2) {
-            copy(const_cast<A*>(at<A>(args.grad_g, t, h * args.keys)), from, args.keys);
+            copy(const_cast<A*>(at<A>(args.grad_g, row(t), h * args.keys)), from, args.keys);
         } else if (args.channels) {
             A total = A(0);
             for (i64 i = 0; i < args.keys; ++i) total += from[i];
@@ -159,11 +191,19 @@ struct Head {
         }
     }
     void put_head_decay(i64 t, A total) const {
+        if (!opens(t)) return;
         if (args.constant) *sums(0) += double(total);
-        else *const_cast<A*>(at<A>(args.grad_g, t, h)) = total;
+        else *const_cast<A*>(at<A>(args.grad_g, row(t), h)) = total;
     }
-    void put_beta(i64 t, A total) const {
-        if (args.beta.data) *const_cast<A*>(at<A>(args.grad_beta, t, h)) = total;
+    // From the gradient of what is written and what a rate of 1 would write.
+    void put_beta(i64 t, const A* written, const A* error) const {
+        if (!args.beta.data) return;
+        if (!args.rates) {
+            *const_cast<A*>(at<A>(args.grad_beta, t, h)) = T::dot(written, error, width());
+            return;
+        }
+        A* to = const_cast<A*>(at<A>(args.grad_beta, t, h * args.values + first));
+        for (i64 i = 0; i < given(); ++i) to[i] = written[i] * error[i];
     }
 };
 

@@ -6,7 +6,6 @@ these; nothing else lists the ops.
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,19 +17,18 @@ from linrnn.compute.backend import BACKENDS
 from linrnn.ops import (
     causal_conv,
     cell_scan,
-    delta_scan,
     fft_conv,
     fft_scan,
     gated_scan,
     linear_scan,
     log_linear_scan,
-    outer_scan,
     selective_scan,
 )
 from linrnn.testing import (
     _dense_examples,
     _inner_examples,
     _matrix_examples,
+    _memory_examples,
     _reading_examples,
     _system_examples,
 )
@@ -38,7 +36,6 @@ from linrnn.testing._calls import Call, Draw
 from linrnn.testing._cell_widths import leaf_widths
 
 _MODES = 3
-_HEADS = 2
 
 
 class Example(NamedTuple):
@@ -229,98 +226,6 @@ def _long_conv(draw: Draw) -> Iterator[Call]:
             yield Call(what, fft_conv, strict, ("x",), state, step, roundings=64)
 
 
-def _outer(draw: Draw) -> Iterator[Call]:
-    heads, keys = _HEADS, _MODES
-
-    def step(by_head: bool, x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = (x[n].repeat_interleave(heads // x[n].shape[1], 1) for n in "qk")
-        v, e = x["v"], x.get("value_decay", torch.zeros_like(x["v"]))
-        if x.get("normalizer"):
-            v, e = F.pad(v, (0, 1), value=1.0), F.pad(e, (0, 1))
-        g = x.get("g", v.new_zeros(heads))
-        g = g[..., None] if by_head else g
-        write = k[..., None] * v[..., None, :]
-        updated = g.exp()[..., None] * S * e.exp()[..., None, :] + write
-        read = S + x["bonus"][..., None] * write if "bonus" in x else updated
-        o = x.get("scale", 1.0) * torch.einsum("bhkv,bhk->bhv", read, q)
-        return _flat(o, bool(x.get("normalizer"))), updated
-
-    def run(**arguments: Any) -> Any:
-        o, last = outer_scan(**arguments)
-        return _flat(o, bool(arguments.get("normalizer"))), last
-
-    def decay(*shape: int, steps: bool = True) -> Tensor:
-        # next to none, and all but everything
-        return -(4 * (draw.steps if steps else draw)(*shape)).exp()
-
-    bare: dict[str, Any] = {"q": draw.steps(1, keys), "k": draw.steps(1, keys)}
-    bare["v"] = draw.steps(heads, draw.channels)
-    ungrouped = bare | {n: draw.steps(heads, keys) for n in "qk"}
-    channel = ungrouped | {"normalizer": True}
-    columns = {"value_decay": decay(heads, draw.channels)}
-    kinds: dict[str, dict[str, Any]] = {
-        "undecayed": bare | {"normalizer": True},
-        "constant by head": ungrouped | {"g": decay(heads, steps=False), "scale": 0.5},
-        "by head": bare | {"g": decay(heads)},
-        "by channel": channel | {"g": decay(heads, keys)},
-        "two-sided": channel | {"g": decay(heads, keys)} | columns,
-        "bonus": channel
-        | {"g": decay(heads, keys, steps=False), "bonus": draw(heads, keys)}
-        | {"normalizer": False},
-    }
-    for kind, arguments in kinds.items():
-        varying = "constant" not in kind and kind != "bonus"
-        steps = ("q", "k", "v", "value_decay", *(("g",) if varying else ()))
-        state = (heads, keys, draw.channels + bool(arguments.get("normalizer")))
-        steps = tuple(n for n in steps if n in arguments)
-        equation = partial(step, "head" in kind or "g" not in arguments)
-        yield Call(kind, run, arguments, steps, state, equation, roundings=32, outputs=heads)
-
-
-def _delta(draw: Draw) -> Iterator[Call]:
-    heads, keys = _HEADS, _MODES
-
-    def step(x: dict[str, Any], S: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = (x[n].repeat_interleave(heads // x[n].shape[1], 1) for n in "qk")
-        beta = x.get("beta", x["v"].new_ones(()))[..., None]
-        g = x.get("g", x["v"].new_zeros(()))
-        g = g if g.ndim == 3 else g[..., None]
-        updated = g.exp()[..., None] * S
-        if "a" in x:
-            read = torch.einsum("bhkv,bhk->bhv", S, x["a"])
-            updated = updated + x["b"][..., None] * read[..., None, :]
-            updated = updated + k[..., None] * (beta * x["v"])[..., None, :]
-        else:
-            short = x["v"] - torch.einsum("bhkv,bhk->bhv", updated, k)
-            updated = updated + k[..., None] * (beta * short)[..., None, :]
-        return torch.einsum("bhkv,bhk->bhv", updated, q).flatten(1), updated
-
-    def run(**arguments: Any) -> Any:
-        o, last = delta_scan(**arguments)
-        return o.flatten(2), last
-
-    def unit(n: int) -> Tensor:
-        return F.normalize(draw.steps(n, keys), dim=-1)
-
-    v, beta = draw.steps(heads, draw.channels), 2 * draw.steps(heads).sigmoid()
-    g = -(4 * draw.steps(heads, keys)).exp()
-    ungrouped = {"q": draw.steps(heads, keys), "k": unit(heads), "v": v}
-    kinds: dict[str, dict[str, Any]] = {
-        "delta": {"q": draw.steps(1, keys), "k": unit(1), "v": v, "beta": beta},
-        "by head": ungrouped | {"beta": beta, "g": g[..., 0]},
-        "by channel": ungrouped | {"beta": beta, "g": g},
-        "low rank": ungrouped | {"g": g, "a": unit(heads), "b": -0.5 * unit(heads)},
-    }
-    state = (heads, keys, draw.channels)
-    for kind, arguments in kinds.items():
-        yield Call(kind, run, arguments, tuple(arguments), state, step, roundings=64, outputs=heads)
-
-
-def _flat(o: Tensor, normalizer: bool) -> Tensor:
-    """All heads side by side; of a normalizer the sum with every channel."""
-    return (o[..., :-1] + o[..., -1:] if normalizer else o).flatten(-2)
-
-
 def _turned(h: Any, m: Any, x: Any, rate: Any, w: Any) -> tuple[Any, Any]:
     m = m + rate * torch.sin(x)
     h = torch.tanh(x + h @ w) * m
@@ -408,8 +313,7 @@ _CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "fft_scan": _fft,
     "fft_conv": _long_conv,
     "causal_conv": _conv,
-    "outer_scan": _outer,
-    "delta_scan": _delta,
+    **_memory_examples.CALLS,
     **_matrix_examples.CALLS,
     **_system_examples.CALLS,
     **_dense_examples.CALLS,

@@ -1,7 +1,8 @@
 // The scans of matrix memories and their adjoints on a CPU, outer_scan and delta_scan: every head
 // has a memory S (keys, columns),
 //   S_t = diag(exp g_t) S_{t-1} diag(exp e_t) + b_t (a_t' S_{t-1}) + k_t u_t',   o_t = S_t' q_t
-// with u_t = beta_t v_t, or, by the delta rule, beta_t (v_t - S_{t-1}' exp(g_t) k_t).
+// with u_t = beta_t v_t, or, by the delta rule, beta_t (v_t - exp(e_t) S_{t-1}' exp(g_t) k_t). A step of
+// several writes is as many steps here, of which the first alone decays and resets.
 //
 // A unit is one head of one sequence, or a slice of its columns whose width follows from the shapes
 // alone. Where a step resets, a stretch begins anew from a memory of zeros, so that nothing is ever
@@ -31,36 +32,51 @@ struct MemoryScan {
     i64 columns() const { return args.values + args.normalizer; }
     i64 slices() const { return (columns() + args.width - 1) / args.width; }
     i64 shared() const { return args.heads / args.key_heads; }
+    i64 writes(i64 steps) const { return steps * args.rank; }
+    // Heads that there are gradients of, of what `share` heads have one of.
+    i64 slope_heads(i64 share) const {
+        return share * args.key_heads == args.heads ? args.key_heads : args.heads;
+    }
     i64 stored() const { return args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2; }
     i64 windows(i64 time) const { return (time + args.window - 1) / args.window; }
 
     Head<A> head(const MemoryScanArgs& own, i64 s, i64 h, i64 slice, bool fresh) const {
         const i64 first = slice * args.width, left = columns() - first;
-        return {own, s, h, first, left < args.width ? left : args.width, fresh};
+        return {own, s, h, first, left < args.width ? left : args.width, fresh, fresh || !slice};
     }
     // The arrays of sequence s; partial gradients of a part and of a slice.
     MemoryScanArgs alone(i64 s, i64 part, i64 slice) const {
         const Span span(args, s);
         MemoryScanArgs own = args;
-        own.time = span.count;
-        for (Array* x : {&own.q, &own.k, &own.v, &own.a, &own.b, &own.o, &own.grad_v})
-            *x = span.of(*x, stored());
-        for (Array* x : {&own.g, &own.value_decay, &own.beta, &own.grad_value_decay})
-            *x = span.of(*x, sizeof(A));
+        own.time = writes(span.count);
+        auto written = [&](const Array& x, i64 bytes) {
+            const i64 first = writes(span.first) + (args.reverse ? args.rank - 1 : 0);
+            return Array{x.data ? x.data + (span.row * x.seq + first * x.step) * bytes : 0, 0, span.by * x.step};
+        };
+        auto read = [&](const Array& x, i64 bytes) { return args.reads > 1 ? written(x, bytes) : span.of(x, bytes); };
+        own.q = read(args.q, stored()), own.o = read(args.o, stored());
+        for (Array* x : {&own.k, &own.v, &own.a, &own.b, &own.grad_v}) *x = written(*x, stored());
+        for (Array* x : {&own.g, &own.sign, &own.value_decay, &own.grad_value_decay}) *x = span.of(*x, sizeof(A));
+        own.beta = written(args.beta, sizeof(A));
         own.reset = span.of(own.reset, 1);
-        const i64 steps = steps_of(args) * i64(sizeof(A));
-        for (Array* x : {&own.grad_q, &own.grad_k, &own.grad_a, &own.grad_b})
-            *x = span.of(*x, sizeof(A)), x->data += part * steps * args.key_heads * args.keys;
+        if (!args.backward) return own;
+        const i64 row = steps_of(args) * i64(sizeof(A)), rows = writes(row);
+        own.grad_q = read(args.grad_q, sizeof(A));
+        own.grad_q.data += part * (args.reads > 1 ? rows : row) * slope_heads(args.q_share) * args.keys;
+        auto slope = [&](Array& x, i64 share) {
+            x = written(x, sizeof(A)), x.data += part * rows * slope_heads(share) * args.keys;
+        };
+        slope(own.grad_k, args.k_share), slope(own.grad_a, args.a_share), slope(own.grad_b, args.b_share);
         own.grad_g = span.of(args.grad_g, sizeof(A));
-        own.grad_g.data += slice * steps * args.heads * (args.channels == 2 ? args.keys : 1);
-        own.grad_beta = span.of(args.grad_beta, sizeof(A));
-        own.grad_beta.data += slice * steps * args.heads;
+        own.grad_g.data += slice * row * args.heads * (args.channels == 2 ? args.keys : 1);
+        own.grad_beta = written(args.grad_beta, sizeof(A));
+        if (!args.rates) own.grad_beta.data += slice * rows * args.heads;
         return own;
     }
     // Of the kept memories of sequence s.
     i64 kept_before(i64 s) const {
         auto cuts = reinterpret_cast<const i64*>(args.offsets);
-        return cuts ? cuts[s] / args.window + s : s * windows(args.time);
+        return cuts ? writes(cuts[s]) / args.window + s : s * windows(writes(args.time));
     }
     // Where the stretch from step t on ends: no other step of it resets, and no window is left.
     static i64 end_of(const Head<A>& head, i64 t) {
@@ -95,7 +111,7 @@ struct MemoryScan {
         head.store_memory(S, args.final, s);
     }
     // Steps that take longer as a chunk than one by one: measured at 16 to 128 keys and columns.
-    i64 few() const { return args.a.data ? 12 : args.value_decay.data ? 6 : 3; }
+    i64 few() const { return args.reads > 1 ? 0 : args.a.data ? 12 : args.value_decay.data ? 6 : 3; }
 
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
@@ -152,9 +168,9 @@ struct MemoryScan {
     int dispatch() const {
         if (!args.seqs || !args.heads || !args.keys || !columns()) return 0;
         const i64 units = args.seqs * (args.backward ? args.key_heads * args.parts : args.heads * slices());
-        if (!args.backward) advise(args.o.data, steps_of(args) * args.heads * columns() * stored());
+        if (!args.backward) advise(args.o.data, steps_of(args) * args.reads * args.heads * columns() * stored());
         // what repays waking another thread
-        const i64 worth = steps_of(args) * args.heads * args.keys * columns() / 65536 + 1;
+        const i64 worth = writes(steps_of(args)) * args.heads * args.keys * columns() / 65536 + 1;
         i64 threads = worth < args.threads ? worth : args.threads;
         threads = threads < units ? threads : units;
         if (threads < 1) return 0;

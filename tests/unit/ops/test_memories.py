@@ -171,7 +171,7 @@ def test_bad_input_is_named():
         (ShapeError, r"v must have shape .*time=4", (ONE, ONE, ONE[:, :3]), {}),
         (
             ShapeError,
-            r"the heads of v must be a multiple of those of q and k, .* got 3 and 2",
+            r"the heads of q must divide those of what has the most, .* got 2 and 3",
             (ONE.expand(1, 4, 2, 1), ONE.expand(1, 4, 2, 1), ONE.expand(1, 4, 3, 1)),
             {},
         ),

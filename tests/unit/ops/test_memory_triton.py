@@ -68,7 +68,7 @@ for op, names in (("outer_scan", ("undecayed", "by head")), ("delta_scan", ("del
         state = laws._random(1, *call.state)
         compare(call, dtypes[i], initial_state=state, reset=mask(19, 5), reverse=True)
 chunks_of(32)
-*_, bonus = calls("outer_scan", 1, 19, 3)
+(bonus,) = (x for x in calls("outer_scan", 1, 19, 3) if x.kind == "bonus")
 compare(bonus, torch.float32, reset=mask(19, 2, 17))
 """)
 
@@ -77,7 +77,7 @@ compare(bonus, torch.float32, reset=mask(19, 2, 17))
 @slow
 @pytest.mark.parametrize(
     ("op", "kind"),
-    [*(("outer_scan", i) for i in range(6)), *(("delta_scan", i) for i in range(4))],
+    [*(("outer_scan", i) for i in range(6)), *(("delta_scan", i) for i in (0, 1, 2, 3, 5, 6, 7))],
 )
 @pytest.mark.parametrize(
     ("steps", "layout"),
@@ -94,6 +94,19 @@ chunks_of({steps})
 call = list(calls({op!r}, 1, 19, 3))[{kind}]
 state, cuts = laws._random(3, *call.state), torch.tensor([0, 17, 17, 19])
 compare(call, {layout})
+""")
+
+
+@needs_triton
+def test_several_writes_a_bonus_and_reads_before_equal_their_steps(interpreted):
+    """Of the delta rule, with heads that share keys and rates; in both directions."""
+    interpreted("""
+chunks_of(16)
+kinds = {x.kind: x for x in calls("delta_scan", 1, 19, 3)}
+for kind, layout in (("several writes", {"reverse": True}), ("read before", {}), ("bonus", {})):
+    call = kinds[kind]
+    state = laws._random(1, *call.state)
+    compare(call, torch.float64, initial_state=state, reset=mask(19, 5), **layout)
 """)
 
 

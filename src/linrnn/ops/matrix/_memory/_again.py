@@ -11,14 +11,14 @@ from linrnn.compute.backend import requested
 from linrnn.compute.op import Op, load, watched
 from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
 from linrnn.ops.matrix._memory import _cpu
-from linrnn.ops.matrix._memory._problem import Problem
+from linrnn.ops.matrix._memory._problem import READS, Problem
 
 #: Beyond, what this saves is little beside the computing.
 _STEPS = 3
 
 Tensors = tuple[Any, ...]
 Key = tuple[Any, ...]
-_BACKEND = 4  # of a key
+_BACKEND = 5  # of a key
 _NUMBERS = frozenset((int, float))
 _replays = Replays()
 
@@ -44,20 +44,25 @@ def again(
     of few steps, of plain tensors on a CPU, without resets or a gradient, and nobody watches.
 
     Args:
-        tensors: those of a `Problem`, not looked at yet.
+        tensors: those of a `Problem` before its reset, not looked at yet.
         reset, cu_seqlens: of the call.
-        flags: its ``delta, normalizer, scale, reverse, backend``.
+        flags: its ``delta, normalizer, read, scale, reverse, backend``.
     """
     q = tensors[0]
     if torch.compiler.is_compiling() or type(q) is not Tensor or q.ndim != 4:
         return None, None
     if q.shape[1] > _STEPS or reset is not None or cu_seqlens is not None or watched():
         return None, None
-    _, normalizer, scale, reverse, backend = flags
-    if type(normalizer) is not bool or type(reverse) is not bool or type(scale) not in _NUMBERS:
+    _, normalizer, read, scale, reverse, backend = flags
+    if (
+        read not in READS
+        or type(normalizer) is not bool
+        or type(reverse) is not bool
+        or type(scale) not in _NUMBERS
+    ):
         return None, None
     grad = torch.is_grad_enabled()
-    kinds: list[Any] = [*flags[:4], requested(backend)[0], native.threads()]
+    kinds: list[Any] = [*flags[:5], requested(backend)[0], native.threads()]
     try:
         for x in tensors:
             if x is None:
@@ -87,7 +92,7 @@ def remember(key: Key | None, op: Op, problem: Problem, tensors: Tensors, result
 def _replay_of(
     problem: Problem, tensors: Sequence[Any], results: Sequence[Tensor]
 ) -> _MemoryReplay | None:
-    if any(x is not y for x, y in zip(problem.tensors, tensors, strict=True)):
+    if any(x is not y for x, y in zip(problem, tensors, strict=False)):
         return None
     record = _cpu.record(problem, *results)
     if record is None:

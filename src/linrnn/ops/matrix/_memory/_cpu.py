@@ -9,19 +9,23 @@ from linrnn.compute import native
 from linrnn.compute.layout import checked_offsets, dense, unit_channels
 from linrnn.compute.native import array, pointer
 from linrnn.ops.matrix._memory._problem import Problem
+from linrnn.ops.matrix._memory._unrolled import joined, parted
 
 #: Steps between the memories kept for the backward pass, which computes those between once more.
 WINDOW = 64
+#: Writes of a chunk.
+CHUNK = 16
 #: As many independent parts as keep a processor busy; where there are fewer heads, their columns
 #: are cut, but not into slices narrower than this. Both follow from shapes, never from threads.
 _ENOUGH, _NARROWEST = 8, 32
 
 SCAN = native.Kernel(
     "memory_scan",
-    "reverse delta normalizer channels constant scale seqs time heads key_heads keys values "
-    "offsets window width parts q k v a b g value_decay beta reset bonus initial kept o final "
-    "backward grad_q grad_k grad_a grad_b grad_v grad_g grad_value_decay grad_beta grad_initial "
-    "sums",
+    "reverse delta before normalizer channels constant scale seqs time heads keys rank reads "
+    "key_heads q_share k_share v_share a_share b_share g_share value_decay_share beta_share values "
+    "offsets window width parts q k v a b g sign value_decay beta rates reset bonus initial kept o "
+    "final backward grad_q grad_k grad_a grad_b grad_v grad_g grad_value_decay grad_beta "
+    "grad_initial sums",
 )
 _NO_GRADIENTS = (0,) * 27
 
@@ -31,19 +35,32 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return native.unavailable(device, dtype, real=True)
 
 
-def window(p: Problem) -> int | None:
-    """Steps from one memory to the next that are kept for the gradient."""
-    return WINDOW
+def declines(*inputs: Any) -> str | None:
+    """Why PyTorch's operators are the better way, or None."""
+    p = Problem(*inputs[: len(Problem._fields)])
+    if p.delta and p.a is not None and p.value_decay is not None:
+        return "a low rank with decays of values has no kernel"
+    if p.reads > 1 and (p.rank > CHUNK or p.value_decay is not None or p.a is not None):
+        return (
+            f"several reads of over {CHUNK} writes, a low rank or decays of values have no kernel"
+        )
+    return None
+
+
+def window(p: Problem) -> int:
+    """Writes from one memory to the next that are kept for the gradient."""
+    # reads of a step must be in one chunk with all its writes
+    return WINDOW if p.reads == 1 else WINDOW // CHUNK * (CHUNK // p.rank * p.rank)
 
 
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories kept on the way go to the last input."""
     *fields, memories = inputs
-    p = _prepare(Problem(*fields))
-    o = p.v.new_empty(*p.v.shape[:3], p.columns)
-    final = p.v.new_empty(p.memory, dtype=p.wide)
-    _run(p, _width(p), 1, memories, o, final, _NO_GRADIENTS)
-    return o, final
+    given = Problem(*fields)
+    p = _prepare(given)
+    o, final = p.v.new_empty(p.outputs), p.v.new_empty(p.memory, dtype=p.wide)
+    _run(given, p, _width(p), 1, memories, o, final, _NO_GRADIENTS)
+    return parted(given, o) if given.reads > 1 else o, final
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
@@ -52,58 +69,111 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     Its fields are followed by the kept memories and the gradients of the results.
     """
     *fields, memories, grad_o, grad_final = inputs
-    p = _prepare(Problem(*fields))
-    width = _width(p)
-    slices, parts = max(1, -(-p.columns // width)), _parts(p, width)
-    # what nothing depends on has a gradient of zeros
-    empty = p.v.new_empty if p.v.shape[2] * p.columns else p.v.new_zeros
-    q, k, a, b = (
-        None if x is None else empty(parts, *x.shape, dtype=p.wide) for x in (p.q, p.k, p.a, p.b)
-    )
-    v, initial = empty(p.v.shape), empty(p.memory, dtype=p.wide)
-    varying = p.g is not None and p.g.ndim > 2
-    g, beta = (
-        empty(slices, *x.shape, dtype=p.wide) if x is not None and present else None
-        for x, present in ((p.g, varying), (p.beta, True))
-    )
-    e = None if p.value_decay is None else empty(p.value_decay.shape, dtype=p.wide)
-    heads, keys = p.memory[1:3]
-    sums = p.v.new_zeros(slices, p.seqs, heads, 2, keys, dtype=torch.float64)
-    rows = (_flat(None if x is None else x[0]) for x in (q, k, a, b))
-    firsts = (_flat(v), *(_flat(x if x is None else x[0]) for x in (g,)), _flat(e))
-    outputs = (
-        True,
-        *(field for x in (*rows, *firsts) for field in array(x)),
-        *array(None if beta is None else beta[0]),
-        initial.data_ptr(),
-        sums.data_ptr(),
-    )
-    _run(p, width, parts, memories, _rows(grad_o), dense(grad_final), outputs)
-    q, k, a, b, g, beta = (None if x is None else _sum(x) for x in (q, k, a, b, g, beta))
-    if p.g is not None and not varying:
-        g = sums[:, :, :, 0].sum((0, 1)).to(p.wide)
-        g = g[:, 0].clone() if p.g.ndim == 1 else g
-    bonus = sums[:, :, :, 1].sum((0, 1)).to(p.wide)
-    stored = (None if x is None else x.to(p.v.dtype) for x in (q, k, a, b))
-    q, k, a, b = stored
-    grads = (q, k, v, g, e, bonus, beta, a, b, initial)
-    return tuple(None if x is None else d for d, x in zip(grads, p.tensors, strict=True))
+    given = Problem(*fields)
+    p = _prepare(given)
+    width, slots = _width(p), _Slopes(p, _width(p))
+    grad_o = joined(given, grad_o) if given.reads > 1 else grad_o
+    ends = _rows(grad_o), dense(grad_final)
+    _run(given, p, width, slots.parts, memories, *ends, slots.outputs())
+    gradients = slots.gradients()
+    for i, x in enumerate(given.tensors):
+        gradient = gradients[i]
+        if x is None or gradient is None:
+            gradients[i] = None
+        elif x.ndim == 5 or (i == _BETA and given.k.ndim == 5):
+            gradients[i] = parted(given, gradient)
+    return tuple(gradients)
 
 
-def _sum(parts: Tensor) -> Tensor:
-    """Add the parts, in a fixed order."""
-    return parts.sum(0) if parts.shape[0] > 1 else parts.squeeze(0)
+_BETA = Problem._fields.index("beta")
+
+
+class _Slopes:
+    """Room for gradients of a prepared problem, of parts and slices that are added up at last."""
+
+    def __init__(self, p: Problem, width: int) -> None:
+        self.p, heads = p, p.heads
+        slices, self.parts = max(1, -(-p.columns // width)), _parts(p, width)
+        # what nothing depends on has a gradient of zeros
+        self.empty = p.v.new_empty if heads * p.columns else p.v.new_zeros
+        self.q, self.k, self.a, self.b = (self._of_keys(x) for x in (p.q, p.k, p.a, p.b))
+        self.v = self.empty(_each(p.v, heads))
+        self.initial = self.empty(p.memory, dtype=p.wide)
+        self.g = self.e = self.beta = None
+        if p.g is not None and p.g.ndim > 2:
+            self.g = self.empty(slices, *_each(p.g, heads), dtype=p.wide)
+        if p.beta is not None:
+            copies = 1 if p.beta_by_channel else slices
+            self.beta = self.empty(copies, *_each(p.beta, heads), dtype=p.wide)
+        if p.value_decay is not None:
+            self.e = self.empty(_each(p.value_decay, heads), dtype=p.wide)
+        sums = (slices, p.seqs, heads, 2, p.memory[2])
+        self.sums = p.v.new_zeros(sums, dtype=torch.float64)
+
+    def _of_keys(self, x: Tensor | None) -> Tensor | None:
+        """The gradient of q, k, a or b, by parts: of heads together, or of each."""
+        if x is None:
+            return None
+        p, heads = self.p, x.shape[2]
+        if heads == _key_heads(p):
+            return self.empty(self.parts, *x.shape, dtype=p.wide)
+        # a part computes some heads alone
+        empty = self.empty if self.parts == 1 else p.v.new_zeros
+        return empty(self.parts, *_each(x, p.heads), dtype=p.wide)
+
+    def outputs(self) -> tuple[int, ...]:
+        """The last fields of the kernel's record."""
+        firsts = [None if x is None else x[0] for x in (self.q, self.k, self.a, self.b)]
+        firsts += [self.v, None if self.g is None else self.g[0], self.e]
+        firsts += [None if self.beta is None else self.beta[0]]
+        fields = [field for x in firsts for field in array(_flat(x))]
+        return True, *fields, self.initial.data_ptr(), self.sums.data_ptr()
+
+    def gradients(self) -> list[Tensor | None]:
+        """In the order of a `Problem`."""
+        p = self.p
+        q, k, a, b, g, beta = (
+            None if x is None else x.sum(0) if x.shape[0] > 1 else x.squeeze(0)
+            for x in (self.q, self.k, self.a, self.b, self.g, self.beta)
+        )
+        if p.g is not None and p.g.ndim < 3:
+            g = self.sums[:, :, :, 0].sum((0, 1)).to(p.wide)
+            g = g[:, 0].clone() if p.g.ndim == 1 else g
+        bonus = self.sums[:, :, :, 1].sum((0, 1)).to(p.wide)
+        every = (q, k, self.v, g, self.e, bonus, beta, a, b, self.initial)
+        return [
+            None if x is None or d is None else _of_shared(d, x)
+            for d, x in zip(every, p.tensors, strict=True)
+        ]
+
+
+def _each(x: Tensor, heads: int) -> tuple[int, ...]:
+    """The shape with a share of every head."""
+    return (*x.shape[:2], heads, *x.shape[3:])
+
+
+def _key_heads(p: Problem) -> int:
+    """How many heads those of q, k, a and b that have the fewest have."""
+    return min(x.shape[2] for x in (p.q, p.k, p.a, p.b) if x is not None)
+
+
+def _of_shared(gradient: Tensor, x: Tensor) -> Tensor:
+    """The gradient of an argument: summed over the heads that share it, in a fixed order."""
+    if gradient.shape != x.shape:
+        gradient = gradient.unflatten(2, (x.shape[2], -1)).sum(3)
+    return gradient.to(x.dtype)
 
 
 def _flat(x: Tensor | None) -> Tensor | None:
     return x if x is None or x.ndim < 4 else x.flatten(2)
 
 
-def _run(p: Problem, *arguments: Any) -> None:
-    SCAN(p.q.dtype, *_values(p, *arguments))
+def _run(given: Problem, p: Problem, *arguments: Any) -> None:
+    SCAN(p.q.dtype, *_values(given, p, *arguments))
 
 
 def _values(
+    given: Problem,
     p: Problem,
     width: int,
     parts: int,
@@ -112,29 +182,41 @@ def _values(
     final: Tensor,
     outputs: tuple[int, ...],
 ) -> tuple[float, ...]:
-    """Return the fields of the kernel's record."""
-    q, k, v, g, e, bonus, beta, a, b = p[:9]
-    constant = g is not None and g.ndim < 3
+    """Return the fields of the kernel's record, of a problem and of what was prepared of it."""
+    q, k, v, g, e, bonus, beta, a, b, _, sign = p[:11]
+    constant, heads = g is not None and g.ndim < 3, p.heads
+    decays = (
+        (pointer(g), 0, 0, pointer(sign), 0, 0)
+        if constant
+        else (*array(_flat(g)), *array(_flat(sign)))
+    )
+    shared = (q, k, v, a, b, None if constant else g, e, beta)
     return (
         p.reverse,
         p.delta,
+        p.before,
         p.normalizer,
         0 if g is None else 1 + (g.ndim % 2 == 0),
         constant,
         p.scale,
         p.seqs,
-        q.shape[1],
-        v.shape[2],
-        q.shape[2],
+        given.q.shape[1],
+        heads,
         q.shape[3],
+        given.rank,
+        given.reads,
+        _key_heads(p),
+        *(1 if x is None else heads // max(1, x.shape[2]) for x in shared),
         v.shape[3],
         pointer(p.cu_seqlens),
-        WINDOW,
+        window(given),
         width,
         parts,
         *(field for x in (q, k, v, a, b) for field in array(_flat(x))),
-        *((pointer(g), 0, 0) if constant else array(_flat(g))),
-        *(field for x in (_flat(e), beta, p.reset) for field in array(x)),
+        *decays,
+        *(field for x in (_flat(e), _flat(beta)) for field in array(x)),
+        p.beta_by_channel,
+        *array(p.reset),
         pointer(bonus),
         pointer(p.initial_state),
         pointer(memories),
@@ -147,9 +229,9 @@ def _values(
 def record(fields: Problem, o: Tensor, final: Tensor) -> bytes | None:
     """Build the record of a call without a gradient; None where an argument must be copied."""
     p = _prepare(fields)
-    if any(x is not y for x, y in zip(p[:12], fields[:12], strict=True)):
+    if any(x is not y for x, y in zip(p[:13], fields[:13], strict=True)):
         return None
-    values = _values(p, _width(p), 1, None, o, final, _NO_GRADIENTS)
+    values = _values(fields, p, _width(p), 1, None, o, final, _NO_GRADIENTS)
     return SCAN.pack(native.DTYPES[p.q.dtype], native.threads(), *values)
 
 
@@ -161,20 +243,30 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _prepare(p: Problem) -> Problem:
-    """Inputs as the kernel reads them."""
+    """Inputs as the kernel reads them, all writes of a row one behind the other."""
+    time = p.q.shape[1]
+    if p.k.ndim == 5:
+        k, v, beta, a, b = (
+            None if x is None else joined(p, x) for x in (p.k, p.v, p.beta, p.a, p.b)
+        )
+        assert k is not None
+        assert v is not None
+        q = joined(p, p.q) if p.q.ndim == 5 else p.q
+        p = p._replace(q=q, k=k, v=v, beta=beta, a=a, b=b)
     q, k, v = (_rows(x) for x in p[:3])
     e, a, b = (None if x is None else _rows(x) for x in (p.value_decay, p.a, p.b))
-    g, bonus, initial = (None if x is None else dense(x) for x in (p.g, p.bonus, p.initial_state))
-    if p.g is not None and p.g.ndim > 2:
-        g = _rows(p.g) if p.g.ndim == 4 else unit_channels(p.g)
-    beta = None if p.beta is None else unit_channels(p.beta)
-    offsets = checked_offsets("delta_scan" if p.delta else "outer_scan", p.cu_seqlens, q.shape[1])
-    return Problem(q, k, v, g, e, bonus, beta, a, b, initial, p.reset, offsets, *p[-4:])
+    bonus, initial = (None if x is None else dense(x) for x in (p.bonus, p.initial_state))
+    g, sign, beta = (
+        None if x is None else dense(x) if x.ndim < 3 else _rows(x) if x.ndim == 4
+        else unit_channels(x) for x in (p.g, p.sign, p.beta)
+    )  # fmt: skip
+    offsets = checked_offsets("delta_scan" if p.delta else "outer_scan", p.cu_seqlens, time)
+    return Problem(q, k, v, g, e, bonus, beta, a, b, initial, sign, p.reset, offsets, *p[-5:])
 
 
 def _width(p: Problem) -> int:
     """Columns of a slice, a multiple of any vector unless there is one slice."""
-    units, columns = p.seqs * p.v.shape[2], max(p.columns, 1)
+    units, columns = p.seqs * p.heads, max(p.columns, 1)
     slices = -(-_ENOUGH // max(units, 1))
     width = -(-columns // (slices * _NARROWEST)) * _NARROWEST
     return columns if width + 16 > columns else width
@@ -182,6 +274,7 @@ def _width(p: Problem) -> int:
 
 def _parts(p: Problem, width: int) -> int:
     """Return how many parts add up the gradients of keys that heads and slices share."""
-    items = max(1, p.v.shape[2] // p.q.shape[2] * -(-p.columns // width))
-    share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * p.q.shape[2], 1))))
+    key_heads = _key_heads(p)
+    items = max(1, p.heads // max(1, key_heads) * -(-p.columns // width))
+    share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * key_heads, 1))))
     return -(-items // share)  # each has something to do

@@ -17,9 +17,12 @@ from linrnn.compute.layout import mirrored, previous_state
 from linrnn.compute.modes import seen_finite
 from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.matrix._memory._problem import Problem
+from linrnn.ops.matrix._memory._unrolled import by_columns, each_head, rolled, unrolled
 
 #: Steps of a chunk: of decays by channel, whose pairs are (steps, steps, d_key), and of others.
 CHANNEL_CHUNK, HEAD_CHUNK = 16, 64
+#: What sees other steps: reads, and what a write corrects.
+QUERY, WRITE = "query", "write"
 
 
 class Terms(NamedTuple):
@@ -33,93 +36,129 @@ class Terms(NamedTuple):
     bonus: Tensor | None
     a: Tensor | None
     b: Tensor | None
+    sign: Tensor | None
+
+
+class Reads(NamedTuple):
+    """When steps read, and what of their own writes a bonus weighs."""
+
+    early: bool  # the memory before the step has decayed
+    strict: bool  # none of the step's own writes
+    group: int  # steps that read one memory, that behind the last of them
+    corrections: bool  # what corrects the memory is a part of the step's write
 
 
 def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of the fields of a `Problem`."""
     p = Problem(*fields)  # type: ignore[arg-type]
+    by_channel = p.beta_by_channel or (p.delta and p.value_decay is not None)
+    if by_channel and p.v.numel() * p.k.numel():
+        alone, whole = by_columns(p)
+        return whole(*definition(*alone, backend=backend))
+    if p.k.ndim == 5:
+        o, last = _sequences_of(unrolled(p), p.reads, backend)
+        return rolled(p, o), last
+    return _sequences_of(p, 1, backend)
+
+
+def _sequences_of(p: Problem, group: int, backend: str | None) -> tuple[Tensor, Tensor]:
+    """``(o, final_state)`` of steps of one write; ``group`` of them read one memory."""
     terms = _terms(p)
     state = p.initial_state
     if state is None:
         state = terms.v.new_zeros(p.memory)
     if p.q.shape[1] == 0 or terms.v.numel() * terms.k.numel() == 0:
         return _empty_results(p, terms, state)
+    early = p.bonus is not None
+    reads = Reads(early, early or p.before, group, p.delta and p.a is None)
     if p.q.shape[1] == 1 and p.cu_seqlens is None:
-        o, last = _one_step(terms, state, p.reset)
+        o, last = _one_step(terms, state, p.reset, reads)
         return o.to(p.v.dtype), last
     reset, cuts = p.reset, p.cu_seqlens
     if p.reverse:
         _, state, reset, cuts = mirrored(p.q, state, reset, cuts)
         terms = _of_steps(terms, lambda x: x.flip(1))
-    o, last = _sequences(terms, state, reset, cuts, backend)
+    o, last = _sequences(terms, state, reset, cuts, reads, backend)
     if p.reverse:
         o, last = o.flip(1), last if cuts is None else last.flip(0)
     return o.to(p.v.dtype), last
 
 
-def _to_compute_dtype(p: Problem, x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.to(p.wide)
-
-
 def _terms(p: Problem) -> Terms:
     """Prepare the operands of every head, in the dtype to compute in."""
-    q, k, v = (x.to(p.wide) for x in p[:3])
-    g, e, bonus, beta, a, b = (_to_compute_dtype(p, x) for x in p[3:9])
-    each = v.shape[2] // max(1, q.shape[2])
-    if each > 1:
-        q, k = (x.repeat_interleave(each, 2) for x in (q, k))  # (B, T, H, K)
-        a, b = (None if x is None else x.repeat_interleave(each, 2) for x in (a, b))
+    heads = p.heads
+    q, k, v, a, b = (
+        None if x is None else each_head(x.to(p.wide), heads) for x in (p.q, p.k, p.v, p.a, p.b)
+    )
+    assert q is not None  # (B, T, H, K)
+    assert k is not None
+    assert v is not None  # (B, T, H, V)
+    g, e, beta, sign = (
+        x if x is None or x.ndim < 3 else each_head(x.to(p.wide), heads)
+        for x in (p.g, p.value_decay, p.beta, p.sign)
+    )
+    bonus = None if p.bonus is None else p.bonus.to(p.wide)
+    if beta is not None and p.beta_by_channel:  # of nothing: see `definition`
+        v, beta = v * beta, None
     if p.scale != 1:
         q = q * p.scale
     if p.normalizer:
         # joined and not padded, which no recorded step knows
         v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
         e = None if e is None else torch.cat([e, e.new_zeros(*e.shape[:-1], 1)], -1)
-    if g is not None and g.ndim < 3:
-        g = g.expand(*v.shape[:2], *g.shape)
+    g, sign = (
+        x if x is None or x.ndim > 2 else x.to(p.wide).expand(*v.shape[:2], *x.shape)
+        for x in (g, sign)
+    )
     if p.delta and a is None:
-        a = k if g is None else k * (g if g.ndim == 4 else g[..., None]).exp()
+        a = k if g is None else k * _kept(g, sign)
         b = -k if beta is None else -k * beta[..., None]
     if beta is not None:
         v = v * beta[..., None]
-    return Terms(q, k, v, g, e, bonus, a, b)
+    return Terms(q, k, v, g, e, bonus, a, b, sign)
+
+
+def _kept(g: Tensor, sign: Tensor | None) -> Tensor:
+    """What a step keeps of every key, (.., K or 1)."""
+    kept = g.exp() if sign is None else g.exp() * sign
+    return kept if g.ndim == 4 else kept[..., None]
 
 
 def _empty_results(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return empty results, without a step, head or channel, that stay in the autograd graph."""
     if p.q.shape[1] == 0:
-        return p.v.new_zeros(*p.v.shape[:3], p.columns), state.clone()
-    o = terms.v.new_zeros(*p.v.shape[:3], p.columns) * terms.v.sum()
+        return p.v.new_zeros(p.outputs), state.clone()
+    o = terms.v.new_zeros(p.outputs) * terms.v.sum()
     return o.to(p.v.dtype), state.clone()
 
 
-def _one_step(terms: Terms, state: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+def _one_step(
+    terms: Terms, state: Tensor, reset: Tensor | None, reads: Reads
+) -> tuple[Tensor, Tensor]:
     q, k, v = (x[:, 0] for x in terms[:3])
-    g, e, _, a, b = (None if x is None else x[:, 0] for x in terms[3:])
+    e, a, b = (None if x is None else x[:, 0] for x in (terms.e, terms.a, terms.b))
     if reset is not None:
         state = torch.where(reset[:, :, None, None], 0, state)
-    write = k[..., None] * v[..., None, :]  # (B, H, K, V)
-    if terms.bonus is not None:
-        read = state + terms.bonus[..., None] * write
-        o = (read.mT @ q[..., None]).squeeze(-1)  # (B, H, V)
+    write = own = k[..., None] * v[..., None, :]  # (B, H, K, V)
     if a is not None:
         assert b is not None
         write = write + b[..., None] * (state.mT @ a[..., None]).mT  # (B, H, K, V)
-    if g is not None:
-        state = (g[..., None] if g.ndim == 3 else g[..., None, None]).exp() * state
+        own = write if reads.corrections else own
+    read = state if terms.bonus is None else state + terms.bonus[..., None] * own
+    if terms.g is not None:
+        state = _kept(terms.g, terms.sign)[:, 0, ..., None] * state
     if e is not None:
         state = state * e[..., None, :].exp()
-    state = state + write
-    if terms.bonus is None:
-        o = (state.mT @ q[..., None]).squeeze(-1)  # (B, H, V)
-    return o[:, None], state
+    read = read if reads.early else state if reads.strict else state + write
+    o = (read.mT @ q[..., None]).squeeze(-1)  # (B, H, V)
+    return o[:, None], state + write
 
 
 def _of_steps(terms: Terms, change: Callable[[Tensor], Tensor]) -> Terms:
     """Everything that has an axis of time changed."""
     q, k, v = (change(x) for x in terms[:3])
-    g, e, a, b = (None if x is None else change(x) for x in (*terms[3:5], *terms[6:]))
-    return Terms(q, k, v, g, e, terms.bonus, a, b)
+    g, e, a, b, sign = (None if x is None else change(x) for x in (*terms[3:5], *terms[6:]))
+    return Terms(q, k, v, g, e, terms.bonus, a, b, sign)
 
 
 def _longer(x: Tensor, steps: int) -> Tensor:
@@ -132,11 +171,13 @@ def _sequences(
     state: Tensor,
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
+    reads: Reads,
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """Every sequence is filled up to whole chunks by steps that do nothing."""
     time = terms.v.shape[1]
     size = CHANNEL_CHUNK if any(x is not None and x.ndim == 4 for x in terms[3:5]) else HEAD_CHUNK
+    size = max(1, size // reads.group) * reads.group
     if cu_seqlens is None:
         size = min(size, time)
         count, chunks = -(-time // size), None
@@ -144,9 +185,9 @@ def _sequences(
         if padding:
             terms = _of_steps(terms, lambda x: _longer(x, padding))
             reset = None if reset is None else _longer(reset, padding)
-        o, last = _chunks(terms, state, reset, chunks, size, backend)
+        o, last = _chunks(terms, state, reset, chunks, size, reads, backend)
         return o[:, :time], last
-    return _packed(terms, state, reset, cu_seqlens, size, backend)
+    return _packed(terms, state, reset, cu_seqlens, size, reads, backend)
 
 
 def _packed(
@@ -155,6 +196,7 @@ def _packed(
     reset: Tensor | None,
     cu_seqlens: Tensor,
     size: int,
+    reads: Reads,
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """Sequences one behind the other: each begins a chunk."""
@@ -176,7 +218,7 @@ def _packed(
 
     terms, reset = _of_steps(terms, spread), None if reset is None else spread(reset)
     chunks = torch.tensor([0, *itertools.accumulate(counts)], device=device)
-    o, last = _chunks(terms, state, reset, chunks, size, backend)
+    o, last = _chunks(terms, state, reset, chunks, size, reads, backend)
     return o.index_select(1, back), last
 
 
@@ -186,11 +228,12 @@ def _chunks(
     reset: Tensor | None,
     cu_chunks: Tensor | None,
     size: int,
+    reads: Reads,
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """A whole number of chunks in every sequence."""
     q, k, v = (chunked(x, size) for x in terms[:3])  # (B, n, H, C, channels)
-    g, e, a, b = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
+    g, e, a, b, sign = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
     # the logarithm of a decay may be minus infinity
     bad = _not_finite(k, v, a, b, *(None if x is None else x.clamp(min=-1) for x in (g, e)))
     if bad is not None:
@@ -203,20 +246,22 @@ def _chunks(
     # (B, n, 1, C)
     begun = None if reset is None else reset.unflatten(1, (-1, size)).cumsum(-1)[:, :, None]
     same = None if begun is None else begun[..., :, None] == begun[..., None, :]  # (B, n, 1, C, C)
-    early = terms.bonus is not None  # what is read is the memory before the step's write
-    keys, values = _Decay(g, size, same, q), _Decay(e, size, same, q)
-    R = keys.since(q, early)  # (B, n, H, C, K)
-    O = values.mix(keys.pairs(q, k, early), v, early)  # noqa: E741
-    if terms.bonus is not None:
-        O = O + (q * k * terms.bonus[:, None]).sum(-1, keepdim=True) * v  # noqa: E741
+    keys, values = _Decay(g, size, same, q, reads, sign), _Decay(e, size, same, q, reads)
+    R = keys.since(q, reads.early)  # (B, n, H, C, K)
+    O = values.mix(keys.pairs(q, k, QUERY), v)  # noqa: E741
+    own = None if terms.bonus is None else q * terms.bonus[:, None]
+    if own is not None:
+        O = O + (own * k).sum(-1, keepdim=True) * v  # noqa: E741
     X = keys.to_end(k).mT @ values.to_end(v, masked=False)  # (B, n, H, K, V)
     P = None
     if a is not None and b is not None:
         W, U, grown = _corrections(keys, a, b, k, v)
         if grown is not None:
             bad = grown if bad is None else bad | grown
-        reads, writes = keys.pairs(q, b, False), keys.to_end(b)
-        R, O = R + reads @ W, O + reads @ U  # noqa: E741
+        mixed, writes = keys.pairs(q, b, QUERY), keys.to_end(b)
+        if own is not None and reads.corrections:
+            mixed = mixed + torch.diag_embed((own * b).sum(-1))
+        R, O = R + mixed @ W, O + mixed @ U  # noqa: E741
         P, X = writes.mT @ W, X + writes.mT @ U
     if bad is not None:
         last = bad if same is None else bad & same[..., -1, :]
@@ -224,12 +269,12 @@ def _chunks(
     across = keys.across(k)[..., None] * values.across(v)[..., None, :]  # (B, n, H, K, V)
     cleared = None if begun is None else begun[..., 0, -1] > 0
     entering, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
-    past = values.since(R @ entering, early)
+    past = values.since(R @ entering, reads.early)
     if begun is not None:
         past = torch.where((begun > 0)[..., None], 0, past)
     o = O + past
     if bad is not None:
-        reached = (keys.visible & bad[..., None, :]).any(-1)
+        reached = (keys.reached & bad[..., None, :]).any(-1)
         o = torch.where(reached[..., None], float("nan"), o)
     return o.transpose(2, 3).flatten(1, 2), final  # (B, T, H, V), (seqs, H, K, V)
 
@@ -238,8 +283,8 @@ def _corrections(
     keys: "_Decay", a: Tensor, b: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``W S + U``, as the steps of a chunk read before they write, and where that is infinite."""
-    both = torch.cat([keys.since(a, True), keys.pairs(a, k, True) @ v], -1)  # (B, n, H, C, K + V)
-    pairs = keys.pairs(a, b, True)  # (B, n, H, C, C)
+    both = torch.cat([keys.since(a, True), keys.pairs(a, k, WRITE) @ v], -1)  # (B, n, H, C, K + V)
+    pairs = keys.pairs(a, b, WRITE)  # (B, n, H, C, C)
     grown = _not_finite(both, pairs)
     if grown is not None:  # zero times infinity, of a step that does not see it, would be NaN
         both, pairs = (torch.where(grown[..., None], 0, x) for x in (both, pairs))
@@ -279,42 +324,69 @@ class _Decay:
         size: steps of a chunk.
         same: pairs of steps in one sequence, or None for all.
         like: of the device.
+        reads: what q sees.
+        sign: of the decays, like ``g``.
     """
 
-    def __init__(self, g: Tensor | None, size: int, same: Tensor | None, like: Tensor) -> None:
-        ones = torch.ones(size, size, dtype=torch.bool, device=like.device)
-        later = ones.tril(-1)
-        self.visible = ones.tril() if same is None else ones.tril() & same
-        self.strict = later if same is None else later & same
+    def __init__(
+        self,
+        g: Tensor | None,
+        size: int,
+        same: Tensor | None,
+        like: Tensor,
+        reads: Reads,
+        sign: Tensor | None = None,
+    ) -> None:
+        steps = torch.arange(size, device=like.device)
+        later, group = steps[:, None] > steps, steps // reads.group
+        seen = group[:, None] > group if reads.strict else group[:, None] >= group
+        reached = group[:, None] >= group
+        if same is not None:
+            seen, reached = seen & same, reached & same
+        self.reached = reached
+        self.seen = {QUERY: seen, WRITE: later if same is None else later & same}
+        self.early = {QUERY: reads.early, WRITE: True}
         self.in_last = None if same is None else same[..., -1, :]
-        self.log = self.from_start = None
+        self.log = self.from_start = self.flips = None
         if g is not None:
             g = g if g.ndim == 5 else g[..., None]
             # sums over the steps after j up to i, never a difference of sums
             # (B, n, H, C, C, channels)
             self.log = torch.where(later[..., None], g.unsqueeze(4), 0).cumsum(3)
             self.from_start = g.cumsum(3)  # (B, n, H, C, channels)
+        if sign is not None:
+            # signs are their own inverses: between two steps is the product of those from the
+            # start; steps that fill up a chunk have none
+            sign = torch.where(sign == 0, 1, sign)
+            self.flips = (sign if sign.ndim == 5 else sign[..., None]).cumprod(3)
 
-    def _between(self, early: bool) -> Tensor | None:
+    def _between(self, kind: str) -> Tensor | None:
         """From j to i, or to the step before i: (.., C, C, channels), 0 where i does not see j."""
         if self.log is None:
             return None
-        log = _earlier(self.log) if early else self.log
-        visible = self.strict if early else self.visible
-        return torch.where(visible[..., None], log, float("-inf")).exp()
+        log = _earlier(self.log) if self.early[kind] else self.log
+        return torch.where(self.seen[kind][..., None], log, float("-inf")).exp()
 
-    def pairs(self, x: Tensor, y: Tensor, early: bool) -> Tensor:
-        """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j; or strictly before."""
-        decay, visible = self._between(early), self.strict if early else self.visible
+    def _flipped(self, x: Tensor, early: bool = False) -> Tensor:
+        """``x`` times the signs from the chunk's start to each step, or to the one before."""
+        if self.flips is None:
+            return x
+        ones = torch.ones_like(self.flips[:, :, :, :1])
+        return x * (torch.cat([ones, self.flips[:, :, :, :-1]], 3) if early else self.flips)
+
+    def pairs(self, x: Tensor, y: Tensor, kind: str) -> Tensor:
+        """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j as a QUERY or as a WRITE."""
+        decay, seen = self._between(kind), self.seen[kind]
+        x, y = self._flipped(x, self.early[kind]), self._flipped(y)
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
         products = x @ y.mT  # (B, n, H, C, C)
         products = products if decay is None else products * decay.squeeze(-1)
-        return torch.where(visible, products, 0)
+        return torch.where(seen, products, 0)
 
-    def mix(self, weight: Tensor, v: Tensor, early: bool) -> Tensor:
-        """``sum_j weight_ij v_jc decay_ijc``."""
-        decay = self._between(early)
+    def mix(self, weight: Tensor, v: Tensor) -> Tensor:
+        """``sum_j weight_ij v_jc decay_ijc`` of what q sees."""
+        decay = self._between(QUERY)
         if decay is None:
             return weight @ v
         return torch.einsum("bnhij,bnhjc,bnhijc->bnhic", weight, v, decay)
@@ -323,11 +395,14 @@ class _Decay:
         """``x`` times what the memory before the chunk keeps until a step, or until before it."""
         if self.from_start is None:
             return x
+        x = self._flipped(x, early)
         return x * (_earlier(self.from_start) if early else self.from_start).exp()
 
     def to_end(self, x: Tensor, masked: bool = True) -> Tensor:
         """``x`` times what is kept of a step's write at the end; 0 where a reset comes between."""
         weighted = x if self.log is None else x * self.log[:, :, :, -1].exp()
+        if self.flips is not None:
+            weighted = weighted * (self.flips * self.flips[:, :, :, -1:])
         if self.in_last is None or not masked:
             return weighted
         return weighted * self.in_last[..., None]
@@ -336,7 +411,10 @@ class _Decay:
         """Return the decay across a full chunk, (.., channels of ``x``)."""
         if self.from_start is None:
             return x.new_ones(x.shape[:3] + x.shape[4:])
-        return self.from_start[:, :, :, -1].exp().expand(x.shape[:3] + x.shape[4:])
+        whole = self.from_start[:, :, :, -1].exp()
+        if self.flips is not None:
+            whole = whole * self.flips[:, :, :, -1]
+        return whole.expand(x.shape[:3] + x.shape[4:])
 
 
 def _earlier(log: Tensor) -> Tensor:

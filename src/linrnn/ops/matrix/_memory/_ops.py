@@ -11,7 +11,7 @@ from linrnn.ops.matrix._memory._problem import SCHEMA, Problem
 
 def _shapes(*fields: Any) -> tuple[Tensor, Tensor]:
     p = Problem(*fields)
-    return p.v.new_empty(*p.v.shape[:3], p.columns), p.v.new_empty(p.memory, dtype=p.wide)
+    return p.v.new_empty(p.outputs), p.v.new_empty(p.memory, dtype=p.wide)
 
 
 def _kept_memories(kernels: Any, *fields: Any) -> tuple[Tensor]:
@@ -20,8 +20,7 @@ def _kept_memories(kernels: Any, *fields: Any) -> tuple[Tensor]:
     window = kernels.window(p)
     if window is None:
         return (p.v.new_empty(0),)
-    time, heads = p.v.shape[1:3]
-    shape = (heads, p.q.shape[3], p.columns)
+    time, shape = p.q.shape[1] * p.rank, p.memory[1:]
     if p.cu_seqlens is None:
         count = p.v.shape[0] * -(-time // window)
         return (p.v.new_empty(count, *shape, dtype=p.wide),)

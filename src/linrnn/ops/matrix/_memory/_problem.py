@@ -1,5 +1,6 @@
 """The arguments of `linrnn.ops.outer_scan` and `linrnn.ops.delta_scan`, checked."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,11 @@ from linrnn.compute.arguments import (
 from linrnn.compute.layout import accumulator_dtype, n_sequences
 from linrnn.errors import ArgumentError, ShapeError, check_shape
 
+#: When a step reads: `Problem.before` is the place of its own.
+READS = ("after", "before")
+#: Kept in the dtype of storage; the others are in the one to compute in.
+_STORED = ("q", "k", "v", "a", "b")
+
 
 class Problem(NamedTuple):
     """Both ops in the order of their schema; see `linrnn.ops.outer_scan` for shapes."""
@@ -29,10 +35,12 @@ class Problem(NamedTuple):
     a: Tensor | None
     b: Tensor | None
     initial_state: Tensor | None
+    sign: Tensor | None
     reset: Tensor | None
     cu_seqlens: Tensor | None
     delta: bool
     normalizer: bool
+    before: bool
     scale: float
     reverse: bool
 
@@ -42,9 +50,29 @@ class Problem(NamedTuple):
         return n_sequences(self.q, self.cu_seqlens)
 
     @property
+    def heads(self) -> int:
+        """How many memories a sequence has."""
+        return max(_heads({n: x for n, x in self._asdict().items() if x is not None}).values())
+
+    @property
+    def rank(self) -> int:
+        """How many writes a step makes, one after the other."""
+        return self.k.shape[2] if self.k.ndim == 5 else 1
+
+    @property
+    def reads(self) -> int:
+        """How many reads a step makes, all of one memory."""
+        return self.q.shape[2] if self.q.ndim == 5 else 1
+
+    @property
     def columns(self) -> int:
         """Columns of the memory: channels of a value, and one of the normalizer."""
-        return self.v.shape[3] + self.normalizer
+        return self.v.shape[-1] + self.normalizer
+
+    @property
+    def beta_by_channel(self) -> bool:
+        """Whether each channel of a value has a rate of its own."""
+        return self.beta is not None and self.beta.ndim == self.v.ndim
 
     @property
     def wide(self) -> torch.dtype:
@@ -54,7 +82,12 @@ class Problem(NamedTuple):
     @property
     def memory(self) -> tuple[int, int, int, int]:
         """The shape of all memories."""
-        return (self.seqs, self.v.shape[2], self.q.shape[3], self.columns)
+        return (self.seqs, self.heads, self.q.shape[-1], self.columns)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of what is read."""
+        return (*self.q.shape[:-2], self.heads, self.columns)
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -65,26 +98,38 @@ class Problem(NamedTuple):
 #: Of `linrnn.compute.op.Op`: the fields above.
 SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? g, Tensor? value_decay, Tensor? bonus, Tensor? beta, "
-    "Tensor? a, Tensor? b, Tensor? initial_state, Tensor? reset, Tensor? cu_seqlens, bool delta, "
-    "bool normalizer, float scale, bool reverse"
+    "Tensor? a, Tensor? b, Tensor? initial_state, Tensor? sign, Tensor? reset, "
+    "Tensor? cu_seqlens, bool delta, bool normalizer, bool before, float scale, bool reverse"
 )
+
+
+def _heads(tensors: Mapping[str, Any]) -> dict[str, int]:
+    """How many heads everything has that may share them."""
+    found = {n: tensors[n].shape[-2] for n in _STORED if n in tensors and tensors[n].ndim > 2}
+    places = {"g": 2, "sign": 2, "value_decay": 2, "beta": tensors["v"].ndim - 2}
+    for name, place in places.items():
+        if name in tensors and tensors[name].ndim > place > 1:
+            found[name] = tensors[name].shape[place]
+    return found
 
 
 def checked(
     where: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    optional: dict[str, Tensor | None],
+    given: Sequence[Tensor | None],
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
-    *,
     delta: bool,
-    normalizer: bool = False,
+    normalizer: bool,
+    read: str,
     scale: float,
     reverse: bool,
 ) -> Problem:
     """All arguments, of one dtype for storage and one to compute in.
+
+    Args:
+        where: the op.
+        given: the tensors of a `Problem` before its reset.
+        reset, cu_seqlens, delta, normalizer, read, scale, reverse: of the call.
 
     Raises:
         ShapeError, DTypeError, DeviceError, ArgumentError: as the public ops say.
@@ -92,20 +137,45 @@ def checked(
     check_flags(where, normalizer=normalizer, reverse=reverse)
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise ArgumentError(f"{where}: scale must be a number, got {scale!r:.60}.")
-    required = {"q": q, "k": k, "v": v}
-    check_numbers(where, required, real=True, **optional)
-    tensors = required | {name: x for name, x in optional.items() if x is not None}
+    if read not in READS:
+        raise ArgumentError(f"{where}: read must be 'after' or 'before', got {read!r:.60}.")
+    named = dict(zip(Problem._fields, given, strict=False))
+    required = {name: named.pop(name) for name in ("q", "k", "v")}
+    check_numbers(where, required, real=True, **named)
+    tensors: dict[str, Any] = required | {n: x for n, x in named.items() if x is not None}
     _check_shapes(where, tensors, reset, cu_seqlens, normalizer)
-    stored = q.dtype
+    _check_options(where, tensors, normalizer, read)
+    stored = tensors["q"].dtype
     for name in ("k", "v", "a", "b"):
         if name in tensors:
             stored = torch.promote_types(stored, tensors[name].dtype)
     compute_dtype = accumulator_dtype(stored)
-    in_storage = ("q", "k", "v", "a", "b")
-    cast = {n: x.to(stored if n in in_storage else compute_dtype) for n, x in tensors.items()}
-    fields: list[Any] = [cast.get(name) for name in Problem._fields[:10]]
-    fields += [reset, cu_seqlens, delta, normalizer, float(scale), reverse]
+    cast = {n: x.to(stored if n in _STORED else compute_dtype) for n, x in tensors.items()}
+    if "sign" in cast and "g" not in cast:
+        cast["g"] = torch.zeros_like(cast["sign"])
+    fields: list[Any] = [cast.get(name) for name in Problem._fields[:11]]
+    fields += [reset, cu_seqlens, delta, normalizer, read == "before", float(scale), reverse]
     return Problem(*fields)
+
+
+def _check_options(where: str, tensors: dict[str, Tensor], normalizer: bool, read: str) -> None:
+    """Raise `ArgumentError` for options that say different things of one number."""
+    if "bonus" in tensors and read == "before":
+        raise ArgumentError(
+            f"{where}: read must be 'after' where there is a bonus, got 'before'. "
+            f"A bonus reads what was before the step already; one of zeros reads that alone."
+        )
+    if "bonus" in tensors and tensors["k"].ndim == 5:
+        raise ArgumentError(
+            f"{where}: bonus must be None where a step has several writes, got one. "
+            f"Read with read='before' and add what the current writes are to weigh."
+        )
+    by_channel = "beta" in tensors and tensors["beta"].ndim == tensors["v"].ndim
+    if by_channel and normalizer:
+        raise ArgumentError(
+            f"{where}: normalizer must be False where beta is of every channel, got True. "
+            f"Then no two channels weigh values alike."
+        )
 
 
 def _check_shapes(
@@ -115,31 +185,59 @@ def _check_shapes(
     cu_seqlens: Tensor | None,
     normalizer: bool,
 ) -> None:
-    q, v = tensors["q"], tensors["v"]
-    check_shape(where, "q", q.shape, dict.fromkeys(("batch", "time", "key_heads", "d_key")))
-    batch, time, key_heads, d_key = q.shape
-    steps = {"batch": batch, "time": time}
-    check_shape(where, "v", v.shape, {**steps, "heads": None, "d_value": None})
-    heads, d_value = v.shape[2:]
-    if heads != key_heads and (key_heads == 0 or heads % key_heads):
-        raise ShapeError(
-            f"{where}: the heads of v must be a multiple of those of q and k, which they share, "
-            f"got {heads} and {key_heads}."
-        )
+    q, k, v = tensors["q"], tensors["k"], tensors["v"]
+    writes = ("rank",) if k.ndim == 5 else ()
+    reads = writes if q.ndim == 5 else ()
+    check_shape(where, "q", q.shape, dict.fromkeys(("batch", "time", *reads, "heads", "d_key")))
+    sizes = {"batch": q.shape[0], "time": q.shape[1], "d_key": q.shape[-1]}
+    sizes |= {"rank": k.shape[2]} if writes else {}
+    if sizes.get("rank") == 0:
+        raise ShapeError(f"{where}: rank must be at least 1, got 0. A step makes a write.")
+    values = ("batch", "time", *writes, "heads", "d_value")
+    check_shape(where, "v", v.shape, {axis: sizes.get(axis) for axis in values})
+    counts = _heads(tensors)
+    heads = max(counts.values())
+    for name, count in counts.items():
+        if heads and (count == 0 or heads % count):
+            raise ShapeError(
+                f"{where}: the heads of {name} must divide those of what has the most, which "
+                f"share them, got {count} and {heads}."
+            )
     rows = "batch" if cu_seqlens is None else "sequences"
-    sizes = {**steps, "key_heads": key_heads, "heads": heads, "d_key": d_key, "d_value": d_value}
-    sizes |= {rows: check_packed(where, "q", q, cu_seqlens), "columns": d_value + normalizer}
-    keys, decays = ("batch", "time", "key_heads", "d_key"), ("batch", "time", "heads")
-    of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: decays}
-    axes = {
-        **dict.fromkeys(("k", "a", "b"), keys),
-        "g": of_g.get(tensors["g"].ndim if "g" in tensors else 0, (*decays, "d_key")),
-        "value_decay": (*decays, "d_value"),
+    sizes |= {rows: check_packed(where, "q", q, cu_seqlens)}
+    sizes |= {"d_value": v.shape[-1], "columns": v.shape[-1] + normalizer}
+    for name, axes in _axes(tensors, reads, writes, rows).items():
+        sizes["heads"] = heads if axes[0] == "heads" else counts.get(name, heads)
+        check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes})
+    check_reset(where, reset, *q.shape[:2])
+    check_device(where, "q", q.device, reset=reset, **tensors)
+
+
+def _axes(
+    tensors: dict[str, Tensor], reads: tuple[str, ...], writes: tuple[str, ...], rows: str
+) -> dict[str, tuple[str, ...]]:
+    """The axes of every tensor there is."""
+    steps = ("batch", "time")
+    keys, rates = (*steps, *writes, "heads", "d_key"), (*steps, *writes, "heads")
+    of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: (*steps, "heads")}
+    by_channel = "beta" in tensors and tensors["beta"].ndim > len(rates)
+    decays = {
+        name: of_g.get(tensors[name].ndim, (*steps, "heads", "d_key"))
+        for name in ("g", "sign")
+        if name in tensors
+    }
+    if "g" in tensors:
+        decays["sign"] = decays["g"]
+    axes: dict[str, tuple[str, ...]] = {
+        "q": (*steps, *reads, "heads", "d_key"),
+        "k": keys,
+        "a": keys,
+        "b": keys,
+        "v": (*keys[:-1], "d_value"),
+        **decays,
+        "value_decay": (*steps, "heads", "d_value"),
         "bonus": ("heads", "d_key"),
-        "beta": decays,
+        "beta": (*rates, "d_value") if by_channel else rates,
         "initial_state": (rows, "heads", "d_key", "columns"),
     }
-    for name in tensors.keys() & axes.keys():
-        check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes[name]})
-    check_reset(where, reset, batch, time)
-    check_device(where, "q", q.device, reset=reset, **tensors)
+    return {name: x for name, x in axes.items() if name in tensors}

@@ -13,7 +13,7 @@ which reads a memory that has decayed already; with both a low rank.
 import functools
 import importlib
 import importlib.util
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch import Tensor
 from linrnn.compute import gpu
 from linrnn.compute.layout import dense
 from linrnn.ops.matrix._memory._problem import Problem
+from linrnn.ops.matrix._memory._unrolled import each_head, rolled, spread_reads, unrolled
 
 #: Steps of a chunk, and of a block of it inside of which pairs of steps are looked at one by one.
 CHUNK, SIDE = 64, 16
@@ -70,15 +71,19 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 def declines(*inputs: Any) -> str | None:
     """Why PyTorch's operators are the better way, or None."""
     p = Problem(*inputs[: len(Problem._fields)])
-    if p.value_decay is not None:
-        return "decays of values have no kernel"
-    if p.q.shape[1] == 1 and p.cu_seqlens is None:
-        return "one step is less than a chunk"
-    if p.v.numel() == 0:
-        return "there are no values"
-    if p.delta and p.q.shape[3] > MOST_KEYS:
-        return f"{p.q.shape[3]} channels of a key are more than the {MOST_KEYS} of a program"
-    return None
+    keys = p.q.shape[-1]
+    reasons = {
+        "decays of values have no kernel": p.value_decay is not None,
+        "rates of each channel have no kernel": p.beta_by_channel,
+        "signs of decays have no kernel": p.sign is not None,
+        "several reads of a step have no kernel": p.reads > 1,
+        "one step is less than a chunk": p.q.shape[1] * p.rank == 1 and p.cu_seqlens is None,
+        "there are no values": p.v.numel() == 0,
+        f"{keys} channels of a key are more than the {MOST_KEYS} of a program": (
+            p.delta and keys > MOST_KEYS
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _precision(p: Problem, solving: bool = False) -> str:
@@ -114,7 +119,8 @@ def window(p: Problem) -> int | None:
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories before chunks go to the last input."""
     *fields, memories = inputs
-    p = Problem(*fields)
+    given = Problem(*fields)
+    p = _prepared(given)
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
@@ -124,7 +130,7 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
             "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
             kept=memories, u=u, o=o,
         )  # fmt: skip
-    return o, final
+    return rolled(given, o), final
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
@@ -133,7 +139,39 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     Its fields are followed by what `forward` kept and by the gradients of the results.
     """
     *fields, memories, grad_o, grad_final = inputs
-    p, u = Problem(*fields), None
+    given = Problem(*fields)
+    if all(x is y for x, y in zip(_prepared(given), given, strict=True)):
+        return _backward(given, memories, grad_o, grad_final)
+    leaves = [None if x is None else x.detach().requires_grad_() for x in given.tensors]
+    with torch.enable_grad():
+        p = _prepared(Problem._make([*leaves, *given[len(leaves) :]]))
+    outputs = [(i, x) for i, x in enumerate(p.tensors) if x is not None]
+    alone = Problem._make(x.detach() if isinstance(x, Tensor) else x for x in p)
+    grads = _backward(alone, memories, spread_reads(given, grad_o), grad_final)
+    inner = iter(
+        torch.autograd.grad(
+            [x for _, x in outputs],
+            [x for x in leaves if x is not None],
+            [grads[i] for i, _ in outputs],
+        )
+    )
+    return tuple(None if x is None else next(inner) for x in leaves)
+
+
+def _prepared(p: Problem) -> Problem:
+    """One write a step, and what only q, k, a and b may share repeated for every head."""
+    p, heads = unrolled(p), p.heads
+    g, beta = (x if x is None or x.ndim < 3 else each_head(x, heads) for x in (p.g, p.beta))
+    v, ones = each_head(p.v, heads), p.normalizer
+    if p.delta and ones:  # which what is solved for must have in memory
+        v, ones = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1), False
+    return p._replace(v=v, g=g, beta=beta, normalizer=ones)
+
+
+def _backward(
+    p: Problem, memories: Tensor, grad_o: Tensor, grad_final: Tensor
+) -> tuple[Tensor | None, ...]:
+    u = None
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         pairs = run.all_pairs()
@@ -247,11 +285,14 @@ class _Run:
     def pairs(self, x: str, y: str) -> dict[str, Any]:
         """Return the arguments of the kernels of pairs for two tensors of steps."""
         early = self.p.bonus is not None if x == "q" else self.low_rank
-        shared = self.shared
+        shared, p = self.shared, self.p
+        # of what corrects a memory alone, there is no bonus
+        own = p.bonus is not None and x == "q" and y == ("w" if shared["k"] is None else "k")
         return {
             "x": shared[x], "y": shared[y], "x_heads": shared[f"{x}_heads"],
-            "y_heads": shared[f"{y}_heads"], "EARLY": early, "STRICT": early or x == "a",
-            "bonus": None if x == "a" or self.p.bonus is None else dense(self.p.bonus),
+            "y_heads": shared[f"{y}_heads"], "EARLY": early,
+            "STRICT": early or p.before or x == "a",
+            "bonus": dense(p.bonus) if own and p.bonus is not None else None,
         }  # fmt: skip
 
     def all_pairs(self) -> dict[str, Tensor | None]:
@@ -381,7 +422,8 @@ class _Gradients:
             if dbeta is not None:
                 dbeta = dbeta - (of["a"] * k).sum(-1)
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        of = {n: _sum_shared(x, p.q) for n, x in of.items()}
+        own = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
+        of = {n: _sum_shared(x, cast(Tensor, own[n])) for n, x in of.items()}
         a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
         dg = self.dg
         if dg is not None and self.run.shared["CONSTANT"]:
