@@ -1,4 +1,4 @@
-"""Matrix memories: calls of `outer_scan` and `delta_scan`, and the equation of their steps."""
+"""Matrix memories: calls of `outer_scan`, `delta_scan` and others, and their steps."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.ops import delta_scan, outer_scan
-from linrnn.testing._calls import Call, Draw
+from linrnn.ops.matrix.momentum_delta import momentum_delta_scan
+from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
 
 _HEADS, _KEYS, _RANK = 2, 3, 2
 _OPTIONS = ("scale", "normalizer", "read", "sign")
@@ -152,4 +153,37 @@ def _delta(draw: Draw) -> Iterator[Call]:
         yield _call(delta_scan, draw, kind, arguments)
 
 
-CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {"outer_scan": _outer, "delta_scan": _delta}
+def _momentum(draw: Draw) -> Iterator[Call]:
+    heads, keys = _HEADS, _KEYS
+    shapes: Shapes = [(heads, keys, draw.channels)] * 2
+
+    def step(x: Arguments, h: Tensor) -> tuple[Tensor, Tensor]:
+        S, M = apart(h, *shapes)
+        alpha, mu = (x[n].exp()[..., None, None] for n in ("g", "log_mu"))
+        short = x["v"] - torch.einsum("bhkv,bhk->bhv", S, x.get("p", x["k"]))
+        M = mu * M + x["k"][..., None] * (x["eta"][..., None] * short)[..., None, :]
+        S = alpha * S + x["beta"][..., None, None] * M
+        return torch.einsum("bhkv,bhk->bhv", S, x["q"]).flatten(1), joined(S, M)
+
+    def run(
+        initial_state: Any = None, reset: Any = None, backend: Any = None, **inputs: Any
+    ) -> tuple[Tensor, Tensor]:
+        S, M = started(initial_state, inputs["v"], shapes)
+        o, last = momentum_delta_scan(**inputs, initial_state=(S, M), reset=reset)
+        return o.flatten(2), joined(*last)
+
+    unit = {n: F.normalize(draw.steps(heads, keys), dim=-1) for n in "kp"}
+    rates = {n: -draw.steps(heads).exp() for n in ("g", "log_mu")}
+    rates |= {n: draw.steps(heads).sigmoid() for n in ("beta", "eta")}
+    arguments = {"q": draw.steps(heads, keys), **unit, "v": draw.steps(heads, draw.channels)}
+    call = Call(
+        "momentum", run, arguments | rates, tuple(arguments | rates), numbers(*shapes), step
+    )
+    yield call._replace(roundings=64, outputs=heads, lacks=ONE_WAY)
+
+
+CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
+    "outer_scan": _outer,
+    "delta_scan": _delta,
+    "momentum_delta_scan": _momentum,
+}

@@ -221,7 +221,7 @@ def _axes(
     keys, rates = (*steps, *writes, "heads", "d_key"), (*steps, *writes, "heads")
     of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: (*steps, "heads")}
     by_channel = "beta" in tensors and tensors["beta"].ndim > len(rates)
-    decays = {
+    decays: dict[str, tuple[str, ...]] = {
         name: of_g.get(tensors[name].ndim, (*steps, "heads", "d_key"))
         for name in ("g", "sign")
         if name in tensors
