@@ -41,22 +41,25 @@ def memories(draw, delta):
     if g is not None:
         tensors["g"] = decay(*g)
     options = {"scale": pick(1.0, 0.25), "reverse": pick(False, True)}
-    columns = V
+    rates = False
     if delta:
         # of length 0.9: a loop makes no error where a write takes out exactly what it reads
         tensors["k"] = (0.9 * F.normalize(tensors["k"], dim=-1)).to(dtype).double()
         if pick(True, False):
-            tensors["beta"] = some(*steps, heads).sigmoid().to(dtype).double()
+            rates = pick(True, False)
+            shape = (*steps, heads, V) if rates else (*steps, heads)
+            tensors["beta"] = some(*shape).sigmoid().to(dtype).double()
         if pick(True, False):
             tensors |= {n: F.normalize(some(*steps, key_heads, K), dim=-1) / 2 for n in "ab"}
             tensors |= {n: tensors[n].to(dtype).double() for n in "ab"}
+    if pick(True, False):
+        tensors["value_decay"] = decay(*steps, heads, V)
+    if pick(True, False):
+        tensors["bonus"] = some(heads, K)
     else:
-        if pick(True, False):
-            tensors["value_decay"] = decay(*steps, heads, V)
-        if pick(True, False):
-            tensors["bonus"] = some(heads, K)
-        options["normalizer"] = pick(True, False)
-        columns += options["normalizer"]
+        options["read"] = pick("after", "before")
+    options["normalizer"] = pick(True, False) and not rates
+    columns = V + options["normalizer"]
     sequences = batch
     if packed:
         cuts = sorted(draw(st.lists(st.integers(0, time), max_size=4)))
@@ -95,11 +98,16 @@ def loop(q, k, v, initial_state=None, *, shape, **rest):
                 if a is None:
                     short = v[:, t] - torch.einsum("bhkv,bhk->bhv", new, k[:, t])
                     write = k[:, t, :, :, None] * short[:, :, None]
-                write = write if beta is None else beta[:, t, :, None, None] * write
-                if a is not None:
-                    read = torch.einsum("bhkv,bhk->bhv", S, a[:, t])
-                    write = write + b[:, t, :, :, None] * read[:, :, None]
+                rate = (
+                    1.0 if beta is None else beta[:, t] if beta.ndim == 4 else beta[:, t, :, None]
+                )
+                write = write if beta is None else rate[:, :, None] * write
+            before = new
+            if a is not None:
+                read = torch.einsum("bhkv,bhk->bhv", S, a[:, t])
+                new = new + b[:, t, :, :, None] * read[:, :, None]
             seen = new + write if bonus is None else S + bonus[..., None] * write
+            seen = before if rest.get("read") == "before" else seen
             outputs[t] = rest["scale"] * torch.einsum("bhkv,bhk->bhv", seen, q[:, t])
             S = new + write
         finals.append(S)

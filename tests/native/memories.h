@@ -7,8 +7,8 @@ extern "C" int linrnn_memory_scan(const void*);
 
 struct Memories : Sequences {
     enum { Q, K, V, G, E, BONUS, BETA, A, B, INITIAL };
-    i64 heads, shared, keys, values, channels, apart, width;
-    bool delta, low_rank = false, constant, normalizer = false;
+    i64 heads, shared, keys, values, channels, apart, width, rank;
+    bool delta, low_rank = false, constant, normalizer = false, before, rates = false;
 
     Memories(Random& random, bool large, bool is_delta) : delta(is_delta) {
         name = delta ? "memory_scan, delta" : "memory_scan, outer";
@@ -17,16 +17,18 @@ struct Memories : Sequences {
         apart = random.coin() ? 0 : 3, channels = random.below(3), constant = channels && random.coin();
         if (large) time += 60, keys += 30, values += 60;
         lay_out(random);
-        if (delta) low_rank = random.below(3) == 0;
-        else normalizer = random.coin();
+        rank = random.coin() ? 1 : 1 + random.below(5), before = random.below(3) == 0;
+        if (delta) low_rank = random.below(3) == 0, rates = random.below(3) == 0;
+        normalizer = !rates && random.coin();
         width = 1 + random.below(columns());
         const i64 of_keys = steps() * key_heads() * keys, decays = heads * (channels == 2 ? keys : 1);
-        const i64 sizes[] = {of_keys, of_keys, steps() * heads * values,
+        const i64 written = rank * of_keys;
+        const i64 sizes[] = {of_keys, written, writes() * heads * values,
                              channels ? (constant ? 1 : steps()) * decays : 0,
-                             !delta && random.coin() ? steps() * heads * values : 0,
-                             !delta && random.coin() ? heads * keys : 0,
-                             delta && random.coin() ? steps() * heads : 0,
-                             low_rank ? of_keys : 0, low_rank ? of_keys : 0,
+                             !low_rank && random.coin() ? steps() * heads * values : 0,
+                             rank == 1 && !before && random.coin() ? heads * keys : 0,
+                             rates ? writes() * heads * values : delta && random.coin() ? writes() * heads : 0,
+                             low_rank ? written : 0, low_rank ? written : 0,
                              random.coin() ? seqs * heads * keys * columns() : 0};
         for (i64 size : sizes) {
             const bool small = inputs.size() == K || inputs.size() == A || inputs.size() == B;
@@ -37,17 +39,20 @@ struct Memories : Sequences {
     }
     i64 key_heads() const { return heads / shared; }
     i64 columns() const { return values + normalizer; }
+    i64 writes() const { return steps() * rank; }
+    // Rows a step: of what each of its writes has, or all together.
+    i64 times(int i) const { return i == K || i == V || i == BETA || i == A || i == B ? rank : 1; }
     bool has(int i) const { return !inputs[size_t(i)].empty(); }
     i64 slices() const { return (columns() + width - 1) / width; }
 
-    // What head h of step `row` sees of an input.
+    // What head h of step or write `row` sees of an input.
     const double* row_of(int i, i64 row, i64 h) const {
         const Values& x = inputs[size_t(i)];
         switch (i) {
             case G: return x.data() + ((constant ? 0 : row) * heads + h) * (channels == 2 ? keys : 1);
             case V:
             case E: return x.data() + (row * heads + h) * values;
-            case BETA: return x.data() + row * heads + h;
+            case BETA: return x.data() + (row * heads + h) * (rates ? values : 1);
             case BONUS: return x.data() + h * keys;
         }
         return x.data() + (row * key_heads() + h / shared) * keys;
@@ -58,23 +63,31 @@ struct Memories : Sequences {
     double value(i64 row, i64 h, i64 n) const { return n < values ? row_of(V, row, h)[n] : 1; }
     // One column of a memory after a step, and what is read of it.
     double advance(Values& S, i64 row, i64 h, i64 n) const {
-        double read = 0, past = 0, own = 0, o = 0;
-        const double *q = row_of(Q, row, h), *k = row_of(K, row, h), *a = row_of(A, row, h);
+        const double* q = row_of(Q, row, h);
         const double forget = has(E) && n < values ? std::exp(row_of(E, row, h)[n]) : 1;
+        double past = 0, own = 0, decayed = 0, o = 0;
+        Values old = S;
         for (i64 c = 0; c < keys; ++c) {
             past += q[c] * S[size_t(c)];
-            own += has(BONUS) ? q[c] * k[c] * row_of(BONUS, row, h)[c] : 0;
-            read += (low_rank ? a[c] : delta ? decay(row, h, c) * k[c] : 0) * S[size_t(c)];
+            S[size_t(c)] *= decay(row, h, c) * forget;
+            decayed += q[c] * S[size_t(c)];
         }
-        const double beta = has(BETA) ? *row_of(BETA, row, h) : 1;
-        const double write = beta * (value(row, h, n) - (delta && !low_rank ? read : 0));
-        for (i64 c = 0; c < keys; ++c) {
-            double& s = S[size_t(c)];
-            s = decay(row, h, c) * forget * s + k[c] * write;
-            if (low_rank) s += row_of(B, row, h)[c] * read;
-            o += q[c] * s;
+        for (i64 r = 0; r < rank; ++r, old = S) {
+            const i64 at = row * rank + (reverse ? rank - 1 - r : r);
+            const double *k = row_of(K, at, h), *reader = low_rank ? row_of(A, at, h) : k;
+            const Values& seen = low_rank ? old : S;
+            double read = 0;
+            for (i64 c = 0; delta && c < keys; ++c) read += reader[c] * seen[size_t(c)];
+            const double beta = has(BETA) ? row_of(BETA, at, h)[rates ? n : 0] : 1;
+            const double write = beta * (value(at, h, n) - (delta && !low_rank ? read : 0));
+            for (i64 c = 0; c < keys; ++c) {
+                if (low_rank) S[size_t(c)] += row_of(B, at, h)[c] * read;
+                own += has(BONUS) ? q[c] * k[c] * row_of(BONUS, row, h)[c] * write : 0;
+                S[size_t(c)] += k[c] * write;
+            }
         }
-        return 0.5 * (has(BONUS) ? past + own * write : o);
+        for (i64 c = 0; c < keys; ++c) o += q[c] * S[size_t(c)];
+        return 0.5 * (has(BONUS) ? past + own : before ? decayed : o);
     }
     Many loop() const override {
         Values o(size_t(steps() * heads * columns())), last(size_t(seqs * heads * keys * columns()));
@@ -99,7 +112,7 @@ struct Memories : Sequences {
             case V:
             case E: return heads * values;
             case G: return heads * (channels == 2 ? keys : 1);
-            case BETA: return heads;
+            case BETA: return heads * (rates ? values : 1);
         }
         return key_heads() * keys;
     }
@@ -109,12 +122,13 @@ struct Memories : Sequences {
         for (int i : {Q, K, V, G, E, BETA, A, B}) {
             const bool stored = i < G || i == A || i == B, once = i == G && constant;
             const bool none = in[size_t(i)].empty();
-            x.emplace_back(stored ? dtype : wide, none ? 0 : once ? 1 : rows(), once ? 1 : time,
+            x.emplace_back(stored ? dtype : wide, none ? 0 : once ? 1 : rows(), once ? 1 : time * times(i),
                            wide_width(i), apart, in[size_t(i)]);
         }
         Memory bonus(wide, in[BONUS]), initial(wide, in[INITIAL]);
         Memory final(wide, seqs * heads * keys * columns);
-        const i64 count = offsets.empty() ? seqs * ((time + window - 1) / window) : time / window + seqs;
+        const i64 count =
+            offsets.empty() ? seqs * ((time * rank + window - 1) / window) : time * rank / window + seqs;
         Memory kept(wide, count * heads * keys * columns);
         Rows o(dtype, rows(), time, heads * columns, apart);
         linrnn::MemoryScanArgs args{};
@@ -122,7 +136,9 @@ struct Memories : Sequences {
         args.dtype = dtype, args.threads = threads, args.delta = delta, args.normalizer = normalizer;
         args.channels = channels, args.constant = constant, args.scale = 0.5, args.heads = heads;
         args.key_heads = key_heads(), args.keys = keys, args.values = values, args.window = window;
-        args.width = width, args.parts = 1;
+        args.width = width, args.parts = 1, args.rank = rank, args.reads = 1, args.before = before;
+        args.rates = rates, args.q_share = args.k_share = args.a_share = args.b_share = shared;
+        args.v_share = args.g_share = args.value_decay_share = args.beta_share = 1;
         linrnn::Array* const places[] = {&args.q, &args.k, &args.v, &args.g, &args.value_decay, &args.beta, &args.a, &args.b};
         for (size_t i = 0; i < x.size(); ++i) *places[i] = x[i].array();
         if (constant) args.g.seq = args.g.step = 0;
@@ -136,17 +152,18 @@ struct Memories : Sequences {
         const i64 wide = state_dtype(dtype), items = shared * slices();
         const i64 share = (items + 1) / 2, parts = (items + share - 1) / share;
         const i64 of_keys = steps() * key_heads() * keys, of_g = steps() * wide_width(G);
+        const i64 written = rank * of_keys;
         Rows into_o(dtype, rows(), time, heads * columns(), apart, weights[0]);
         Memory into_final(wide, weights[1]), initial(wide, seqs * heads * keys * columns());
-        Memory q(wide, parts * of_keys), k(wide, parts * of_keys), v(dtype, steps() * heads * values);
-        Memory a(wide, low_rank * parts * of_keys), b(wide, low_rank * parts * of_keys);
+        Memory q(wide, parts * of_keys), k(wide, parts * written), v(dtype, writes() * heads * values);
+        Memory a(wide, low_rank * parts * written), b(wide, low_rank * parts * written);
         Memory g(wide, channels && !constant ? slices() * of_g : 0);
         Memory e(wide, has(E) ? steps() * heads * values : 0);
-        Memory beta(wide, has(BETA) ? slices() * steps() * heads : 0);
+        Memory beta(wide, has(BETA) ? (rates ? 1 : slices()) * writes() * wide_width(BETA) : 0);
         Memory sums(linrnn::F64, zeros(slices() * seqs * heads * 2 * keys));
         args.backward = 1, args.parts = parts, args.o = into_o.array(), args.final = into_final.address();
         auto dense = [&](const Memory& m, int i) {
-            return linrnn::Array{m.address(), time * wide_width(i), wide_width(i)};
+            return linrnn::Array{m.address(), time * times(i) * wide_width(i), wide_width(i)};
         };
         args.grad_q = dense(q, Q), args.grad_k = dense(k, K), args.grad_v = dense(v, V);
         args.grad_a = dense(a, A), args.grad_b = dense(b, B), args.grad_g = dense(g, G);
@@ -159,7 +176,7 @@ struct Memories : Sequences {
                 if (channels == 2 || !c) of_constant.push_back(total[size_t(h * 2 * keys + c)]);
                 of_bonus.push_back(total[size_t((h * 2 + 1) * keys + c)]);
             }
-        auto part = [&](const Memory& m, int i) { return sum_of(m.values(), steps() * wide_width(i)); };
+        auto part = [&](const Memory& m, int i) { return sum_of(m.values(), steps() * times(i) * wide_width(i)); };
         const Values none;
         return {part(q, Q), part(k, K), v.values(),
                 !channels ? none : constant ? of_constant : part(g, G), e.values(),

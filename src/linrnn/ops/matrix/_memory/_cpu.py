@@ -154,7 +154,8 @@ def _each(x: Tensor, heads: int) -> tuple[int, ...]:
 
 def _key_heads(p: Problem) -> int:
     """How many heads those of q, k, a and b that have the fewest have."""
-    return min(x.shape[2] for x in (p.q, p.k, p.a, p.b) if x is not None)
+    fewest = min(p.q.shape[2], p.k.shape[2])
+    return fewest if p.a is None or p.b is None else min(fewest, p.a.shape[2], p.b.shape[2])
 
 
 def _of_shared(gradient: Tensor, x: Tensor) -> Tensor:

@@ -52,7 +52,15 @@ class Problem(NamedTuple):
     @property
     def heads(self) -> int:
         """How many memories a sequence has."""
-        return max(_heads({n: x for n, x in self._asdict().items() if x is not None}).values())
+        q, k, v, g, e, _, beta, a, b = self[:9]
+        most = max(q.shape[-2], k.shape[-2], v.shape[-2])
+        if g is not None and g.ndim > 2:
+            most = max(most, g.shape[2])
+        if e is not None:
+            most = max(most, e.shape[2])
+        if beta is not None:
+            most = max(most, beta.shape[v.ndim - 2])
+        return most if a is None or b is None else max(most, a.shape[-2], b.shape[-2])
 
     @property
     def rank(self) -> int:
@@ -198,7 +206,7 @@ def _check_shapes(
     counts = _heads(tensors)
     heads = max(counts.values())
     for name, count in counts.items():
-        if heads and (count == 0 or heads % count):
+        if count != heads and (count == 0 or heads % count):
             raise ShapeError(
                 f"{where}: the heads of {name} must divide those of what has the most, which "
                 f"share them, got {count} and {heads}."
@@ -206,7 +214,7 @@ def _check_shapes(
     rows = "batch" if cu_seqlens is None else "sequences"
     sizes |= {rows: check_packed(where, "q", q, cu_seqlens)}
     sizes |= {"d_value": v.shape[-1], "columns": v.shape[-1] + normalizer}
-    for name, axes in _axes(tensors, reads, writes, rows).items():
+    for name, axes in _axes(tensors, writes, rows).items():
         sizes["heads"] = heads if axes[0] == "heads" else counts.get(name, heads)
         check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes})
     check_reset(where, reset, *q.shape[:2])
@@ -214,9 +222,9 @@ def _check_shapes(
 
 
 def _axes(
-    tensors: dict[str, Tensor], reads: tuple[str, ...], writes: tuple[str, ...], rows: str
+    tensors: dict[str, Tensor], writes: tuple[str, ...], rows: str
 ) -> dict[str, tuple[str, ...]]:
-    """The axes of every tensor there is."""
+    """The axes of every tensor there is but q and v."""
     steps = ("batch", "time")
     keys, rates = (*steps, *writes, "heads", "d_key"), (*steps, *writes, "heads")
     of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: (*steps, "heads")}
@@ -229,11 +237,9 @@ def _axes(
     if "g" in tensors:
         decays["sign"] = decays["g"]
     axes: dict[str, tuple[str, ...]] = {
-        "q": (*steps, *reads, "heads", "d_key"),
         "k": keys,
         "a": keys,
         "b": keys,
-        "v": (*keys[:-1], "d_value"),
         **decays,
         "value_decay": (*steps, "heads", "d_value"),
         "bonus": ("heads", "d_key"),
