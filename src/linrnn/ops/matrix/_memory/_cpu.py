@@ -58,8 +58,10 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     *fields, memories = inputs
     given = Problem(*fields)
     p = _prepare(given)
-    o, final = p.v.new_empty(p.outputs), p.v.new_empty(p.memory, dtype=p.wide)
-    _run(given, p, _width(p), 1, memories, o, final, _NO_GRADIENTS)
+    memory = p.memory
+    o = p.v.new_empty(*p.q.shape[:2], memory[1], memory[3])
+    final = p.v.new_empty(memory, dtype=p.wide)
+    _run(given, p, _width(p, memory[1]), 1, memories, o, final, _NO_GRADIENTS)
     return parted(given, o) if given.reads > 1 else o, final
 
 
@@ -71,7 +73,8 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     *fields, memories, grad_o, grad_final = inputs
     given = Problem(*fields)
     p = _prepare(given)
-    width, slots = _width(p), _Slopes(p, _width(p))
+    width = _width(p, p.heads)
+    slots = _Slopes(p, width)
     grad_o = joined(given, grad_o) if given.reads > 1 else grad_o
     ends = _rows(grad_o), dense(grad_final)
     _run(given, p, width, slots.parts, memories, *ends, slots.outputs())
@@ -93,7 +96,7 @@ class _Slopes:
 
     def __init__(self, p: Problem, width: int) -> None:
         self.p, heads = p, p.heads
-        slices, self.parts = max(1, -(-p.columns // width)), _parts(p, width)
+        slices, self.parts = max(1, -(-p.columns // width)), _parts(p, width, heads)
         # what nothing depends on has a gradient of zeros
         self.empty = p.v.new_empty if heads * p.columns else p.v.new_zeros
         self.q, self.k, self.a, self.b = (self._of_keys(x) for x in (p.q, p.k, p.a, p.b))
@@ -185,7 +188,7 @@ def _values(
 ) -> tuple[float, ...]:
     """Return the fields of the kernel's record, of a problem and of what was prepared of it."""
     q, k, v, g, e, bonus, beta, a, b, _, sign = p[:11]
-    constant, heads = g is not None and g.ndim < 3, p.heads
+    constant, heads = g is not None and g.ndim < 3, o.shape[2]
     decays = (
         (pointer(g), 0, 0, pointer(sign), 0, 0)
         if constant
@@ -232,7 +235,7 @@ def record(fields: Problem, o: Tensor, final: Tensor) -> bytes | None:
     p = _prepare(fields)
     if any(x is not y for x, y in zip(p[:13], fields[:13], strict=True)):
         return None
-    values = _values(fields, p, _width(p), 1, None, o, final, _NO_GRADIENTS)
+    values = _values(fields, p, _width(p, o.shape[-2]), 1, None, o, final, _NO_GRADIENTS)
     return SCAN.pack(native.DTYPES[p.q.dtype], native.threads(), *values)
 
 
@@ -265,17 +268,17 @@ def _prepare(p: Problem) -> Problem:
     return Problem(q, k, v, g, e, bonus, beta, a, b, initial, sign, p.reset, offsets, *p[-5:])
 
 
-def _width(p: Problem) -> int:
+def _width(p: Problem, heads: int) -> int:
     """Columns of a slice, a multiple of any vector unless there is one slice."""
-    units, columns = p.seqs * p.heads, max(p.columns, 1)
+    units, columns = p.seqs * heads, max(p.columns, 1)
     slices = -(-_ENOUGH // max(units, 1))
     width = -(-columns // (slices * _NARROWEST)) * _NARROWEST
     return columns if width + 16 > columns else width
 
 
-def _parts(p: Problem, width: int) -> int:
+def _parts(p: Problem, width: int, heads: int) -> int:
     """Return how many parts add up the gradients of keys that heads and slices share."""
     key_heads = _key_heads(p)
-    items = max(1, p.heads // max(1, key_heads) * -(-p.columns // width))
+    items = max(1, heads // max(1, key_heads) * -(-p.columns // width))
     share = -(-items // min(items, -(-_ENOUGH // max(p.seqs * key_heads, 1))))
     return -(-items // share)  # each has something to do
