@@ -12,9 +12,9 @@ from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.delta import ConvDelta, square_sizes
 from linrnn.mixers._families.log_decay import LogDecay
-from linrnn.mixers._families.momentum import momentum_scan, momentum_step
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.heads import for_each_head
+from linrnn.ops.matrix.momentum_delta import momentum_scan, momentum_step
 from linrnn.state_spec import Part
 
 

@@ -470,7 +470,7 @@ def _reflected(draw: Draw) -> Iterator[Call]:
     entry = (_HEADS, _KEYS)
     arguments = {name: draw.steps(*entry) for name in "qku"}
     arguments["v"] = draw.steps(_HEADS, draw.channels)
-    yield _call("path", run, arguments, ("q", "k", "u", "v"), shapes, step, _HEADS)
+    yield counted_call("path", run, arguments, ("q", "k", "u", "v"), shapes, step, _HEADS)
 
 
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {

@@ -10,7 +10,7 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GatedDeltaNet, MomentumDeltaNet
-from linrnn.mixers._families.momentum import momentum_scan, momentum_step
+from linrnn.ops.matrix.momentum_delta import momentum_scan, momentum_step
 from linrnn.testing import check_law
 
 NOTHING = torch.zeros(1, 1, 2, 2, dtype=torch.float64)

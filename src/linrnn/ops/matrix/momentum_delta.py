@@ -1,20 +1,20 @@
 """The delta rule with momentum: a second memory of corrections that the first one takes up."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_numbers, check_reset
 from linrnn.compute.composed import composed
-from linrnn.compute.layout import accumulator_dtype, stacked
-from linrnn.compute.modes import seen_finite
+from linrnn.compute.layout import accumulator_dtype
 from linrnn.errors import check_shape
+from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.typing import Float, ResetMask
 
-#: Steps of a chunk; fewer than `_FEW` are faster one after the other.
-_CHUNK, _FEW = 32, 8
+CHUNK = 32  # steps that are solved at once
+Tensors = tuple[Tensor, ...]
 
 
 def momentum_delta_scan(
@@ -98,131 +98,172 @@ def momentum_delta_scan(
     ]
     zeros = torch.zeros(*state.values(), v.shape[3], dtype=wide, device=q.device)
     S, M = (zeros if x is None else x.to(wide) for x in (S, M))
-    rows = [x.to(wide) for x in (q * scale, k, v, k if p is None else p)]
-    o, S, M = _momentum_delta(*rows, *rates, S, M, reset)
+    alpha, mu, take, rate = rates[0].exp(), rates[1].exp(), rates[2], rates[3]
+    q, keys, values, p = (x.to(wide) for x in (q * scale, k, v, k if p is None else p))
+    written = rate[..., None] * keys
+    o, S, M = momentum_scan(q, written, values, p, alpha, mu, take, S, M, reset)
     return o.to(v.dtype), (S, M)
 
 
-def _shapes(q: Tensor, k: Tensor, v: Tensor, p: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    S, M = rest[4:6]
+def _shapes(
+    q: Any, k: Any, v: Tensor, p: Any, alpha: Any, mu: Any, beta: Any, S: Tensor, M: Tensor,
+    reset: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
     return v.new_empty(v.shape), S.new_empty(S.shape), M.new_empty(M.shape)
 
 
 @composed(
-    "momentum_delta_scan",
-    "Tensor q, Tensor k, Tensor v, Tensor p, Tensor g, Tensor log_mu, Tensor beta, Tensor eta, "
-    "Tensor S, Tensor M, Tensor? reset",
+    "momentum_scan",
+    "Tensor q, Tensor k, Tensor v, Tensor p, Tensor alpha, Tensor mu, Tensor beta, Tensor S, "
+    "Tensor M, Tensor? reset",
     _shapes,
 )
-def _momentum_delta(
+def momentum_scan(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     p: Tensor,
-    g: Tensor,
-    log_mu: Tensor,
+    alpha: Tensor,
+    mu: Tensor,
     beta: Tensor,
-    eta: Tensor,
     S: Tensor,
     M: Tensor,
     reset: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """``(o, S, M)``: in chunks, unless steps are few or a number is not finite.
+    """Follow gradients with momentum, in chunks of time.
 
-    Zero times infinity is not zero: in a product it would reach steps that do not see it.
-    """
-    rows, rates = (q, k, v, p), (g.exp(), log_mu.exp(), beta, eta)
-    whole = v.shape[1] >= _FEW and v.numel() > 0 and k.numel() > 0
-    if whole and all(seen_finite(x) for x in (*rows, *rates, S, M)):
-        results = _in_chunks(rows, rates, S, M, reset)
-        if all(seen_finite(x) for x in results):
-            return results
-    outputs = []
-    for t in range(v.shape[1]):
-        if reset is not None:
-            S, M = (torch.where(reset[:, t, None, None, None], 0, x) for x in (S, M))
-        now = [x[:, t, :, None] for x in rows]  # (B, H, 1, K or V)
-        alpha, mu, take, rate = (x[:, t, :, None, None] for x in rates)
-        short = now[2] - now[3] @ S  # (B, H, 1, V)
-        M = mu * M + rate * (now[1].mT @ short)
-        S = alpha * S + take * M
-        outputs.append((now[0] @ S).squeeze(-2))
-    return stacked(outputs, v[:, 0] if v.shape[1] else v.sum(1)), S, M
+    Equation, in every head::
 
+        M_t = mu_t M_{t-1} + k_t (v_t - S_{t-1}^T p_t)^T
+        S_t = alpha_t S_{t-1} + beta_t M_t,   o_t = S_t^T q_t
 
-def _in_chunks(
-    rows: Sequence[Tensor],
-    rates: Sequence[Tensor],
-    S: Tensor,
-    M: Tensor,
-    reset: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """What steps of a chunk have to do with one another is found for all chunks at once."""
-    time = rows[0].shape[1]
-    padding = -time % _CHUNK
-    keep = torch.ones_like(rates[0]) if reset is None else (~reset)[..., None].expand_as(rates[0])
-    fills = (0.0,) * 4 + (1.0, 1.0, 0.0, 0.0, 1.0)
-    q, k, v, p, alpha, mu, beta, eta, keep = (
-        _chunked(x.to(S.dtype), padding, fill)
-        for x, fill in zip((*rows, *rates, keep), fills, strict=True)
-    )
-    of_S, of_M, own, ends = _weights(alpha, mu, beta, keep)
-    # what each step is short of: u = eta (v - p S_{t-1}), where S_{t-1} has earlier u in it
-    before = [x[0][..., None] * p * eta[..., None] for x in (of_S, of_M)]
-    system = torch.eye(_CHUNK, dtype=S.dtype, device=S.device) + eta[..., None] * (
-        own[0] * (p @ k.mT)
-    )
-    right = torch.cat([*before, v * eta[..., None]], -1)
-    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    K = k.shape[-1]
-    W_S, W_M, U = solved.split([K, K, v.shape[-1]], -1)
-    read = own[1] * (q @ k.mT)  # (B, n, H, C, C)
-    read_S, read_M = of_S[1][..., None] * q - read @ W_S, of_M[1][..., None] * q - read @ W_M
-    o = read @ U
-    left_S, left_M = ((x[..., None] * k).mT for x in (own[1][..., -1, :], ends[1]))
-    outputs = []
-    for n in range(v.shape[1]):
-        u = U[:, n] - W_S[:, n] @ S - W_M[:, n] @ M
-        outputs.append(o[:, n] + read_S[:, n] @ S + read_M[:, n] @ M)
-        last = [x[:, n, :, -1, None, None] for x in (of_S[1], of_M[1], ends[0])]
-        S, M = last[0] * S + last[1] * M + left_S[:, n] @ u, last[2] * M + left_M[:, n] @ u
-    joined = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (B, n C, H, V)
-    return joined[:, :time], S, M
+    What a write weighs after later steps is a sum of products of decays, which two scans give
+    without any difference or quotient: decays may be anything from 0 to 1. A chunk is one
+    triangular system, and memories go from chunk to chunk in a loop.
 
-
-def _chunked(x: Tensor, padding: int, fill: float) -> Tensor:
-    """(B, T, H, ...) as (B, n, H, C, ...)."""
-    if padding:
-        x = torch.cat([x, x.new_full((x.shape[0], padding, *x.shape[2:]), fill)], 1)
-    chunks: Tensor = x.unflatten(1, (-1, _CHUNK))
-    return chunks.transpose(2, 3)
-
-
-def _weights(alpha: Tensor, mu: Tensor, beta: Tensor, keep: Tensor) -> tuple[Any, Any, Any, Any]:
-    """How much of both memories and of each write is in the memory, before and behind each step.
+    Args:
+        q, k, p: (B, T, H, K).
+        v: (B, T, H, V).
+        alpha, mu, beta: (B, T, H).
+        S, M: before the first step, (B, H, K, V).
+        reset: boolean (B, T); True clears both before that step.
 
     Returns:
-        For S and for M before the chunk, and for the writes of its steps, the share in S before
-        and behind each step, (.., C) or (.., C, C); and that in M behind the last step.
+        ``(o, S, M)``: o (B, T, H, V), and the last S and M.
     """
-    one, none = torch.ones_like(alpha[..., 0]), torch.zeros_like(alpha)
-    S, M, momentum = one, torch.zeros_like(one), one
-    written, moving, shares = none, none, []
-    for i in range(alpha.shape[-1]):
-        a, m, b, r = (x[..., i] for x in (alpha, mu, beta, keep))
-        S, M, momentum = r * S, r * M, r * momentum
-        written, moving = r[..., None] * written, r[..., None] * moving
-        before = S, M, written
-        here = torch.zeros_like(alpha)
-        here[..., i] = 1
-        momentum, moving = m * momentum, m[..., None] * moving + here
-        S, M = a * S, a * M + b * momentum
-        written = a[..., None] * written + b[..., None] * moving
-        shares.append((*before, S, M, written, momentum))
-    of_S, of_M, of_writes, S_, M_, writes_, momenta = zip(*shares, strict=True)
-    pairs = (
-        (torch.stack(of_S, -1), torch.stack(S_, -1)),
-        (torch.stack(of_M, -1), torch.stack(M_, -1)),
-        (torch.stack(of_writes, -2), torch.stack(writes_, -2)),
+    B, T, H, K = q.shape
+    lost, (k, v, p), (alpha, mu, beta), (S, M) = _finite(
+        (k, v, p), (alpha, mu, beta), (S, M), reset
     )
-    return *pairs, (torch.stack(momenta, -1), moving)
+    if reset is not None:  # nothing before that step is left, or read
+        alpha, mu = (z.masked_fill(reset[..., None], 0) for z in (alpha, mu))
+        p = p.masked_fill(reset[..., None, None], 0)
+    size = min(CHUNK, T)
+    count = -(-T // size)
+    rest = count * size - T
+    q, k, v, p = (_cut(z, count, rest, 0.0) for z in (q, k, v, p))  # (B count, C, H, ...)
+    alpha, mu, beta = (_cut(z, count, rest, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
+    inside, weights = _weights(alpha, mu, beta)  # (B count, H, C, 1 + C), (B count, H, C, 2 + C)
+    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B count, H, C, ...)
+    before = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
+    before[:, :, 0, 0] = 1  # S as the chunk begins
+    system = torch.eye(size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
+    right = torch.cat([v, before[..., :1] * p, before[..., 1:2] * p], -1)
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    write, erase = solved.split([v.shape[-1], 2 * K], -1)
+    answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)
+    scores = weights[..., 2:] * (q @ k.mT)
+    kept = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
+    keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
+    steps = (write, erase, answers, scores, kept, keys)
+    outputs = []
+    for one in zip(*(z.unflatten(0, (B, count)).unbind(1) for z in steps), strict=True):
+        o, S, M = _chunk(S, M, *one)
+        outputs.append(o)
+    o = torch.stack(outputs, 1).transpose(2, 3)  # (B, count, C, H, V)
+    o = o.reshape(B, count * size, H, v.shape[-1])[:, :T]
+    ends = lost[:, -1, :, None, None]
+    nothing = float("nan")
+    marked = (z.masked_fill(ends, nothing) for z in (S, M))
+    return o.masked_fill(lost[..., None], nothing).contiguous(), *marked
+
+
+def _finite(
+    vectors: Tensors, rates: Tensors, memories: Tensors, reset: Tensor | None
+) -> tuple[Tensor, Tensors, Tensors, Tensors]:
+    """Zeros in the place of steps that are not finite, and which reads (B, T, H) these spoil.
+
+    In a product of matrices they would reach what was read before them, or after a reset.
+    """
+    wrong = torch.stack([~z.isfinite() for z in rates]).any(0)  # (B, T, H)
+    for z in vectors:
+        wrong = wrong | ~z.isfinite().all(-1)
+    spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (B, H)
+    like = rates[0]
+    kept = torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
+    lost, _ = linear_scan(kept, wrong.to(like), spoilt.to(like))
+    return (
+        lost > 0,
+        tuple(z.masked_fill(wrong[..., None], 0) for z in vectors),
+        tuple(z.masked_fill(wrong, 0) for z in rates),
+        tuple(z.masked_fill(spoilt[..., None, None], 0) for z in memories),
+    )
+
+
+def _cut(z: Tensor, count: int, rest: int, filled: float) -> Tensor:
+    """Time in ``count`` chunks, each a row, of which the last is filled up."""
+    z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, rest), value=filled)
+    rows: Tensor = z.unflatten(1, (count, z.shape[1] // count)).flatten(0, 1)
+    return rows
+
+
+def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """What a write, and the memories before, weigh after each step of a chunk.
+
+    Returns:
+        ``(inside, weights)``, (rows, H, C, ...): of M that of M and of the writes, and of S that
+        of S, of M and of the writes.
+    """
+    rows, C, H = alpha.shape
+    first = torch.zeros(1 + C, dtype=alpha.dtype, device=alpha.device)
+    first[0] = 1
+    writes = torch.eye(1 + C, dtype=alpha.dtype, device=alpha.device)[1:]  # each its own
+    writes = writes[None, :, None].expand(rows, C, H, 1 + C)
+    inside, _ = linear_scan(mu[..., None], writes, first.expand(rows, H, 1 + C))
+    pushed = F.pad(beta[..., None] * inside, (1, 0))
+    start = F.pad(first[:1], (0, 1 + C)).expand(rows, H, 2 + C)
+    weights, _ = linear_scan(alpha[..., None], pushed, start)
+    return inside.transpose(1, 2), weights.transpose(1, 2)
+
+
+def _chunk(
+    S: Tensor, M: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor,
+    kept: Tensor, keys: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """What is read in a chunk, and both memories after it."""
+    both = torch.cat([S, M], -2)  # (B, H, 2 K, V)
+    written = write - erase @ both
+    o = answers @ both + scores @ written
+    S_new, M_new = (keys.mT @ written).chunk(2, -2)
+    of_S, of_M, inside = kept[..., None, None].unbind(-3)
+    return o, of_S * S + of_M * M + S_new, inside * M + M_new
+
+
+def momentum_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    p: Tensor,
+    alpha: Tensor,
+    mu: Tensor,
+    beta: Tensor,
+    S: Tensor,
+    M: Tensor,
+    reset: None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`momentum_scan` of a single step, the axis of time included."""
+    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B, H, 1, ...)
+    alpha, mu, beta = (z.transpose(1, 2)[..., None] for z in (alpha, mu, beta))
+    M = mu * M + k.mT @ (v - p @ S)
+    S = alpha * S + beta * M
+    return (q @ S).transpose(1, 2), S, M
