@@ -34,6 +34,8 @@ class GRU(TorchRNN):
             `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
+        n_heads: U is diagonal in so many blocks, a divisor of d_state, as in FlashRNN (Poeppel et
+            al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.
 
     Departures from the paper:
         The default of ``reset_gate``. Parameters have the names and the gate order (r, z, n) of
@@ -67,6 +69,7 @@ class GRU(TorchRNN):
         gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
+        n_heads: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -83,6 +86,7 @@ class GRU(TorchRNN):
             blocks="rzn" + refine,
             keeps="z",
             against=refine,
+            n_heads=n_heads,
         )
         self.reset_gate = reset_gate
         self.reset_parameters()

@@ -46,6 +46,8 @@ class LSTM(TorchRNN):
             c_t = k_t * c_{t-1} + (1 - k_t) * g_t. See `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
+        n_heads: U is diagonal in so many blocks, a divisor of d_state, as in FlashRNN (Poeppel et
+            al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.
 
     Departures from the paper:
         The forget gate came later (Gers et al., 2000), as did peepholes (Gers et al., 2002), the
@@ -89,6 +91,7 @@ class LSTM(TorchRNN):
         gates: Literal["plain", "chrono", "uniform", "refine", "ur"] = "plain",
         t_max: int | None = None,
         learn_initial: bool = False,
+        n_heads: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -101,7 +104,7 @@ class LSTM(TorchRNN):
                 )
             kind = "lstm_refined"
         if proj_size:
-            _check_projection(proj_size, d_state or d_model, learn_initial)
+            _check_projection(proj_size, d_state or d_model, learn_initial, n_heads)
             kind += "_projected"
         start = gates, t_max, learn_initial, device, dtype
         blocks = "fgo" if coupled else "ifgo"
@@ -115,6 +118,7 @@ class LSTM(TorchRNN):
             keeps="f",
             against="i",
             proj_size=proj_size,
+            n_heads=n_heads,
         )
         self.peepholes, self.coupled, self.forget_bias = peepholes, coupled, forget_bias
         self.proj_size, empty = proj_size, empty_parameters(device, dtype)
@@ -162,7 +166,7 @@ class LSTM(TorchRNN):
         return {"h": parts[0], "c": parts[1]}
 
 
-def _check_projection(proj_size: int, d_state: int, learn_initial: bool) -> None:
+def _check_projection(proj_size: int, d_state: int, learn_initial: bool, n_heads: int) -> None:
     if not 0 < proj_size < d_state:
         raise ArgumentError(
             f"LSTM: proj_size must be in 0..{d_state - 1}, below d_state, got {proj_size}."
@@ -170,5 +174,10 @@ def _check_projection(proj_size: int, d_state: int, learn_initial: bool) -> None
     if learn_initial:
         raise ArgumentError(
             f"LSTM: proj_size must be 0 with learn_initial, whose parts have one size, got "
+            f"{proj_size}."
+        )
+    if n_heads != 1:
+        raise ArgumentError(
+            f"LSTM: proj_size must be 0 with n_heads={n_heads}, which a projection would mix, got "
             f"{proj_size}."
         )

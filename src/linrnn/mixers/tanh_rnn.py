@@ -38,6 +38,9 @@ class TanhRNN(DenseRNN):
         gain: of the rotations, above 0; above 1 they turn for ever, below they come to rest.
         min_period, max_period: of the rotations, in steps, above 2. They turn a little slower the
             larger the gain is.
+        n_heads: A is diagonal in so many blocks, a divisor of d_state, each of which begins as
+            above; the parameter has them on top of each other, (d_state, d_state / n_heads). As in
+            FlashRNN (Poeppel et al., 2024, arXiv:2412.07752).
 
     Departures from the paper:
         The output layer C h + D * x and the initialisation are those of the LRU study
@@ -70,10 +73,11 @@ class TanhRNN(DenseRNN):
         gain: float = 1.1,
         min_period: float = 8.0,
         max_period: float = 128.0,
+        n_heads: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d_model, d_state, bias, device, dtype)
+        super().__init__(d_model, d_state, bias, device, dtype, n_heads)
         check_in("TanhRNN", "init", init, ("glorot", "orthogonal", "limit_cycle"))
         check_positive("TanhRNN", gain=gain)
         check_periods("TanhRNN", min_period, max_period)
@@ -86,7 +90,9 @@ class TanhRNN(DenseRNN):
         """Draw every parameter anew from torch's global generator."""
         super().reset_parameters()
         if self.init == "orthogonal":
-            orthogonal(self.A, 1.0)
+            for A in self._blocks():
+                orthogonal(A, 1.0)
         elif self.init == "limit_cycle":
-            start_rotations(self.A, self.gain, self.min_period, self.max_period)
+            for A in self._blocks():
+                start_rotations(A, self.gain, self.min_period, self.max_period)
             nn.init.normal_(self.B, std=0.1 * self.d_model**-0.5)

@@ -13,7 +13,15 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import check_gates, start_gates, starts
-from linrnn.ops.cell.dense_recurrence import CELLS, KERNELS, arguments, cell, recurrence
+from linrnn.ops import cell_scan
+from linrnn.ops.cell.dense_recurrence import (
+    CELLS,
+    HEADS,
+    KERNELS,
+    arguments,
+    cell,
+    recurrence,
+)
 from linrnn.state_spec import Part, real
 
 _FIRST = "_l0"  # how torch.nn names the parameters of a first layer
@@ -22,7 +30,8 @@ _FIRST = "_l0"  # how torch.nn names the parameters of a first layer
 class DenseRNN(Mixer):
     """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
 
-    A subclass says which nonlinearity phi is, or how a sequence and one step become states.
+    A subclass says which nonlinearity phi is, or how a sequence and one step become states. In
+    ``n_heads`` heads A is diagonal in so many blocks, which lie on top of each other.
     """
 
     family: ClassVar[str] = "dense"
@@ -37,22 +46,29 @@ class DenseRNN(Mixer):
         bias: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        n_heads: int = 1,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
-        check_positive_int(type(self).__name__, d_state=self.d_state)
+        self.n_heads, where = n_heads, type(self).__name__
+        check_positive_int(where, d_state=self.d_state)
         empty, N, D = empty_parameters(device, dtype), self.d_state, d_model
-        self.A, self.B, self.C, self.D = empty(N, N), empty(N, D), empty(D, N), empty(D)
+        self.A = empty(N, check_heads(where, n_heads, N))
+        self.B, self.C, self.D = empty(N, D), empty(D, N), empty(D)
         self.bias, self.b = bias, empty(N) if bias else None
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for weight in (self.A, self.B, self.C):
+        for weight in (*self._blocks(), self.B, self.C):
             nn.init.xavier_normal_(weight)
         nn.init.normal_(self.D)
         if self.b is not None:
             nn.init.zeros_(self.b)
+
+    def _blocks(self) -> Sequence[Tensor]:
+        """The matrix A of each head."""
+        return [self.A] if self.n_heads == 1 else self.A.chunk(self.n_heads)
 
     def state_spec(self) -> Part:
         """See `Mixer.state_spec`."""
@@ -78,15 +94,31 @@ class DenseRNN(Mixer):
 
     def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """All states (batch, time, d_state), and the last."""
-        states, last = recurrence(wide(x), [h], self._weights(), reset, self.nonlinearity)
-        return states, last
+        kind, weights = self.nonlinearity, self._weights()
+        if self.n_heads == 1:
+            states, last = recurrence(wide(x), [h], weights, reset, kind)
+            return states, last
+        inputs: Any = arguments(kind + HEADS, wide(x), weights)
+        return cell_scan(CELLS[kind + HEADS], **inputs, state=h, reset=reset)
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
         """The state after one step."""
-        return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
+        if self.n_heads == 1:
+            return cell(wide(x_t), [h], self._weights(), self.nonlinearity)[0]
+        inputs = arguments(self.nonlinearity + HEADS, wide(x_t), self._weights())
+        h, _ = CELLS[self.nonlinearity + HEADS](h, **inputs)
+        return h
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
+
+
+def check_heads(where: str, n_heads: int, d_state: int) -> int:
+    """The channels of each of ``n_heads`` heads, which must be equal."""
+    check_positive_int(where, n_heads=n_heads)
+    if d_state % n_heads:
+        raise ArgumentError(f"{where}: n_heads must divide d_state={d_state}, got {n_heads}.")
+    return d_state // n_heads
 
 
 class TorchRNN(Mixer):
@@ -94,7 +126,8 @@ class TorchRNN(Mixer):
 
     A subclass says which recurrence of ``ops/cell/dense_recurrence.py`` it is, and of its gates,
     blocks of d_state rows in each weight, a letter each, which keeps the state and which work
-    against it.
+    against it. In ``n_heads`` heads ``weight_hh_l0`` has the columns of a head only: the rows of a
+    gate are those of its heads, one after the other.
     """
 
     family: ClassVar[str] = "gated"
@@ -117,13 +150,16 @@ class TorchRNN(Mixer):
         keeps: str,
         against: str = "",
         proj_size: int = 0,
+        n_heads: int = 1,
     ) -> None:
         super().__init__()
         self.d_model, self.d_state = d_model, d_model if d_state is None else d_state
         d_output = proj_size or self.d_state  # of h
-        self.bias, self.gates, self.t_max, self._kind = bias, gates, t_max, kind
+        self.bias, self.gates, self.t_max, self.n_heads = bias, gates, t_max, n_heads
+        self._kind = kind if n_heads == 1 else kind + HEADS
         where = type(self).__name__
         check_positive_int(where, d_state=self.d_state)
+        columns = d_output if n_heads == 1 else check_heads(where, n_heads, d_output)
         check_gates(where, gates, t_max)
         if starts(gates) and not bias:
             raise ArgumentError(f"{where}: bias must be True for gates={gates!r}, got {bias}.")
@@ -131,7 +167,7 @@ class TorchRNN(Mixer):
         self._against = [blocks.index(gate) for gate in against if gate in blocks]
         self.learned.add(self, learn_initial, self.d_state, device=device, dtype=dtype)
         empty, rows = empty_parameters(device, dtype), len(blocks) * self.d_state
-        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, d_output)
+        self.weight_ih_l0, self.weight_hh_l0 = empty(rows, d_model), empty(rows, columns)
         self.bias_ih_l0 = empty(rows) if bias else None
         self.bias_hh_l0 = empty(rows) if bias else None
         self.out_proj: nn.Module = nn.Identity()

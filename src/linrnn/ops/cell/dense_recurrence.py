@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.cells import Cell
+from linrnn.cells import Cell, block_linear
 from linrnn.compute.composed import composed
 from linrnn.compute.modes import eager, mapped
 from linrnn.compute.op import reached
@@ -38,190 +39,240 @@ def _keep_and_write(f: Any, r: Any) -> tuple[Any, Any]:
     return stay * (stay + 2 * torch.sigmoid(r) * move), move * (move + 2 * less * stay)
 
 
-def _gru(h: Any, xr: Any, xz: Any, xn: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
-    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
-    n = torch.tanh(xn + r * (F.linear(h, Wn) + bn))
+def _gru(
+    product: Any, h: Any, xr: Any, xz: Any, xn: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any
+) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + product(h, Wr)), torch.sigmoid(xz + product(h, Wz))
+    n = torch.tanh(xn + r * (product(h, Wn) + bn))
     h = torch.lerp(n, h, z)
     return h, h
 
 
 def _lstm(
-    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any
-) -> tuple[Any, Any]:
-    i, f = torch.sigmoid(xi + F.linear(h, Wi)), torch.sigmoid(xf + F.linear(h, Wf))
-    g, o = torch.tanh(xg + F.linear(h, Wg)), torch.sigmoid(xo + F.linear(h, Wo))
+    product: Any, h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    Wi: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    i, f = torch.sigmoid(xi + product(h, Wi)), torch.sigmoid(xf + product(h, Wf))
+    g, o = torch.tanh(xg + product(h, Wg)), torch.sigmoid(xo + product(h, Wo))
     c = f * c + i * g
     h = o * torch.tanh(c)
     return h, (h, c)
 
 
-def _gru_before(h: Any, xr: Any, xz: Any, xn: Any, Wr: Any, Wz: Any, Wn: Any) -> tuple[Any, Any]:
-    r, z = torch.sigmoid(xr + F.linear(h, Wr)), torch.sigmoid(xz + F.linear(h, Wz))
-    n = torch.tanh(xn + F.linear(r * h, Wn))
+def _gru_before(
+    product: Any, h: Any, xr: Any, xz: Any, xn: Any, Wr: Any, Wz: Any, Wn: Any
+) -> tuple[Any, Any]:
+    r, z = torch.sigmoid(xr + product(h, Wr)), torch.sigmoid(xz + product(h, Wz))
+    n = torch.tanh(xn + product(r * h, Wn))
     h = torch.lerp(n, h, z)
     return h, h
 
 
 def _gru_refined(
-    h: Any, xr: Any, xz: Any, xn: Any, xs: Any, bn: Any, Wr: Any, Wz: Any, Wn: Any, Ws: Any
-) -> tuple[Any, Any]:
-    keep, write = _keep_and_write(xz + F.linear(h, Wz), xs + F.linear(h, Ws))
-    r = torch.sigmoid(xr + F.linear(h, Wr))
-    h = keep * h + write * torch.tanh(xn + r * (F.linear(h, Wn) + bn))
+    product: Any, h: Any, xr: Any, xz: Any, xn: Any, xs: Any, bn: Any,
+    Wr: Any, Wz: Any, Wn: Any, Ws: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    keep, write = _keep_and_write(xz + product(h, Wz), xs + product(h, Ws))
+    r = torch.sigmoid(xr + product(h, Wr))
+    h = keep * h + write * torch.tanh(xn + r * (product(h, Wn) + bn))
     return h, h
 
 
 def _gru_before_refined(
-    h: Any, xr: Any, xz: Any, xn: Any, xs: Any, Wr: Any, Wz: Any, Wn: Any, Ws: Any
+    product: Any, h: Any, xr: Any, xz: Any, xn: Any, xs: Any, Wr: Any, Wz: Any, Wn: Any, Ws: Any
 ) -> tuple[Any, Any]:
-    keep, write = _keep_and_write(xz + F.linear(h, Wz), xs + F.linear(h, Ws))
-    r = torch.sigmoid(xr + F.linear(h, Wr))
-    h = keep * h + write * torch.tanh(xn + F.linear(r * h, Wn))
+    keep, write = _keep_and_write(xz + product(h, Wz), xs + product(h, Ws))
+    r = torch.sigmoid(xr + product(h, Wr))
+    h = keep * h + write * torch.tanh(xn + product(r * h, Wn))
     return h, h
 
 
 def _peephole(
-    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
     pi: Any, pf: Any, po: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    i = torch.sigmoid(xi + F.linear(h, Wi) + pi * c)
-    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
-    c = f * c + i * torch.tanh(xg + F.linear(h, Wg))
-    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    i = torch.sigmoid(xi + product(h, Wi) + pi * c)
+    f = torch.sigmoid(xf + product(h, Wf) + pf * c)
+    c = f * c + i * torch.tanh(xg + product(h, Wg))
+    h = torch.sigmoid(xo + product(h, Wo) + po * c) * torch.tanh(c)
     return h, (h, c)
 
 
 def _coupled(
-    h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any
+    product: Any, h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any
 ) -> tuple[Any, Any]:
-    f = torch.sigmoid(xf + F.linear(h, Wf))
-    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
-    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    f = torch.sigmoid(xf + product(h, Wf))
+    c = torch.lerp(torch.tanh(xg + product(h, Wg)), c, f)
+    h = torch.sigmoid(xo + product(h, Wo)) * torch.tanh(c)
     return h, (h, c)
 
 
 def _coupled_peephole(
-    h: Any, c: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xf: Any, xg: Any, xo: Any,
     pf: Any, po: Any, Wf: Any, Wg: Any, Wo: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    f = torch.sigmoid(xf + F.linear(h, Wf) + pf * c)
-    c = torch.lerp(torch.tanh(xg + F.linear(h, Wg)), c, f)
-    h = torch.sigmoid(xo + F.linear(h, Wo) + po * c) * torch.tanh(c)
+    f = torch.sigmoid(xf + product(h, Wf) + pf * c)
+    c = torch.lerp(torch.tanh(xg + product(h, Wg)), c, f)
+    h = torch.sigmoid(xo + product(h, Wo) + po * c) * torch.tanh(c)
     return h, (h, c)
 
 
 def _refined(
-    h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any, Wr: Any, Wf: Any, Wg: Any, Wo: Any
-) -> tuple[Any, Any]:
-    keep, write = _keep_and_write(xf + F.linear(h, Wf), xr + F.linear(h, Wr))
-    c = keep * c + write * torch.tanh(xg + F.linear(h, Wg))
-    h = torch.sigmoid(xo + F.linear(h, Wo)) * torch.tanh(c)
+    product: Any, h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any,
+    Wr: Any, Wf: Any, Wg: Any, Wo: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    keep, write = _keep_and_write(xf + product(h, Wf), xr + product(h, Wr))
+    c = keep * c + write * torch.tanh(xg + product(h, Wg))
+    h = torch.sigmoid(xo + product(h, Wo)) * torch.tanh(c)
     return h, (h, c)
 
 
 def _projected(
-    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
     Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    _, (h, c) = _lstm(h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo)
-    h = F.linear(h, Wr)
+    _, (h, c) = _lstm(product, h, c, xi, xf, xg, xo, Wi, Wf, Wg, Wo)
+    h = product(h, Wr)
     return h, (h, c)
 
 
 def _peephole_projected(
-    h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xi: Any, xf: Any, xg: Any, xo: Any,
     pi: Any, pf: Any, po: Any, Wi: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    _, (h, c) = _peephole(h, c, xi, xf, xg, xo, pi, pf, po, Wi, Wf, Wg, Wo)
-    h = F.linear(h, Wr)
+    _, (h, c) = _peephole(product, h, c, xi, xf, xg, xo, pi, pf, po, Wi, Wf, Wg, Wo)
+    h = product(h, Wr)
     return h, (h, c)
 
 
 def _coupled_projected(
-    h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any
+    product: Any, h: Any, c: Any, xf: Any, xg: Any, xo: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any
 ) -> tuple[Any, Any]:
-    _, (h, c) = _coupled(h, c, xf, xg, xo, Wf, Wg, Wo)
-    h = F.linear(h, Wr)
+    _, (h, c) = _coupled(product, h, c, xf, xg, xo, Wf, Wg, Wo)
+    h = product(h, Wr)
     return h, (h, c)
 
 
 def _coupled_peephole_projected(
-    h: Any, c: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xf: Any, xg: Any, xo: Any,
     pf: Any, po: Any, Wf: Any, Wg: Any, Wo: Any, Wr: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    _, (h, c) = _coupled_peephole(h, c, xf, xg, xo, pf, po, Wf, Wg, Wo)
-    h = F.linear(h, Wr)
+    _, (h, c) = _coupled_peephole(product, h, c, xf, xg, xo, pf, po, Wf, Wg, Wo)
+    h = product(h, Wr)
     return h, (h, c)
 
 
 def _refined_projected(
-    h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any,
+    product: Any, h: Any, c: Any, xr: Any, xf: Any, xg: Any, xo: Any,
     Wr: Any, Wf: Any, Wg: Any, Wo: Any, Wp: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    _, (h, c) = _refined(h, c, xr, xf, xg, xo, Wr, Wf, Wg, Wo)
-    h = F.linear(h, Wp)
+    _, (h, c) = _refined(product, h, c, xr, xf, xg, xo, Wr, Wf, Wg, Wo)
+    h = product(h, Wp)
     return h, (h, c)
 
 
-def _tanh(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
-    h = torch.tanh(x + F.linear(h, W))
+def _tanh(product: Any, h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.tanh(x + product(h, W))
     return h, h
 
 
-def _relu(h: Any, x: Any, W: Any) -> tuple[Any, Any]:
-    h = torch.relu(x + F.linear(h, W))
+def _relu(product: Any, h: Any, x: Any, W: Any) -> tuple[Any, Any]:
+    h = torch.relu(x + product(h, W))
     return h, h
 
 
 CELLS = {
-    "gru": Cell(_gru, state="h", constant="bn", matrix="Wr Wz Wn", name="gru"),
-    "lstm": Cell(_lstm, state="h c", matrix="Wi Wf Wg Wo", name="lstm"),
-    "gru_before": Cell(_gru_before, state="h", matrix="Wr Wz Wn", name="gru_before"),
-    "lstm_peephole": Cell(
-        _peephole, state="h c", constant="pi pf po", matrix="Wi Wf Wg Wo", name="lstm_peephole"
+    "gru": Cell(partial(_gru, F.linear), state="h", constant="bn", matrix="Wr Wz Wn", name="gru"),
+    "lstm": Cell(partial(_lstm, F.linear), state="h c", matrix="Wi Wf Wg Wo", name="lstm"),
+    "gru_before": Cell(
+        partial(_gru_before, F.linear), state="h", matrix="Wr Wz Wn", name="gru_before"
     ),
-    "lstm_coupled": Cell(_coupled, state="h c", matrix="Wf Wg Wo", name="lstm_coupled"),
+    "lstm_peephole": Cell(
+        partial(_peephole, F.linear),
+        state="h c",
+        constant="pi pf po",
+        matrix="Wi Wf Wg Wo",
+        name="lstm_peephole",
+    ),
+    "lstm_coupled": Cell(
+        partial(_coupled, F.linear), state="h c", matrix="Wf Wg Wo", name="lstm_coupled"
+    ),
     "lstm_coupled_peephole": Cell(
-        _coupled_peephole,
+        partial(_coupled_peephole, F.linear),
         state="h c",
         constant="pf po",
         matrix="Wf Wg Wo",
         name="lstm_coupled_peephole",
     ),
     # where the LSTM has its input gate, which is tied to the other here, stands the refine gate
-    "lstm_refined": Cell(_refined, state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"),
-    "lstm_projected": Cell(_projected, state="h c", matrix="Wi Wf Wg Wo Wr", name="lstm_projected"),
+    "lstm_refined": Cell(
+        partial(_refined, F.linear), state="h c", matrix="Wr Wf Wg Wo", name="lstm_refined"
+    ),
+    "lstm_projected": Cell(
+        partial(_projected, F.linear), state="h c", matrix="Wi Wf Wg Wo Wr", name="lstm_projected"
+    ),
     "lstm_peephole_projected": Cell(
-        _peephole_projected,
+        partial(_peephole_projected, F.linear),
         state="h c",
         constant="pi pf po",
         matrix="Wi Wf Wg Wo Wr",
         name="lstm_peephole_projected",
     ),
     "lstm_coupled_projected": Cell(
-        _coupled_projected, state="h c", matrix="Wf Wg Wo Wr", name="lstm_coupled_projected"
+        partial(_coupled_projected, F.linear),
+        state="h c",
+        matrix="Wf Wg Wo Wr",
+        name="lstm_coupled_projected",
     ),
     "lstm_coupled_peephole_projected": Cell(
-        _coupled_peephole_projected,
+        partial(_coupled_peephole_projected, F.linear),
         state="h c",
         constant="pf po",
         matrix="Wf Wg Wo Wr",
         name="lstm_coupled_peephole_projected",
     ),
     "lstm_refined_projected": Cell(
-        _refined_projected, state="h c", matrix="Wr Wf Wg Wo Wp", name="lstm_refined_projected"
+        partial(_refined_projected, F.linear),
+        state="h c",
+        matrix="Wr Wf Wg Wo Wp",
+        name="lstm_refined_projected",
     ),
     # the refine gate of a GRU stands behind its others
     "gru_refined": Cell(
-        _gru_refined, state="h", constant="bn", matrix="Wr Wz Wn Ws", name="gru_refined"
+        partial(_gru_refined, F.linear),
+        state="h",
+        constant="bn",
+        matrix="Wr Wz Wn Ws",
+        name="gru_refined",
     ),
     "gru_before_refined": Cell(
-        _gru_before_refined, state="h", matrix="Wr Wz Wn Ws", name="gru_before_refined"
+        partial(_gru_before_refined, F.linear),
+        state="h",
+        matrix="Wr Wz Wn Ws",
+        name="gru_before_refined",
     ),
-    "tanh": Cell(_tanh, state="h", matrix="W", name="tanh"),
-    "relu": Cell(_relu, state="h", matrix="W", name="relu"),
+    "tanh": Cell(partial(_tanh, F.linear), state="h", matrix="W", name="tanh"),
+    "relu": Cell(partial(_relu, F.linear), state="h", matrix="W", name="relu"),
 }
 """The recurrences of `recurrence` without the product with the input."""
+
+HEADS = "_heads"
+"""What the kind of a recurrence ends with whose matrices are diagonal in blocks."""
+
+
+def _in_heads(kind: str) -> Cell:
+    whole = CELLS[kind]
+    step: Any = whole.function
+    return Cell(
+        partial(step.func, block_linear),
+        state=whole.states,
+        constant=whole.constants,
+        matrix=whole.matrices,
+        name=kind + HEADS,
+    )
+
+
+CELLS |= {kind + HEADS: _in_heads(kind) for kind in CELLS if "projected" not in kind}
 
 
 def _shapes(
@@ -309,7 +360,8 @@ def arguments(
     Args:
         kind: one of `CELLS`.
         x: (batch, time, d_model).
-        weights: as `recurrence` takes them, and the projection of "..._projected" behind them.
+        weights: as `recurrence` takes them, and the projection of "..._projected" behind them. Of
+            "..._heads" the second has the blocks' columns only, (rows, columns of a head).
         constants: those of the cell but the bias inside of the GRU, which is of the weights.
     """
     cell = CELLS[kind]
@@ -327,6 +379,8 @@ def arguments(
     named |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
     matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - extra :]]
+    if kind.endswith(HEADS):
+        matrices = [m.unflatten(0, (-1, m.shape[1])) for m in matrices]  # (heads, rows, columns)
     named |= zip(cell.matrices, matrices, strict=True)
     return named
 
