@@ -24,7 +24,7 @@ class GateLoop(Mixer):
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t           in each head
         alpha_t, beta_t = W_a x_t + b_a                     in each channel of keys, or each head
         a_t = sigmoid(alpha_t) exp(i beta_t),               or with z_t = alpha_t + i beta_t
-        a_t = sigmoid(|z_t|) z_t / |z_t|
+        a_t = sigmoid(|z_t|) z_t / |z_t|                    1/2 where z_t is 0
         S_t = diag(a_t) S_{t-1} + k_t v_t^T,   o_t = Re(S_t^T q_t)       S complex
         y_t = W_o (silu(W_g x_t) * norm(o_t))
         Computed with the sum phi_t of all phases: S_t exp(-i phi_t) is a memory that decays only,
@@ -114,7 +114,10 @@ class GateLoop(Mixer):
         alpha, beta = (z.unflatten(-1, (self.n_heads, -1)) for z in parts.chunk(2, -1))
         if self.transition == "split":
             return F.logsigmoid(alpha), beta
-        return F.logsigmoid(torch.hypot(alpha, beta)), torch.atan2(beta, alpha)
+        # nothing is differentiable at the origin, where the slopes are those of z = 1
+        origin = (alpha.square() + beta.square() == 0).to(alpha.dtype)
+        alpha = alpha + origin
+        return F.logsigmoid(torch.hypot(alpha, beta) - origin), torch.atan2(beta, alpha)
 
 
 def _turning(

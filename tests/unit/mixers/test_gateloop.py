@@ -69,6 +69,21 @@ def test_phases_keep_their_precision_over_many_steps():
     assert (y - want).abs().max() < 1e-5 * want.abs().max()
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-25])
+def test_a_polar_transition_of_zero_has_finite_slopes(size):
+    """z / |z| has none at 0: they are those of z = 1, which move the weights away from there."""
+    torch.manual_seed(0)
+    layer = GateLoop(4, transition="polar")
+    torch.nn.init.constant_(layer.a_proj.weight, size)
+    x = torch.randn(2, 9, 4, requires_grad=True)
+    log_a, phase = layer._transition(x)
+    torch.testing.assert_close(log_a, torch.full_like(log_a, 0.5).log())
+    assert phase.abs().max() < 1e-20
+    layer(x)[0].square().sum().backward()
+    assert all(z.grad.isfinite().all() for z in (x, *layer.parameters()))
+    assert layer.a_proj.bias.grad.any()
+
+
 def test_weights_keep_the_size_of_their_input():
     layer = GateLoop(256)
     for linear in (layer.heads.proj, layer.a_proj, layer.out.gate_proj, layer.out.out_proj):
