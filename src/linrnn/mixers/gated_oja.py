@@ -119,7 +119,7 @@ def oja_scan(
     """The rule of `GatedOja`: ``(o, S)``.
 
     Transposed, S goes by the delta rule with values as keys. What a memory answers before it is
-    written is read in a step of its own, which writes nothing.
+    written is read in a step of its own, which writes nothing. A single step is the rule itself.
 
     Args:
         q, k: (B, T, H, K).
@@ -129,6 +129,9 @@ def oja_scan(
         scale: of the queries.
         reset: boolean (B, T), or None.
     """
+    if q.shape[1] == 1 and reset is None:
+        q, k, v, beta, g = (z[:, 0] for z in (q, k, v, beta, g))
+        return _one(q, k, v, beta, g, initial_state, scale)
     keys, values = (z.repeat_interleave(2, 1) for z in (v, k))
     rates = F.pad(beta[:, :, None], (0, 0, 1, 0)).flatten(1, 2)  # a write in every second step
     decays = F.pad(g[:, :, None], (0, 0, 0, 0, 0, 1)).flatten(1, 2)  # and none there
@@ -137,3 +140,13 @@ def oja_scan(
     answers, _ = delta_scan(keys, keys, values, rates, decays, start, reset=cut)
     u = beta[..., None] * (k - answers[:, ::2])  # (B, T, H, K)
     return outer_scan(q, u, v, None, initial_state, value_decay=g, scale=scale, reset=reset)
+
+
+def _one(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, S: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    S = S * g.exp()[..., None, :]  # (B, H, K, V)
+    u = beta[..., None] * (k - (S @ v[..., None])[..., 0])  # (B, H, K)
+    S = S + u[..., None] * v[..., None, :]
+    o = (scale * q)[..., None, :] @ S  # (B, H, 1, V)
+    return o.transpose(1, 2), S

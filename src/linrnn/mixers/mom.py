@@ -13,7 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.delta import wide_sizes
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.mixers._families.routes import Route
-from linrnn.nn import CausalConv, GatedOut, Heads, l2_normalise
+from linrnn.nn import CausalConv, GatedOut, Heads, empty_parameters, l2_normalise
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
 
@@ -73,6 +73,9 @@ class MoM(Mixer):
         output="gated",
     )
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
+    weight_parameters: ClassVar[tuple[str, ...]] = ("router",)
+    # rounded it would send steps to other memories
+    single_precision: ClassVar[tuple[str, ...]] = ("router",)
 
     def __init__(
         self,
@@ -111,30 +114,31 @@ class MoM(Mixer):
         self.count = memories + shared
         self.maps = maps = self.count if own_maps else 1
         to: Any = {"device": device, "dtype": dtype}
-        self.router = nn.Linear(d_model, memories, bias=False, **to)
+        self.router = empty_parameters(**to)(memories, d_model)
         self.heads = Heads(d_model, (H, maps * H, maps * H, maps * H), (K, K, V, 1), **to)
         self.conv1d = CausalConv(H * (2 * K + V), d_conv, bias=conv_bias, silu=True, **to)
         self.decay = LogDecay("MoM", d_model, H, copies=maps, **to)
         self.out = GatedOut(d_model, H, V, eps=norm_eps, gate=gate, **to)
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for part in (self.router, self.heads, self.conv1d, self.decay, self.out):
+        nn.init.uniform_(self.router, -(self.d_model**-0.5), self.d_model**-0.5)
+        for part in (self.heads, self.conv1d, self.decay, self.out):
             part.reset_parameters()
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: S of each memory, and what its convolution saw last."""
-        sizes = {"n_heads": self.n_heads, "d_key": self.d_key, "d_value": self.d_value}
+        sizes = {"heads": self.n_heads, "d_key": self.d_key, "d_value": self.d_value}
         channels = self.n_heads * (2 * self.d_key + self.d_value)
-        past = real(memories=self.count, past=self.d_conv - 1, channels=channels)
-        return {"memory": real(memories=self.count, **sizes), "conv": past}
+        past = real(memory=self.count, past=self.d_conv - 1, channels=channels)
+        return {"memory": real(memory=self.count, **sizes), "conv": past}
 
     def _weights(self, x: Tensor) -> Tensor:
         """Of the memories, (B, T, count), in at least float32."""
-        scores = F.linear(wide(x), wide(self.router.weight)).softmax(-1)
-        chosen = torch.zeros_like(scores).scatter(-1, scores.topk(self.top, -1).indices, 1)
-        weights = scores * chosen
+        scores = F.linear(wide(x), wide(self.router)).softmax(-1)
+        weights = scores * (_places(scores) < self.top)
         weights = weights / weights.sum(-1, keepdim=True)
         return F.pad(weights, (0, int(self.shared)), value=1.0)
 
@@ -156,7 +160,7 @@ class MoM(Mixer):
             weights = self._weights(x)
         z, beta, g = self._seen(x)
         past = state["conv"].to(z.dtype)
-        route = Route(weights.transpose(1, 2) > 0, reset)
+        route = Route(weights.transpose(1, 2) != 0, reset)  # a step of NaN spoils all
         rows = route.gather(z)  # (B count, T, channels)
         c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)
         q, k, v = wide(c).split([H * K, H * K, H * V], -1)
@@ -168,3 +172,14 @@ class MoM(Mixer):
             o = route.scatter(o.flatten(2)) * weights.transpose(1, 2)[..., None]
         y = self.out(o.sum(1).unflatten(-1, (H, V)), x)
         return y, {"memory": route.last(memory), "conv": wide(route.last_rows(rows, past))}
+
+
+def _places(scores: Tensor) -> Tensor:
+    """How many scores of the last axis come before each: larger ones, and equal ones before it.
+
+    Comparisons, for which a recorded step has instructions, and ties go the same way always.
+    """
+    one, other = scores[..., :, None], scores[..., None, :]
+    i = torch.arange(scores.shape[-1], device=scores.device)
+    before = torch.where(i < i[:, None], other >= one, other > one)
+    return before.to(scores.dtype).sum(-1)

@@ -74,8 +74,8 @@ def test_equals_a_plain_loop(options):
 def test_a_memory_that_is_not_sent_anything_stays_but_for_resets():
     layer = MoM(8, memories=3, top=1, dtype=torch.float64)
     with torch.no_grad():
-        layer.router.weight.zero_()
-        layer.router.weight[0, 0], layer.router.weight[1, 0] = 1, -1
+        layer.router.zero_()
+        layer.router[0, 0], layer.router[1, 0] = 1, -1
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     x[:, :3, 0], x[:, 3:, 0] = 5, -5  # the first memory, then the second
     _, before = layer(x[:, :3])

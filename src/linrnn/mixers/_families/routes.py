@@ -20,10 +20,14 @@ class Route:
 
     def __init__(self, sent: Tensor, reset: Tensor | None) -> None:
         self.sent = sent
+        self.single = sent.shape[-1] == 1 and reset is None
+        """Whether it is one step, which has no order."""
+        self.begun: Tensor | None = None
+        if self.single:
+            return
         # a stable order leaves steps in theirs
         self.order = (~sent).to(torch.uint8).argsort(dim=-1, stable=True)
         self.place = self.order.argsort(dim=-1)  # of each step
-        self.begun: Tensor | None = None
         if reset is not None:
             begun = reset.long().cumsum(-1)[:, None]  # resets up to each step
             self.total = begun[..., -1]
@@ -33,12 +37,16 @@ class Route:
     def gather(self, z: Tensor) -> Tensor:
         """Rows (B memories, T, ...) of steps (B, memories, T, ...), zeros for those not sent."""
         z = torch.where(self.sent[..., None], z, 0)
+        if self.single:
+            return z.flatten(0, 1)
         return z.gather(2, self.order[..., None].expand(z.shape)).flatten(0, 1)
 
     def scatter(self, rows: Tensor) -> Tensor:
         """The steps (B, memories, T, ...) of rows, zeros where a memory was not sent any."""
         rows = rows.unflatten(0, self.sent.shape[:2])
-        steps = rows.gather(2, self.place[..., None].expand(rows.shape))
+        steps = rows
+        if not self.single:
+            steps = rows.gather(2, self.place[..., None].expand(rows.shape))
         return torch.where(self.sent[..., None], steps, 0)
 
     def last(self, memory: Tensor) -> Tensor:
@@ -55,6 +63,8 @@ class Route:
         They are zeros where they belong to a sequence that has ended.
         """
         joined = torch.cat([past, rows.unflatten(0, self.sent.shape[:2])], 2)
+        if self.single:
+            return torch.where(self.sent[..., None], joined[:, :, 1:], past)
         at = self.sent.sum(-1, keepdim=True) + torch.arange(past.shape[2], device=rows.device)
         last = joined.gather(2, at[..., None].expand(*at.shape, joined.shape[-1]))
         if self.begun is None:

@@ -166,7 +166,7 @@ def momentum_scan(
     inside, weights = _weights(alpha, mu, beta)  # (B count, H, C, 1 + C), (B count, H, C, 2 + C)
     q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B count, H, C, ...)
     before = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
-    before[:, :, 0, 0] = 1  # S as the chunk begins
+    before[:, :, 0, 0].fill_(1)  # S as the chunk begins
     system = torch.eye(size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
     right = torch.cat([v, before[..., :1] * p, before[..., 1:2] * p], -1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
@@ -225,9 +225,8 @@ def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
         of S, of M and of the writes.
     """
     rows, C, H = alpha.shape
-    first = torch.zeros(1 + C, dtype=alpha.dtype, device=alpha.device)
-    first[0] = 1
-    writes = torch.eye(1 + C, dtype=alpha.dtype, device=alpha.device)[1:]  # each its own
+    eye = torch.eye(1 + C, dtype=alpha.dtype, device=alpha.device)
+    first, writes = eye[0], eye[1:]  # each its own
     writes = writes[None, :, None].expand(rows, C, H, 1 + C)
     inside, _ = linear_scan(mu[..., None], writes, first.expand(rows, H, 1 + C))
     pushed = F.pad(beta[..., None] * inside, (1, 0))
