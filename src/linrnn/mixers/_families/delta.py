@@ -184,7 +184,7 @@ def product_scan(
     """Several writes of the delta rule a step, after the memory has decayed once.
 
     The sequence that `linrnn.ops.delta_scan` reads is n times as long, and only every n-th of its
-    answers is of use.
+    answers is of use. A single step is a single step of each write, which a record can hold.
 
     Args:
         q: (B, T, key_heads, K), which reads after the last write.
@@ -195,6 +195,12 @@ def product_scan(
         initial_state, scale, reset: as of `linrnn.ops.delta_scan`.
     """
     n = k.shape[2]
+    if q.shape[1] == 1 and reset is None:
+        o, memory = q, initial_state
+        for i in range(n):
+            one = k[:, :, i], v[:, :, i], beta[:, :, i], g if i == 0 else None
+            o, memory = delta_scan(q, *one, memory, scale=scale)
+        return o, memory
     q = q[:, :, None].expand(k.shape).flatten(1, 2)  # (B, T n, key_heads, K)
     if g is not None:
         g = F.pad(g[:, :, None], (0, 0, 0, n - 1)).flatten(1, 2)
