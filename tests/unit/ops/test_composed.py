@@ -27,6 +27,10 @@ def reset():
     return torch.tensor([[False, True, False, False, True], [True, False, False, True, False]])
 
 
+def rates():
+    return torch.rand(B, T, 2, dtype=torch.float64).mul_(0.3).requires_grad_()
+
+
 def weights(rows):
     return [randn(rows, N), randn(rows, N), randn(rows), randn(rows)]
 
@@ -193,12 +197,63 @@ CASES = {
     "legs_rnn": [
         (
             *(randn(B, T, 2), randn(B, T, 2 * N), randn(B, N), randn(B, 2, 4)),
-            torch.arange(T) + torch.tensor([[3], [other]]),
+            (torch.arange(T) + torch.tensor([[3.0], [other]])).double().reciprocal(),
+            torch.zeros(B, T, dtype=torch.bool) if mask is None else mask,
             [randn(2, N), randn(2 * N, 8)],
-            mask,
-            rule,
+            *(mask, rule, even),
         )
-        for other, mask, rule in ((3, None, "bilinear"), (5, reset(), "bilinear"), (3, None, "zoh"))
+        for other, mask, rule, even in (
+            *((3, None, "bilinear", True), (5, reset(), "bilinear", True)),
+            *((3, None, "zoh", True), (5, reset(), "bilinear", False)),
+        )
+    ],
+    "timed_rnn": [
+        (
+            *(randn(B, T, 2), randn(B, T, 2 * N), randn(B, N), randn(B, 2, 4)),
+            [randn(4, 4) - torch.eye(4).double(), randn(4), torch.rand(B, T).double()],
+            [randn(2, N), randn(2 * N, 8)],
+            *(mask, rule),
+        )
+        for mask, rule in ((None, "bilinear"), (reset(), "zoh"))
+    ],
+    "timed_lssl": [
+        (randn(B, T, 2), randn(B, 2, 4), lengths, system, mask, 0.5)
+        for lengths, system, mask in (
+            (torch.rand(B, T, 2).double(), [randn(4, 4) - torch.eye(4).double(), randn(4)], None),
+            (torch.rand(B, T, 2).double(), [], reset()),
+        )
+    ],
+    "timed_lmu": [
+        (
+            *(randn(B, T, 2), randn(B, T, N), randn(B, N), randn(B, 2, 4)),
+            [randn(4, 4) - torch.eye(4).double(), randn(4), torch.rand(B, T).double()],
+            [randn(N, 8), *back],
+            *(mask, "bilinear"),
+        )
+        for back, mask in (([], None), ([randn(N, N), randn(2, N), randn(2, 8)], reset()))
+    ],
+    "inner_scan": [
+        (
+            *("regression", "gelu", *(randn(B, T, 2, 3) for _ in range(3)), rates(), *more),
+            *([randn(2, 3, 3)], [randn(B, 2, 3, 3)], pending, velocity, []),
+            *(torch.arange(T).expand(B, T), size),
+        )
+        for more, pending, velocity, size in (
+            ((None, None, None), [], [], 1),
+            (
+                *((rates(), rates(), randn(2)), [torch.zeros(B, 2, 3, 3).double()]),
+                *([randn(B, 2, 3, 3)], 2),
+            ),
+        )
+    ],
+    "ridge_solve": [
+        (
+            *(randn(B, T, 2, 3), randn(B, T, 2, 3), rates(), -rates()),
+            torch.rand(2, 3).double().add_(0.5).requires_grad_(),
+            (torch.eye(3).double() * 0.3).expand(B, 2, 3, 3).clone().requires_grad_(),
+            *(mask, 3),
+        )
+        for mask in (None, reset())
     ],
     "self_referential": [(randn(B, T, 2, 3), randn(2, 3, 13), randn(B, 2, 3, 13), reset())],
 }
@@ -228,6 +283,8 @@ def test_second_derivatives(name, arguments):
         pytest.skip("PyTorch's fused attention on a CPU has none")
     if arguments[0] == "h2o":
         pytest.skip("the weight that an entry has had is a result without a gradient")
+    if name == "ridge_solve":
+        pytest.skip("the residual is a result without a gradient")
     tensors = [x for x in tree_leaves(list(arguments)) if differentiable(x)]
 
     def value(point):
