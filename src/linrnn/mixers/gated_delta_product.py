@@ -8,8 +8,9 @@ from torch import Tensor
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta, product_scan, wide_sizes
+from linrnn.mixers._families.delta import ConvDelta, wide_sizes
 from linrnn.mixers._families.log_decay import LogDecay
+from linrnn.ops.matrix.delta_scan import delta_scan
 
 
 class GatedDeltaProduct(ConvDelta):
@@ -106,7 +107,13 @@ class GatedDeltaProduct(ConvDelta):
             z.unflatten(2, (self.writes, z.shape[2] // self.writes))
             for z in (k, v, self._rate(x, v))
         )  # (B, T, writes, heads, ...)
-        start, scale = state["memory"], self.d_key**-0.5
+        memory, scale, g = state["memory"], self.d_key**-0.5, self._log_decay(x)
         with without_autocast(x.device):
-            o, memory = product_scan(q, k, v, beta, self._log_decay(x), start, scale, reset)
+            if x.shape[1] > 1 or reset is not None:
+                o, memory = delta_scan(q, k, v, beta, g, memory, scale=scale, reset=reset)
+                return o, {"memory": memory}
+            o = q
+            for i in range(self.writes):  # one after the other: a record of a step can hold them
+                one = k[:, :, i], v[:, :, i], beta[:, :, i], g if i == 0 else None
+                o, memory = delta_scan(q, *one, memory, scale=scale)
         return o, {"memory": memory}

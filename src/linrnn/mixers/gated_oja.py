@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.precision import without_autocast
@@ -118,8 +117,8 @@ def oja_scan(
 ) -> tuple[Tensor, Tensor]:
     """The rule of `GatedOja`: ``(o, S)``.
 
-    Transposed, S goes by the delta rule with values as keys. What a memory answers before it is
-    written is read in a step of its own, which writes nothing. A single step is the rule itself.
+    Transposed, S goes by the delta rule with values as keys, which reads what the memory answers
+    before it is written. A single step is the rule itself.
 
     Args:
         q, k: (B, T, H, K).
@@ -132,13 +131,9 @@ def oja_scan(
     if q.shape[1] == 1 and reset is None:
         q, k, v, beta, g = (z[:, 0] for z in (q, k, v, beta, g))
         return _one(q, k, v, beta, g, initial_state, scale)
-    keys, values = (z.repeat_interleave(2, 1) for z in (v, k))
-    rates = F.pad(beta[:, :, None], (0, 0, 1, 0)).flatten(1, 2)  # a write in every second step
-    decays = F.pad(g[:, :, None], (0, 0, 0, 0, 0, 1)).flatten(1, 2)  # and none there
-    cut = None if reset is None else F.pad(reset[..., None], (0, 1)).flatten(1, 2)
     start = initial_state.mT
-    answers, _ = delta_scan(keys, keys, values, rates, decays, start, reset=cut)
-    u = beta[..., None] * (k - answers[:, ::2])  # (B, T, H, K)
+    answers, _ = delta_scan(v, v, k, beta, g, start, read="before", reset=reset)
+    u = beta[..., None] * (k - answers)  # (B, T, H, K)
     return outer_scan(q, u, v, None, initial_state, value_decay=g, scale=scale, reset=reset)
 
 

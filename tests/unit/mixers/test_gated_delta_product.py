@@ -10,7 +10,7 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import DeltaNet, GatedDeltaNet, GatedDeltaProduct
-from linrnn.mixers._families.delta import product_scan
+from linrnn.ops import delta_scan
 from linrnn.testing import check_law
 
 
@@ -22,7 +22,7 @@ def pairs(first, second):
 def test_the_rule_gives_the_golden_numbers():
     start = torch.zeros(1, 1, 2, 2, dtype=torch.float64)
     k, v, beta = pairs(K, K.flip(-1)), pairs(V, -V), pairs(BETA, 2 * BETA)
-    o, _ = product_scan(Q, k, v, beta, DECAY.log(), start, 2**-0.5, None)
+    o, _ = delta_scan(Q, k, v, beta, DECAY.log(), start, scale=2**-0.5)
     near(o, 0.353553, 0.707107, -3.623215, 0.435578, -3.922463, 0.901420, 0.104377, 1.362769)
 
 
@@ -38,7 +38,7 @@ def test_the_rule_equals_the_loop_of_fla(forget):
     theirs, last = loop(
         *(q, *flat, g, beta.flatten(1, 2), 1.0), initial_state=start, num_householder=3
     )
-    o, final = product_scan(q, k, v, beta, g, start, 1.0, None)
+    o, final = delta_scan(q, k, v, beta, g, start)
     torch.testing.assert_close(o, theirs, rtol=1e-4, atol=2e-5)
     torch.testing.assert_close(final, last, rtol=1e-4, atol=2e-5)
 
@@ -62,7 +62,7 @@ def test_two_reflections_turn_a_memory():
     one, two = torch.tensor([1.0, 0.0]).double(), torch.stack([angle.cos(), angle.sin()])
     k = torch.stack([one, two]).view(1, 1, 2, 1, 2)
     beta, v = torch.full((1, 1, 2, 1), 2.0).double(), torch.zeros(1, 1, 2, 1, 2).double()
-    _, final = product_scan(k[:, :, 0], k, v, beta, None, start, 1.0, None)
+    _, final = delta_scan(k[:, :, 0], k, v, beta, None, start)
     turn = torch.stack(
         [(2 * angle).cos(), -(2 * angle).sin(), (2 * angle).sin(), (2 * angle).cos()]
     )

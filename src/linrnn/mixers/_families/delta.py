@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
@@ -169,46 +168,6 @@ def erase_scan(
     b = -k if beta is None else -beta[..., None] * k
     with without_autocast(q.device):
         return delta_scan(q, k, v, beta, g, initial_state, a=a, b=b, scale=scale, reset=reset)
-
-
-def product_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    g: Tensor | None,
-    initial_state: Tensor,
-    scale: float,
-    reset: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Several writes of the delta rule a step, after the memory has decayed once.
-
-    The sequence that `linrnn.ops.delta_scan` reads is n times as long, and only every n-th of its
-    answers is of use. A single step is a single step of each write, which a record can hold.
-
-    Args:
-        q: (B, T, key_heads, K), which reads after the last write.
-        k: (B, T, n, key_heads, K).
-        v: (B, T, n, H, V).
-        beta: (B, T, n, H).
-        g: (B, T, H), or None where nothing is forgotten.
-        initial_state, scale, reset: as of `linrnn.ops.delta_scan`.
-    """
-    n = k.shape[2]
-    if q.shape[1] == 1 and reset is None:
-        o, memory = q, initial_state
-        for i in range(n):
-            one = k[:, :, i], v[:, :, i], beta[:, :, i], g if i == 0 else None
-            o, memory = delta_scan(q, *one, memory, scale=scale)
-        return o, memory
-    q = q[:, :, None].expand(k.shape).flatten(1, 2)  # (B, T n, key_heads, K)
-    if g is not None:
-        g = F.pad(g[:, :, None], (0, 0, 0, n - 1)).flatten(1, 2)
-    if reset is not None:
-        reset = F.pad(reset[:, :, None], (0, n - 1)).flatten(1, 2)
-    k, v, beta = (z.flatten(1, 2) for z in (k, v, beta))
-    o, memory = delta_scan(q, k, v, beta, g, initial_state, scale=scale, reset=reset)
-    return o[:, n - 1 :: n], memory
 
 
 def check_rate(where: str, beta_max: float, name: str = "beta_max") -> None:
