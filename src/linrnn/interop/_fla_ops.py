@@ -183,7 +183,7 @@ def delta_rule(
 ) -> Results:
     """The delta rule."""
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
+        q, k = unit(q), unit(k)
     return _delta(q, k, v, beta, None, call)
 
 
@@ -205,18 +205,12 @@ def gated_delta_rule(
     call: Call,
 ) -> Results:
     """The gated delta rule, one decay a head."""
-    if gv is not None:
-        raise ArgumentError(
-            f"{_WHERE}: gv must be None in a delta rule, got {tuple(gv.shape)}. "
-            "Decays of heads (g) and of key channels (gk) are computed."
-        )
     if g is not None and (use_gate_in_kernel or A_log is not None):
         g = wide(g) if dt_bias is None else wide(g) + dt_bias
         g = -_rate(A_log) * F.softplus(g)
-    if gk is not None:
-        g = gk if g is None else g.unsqueeze(-1) + gk
+    g = _decay_of_keys(g, gk, gv)
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
+        q, k = unit(q), unit(k)
     writes = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _delta(q, k, v, writes, g, call)
 
@@ -240,7 +234,7 @@ def kda(
     if use_gate_in_kernel:
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
+        q, k = unit(q), unit(k)
     writes = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _delta(q, k, v, writes, g, call)
 
@@ -263,8 +257,8 @@ def gdn2(
     if use_gate_in_kernel:
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
-    q, k, g, b = (_repeated(x, v.shape[2]) for x in (q, k, g, b))
+        q, k = unit(q), unit(k)
+    q, k, g, b = (repeated(x, v.shape[2]) for x in (q, k, g, b))
     a = (wide(g).exp() * wide(b) * wide(k)).to(k.dtype)  # reads the memory before its decay
     values = (wide(w) * wide(v)).to(v.dtype)
     o, memory = delta_scan(q, k, values, None, g, call.start(), a=a, b=-k, **call.options(q))
@@ -288,7 +282,7 @@ def comba(
     """
     p = k if p is None else p
     if use_qk_l2norm_in_kernel:
-        q, k, p = _unit(q), _unit(k), _unit(p)
+        q, k, p = unit(q), unit(k), unit(p)
     return _erasing(q, k, v, p, beta, g, call)
 
 
@@ -305,7 +299,7 @@ def gated_delta_product(
     """Gated DeltaProduct: n steps of the delta rule a token, k, v and beta one after another."""
     n = num_householder
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
+        q, k = unit(q), unit(k)
     queries = q.repeat_interleave(n, 1)  # (B, n T, H, K), of which the last of a token reads
     if g is not None:  # a token forgets once, before its first step
         first = torch.arange(n, device=g.device).eq(0).view(1, 1, n, 1)
@@ -319,10 +313,10 @@ def preconditioned_delta_rule(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    g: Tensor,
+    g: Tensor | None,
     g_atk: Tensor,
     beta_atk: Tensor,
-    beta: Tensor,
+    beta: Tensor | None,
     initial_A_state: Tensor | None,
     transpose_state_layout: bool,
     x: float,
@@ -333,14 +327,17 @@ def preconditioned_delta_rule(
     A_log: Tensor | None = None,
     dt_bias: Tensor | None = None,
     lower_bound: float | None = None,
+    gk: Tensor | None = None,
+    gv: Tensor | None = None,
     *,
     call: Call,
 ) -> tuple[Tensor, Any, Any]:
     """The preconditioned delta rule: outputs, memory, and the decayed sum of squared keys."""
-    if use_gate_in_kernel:
+    if use_gate_in_kernel and g is not None:
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
+    g = _decay_of_keys(g, gk, gv)
     if use_qk_l2norm_in_kernel:
-        q, k = _unit(q), _unit(k)
+        q, k = unit(q), unit(k)
     keys = wide(k)
     decay = wide(g_atk).exp().unsqueeze(-1).expand(keys.shape)  # (B, T, H, K)
     added = wide(beta_atk).unsqueeze(-1) * keys.square()
@@ -362,7 +359,7 @@ def slots(
     write: Tensor = s
     if g is None:
         g, write = _means(s, call)
-    k, v, write, g = (_repeated(x, heads) for x in (k, v, write, g))
+    k, v, write, g = (repeated(x, heads) for x in (k, v, write, g))
     keys, values = call.initial_state or (None, None)
     if keys is not None and values is not None:
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
@@ -403,9 +400,21 @@ def _delta(
             "One of value channels is not computed."
         )
     if g is not None and g.ndim == v.ndim:
-        g = _repeated(g, v.shape[2])
+        g = repeated(g, v.shape[2])
     o, memory = delta_scan(q, k, v, beta, g, call.start(), **call.options(q))
     return o.to(q.dtype), call.end(memory)
+
+
+def _decay_of_keys(g: Tensor | None, gk: Tensor | None, gv: Tensor | None) -> Tensor | None:
+    """Decays of heads (g) and of key channels (gk) as one."""
+    if gv is not None:
+        raise ArgumentError(
+            f"{_WHERE}: gv must be None in a delta rule, got {tuple(gv.shape)}. "
+            "Decays of heads (g) and of key channels (gk) are computed."
+        )
+    if gk is None:
+        return g
+    return gk if g is None else g.unsqueeze(-1) + gk
 
 
 def _erasing(
@@ -414,19 +423,21 @@ def _erasing(
     v: Tensor,
     p: Tensor,
     beta: Tensor | None,
-    g: Tensor,
+    g: Tensor | None,
     call: Call,
 ) -> Results:
     """``S_t = S' + beta k (v - S'^T p)^T``; a reads the memory before its decay."""
-    q, k, p = (_repeated(x, v.shape[2]) for x in (q, k, p))
-    decay = wide(g).exp() if g.ndim == v.ndim else wide(g).exp().unsqueeze(-1)
+    q, k, p = (repeated(x, v.shape[2]) for x in (q, k, p))
+    decay: Any = 1.0
+    if g is not None:
+        decay = wide(g).exp() if g.ndim == v.ndim else wide(g).exp().unsqueeze(-1)
     weight: Any = 1.0 if beta is None else wide(beta).unsqueeze(-1)
     a, b = (wide(p) * decay).to(k.dtype), (-wide(k) * weight).to(k.dtype)
     o, memory = delta_scan(q, k, v, beta, g, call.start(), a=a, b=b, **call.options(q))
     return o.to(q.dtype), call.end(memory)
 
 
-def _unit(x: Tensor) -> Tensor:
+def unit(x: Tensor) -> Tensor:
     """``x / sqrt(|x|^2 + 1e-6)``, in the dtype of x."""
     w = wide(x)
     return (w * torch.rsqrt(w.square().sum(-1, keepdim=True) + _L2_EPS)).to(x.dtype)
@@ -463,6 +474,6 @@ def _heads(q: Tensor) -> Tensor:
     return torch.arange(q.shape[2], device=q.device, dtype=accumulator_dtype(q.dtype))
 
 
-def _repeated(x: Tensor, heads: int) -> Tensor:
+def repeated(x: Tensor, heads: int) -> Tensor:
     """Heads that several others share, once for each, (B, T, heads, ...)."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)

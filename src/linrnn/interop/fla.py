@@ -24,7 +24,9 @@ from typing import Any
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, UnknownNameError
+from linrnn.interop import _fla_attention as attention
 from linrnn.interop import _fla_ops as ops
+from linrnn.interop import _fla_rules as rules
 
 __all__ = ["names", "signature"]
 
@@ -171,6 +173,48 @@ _SIGNATURES: dict[Function, str] = {
             chunk_indices=None, cp_context=None, transpose_state_layout=False, x=1.5, eps=1e-06,
             log_atk_scale=None, solve_tril_precision=None, disable_recompute=False,
             return_intermediate_states=False, A_log=None, dt_bias=None)
+        fused_recurrent_precond_gated_delta_rule(q, k, v, g=None, gk=None, gv=None, beta=None,
+            g_atk=None, beta_atk=None, scale=None, initial_state=None, initial_A_state=None,
+            output_final_state=False, use_qk_l2norm_in_kernel=True, cu_seqlens=None,
+            transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None)
+        fused_recurrent_precond_kda(q, k, v, g, g_atk, beta_atk, beta, A_log=None, dt_bias=None,
+            scale=None, initial_state=None, initial_A_state=None, output_final_state=False,
+            use_qk_l2norm_in_kernel=True, use_gate_in_kernel=False, lower_bound=None,
+            cu_seqlens=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None)
+    """,
+    rules.momentum_delta_rule: """
+        chunk_momentum_delta_rule(q, k, v, log_alpha, log_mu, p=None, beta=None, eta=None,
+            scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
+            use_qk_l2norm_in_kernel=True, use_p_times_alpha=True, chunk_size=64)
+        fused_recurrent_momentum_delta_rule(q, k, v, log_alpha, log_mu, p=None, beta=None,
+            eta=None, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None,
+            use_qk_l2norm_in_kernel=True, use_p_times_alpha=True)
+    """,
+    rules.gated_oja_rule: """
+        chunk_gated_oja_rule(q, k, v, gv, beta, scale=None, initial_state=None,
+            output_final_state=False, use_q_l2norm=False, use_k_l2norm=False, cu_seqlens=None,
+            cu_seqlens_cpu=None)
+        fused_recurrent_gated_oja_rule(q, k, v, gv=None, beta=None, scale=None,
+            initial_state=None, output_final_state=False, use_q_l2norm=False, use_k_l2norm=False,
+            cu_seqlens=None)
+    """,
+    attention.attention: """
+        parallel_attn(q, k, v, g=None, scale=None, window_size=None, cu_seqlens=None,
+            chunk_indices=None, sink_bias=None)
+    """,
+    attention.forgetting_attention: """
+        parallel_forgetting_attn(q, k, v, g, scale=None, window_size=None, cu_seqlens=None)
+    """,
+    attention.stick_breaking: """
+        parallel_stickbreaking_attn(q, k, v, scale=None, attend_current=False, cu_seqlens=None)
+    """,
+    attention.path_attention: """
+        parallel_path_attn(q, k, v, w, beta, g=None, scale=None, cu_seqlens=None,
+            use_cache=False)
+    """,
+    attention.rebased: """
+        parallel_rebased(q, k, v, eps=1e-05, use_scale=True, use_normalize=True,
+            return_both=False)
     """,
     ops.slots: """
         chunk_gsa(q, k, v, s, g=None, scale=None, initial_state=None, output_final_state=False,

@@ -114,6 +114,7 @@ def oja_scan(
     initial_state: Tensor,
     scale: float,
     reset: Tensor | None,
+    cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The rule of `GatedOja`: ``(o, S)``.
 
@@ -127,14 +128,15 @@ def oja_scan(
         initial_state: (B, H, K, V).
         scale: of the queries.
         reset: boolean (B, T), or None.
+        cu_seqlens: of packed sequences, each with an initial state; or None.
     """
-    if q.shape[1] == 1 and reset is None:
+    if q.shape[1] == 1 and reset is None and cu_seqlens is None:
         q, k, v, beta, g = (z[:, 0] for z in (q, k, v, beta, g))
         return _one(q, k, v, beta, g, initial_state, scale)
-    start = initial_state.mT
-    answers, _ = delta_scan(v, v, k, beta, g, start, read="before", reset=reset)
+    start, marks = initial_state.mT, {"reset": reset, "cu_seqlens": cu_seqlens}
+    answers, _ = delta_scan(v, v, k, beta, g, start, read="before", **marks)
     u = beta[..., None] * (k - answers)  # (B, T, H, K)
-    return outer_scan(q, u, v, None, initial_state, value_decay=g, scale=scale, reset=reset)
+    return outer_scan(q, u, v, None, initial_state, value_decay=g, scale=scale, **marks)
 
 
 def _one(

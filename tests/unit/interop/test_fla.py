@@ -39,7 +39,7 @@ def arguments(name, seqs=B):
         return torch.randn(*shape, dtype=F64)
 
     channels = system in ("gla", "kda", "gdn2", "low_rank", "rwkv7", "rwkv6")
-    channels = channels or name == "chunk_precond_kda"
+    channels = channels or name.endswith("precond_kda")
     decays = (B, T, H, M) if system == "slots" else key if channels else step
     shapes = {**dict.fromkeys("qrbap", key), "k": (B, writes * T, H, K), "v": (B, writes * T, H, V)}
     x = {n: draw(*shape) for n, shape in shapes.items()}
@@ -59,15 +59,23 @@ def arguments(name, seqs=B):
         x["k"] = F.normalize(x["k"], dim=-1)
     if system == "linear_attention" or system == "based":
         x |= {"q": x["q"].abs(), "k": x["k"].abs()}
+    x |= {"log_alpha": F.logsigmoid(draw(*step)), "log_mu": F.logsigmoid(draw(*step))}
+    x |= {"eta": torch.rand(*step, dtype=F64), "sink_bias": draw(H)}
+    if system == "path_attention":
+        x["w"] = F.normalize(draw(*key), dim=-1)
+    if system == "gated_oja_rule":
+        x["v"] = F.normalize(x["v"], dim=-1)
     left_out = {"A_log", "dt_bias", "g_atk", "beta_atk"} - {
         n for n, p in has.items() if p.default is inspect.Parameter.empty
     }
-    if system == "gated_delta_rule":
+    if system in ("gated_delta_rule", "preconditioned_delta_rule"):
         left_out |= {"gv"}
+    if system == "preconditioned_delta_rule":
+        left_out -= {"g_atk", "beta_atk"}
     if has.get("x") is not None and system != "hgrn":  # a number
         left_out |= {"x"}
     chosen = {n: y.requires_grad_() for n, y in x.items() if n in has and n not in left_out}
-    more = {"layer_idx": 1, "num_layers": 4, "num_householder": 2}
+    more = {"layer_idx": 1, "num_layers": 4, "num_householder": 2, "window_size": 4}
     more["use_qk_l2norm_in_kernel"] = False
     if "initial_state" in has:
         start = "normalised" if normalised(name) else system
@@ -92,6 +100,8 @@ def state(system, seqs):
         return draw(V)
     if system == "slots":
         return draw(H, K, M), draw(H, M, V)
+    if system == "momentum_delta_rule":
+        return torch.stack([draw(H, K, V), draw(H, K, V)])
     if system == "normalised":
         return draw(H, K, V), draw(1, H, K).abs()
     return draw(H, K, V)
@@ -109,6 +119,12 @@ def loop(name, x):
         weights = (1 + scores + scores**2 / 2).tril()
         y = weights @ x["v"].transpose(1, 2) / (weights.sum(-1, keepdim=True) + 1e-6)
         return y.transpose(1, 2), None
+    if system in ("attention", "forgetting_attention", "path_attention", "rebased"):
+        return _weighted(system, x)
+    if system == "stick_breaking":
+        return _stick(x)
+    if system == "momentum_delta_rule":
+        return _momentum(x)
     S, seqs = x.get("initial_state"), q.shape[0]
     S, z = S if normalised(name) else (S, None)
     S = torch.zeros(seqs, H, K, V, dtype=F64) if S is None else S
@@ -148,6 +164,9 @@ def _step(system, x, S, A, t):
         S = S + write(at["b"], read(at["a"], before)) + write(k, v)
     elif system == "gdn2":
         S = S + write(k, at["w"] * v - read(at["b"] * k, S))
+    elif system == "gated_oja_rule":
+        S = before * at["gv"].exp().unsqueeze(-2)
+        S = S + write(at["beta"].unsqueeze(-1) * (k - torch.einsum("bhkv,bhv->bhk", S, v)), v)
     elif system in ("delta_rule", "gated_delta_rule", "kda", "comba"):
         S = S + write(k, at["beta"].unsqueeze(-1) * (v - read(at.get("p", k), S)))
     elif system == "gated_delta_product":
@@ -205,6 +224,67 @@ def _slots(x):
     return torch.stack(ys, 1), (keys, values)
 
 
+def _weighted(system, x):
+    """Scores of all pairs, one by one; then what is seen, and the weights."""
+    q, k, v = (x[n].transpose(1, 2) for n in "qkv")  # (B, H, T, K)
+    _, heads, steps = q.shape[:3]
+    rows = []
+    for t in range(steps):
+        row = []
+        for s in range(t + 1):
+            key = k[:, :, s]
+            for i in range(s + 1, t + 1) if system == "path_attention" else ():
+                w, beta = x["w"][:, i], x["beta"][:, i]
+                key = key - (beta * (w * key).sum(-1)).unsqueeze(-1) * w
+            row.append((q[:, :, t] * key).sum(-1))
+        row += [torch.full_like(row[0], float("-inf"))] * (steps - t - 1)
+        rows.append(torch.stack(row, -1))
+    scores = torch.stack(rows, 2)  # (B, H, T, T)
+    if system == "rebased":
+        weights = (scores * K**-0.5).square().tril()
+        return (weights @ v / (weights.sum(-1, keepdim=True) + 1e-5)).transpose(1, 2), None
+    total = x["g"].cumsum(1).transpose(1, 2)
+    decays = total.unsqueeze(-1) - total.unsqueeze(-2)
+    scale = K**-0.5
+    scores = (scores + decays) * scale if system == "path_attention" else scores * scale + decays
+    age = torch.arange(steps).unsqueeze(-1) - torch.arange(steps)
+    seen = (age >= 0) & (age < x.get("window_size", steps))
+    weights = scores.masked_fill(~seen, float("-inf")).exp()
+    sums = weights.sum(-1, keepdim=True)
+    if "sink_bias" in x:
+        sums = sums + x["sink_bias"].exp().view(1, heads, 1, 1)
+    return (weights @ v / sums).transpose(1, 2), None
+
+
+def _stick(x):
+    outputs, rest = [], []
+    for t in range(x["q"].shape[1]):
+        left, y = torch.ones(len(x["q"]), H, dtype=F64), torch.zeros(len(x["q"]), H, V, dtype=F64)
+        for s in range(t - 1, -1, -1):
+            share = ((x["q"][:, t] * x["k"][:, s]).sum(-1) * K**-0.5).sigmoid()
+            y = y + (left * share).unsqueeze(-1) * x["v"][:, s]
+            left = left * (1 - share)
+        outputs.append(y)
+        rest.append(left)
+    return torch.stack(outputs, 1), torch.stack(rest, 1)
+
+
+def _momentum(x):
+    (S, M), outputs = x["initial_state"], []
+    for t in range(x["q"].shape[1]):
+        at = {n: y[:, t] for n, y in x.items() if isinstance(y, Tensor) and n != "initial_state"}
+        alpha, mu, beta = (
+            z[..., None, None]
+            for z in (*(at[n].exp() for n in ("log_alpha", "log_mu")), at["beta"])
+        )
+        p, k = alpha[..., 0] * at["p"], at["eta"].unsqueeze(-1) * at["k"]
+        error = torch.einsum("bhk,bhkv->bhv", p, S) - at["v"]
+        M = mu * M + k.unsqueeze(-1) * error.unsqueeze(-2)
+        S = alpha * S - beta * M
+        outputs.append(torch.einsum("bhk,bhkv->bhv", at["q"], S) * K**-0.5)
+    return torch.stack(outputs, 1), torch.stack([S, M])
+
+
 def tensors(results):
     if isinstance(results, Tensor):
         return [results]
@@ -229,7 +309,7 @@ def test_a_function_is_its_recurrence_with_all_gradients(name):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "cu_seqlens" in fla.signature(n).parameters])
 def test_packed_sequences_are_those_apart(name):
-    if SYSTEMS[name] == "slots" and name == "chunk_abc":
+    if name == "chunk_abc" or SYSTEMS[name] == "momentum_delta_rule":
         pytest.skip("it has no packed form")
     x = {n: y.detach() if isinstance(y, Tensor) else y for n, y in arguments(name).items()}
     cuts = [0, 3, 3 + T - 3]
@@ -255,7 +335,8 @@ def test_packed_sequences_are_those_apart(name):
     packed = tensors(getattr(fla, name)(**together, cu_seqlens=torch.tensor(cuts)))
     torch.testing.assert_close(packed[0], torch.cat([p[0] for p in pieces], 1))
     for i, last in enumerate(packed[1:], 1):
-        torch.testing.assert_close(last, torch.cat([p[i] for p in pieces], 0))
+        along = 1 if SYSTEMS[name] == "stick_breaking" else 0  # what is left of each step's stick
+        torch.testing.assert_close(last, torch.cat([p[i] for p in pieces], along))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

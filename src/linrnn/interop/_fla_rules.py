@@ -1,0 +1,81 @@
+"""Relatives of the delta rule behind the functions of `linrnn.interop.fla`."""
+
+import torch
+from torch import Tensor
+
+from linrnn.compute.precision import wide
+from linrnn.errors import ArgumentError
+from linrnn.interop._fla_ops import Call, Results, repeated, unit
+from linrnn.ops.matrix.momentum_delta import momentum_scan
+from linrnn.mixers.gated_oja import oja_scan
+
+_WHERE = "linrnn.interop.fla"
+
+
+def momentum_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    log_mu: Tensor,
+    p: Tensor | None,
+    beta: Tensor | None,
+    eta: Tensor | None,
+    use_qk_l2norm_in_kernel: bool,
+    use_p_times_alpha: bool,
+    call: Call,
+) -> Results:
+    """The delta rule with momentum; its states are the memory and the momentum, stacked."""
+    if call.cu_seqlens is not None:
+        raise ArgumentError(
+            f"{_WHERE}: cu_seqlens must be None in the delta rule with momentum, as in fla, got "
+            f"{tuple(call.cu_seqlens.shape)}. Take a row for each sequence."
+        )
+    p = k if p is None else p
+    if use_qk_l2norm_in_kernel:
+        q, k, p = unit(q), unit(k), unit(p)
+    keys, p, alpha = wide(k), wide(p), wide(log_alpha).exp()
+    p = p * alpha.unsqueeze(-1) if use_p_times_alpha else p
+    keys = keys if eta is None else keys * wide(eta).unsqueeze(-1)
+    beta = torch.ones_like(alpha) if beta is None else wide(beta)
+    B, _, H, K = q.shape
+    empty = keys.new_zeros(B, H, K, v.shape[-1])
+    S, M = (empty, empty) if call.initial_state is None else call.initial_state
+    queries = wide(q) * call.options(q)["scale"]
+    states = wide(S), -wide(M)  # their momentum is a gradient, which is subtracted
+    o, S, M = momentum_scan(
+        *(queries, keys, wide(v), p, alpha, wide(log_mu).exp(), beta, *states, None)
+    )
+    return o.to(q.dtype), torch.stack([S, -M]) if call.output_final_state else None
+
+
+def gated_oja_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gv: Tensor | None,
+    beta: Tensor | None,
+    use_q_l2norm: bool,
+    use_k_l2norm: bool,
+    call: Call,
+) -> Results:
+    """The gated Oja rule: the delta rule with keys and values exchanged, decays of values."""
+    if beta is not None and beta.ndim == v.ndim:
+        raise ArgumentError(
+            f"{_WHERE}: beta must have shape (batch, time, heads), got {tuple(beta.shape)}. "
+            "One of value channels is not computed."
+        )
+    q, k = unit(q) if use_q_l2norm else q, unit(k) if use_k_l2norm else k
+    q, k = (wide(repeated(x, v.shape[2])) for x in (q, k))
+    values = wide(v)
+    decay = torch.zeros_like(values) if gv is None else wide(gv)
+    rate = values.new_ones(values.shape[:3]) if beta is None else wide(beta)
+    packed = call.cu_seqlens
+    rows = len(q) if packed is None else len(packed) - 1
+    start = call.start()
+    if start is None:
+        start = values.new_zeros(rows, v.shape[2], q.shape[-1], v.shape[-1])
+    o, memory = oja_scan(
+        *(q, k, values, rate, decay, wide(start), call.options(q)["scale"], None, packed)
+    )
+    return o.to(v.dtype), call.end(memory)
