@@ -1,4 +1,4 @@
-"""flash-linear-attention's functions by their names, on any device.
+"""flash-linear-attention's functions by their names, on any device, and weights of its layers.
 
 ``from linrnn.interop.fla import chunk_gla`` takes the place of ``from fla.ops import chunk_gla``:
 the same arguments, layouts and results. On a CPU this library computes, with gradients of any
@@ -7,6 +7,8 @@ order; on a GPU the package ``fla`` does where it is installed, and this library
 The names and arguments are those of the package ``fla-core`` 0.6; `signature` shows them. Several
 names of one system, ``chunk_*``, ``fused_chunk_*``, ``fused_recurrent_*`` and ``parallel_*``, are
 one computation here. Hints to kernels, such as ``chunk_size``, are taken and change nothing.
+
+`from_layer` makes a mixer of a layer's weights, and `to_layer` the weights of a mixer.
 
 Reference:
     Yang and Zhang, "FLA: A Triton-Based Library for Hardware-Efficient Implementations of Linear
@@ -27,8 +29,9 @@ from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.interop import _fla_attention as attention
 from linrnn.interop import _fla_ops as ops
 from linrnn.interop import _fla_rules as rules
+from linrnn.interop._fla_layers import from_layer, layer_names, to_layer
 
-__all__ = ["names", "signature"]
+__all__ = ["from_layer", "layer_names", "names", "signature", "to_layer"]
 
 Function = Callable[..., Any]
 
