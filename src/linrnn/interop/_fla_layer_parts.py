@@ -77,6 +77,7 @@ def convs(
 
 
 def each(weights: Sequence[Rule]) -> Callable[[Mixer], Sequence[Rule]]:
+    """Make the same rules whatever the mixer's options."""
     return lambda mixer: weights
 
 
@@ -168,6 +169,7 @@ def state_sizes(ours_key: str, default: int) -> Option:
 
 
 def kv_heads(option: str = "num_kv_heads") -> Option:
+    """Heads of keys and values, as many as of queries if it is None."""
     return Option(
         {option: None},
         lambda c: {"n_kv_heads": c["num_heads"] if c[option] is None else c[option]},
@@ -231,10 +233,12 @@ def gated_norm(config: Config) -> str:
 def folded(
     ours: str, norm: Callable[[Config], str], size: Callable[[Mixer], int], theirs: str = "o_proj"
 ) -> Rule:
+    """A last map with the weights of the norm before it."""
     return Folded(f"{ours}.weight", f"{theirs}.weight", norm, size)
 
 
 def g_norm(config: Config) -> str:
+    """Name the norm of most layers."""
     return "g_norm.weight"
 
 

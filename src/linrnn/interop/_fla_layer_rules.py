@@ -234,7 +234,7 @@ def fixed(**ours: Any) -> Option:
     return Option({}, lambda c: ours, lambda m: {})
 
 
-def sums(*theirs: str) -> Option:
+def equal_heads(*theirs: str) -> Option:
     """Counts of heads that must equal ``num_heads``, or be None."""
 
     def into(config: Config) -> Mapping[str, Any]:

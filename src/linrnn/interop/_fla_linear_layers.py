@@ -34,12 +34,12 @@ from linrnn.interop._fla_layer_rules import (
     Part,
     Rule,
     choice,
+    equal_heads,
     exact,
     fixed,
     ignored,
     only,
     same,
-    sums,
 )
 
 
@@ -141,7 +141,7 @@ LAYERS: dict[str, Layer] = {
     "GatedSlotAttention": Layer(
         "gsa",
         [
-            *(NOTHING, expansions(4, 1.0, 1.0), sums("num_kv_heads"), NO_CONV, AFFINE),
+            *(NOTHING, expansions(4, 1.0, 1.0), equal_heads("num_kv_heads"), NO_CONV, AFFINE),
             *(ignored(norm_eps=1e-5), fixed(norm_eps=1e-5)),  # which its forward does not read
             *(same("gate_logit_normalizer", 8, "tau"),),
             *(only("feature_map", "swish"), ignored(use_output_gate=False, use_norm=True)),
@@ -228,7 +228,7 @@ LAYERS: dict[str, Layer] = {
     "LinearAttention": Layer(
         "linear_attention",
         [
-            *(NOTHING, expansions(8, 1.0, 1.0), sums("num_kv_heads"), AFFINE),
+            *(NOTHING, expansions(8, 1.0, 1.0), equal_heads("num_kv_heads"), AFFINE),
             choice(
                 *("feature_map", "elementwise_product", "feature_map"),
                 {"elementwise_product": "product"}

@@ -14,11 +14,11 @@ from linrnn.interop._fla_layer_rules import (
     Part,
     Rule,
     choice,
+    equal_heads,
     fixed,
     ignored,
     only,
     same,
-    sums,
     turned,
 )
 
@@ -106,7 +106,12 @@ LAYERS: dict[str, Layer] = {
     "PaTHAttention": Layer(
         "path_attention",
         [
-            *(HEADS, sums("num_kv_heads"), NOTHING_MORE, same("use_qk_norm", False, "qk_norm")),
+            *(
+                HEADS,
+                equal_heads("num_kv_heads"),
+                NOTHING_MORE,
+                same("use_qk_norm", False, "qk_norm"),
+            ),
             *(only("use_low_rank_w", True), only("use_w_shortconv", True)),
             *(same("conv_size", 3, "d_conv"), only("conv_bias", False)),
             Option(

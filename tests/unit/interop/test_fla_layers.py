@@ -1,6 +1,7 @@
 """Layers of flash-linear-attention as mixers and back, with the numbers that theirs gave."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.interop import fla
 from linrnn.interop._fla_layer_table import LAYERS
-from linrnn.mixers import ABC, GLA, HGRN, LSTM, DeltaNet, MomentumDeltaNet
+from linrnn.mixers import ABC, GLA, HGRN, LSTM, DeltaNet, MomentumDeltaNet, load
 
 CONTENT = json.loads((Path(__file__).parent / "fla_layers.json").read_text())
 CASES = [(name, case) for name, layer in CONTENT["layers"].items() for case in layer["cases"]]
@@ -53,8 +54,10 @@ def test_weights_and_options_come_back(name, case):
     defaults = CONTENT["layers"][name]["defaults"]
     for option, value in case["config"].items():
         if value is not None:
-            found = config.get(option, defaults.get(option))
-            assert (list(found) if isinstance(found, tuple) else found) == pytest.approx(value)
+            returned = config.get(option, defaults.get(option))
+            assert (list(returned) if isinstance(returned, tuple) else returned) == pytest.approx(
+                value
+            )
     again = fla.from_layer(name, back, **config)
     for x, ours in mixer.named_parameters():
         torch.testing.assert_close(again.get_parameter(x), ours)
@@ -75,9 +78,26 @@ def test_every_layer_has_a_case_and_the_defaults_of_theirs():
             x: [str(z) if z == float("inf") else z for z in y] if isinstance(y, tuple) else y
             for x, y in ours.items()
         }
-        wanted = {x: theirs.get(x) for x in listed}
-        assert listed == wanted, name
+        expected = {x: theirs.get(x) for x in listed}
+        assert listed == expected, name
         assert theirs.keys() <= ours.keys(), name
+
+
+def test_the_page_lists_all_layers_and_functions_of_theirs():
+    page = (Path(__file__).parents[3] / "docs/flash-linear-attention.md").read_text("utf-8")
+    layers, functions = page.split("## Every layer")[1].split("## Every function")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", layers, re.MULTILINE))
+    assert list(rows) == CONTENT["all_layers"]
+    for name, here in rows.items():
+        mixer = LAYERS[name].mixer if name in LAYERS else None
+        assert here == (f"[{load(mixer).__name__}](mixers/{mixer}.md)" if mixer else "none")
+    table, more = functions.split("Names that fla keeps")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \|", table, re.MULTILINE))
+    assert list(rows) == CONTENT["all_ops"]
+    listed = {name for name, here in rows.items() if here == "yes"}
+    apart = set(re.findall(r"`(\w+)`", more.split(".")[0]))
+    assert listed | apart == set(fla.names())
+    assert not apart & set(CONTENT["all_ops"])
 
 
 def test_a_class_stands_for_its_name_and_a_dtype_stays():
