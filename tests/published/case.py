@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from linrnn.interop._fla_layers import mapped
+
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"
 WITHOUT_CASES = ("case", "test_published")
@@ -126,7 +128,7 @@ def compare_mapped(
     layer: nn.Module,
     theirs: nn.Module,
     x: Tensor,
-    mapped: Callable[[Weights], Weights],
+    as_ours: Callable[[Weights], Weights],
     read: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[str, float]:
     """`compare` where weights of ours are made of several of theirs, as products are.
@@ -137,13 +139,13 @@ def compare_mapped(
         layer: ours.
         theirs: with the weights to compare with.
         x: (batch, time, channels).
-        mapped: from parameters of theirs, by name, to those of ours, by name.
+        as_ours: from parameters of theirs, by name, to those of ours, by name.
         read: theirs, from the input to the outputs. Default: their forward.
     """
     mine, other = (x.detach().clone().requires_grad_() for _ in range(2))
     parameters = dict(theirs.named_parameters())
     expected = (theirs if read is None else read)(other)
-    y = _mapped_forward(layer, mine, mapped(parameters))
+    y = _mapped_forward(layer, mine, as_ours(parameters))
     grads = weighted_gradients(y, [mine, *parameters.values()])
     wanted = weighted_gradients(expected, [other, *parameters.values()], y.dtype)
     return {
@@ -154,14 +156,14 @@ def compare_mapped(
 
 
 def mapped_against_numbers(
-    layer: nn.Module, x: Tensor, mapped: Callable[[Weights], Weights], numbers: Mapping[str, Any]
+    layer: nn.Module, x: Tensor, as_ours: Callable[[Weights], Weights], numbers: Mapping[str, Any]
 ) -> dict[str, float]:
     """`compare_mapped` where theirs are numbers, and their parameters by the rule of `fill`.
 
     Args:
         layer: ours.
         x: (batch, time, channels).
-        mapped: as of `compare_mapped`.
+        as_ours: as of `compare_mapped`.
         numbers: "parameters", the shapes of theirs by name, in the order of the rule; "y" and "x",
             the gradient of x, whole; "gradients", of each parameter every ``stride``-th number, in
             the order of rows; "stride".
@@ -171,7 +173,7 @@ def mapped_against_numbers(
     fill(list(parameters.values()))
     sources = [x.detach().clone().requires_grad_(), *parameters.values()]
     y = _mapped_forward(
-        layer, sources[0], mapped({n: p.requires_grad_() for n, p in parameters.items()})
+        layer, sources[0], as_ours({n: p.requires_grad_() for n, p in parameters.items()})
     )
     grads = weighted_gradients(y, sources)
     wanted = [torch.tensor(numbers["gradients"][name], dtype=x.dtype) for name in parameters]
@@ -264,6 +266,42 @@ def golden_cases(
 def x_of(layer: Any) -> Tensor:
     """What theirs read for golden numbers of a layer: (2, 11, d_model)."""
     return waves(2, 11, layer.d_model)
+
+
+def fla_cases(
+    system: str,
+    cls: str,
+    configurations: Mapping[str, tuple[str, dict[str, Any]]],
+    width: int = 8,
+    **shared: Any,
+) -> list[Case]:
+    """Layers of flash-linear-attention on golden numbers, by the maps of `linrnn.interop.fla`.
+
+    Args:
+        system: the name of the mixer, and of the file of golden numbers.
+        cls: theirs.
+        configurations: by the keys of the file, what its case is called, and arguments of theirs.
+        width: their hidden_size.
+        shared: further arguments that all configurations have.
+    """
+
+    def measure(key: str) -> Differences:
+        config = {"hidden_size": width, **shared, **configurations[key][1]}
+        numbers = golden(system)["numbers"][key]
+        shapes = numbers["parameters"].items()
+        empty = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes}
+        layer, _ = mapped(cls, empty, config)
+        return mapped_against_numbers(
+            layer, waves(1, 9, width), lambda weights: mapped(cls, weights, config)[1], numbers
+        )
+
+    return [
+        Case(
+            *(system, f"flash-linear-attention 0.6.0, {cls}", words, "layer"),
+            *(partial(measure, key), 1e-9),
+        )
+        for key, (words, _) in configurations.items()
+    ]
 
 
 class Normed(nn.Module):

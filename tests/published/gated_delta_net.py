@@ -2,13 +2,13 @@
 
 import importlib
 import inspect
-from functools import partial
 from unittest.mock import patch
 
 import torch
 
+from linrnn.interop._fla_layers import mapped
 from linrnn.mixers import GatedDeltaNet
-from published.case import Case, compare_mapped, fill, golden, mapped_against_numbers, waves
+from published.case import Case, compare_mapped, fill, fla_cases, waves
 
 
 def _shared(weights, norm, out):
@@ -50,66 +50,17 @@ def _of_qwen3_5(weights):
     }
 
 
-RATES = {
-    "A_log": "decay.A_log",
-    "dt_bias": "decay.dt_bias",
-    "a_proj.weight": "decay.proj.weight",
-    "b_proj.weight": "beta_proj.weight",
-}
-LOW_RANK = {
-    "f_proj.0.weight": "decay.proj.down.weight",
-    "f_proj.1.weight": "decay.proj.up.weight",
-    "g_proj.0.weight": "out.gate_proj.down.weight",
-    "g_proj.1.weight": "out.gate_proj.up.weight",
-    "g_proj.1.bias": "out.gate_proj.up.bias",
-}
+def _of_olmo(weights):
+    """Their names are those of flash-linear-attention, but for one convolution."""
+    parts = {f"{x}_conv1d.weight": w for x, w in zip("qkv", _rows(weights), strict=True)}
+    apart = {x: w for x, w in weights.items() if x != "conv1d.weight"} | parts
+    sizes = {"hidden_size": 8, "num_heads": 2, "num_v_heads": 4, "head_dim": 4, "expand_v": 1.5}
+    return mapped("GatedDeltaNet", apart, {**sizes, "allow_neg_eigval": True})[1]
 
 
-def of_fla(weights, names=RATES):
-    """Of a delta layer of flash-linear-attention, whose other parts have these names of ours.
-
-    The weight of their norm is in W_o.
-    """
-    out, scale = weights["o_proj.weight"], weights["o_norm.weight"]
-    ours = {
-        "qkv.heads.proj.weight": torch.cat([weights[f"{name}_proj.weight"] for name in "qkv"]),
-        "out.out_proj.weight": out * scale.repeat(out.shape[1] // len(scale)),
-    }
-    for kind in ("weight", "bias"):
-        convs = [f"{name}_conv1d.{kind}" for name in "qkv"]
-        if convs[0] in weights:
-            ours[f"qkv.conv1d.{kind}"] = torch.cat([weights[name] for name in convs])
-    if "conv1d.weight" in weights:  # of OLMo Hybrid, whose convolution is one
-        ours["qkv.conv1d.weight"] = weights["conv1d.weight"]
-    if "qkv.conv1d.weight" in ours:
-        ours["qkv.conv1d.weight"] = ours["qkv.conv1d.weight"][:, 0]
-    if "g_proj.weight" in weights:
-        ours["out.gate_proj.weight"] = weights["g_proj.weight"]
-    return ours | {name: weights[theirs] for theirs, name in names.items() if theirs in weights}
-
-
-def fla_cases(system, cls, layer, mapped, configurations):
-    """Layers with the options of each configuration, ``key: (words, options)``, on golden numbers.
-
-    Args:
-        system: the name of the mixer, and of the file of golden numbers.
-        cls: theirs.
-        layer: ours, a class.
-        mapped: from parameters of theirs, by name, to those of ours.
-        configurations: what each key of the file says of theirs, and the same of ours.
-    """
-
-    def measure(key):
-        ours = layer(8, d_key=4, **configurations[key][1], dtype=torch.float64)
-        return mapped_against_numbers(ours, waves(1, 9, 8), mapped, golden(system)["numbers"][key])
-
-    return [
-        Case(
-            *(system, f"flash-linear-attention 0.6.0, {cls}", words, "layer"),
-            *(partial(measure, key), 1e-9),
-        )
-        for key, (words, _) in configurations.items()
-    ]
+def _rows(weights):
+    widths = [len(weights[f"{x}_proj.weight"]) for x in "qkv"]
+    return weights["conv1d.weight"].split(widths)
 
 
 def _of_transformers(family, name, mapped, layer):
@@ -155,7 +106,7 @@ def _qwen3_5():
 def _olmo_hybrid():
     sizes = {"n_heads": 4, "key_heads": 2, "d_key": 4, "d_value": 6}
     layer = GatedDeltaNet(8, **sizes, beta_max=2.0)
-    return _of_transformers("olmo_hybrid", "OlmoHybrid", of_fla, layer)
+    return _of_transformers("olmo_hybrid", "OlmoHybrid", _of_olmo, layer)
 
 
 HUB = "transformers 5.23, "
@@ -165,17 +116,18 @@ CASES = [
     Case("gated_delta_net", HUB + "Qwen3_5GatedDeltaNet", DEFAULT, "layer", _qwen3_5, 1e-4),
     Case("gated_delta_net", HUB + "OlmoHybridGatedDeltaNet", DEFAULT, "layer", _olmo_hybrid, 1e-4),
     *fla_cases(
-        *("gated_delta_net", "GatedDeltaNet", GatedDeltaNet, of_fla),
+        *("gated_delta_net", "GatedDeltaNet"),
         {
-            "default": (DEFAULT, {"n_heads": 2}),
+            "default": (DEFAULT, {}),
             "sigmoid gate": (
                 "sigmoid gate, num_v_heads=2 num_heads, conv_bias",
-                {"n_heads": 4, "key_heads": 2, "gate": "sigmoid", "conv_bias": True},
+                {"num_v_heads": 4, "output_gate_activation": "sigmoid", "conv_bias": True},
             ),
             "neither gate nor convolution": (
                 "no gate, no convolution, allow_neg_eigval",
-                {"n_heads": 2, "gate": "none", "d_conv": None, "beta_max": 2.0},
+                {"use_gate": False, "use_short_conv": False, "allow_neg_eigval": True},
             ),
         },
+        **{"head_dim": 4, "num_heads": 2},
     ),
 ]

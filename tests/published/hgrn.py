@@ -7,6 +7,7 @@ the norm counts as well.
 import torch
 
 from linrnn import SequenceModel
+from linrnn.interop._fla_layers import mapped
 from published.case import Case, golden, mapped_against_numbers, waves
 
 WIDTH, DEPTH = 8, 3
@@ -48,19 +49,7 @@ def model_against_numbers(system, options, mixer):
 
 
 def _mixer(weights):
-    matrix, zero = torch.zeros(WIDTH, WIDTH, dtype=torch.float64), torch.zeros(WIDTH).double()
-    i, f, g, o = (weights[f"{name}_proj.weight"] for name in "ifgo")
-    gain = weights["g_norm.weight"] * 0.5**0.5  # of a mean over twice as many
-    return {
-        "theta": zero,
-        "in_proj.weight": torch.cat([i, matrix, f]),
-        "in_proj.bias": torch.cat([zero] * 3),
-        "gate_proj.weight": torch.cat([g, matrix]),
-        "gate_proj.bias": torch.cat([zero] * 2),
-        "out_norm.weight": torch.cat([gain, zero]),
-        "out_proj.weight": torch.cat([o, matrix], 1),
-        "out_proj.bias": zero,
-    }
+    return mapped("HGRNAttention", weights, {"hidden_size": WIDTH})[1]
 
 
 def _model():

@@ -2,14 +2,12 @@
 
 import importlib
 import inspect
-from functools import partial
 from unittest.mock import patch
 
 import torch
 
 from linrnn.mixers import KDA
-from published.case import Case, compare_mapped, fill, waves
-from published.gated_delta_net import LOW_RANK, RATES, fla_cases, of_fla
+from published.case import Case, compare_mapped, fill, fla_cases, waves
 
 
 def _mapped(weights, low_rank=True):
@@ -68,11 +66,6 @@ def _bailing():
     )
 
 
-def _mapped_fla(weights):
-    """Of the layer of flash-linear-attention."""
-    return of_fla(weights, RATES | LOW_RANK)
-
-
 HUB = "transformers 5.23, "
 DEFAULT = "default but for the sizes"
 CASES = [
@@ -80,18 +73,19 @@ CASES = [
     Case("kda", HUB + "Glm5NextTextLinearAttention", DEFAULT, "layer", _glm, 1e-4),
     Case("kda", HUB + "BailingHybridDeltaAttention", DEFAULT, "layer", _bailing, 1e-4),
     *fla_cases(
-        *("kda", "KimiDeltaAttention", partial(KDA, gate_bias=True), _mapped_fla),
+        *("kda", "KimiDeltaAttention"),
         {
-            "default": (DEFAULT, {"n_heads": 2}),
+            "default": (DEFAULT, {}),
             "bounded": (
                 "lower_bound=-5, num_v_heads=2 num_heads, allow_neg_eigval",
-                {"n_heads": 4, "key_heads": 2, "lower_bound": -5.0, "beta_max": 2.0},
+                {"num_v_heads": 4, "lower_bound": -5.0, "allow_neg_eigval": True},
             ),
             "without convolution": (
                 "use_short_conv=False, expand_v=2",
-                {"n_heads": 2, "d_value": 8, "d_conv": None},
+                {"use_short_conv": False, "expand_v": 2},
             ),
-            "bias in the convolution": ("conv_bias=True", {"n_heads": 2, "conv_bias": True}),
+            "bias in the convolution": ("conv_bias=True", {"conv_bias": True}),
         },
+        **{"head_dim": 4, "num_heads": 2},
     ),
 ]
