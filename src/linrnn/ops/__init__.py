@@ -21,6 +21,7 @@ from linrnn.ops.linear.gated_scan import gated_scan as gated_scan
 from linrnn.ops.linear.linear_scan import linear_scan as linear_scan
 from linrnn.ops.linear.log_linear_scan import log_linear_scan as log_linear_scan
 from linrnn.ops.matrix.delta_scan import delta_scan as delta_scan
+from linrnn.ops.matrix.fenwick_scan import fenwick_scan as fenwick_scan
 from linrnn.ops.matrix.outer_scan import outer_scan as outer_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
 
@@ -33,6 +34,7 @@ __all__ = [
     "delta_scan",
     "distributed_linear_scan",
     "explain",
+    "fenwick_scan",
     "fft_conv",
     "fft_scan",
     "gated_scan",

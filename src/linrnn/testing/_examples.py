@@ -29,6 +29,7 @@ from linrnn.testing import (
     _inner_examples,
     _matrix_examples,
     _memory_examples,
+    _level_examples,
     _reading_examples,
     _system_examples,
 )
@@ -86,9 +87,9 @@ def _packed(op: "str | Cell", draw: Draw) -> Example:
     def run(**arguments: Any) -> Any:
         return call.function(**arguments, **layout)
 
-    return Example(
-        f"{op} packed reverse", run, {**call.arguments, "initial_state": draw.state(3, call)}
-    )
+    state = draw.state(3, call)
+    count = {} if call.counter is None else {"read": call.counter(state)}
+    return Example(f"{op} packed reverse", run, {**call.arguments, "initial_state": state, **count})
 
 
 def ops() -> list[str]:
@@ -314,6 +315,9 @@ _CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "fft_conv": _long_conv,
     "causal_conv": _conv,
     **_memory_examples.CALLS,
+    "outer_scan": _outer,
+    "delta_scan": _delta,
+    **_level_examples.CALLS,
     **_matrix_examples.CALLS,
     **_system_examples.CALLS,
     **_dense_examples.CALLS,
