@@ -1,22 +1,18 @@
 """Mamba-2: a selective state-space model whose heads share their state's inputs and outputs."""
 
-from math import inf
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
-from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
+from linrnn.mixers._families.ssd import SSD, head_width
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
 
-class Mamba2(Mixer):
+class Mamba2(SSD):
     r"""Mamba-2 (SSD): a matrix a head with one decay, chosen by the input as its inputs are.
 
     Equation:
@@ -75,12 +71,10 @@ class Mamba2(Mixer):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     single_precision: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
-    family: ClassVar[str] = "ssm"
     choices = Choices(
         transition="scalar", gate="input", memory="matrix", normaliser="norm", output="gated"
     )
-    widening: ClassVar[bool] = True
-    timed: ClassVar[bool] = True
+
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(
@@ -122,108 +116,35 @@ class Mamba2(Mixer):
         self.d_inner = expand * d_model if d_inner is None else d_inner
         self.d_ssm = self.d_inner if d_ssm is None else d_ssm
         check_positive_int("Mamba2", d_inner=self.d_inner, d_ssm=self.d_ssm)
-        heads = self.d_ssm
-        self.d_head = (
-            next(n for n in range(64, 0, -1) if heads % n == 0) if d_head is None else d_head
-        )
+        self.d_head = head_width(self.d_ssm, d_head)
         check_positive_int("Mamba2", d_head=self.d_head)
-        self.n_heads = heads // self.d_head
-        self._check_arguments()
-        to: Any = {"device": device, "dtype": dtype}
-        self.d_mixed = heads + 2 * n_groups * d_state
-        rows = 2 * self.d_inner - heads + self.d_mixed + self.n_heads
-        self.in_proj = nn.Linear(d_model, rows, bias=bias, **to)
-        self.conv1d = CausalConv(self.d_mixed, d_conv, bias=conv_bias, silu=True, **to)
-        empty = empty_parameters(device, dtype)
-        self.A_log, self.dt_bias = empty(self.n_heads), empty(self.n_heads)
-        self.D = empty(heads if D_has_hdim else self.n_heads)
-        self.norm = HeadNorm(n_groups, heads // n_groups, eps=norm_eps, **to) if rmsnorm else None
-        self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **to)
+        check_positive("Mamba2", A_min=A_min, A_max=A_max)
+        if A_min > A_max:
+            raise ArgumentError(
+                f"Mamba2: A_min must be at most A_max, got A_min={A_min}, A_max={A_max}."
+            )
+        norms: Any = {"rmsnorm": rmsnorm, "norm_eps": norm_eps}
+        biases: Any = {"conv_bias": conv_bias, "bias": bias}
+        self._make(d_conv=d_conv, **biases, **norms, device=device, dtype=dtype)
         self.reset_parameters()
 
-    def _check_arguments(self) -> None:
-        sizes = {name: getattr(self, name) for name in ("dt_min", "dt_max", "dt_floor")}
-        check_positive(
-            "Mamba2", **sizes, norm_eps=self.norm_eps, A_min=self.A_min, A_max=self.A_max
-        )
-        heads = self.d_ssm
-        if heads % self.d_head or self.n_heads % self.n_groups or self.dt_min > self.dt_max:
-            width = "d_inner" if heads == self.d_inner else "d_ssm"
-            raise ArgumentError(
-                f"Mamba2: d_head must divide {width}={heads}, n_groups the heads, and dt_min must "
-                f"be at most dt_max, got d_head={self.d_head}, n_groups={self.n_groups}, "
-                f"dt_min={self.dt_min}, dt_max={self.dt_max}."
-            )
-        if heads > self.d_inner:
-            raise ArgumentError(
-                f"Mamba2: d_ssm must be at most d_inner={self.d_inner}, got {heads}."
-            )
-        if self.A_min > self.A_max:
-            raise ArgumentError(
-                f"Mamba2: A_min must be at most A_max, got A_min={self.A_min}, A_max={self.A_max}."
-            )
-        low, high = self.dt_low, inf if self.dt_high is None else self.dt_high
-        if not 0 <= low <= high or low == inf:
-            raise ArgumentError(
-                f"Mamba2: dt_low and dt_high must satisfy 0 <= dt_low <= dt_high, got "
-                f"dt_low={self.dt_low}, dt_high={self.dt_high}."
-            )
-        if self.norm_before_gate and not self.rmsnorm:
-            raise ArgumentError(
-                "Mamba2: norm_before_gate must be False for rmsnorm=False, got True."
-            )
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew from torch's global generator."""
-        for part in (self.in_proj, self.conv1d, self.norm, self.out_proj):
-            if part is not None:
-                part.reset_parameters()
-        A = torch.empty(self.n_heads, dtype=torch.float64).uniform_(self.A_min, self.A_max)
-        self.A_log.copy_(A.log())
-        self.dt_bias.copy_(softplus_steps(self.n_heads, self.dt_min, self.dt_max, self.dt_floor))
-        nn.init.ones_(self.D)
+    def _draw_rates(self) -> Tensor:
+        return torch.empty(self.n_heads, dtype=torch.float64).uniform_(self.A_min, self.A_max)
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`; "conv" holds u of the last steps, oldest first."""
         memory = real(n_heads=self.n_heads, d_state=self.d_state, d_head=self.d_head)
         return {"memory": memory, "conv": self.conv1d.state_spec()}
 
-    def _read(
-        self, x: Tensor, state: Any, reset: Tensor | None, times: Tensor | None
-    ) -> tuple[Tensor, Any]:
-        linear = self.d_inner - self.d_ssm  # channels of a gated linear map beside the heads
-        widths = [linear, linear] if linear else []
-        widths += [self.d_ssm, self.d_mixed, self.n_heads]
-        projected = self.in_proj(x.to(self.in_proj.weight.dtype))
-        *linear_parts, z, u, dt = projected.split(widths, -1)
-        mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
-        shared = self.n_groups * self.d_state
-        s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
-        s = s.unflatten(-1, (self.n_heads, -1))  # (B, T, H, d_head)
-        B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))  # (B, T, groups, d_state)
-        dt = F.softplus(wide(dt) + wide(self.dt_bias))  # (B, T, H)
-        if self.dt_low > 0 or self.dt_high is not None:
-            dt = dt.clamp(self.dt_low, self.dt_high)
-        if times is not None:
-            dt = times[..., None] * dt
-        with without_autocast(x.device):
-            g = -bounded_exp(wide(self.A_log)) * dt
-            o, memory = outer_scan(C, B, dt[..., None] * s, g, state["memory"], reset=reset)
-            # by channel: its gradient, sums over time, then has the same bits with any threads
-            D = wide(self.D)
-            D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
-            read = self._gated(o.flatten(-2) + D * s.flatten(-2), F.silu(wide(z)))
-        read = read.to(z.dtype)
-        if linear:
-            read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
-        return self.out_proj(read), {"memory": memory, "conv": past}
-
-    def _gated(self, o: Tensor, gate: Tensor) -> Tensor:
-        """Outputs of the heads (..., d_ssm), normed and gated."""
-        if self.norm is None:
-            return o * gate
-        norm_first = self.norm_before_gate
-        heads = o if norm_first else o * gate
-        normed: Tensor = self.norm(heads.unflatten(-1, (self.n_groups, -1)))
-        return normed * gate if norm_first else normed
+    def _recall(
+        self,
+        C: Tensor,
+        B: Tensor,
+        v: Tensor,
+        g: Tensor,
+        more: Tensor | None,
+        state: Any,
+        reset: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        o, memory = outer_scan(C, B, v, g, state["memory"], reset=reset)
+        return o, {"memory": memory}

@@ -111,7 +111,8 @@ def fenwick_scan(
             cu_seqlens = q.shape[1] - cu_seqlens.long().flip(0)
             state, position = (None if x is None else x.flip(0) for x in (state, position))
     with without_autocast(q.device):
-        o, final, last = fenwick(*steps, state, position, reset, cu_seqlens)
+        arguments: Any = (*steps, state, position, reset, cu_seqlens)
+        o, final, last = fenwick(*arguments)
     if reverse:
         o = o.flip(1)
         if cu_seqlens is not None:

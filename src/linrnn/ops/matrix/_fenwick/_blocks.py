@@ -194,13 +194,15 @@ def _read_pairs(block: Steps) -> Tensor:
 def _decayed(rows: Steps) -> Tensor:
     """Values as they are at the end of their rows, (R, C, E, V)."""
     later = torch.cat([rows.g[:, 1:], torch.zeros_like(rows.g[:, :1])], 1)
-    return later.flip(1).cumsum(1).flip(1).exp()[..., None] * rows.v
+    remaining = later.flip(1).cumsum(1).flip(1).exp()  # (R, C, E)
+    return remaining[..., None] * rows.v
 
 
 def _written(rows: Steps) -> Tensor:
     """What is written in each row, at its end, (R, K, E, V)."""
-    S = rows.k.mT @ _decayed(rows).flatten(2)  # (R, K, E V)
-    return S.unflatten(2, rows.v.shape[2:])
+    S: Tensor = rows.k.mT @ _decayed(rows).flatten(2)  # (R, K, E V)
+    heads: Tensor = S.unflatten(2, rows.v.shape[2:])
+    return heads
 
 
 def _short_levels(block: Steps, most: int) -> dict[int, Tensor]:

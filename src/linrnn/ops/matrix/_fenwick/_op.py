@@ -1,12 +1,12 @@
 """`fenwick_scan` as an op, and which form computes a call."""
 
 import itertools
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.compute.composed import composed
+from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, may_look, seen_finite
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix._fenwick._blocks import PAIRS, read_blocks
@@ -138,10 +138,8 @@ def _in_blocks(
     # zero times NaN, of a step that another does not see, would be NaN: marked, and kept out
     parts = (q.flatten(2), k.flatten(2), v.flatten(2), g, scales.flatten(2))
     bad = torch.stack([~x.isfinite().all(2) for x in parts]).any(0)  # (B, T)
-    masked: Any = [
-        torch.where(bad.view(*bad.shape, *[1] * (x.ndim - 2)), 0, x) for x in (q, k, v, g)
-    ]
-    o, final = read_blocks(*masked, scales.nan_to_num(0.0, 0.0, 0.0), state, position)
+    q, k, v, g, scales = (torch.where(like(bad, x), 0, x) for x in (q, k, v, g, scales))
+    o, final = read_blocks(q, k, v, g, scales, state, position)
     spoilt = bad.cumsum(1) > 0
     o = torch.where(spoilt[..., None, None], float("nan"), o)
     return o, torch.where(spoilt[:, -1, None, None, None, None], float("nan"), final)

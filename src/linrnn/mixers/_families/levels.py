@@ -1,0 +1,47 @@
+"""What log-linear layers share: weights of levels, and what a state has for them."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.precision import wide
+from linrnn.errors import ArgumentError
+from linrnn.nn import empty_parameters
+from linrnn.nn.parameters import KeepsPrecision
+from linrnn.state_spec import Part, integer, real
+
+
+class LevelScales(KeepsPrecision):
+    """``softplus(L * x)``: a positive weight of every level, in every head.
+
+    Args:
+        where: the layer, in messages.
+        n_heads, levels: sizes of L.
+        factory: device and dtype of L.
+    """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
+    single_precision: ClassVar[tuple[str, ...]] = ("L",)
+
+    def __init__(self, where: str, n_heads: int, levels: int, **factory: Any) -> None:
+        super().__init__()
+        if levels > 62:  # positions are integers of 64 bits
+            raise ArgumentError(f"{where}: levels must be at most 62, got {levels}.")
+        empty = empty_parameters(factory.get("device"), factory.get("dtype"))
+        self.L = empty(n_heads, levels)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Fill with ones."""
+        self.L.fill_(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, heads, levels) to the same, in at least float32."""
+        return F.softplus(wide(self.L) * wide(x))
+
+
+def levels_spec(n_heads: int, levels: int, **sizes: int) -> dict[str, Part]:
+    """Memories of all levels, and how many steps have been read."""
+    return {"memory": real(n_heads=n_heads, levels=levels, **sizes), "position": integer()}

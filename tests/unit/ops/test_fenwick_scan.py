@@ -1,0 +1,184 @@
+"""`fenwick_scan` against the rule of a Fenwick tree, step by step in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from linrnn.errors import LinrnnError
+from linrnn.ops import delta_scan, fenwick_scan, outer_scan
+from linrnn.ops.matrix._fenwick import _blocks
+from linrnn.ops.matrix._fenwick._levels import Rule, read_levels
+
+B, H, K, V = 2, 4, 3, 2
+
+
+def loop(q, k, v, g, scales, state=None, start=None, beta=None, reset=None):
+    """Before step t > 0 with z trailing zero bits, levels up to z join level z + 1."""
+    q, k = (x.repeat_interleave(v.shape[2] // x.shape[2], 2) for x in (q, k))
+    rows = []
+    for b in range(v.shape[0]):
+        top, t = scales.shape[3] - 1, 0 if start is None else int(start[b])
+        S = torch.zeros(top + 1, v.shape[2], K, V, dtype=v.dtype)
+        S = S if state is None else state[b].transpose(0, 1)
+        outputs = []
+        for i in range(v.shape[1]):
+            t = 0 if reset is not None and reset[b, i] else t
+            S = list(S.unbind(0)) if t else [torch.zeros_like(S[0])] * (top + 1)
+            zeros = (t & -t).bit_length() - 1
+            for level in range(min(zeros + 1, top)):
+                into = min(zeros + 1, top)
+                S[into] = S[into] + S[level]
+                S[level] = torch.zeros_like(S[level])
+            S = torch.stack(S)
+            if g is not None:
+                S = (g[b, i] if g.ndim == 4 else g[b, i, :, None]).exp()[..., None] * S
+            w = v[b, i]
+            if beta is not None:
+                rate = beta[b, i, :, None]
+                read = torch.einsum("lhkv,hk->lhv", S, k[b, i])
+                S = S - torch.einsum("hk,lhv->lhkv", rate * k[b, i], read)
+                w = rate * w
+            now = S[:1] + k[b, i][..., None] * w[..., None, :]
+            S = torch.cat([now, S[1:]])
+            outputs.append(torch.einsum("lhkv,hk,hl->hv", S, q[b, i], scales[b, i]))
+            t += 1
+        rows.append((torch.stack(outputs), S.transpose(0, 1), torch.tensor(t)))
+    return tuple(torch.stack(x) for x in zip(*rows, strict=True))
+
+
+def problem(time, levels, *, groups=H, batch=B, deepest=3.0):
+    torch.manual_seed(time + levels)
+    double = torch.float64
+    q, k = (torch.randn(batch, time, groups, K, dtype=double) for _ in range(2))
+    v, g = torch.randn(batch, time, H, V, dtype=double), torch.rand(batch, time, H, dtype=double)
+    scales = torch.randn(batch, time, H, levels, dtype=double)
+    return [q, F.normalize(k, dim=-1), v, -deepest * g, scales]
+
+
+def close(got, expected):
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def read_with_gradients(function, arguments):
+    arguments = [x.detach().requires_grad_() for x in arguments]
+    o, final, position = function(*arguments)
+    torch.manual_seed(0)
+    total = (o * torch.randn(o.shape).double()).sum()
+    total = total + (final * torch.randn(final.shape).double()).sum()
+    grads = torch.autograd.grad(total, arguments, materialize_grads=True)
+    return o, final, position, *grads
+
+
+@pytest.mark.parametrize("levels", [2, 5, 12])
+@pytest.mark.parametrize("time", [1, 2, 17, 64, 129, 300])
+@pytest.mark.parametrize("groups", [1, H])
+def test_blocks_equal_the_rule_with_all_gradients(time, levels, groups):
+    arguments = problem(time, levels, groups=groups)
+    close(read_with_gradients(fenwick_scan, arguments), read_with_gradients(loop, arguments))
+
+
+@pytest.mark.parametrize("start", [1, 6, 64, 96, 1000])
+@pytest.mark.parametrize("levels", [3, 8, 12])
+def test_blocks_go_on_from_any_position(start, levels):
+    arguments, at = problem(200, levels), torch.full((B,), start)
+    state = loop(*problem(start, levels))[1]
+    close(fenwick_scan(*arguments, state, at), loop(*arguments, state, at))
+
+
+def test_blocks_are_computed_row_by_row_where_rows_are_long(monkeypatch):
+    arguments = problem(150, 9)
+    expected = fenwick_scan(*arguments)
+    monkeypatch.setattr(_blocks, "ROWS", 1)
+    close(fenwick_scan(*arguments), expected)
+
+
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("levels", [1, 2, 4, 9])
+def test_scans_equal_the_rule_at_positions_that_differ(delta, levels):
+    time = 40
+    arguments, start = problem(time, levels, groups=2), torch.tensor([5, 12])
+    beta = torch.rand(B, time, H, dtype=torch.float64) if delta else None
+    state, reset = torch.randn(B, H, levels, K, V, dtype=torch.float64), torch.rand(B, time) < 0.1
+    for n in range(B):  # a level that holds nothing is zero
+        for level in range(levels - 1):
+            if level and not (int(start[n]) - 1) >> (level - 1) & 1:
+                state[n, :, level] = 0
+        if levels > 1 and (int(start[n]) - 1) >> (levels - 2) == 0:
+            state[n, :, -1] = 0
+    for cut in (None, reset):
+        got = fenwick_scan(*arguments, state, start, beta=beta, reset=cut)
+        close(got, loop(*arguments, state, start, beta, cut))
+
+
+def test_blocks_equal_scans():
+    q, k, v, g, scales = problem(333, 11)
+    start = torch.zeros(B, dtype=torch.long)
+    position = torch.arange(333).expand(B, -1)
+    expected = read_levels(Rule(q, k, v, g, None), scales, None, start, position, None)
+    close(fenwick_scan(q, k, v, g, scales)[:2], expected)
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_packed_sequences_are_read_as_if_alone(delta):
+    cuts = torch.tensor([0, 0, 4, 160, 165, 170])
+    q, k, v, g, scales = problem(170, 6, batch=1)
+    beta = torch.rand(1, 170, H, dtype=torch.float64) if delta else None
+    start = torch.tensor([3, 0, 7, 8, 2])
+    state = torch.cat([loop(*problem(max(int(n), 1), 6, batch=1))[1] for n in start])
+    options = {"beta": beta, "cu_seqlens": cuts}
+    o, final, position = fenwick_scan(q, k, v, g, scales, state, start, **options)
+    torch.testing.assert_close(final[0], state[0])
+    for s in range(1, 5):
+        at = slice(int(cuts[s]), int(cuts[s + 1]))
+        mine = [x[:, at] for x in (q, k, v, g, scales)]
+        rate = None if beta is None else beta[:, at]
+        expected = loop(*mine, state[s : s + 1], start[s : s + 1], rate)
+        close((o[:, at], final[s : s + 1], position[s : s + 1]), expected)
+
+
+@pytest.mark.parametrize("levels", [1, 4, 9])
+def test_equal_scales_are_the_plain_memory(levels):
+    q, k, v, g, _ = problem(100, levels)
+    ones, beta = torch.ones(B, 100, H, levels, dtype=torch.float64), torch.rand(B, 100, H).double()
+    o, final, _ = fenwick_scan(q, k, v, g, ones, scale=0.5)
+    close((o, final.sum(2)), outer_scan(q, k, v, g, scale=0.5))
+    o, final, _ = fenwick_scan(q, k, v, g, ones, beta=beta)
+    close((o, final.sum(2)), delta_scan(q, k, v, beta, g))
+
+
+def test_decays_far_apart_lose_nothing():
+    q, k, v, g, scales = problem(130, 9)
+    g = torch.where(torch.rand_like(g) < 0.1, -300, -1e-3 * torch.rand_like(g))
+    singles = [x.float() for x in (q, k, v, g, scales)]
+    o, _, _ = fenwick_scan(*singles)
+    torch.testing.assert_close(
+        o.double(), loop(*(x.double() for x in singles))[0], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
+def test_what_is_not_finite_reaches_no_step_before(bad):
+    arguments = problem(150, 9)
+    expected = fenwick_scan(*arguments)[0][:, :70]
+    for x in arguments:
+        x[:, 70] = bad
+    close([fenwick_scan(*arguments)[0][:, :70]], [expected])
+
+
+@pytest.mark.unchecked
+def test_words_its_errors():
+    q, k, v, g, scales = problem(5, 3)
+    state = torch.zeros(B, H, 3, K, V, dtype=torch.float64)
+    with pytest.raises(LinrnnError, match="fenwick_scan: position must be given with initial_stat"):
+        fenwick_scan(q, k, v, g, scales, state)
+    with pytest.raises(LinrnnError, match="fenwick_scan: position must be integers, got tensor"):
+        fenwick_scan(q, k, v, g, scales, state, torch.zeros(B))
+    with pytest.raises(LinrnnError, match="level_scales must have 1 to 62 levels, got 0"):
+        fenwick_scan(q, k, v, g, scales[..., :0])
+    with pytest.raises(LinrnnError, match="level_scales must have shape"):
+        fenwick_scan(q, k, v, g, scales[:, :4])
+    with pytest.raises(LinrnnError, match="the heads of v must be a multiple"):
+        fenwick_scan(q, k, v[:, :, :3], g, scales)
+    with pytest.raises(LinrnnError, match="scale must be a number, got 'x'"):
+        fenwick_scan(q, k, v, g, scales, scale="x")
