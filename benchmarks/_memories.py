@@ -15,11 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from _timing import Candidate
-from linrnn.ops import delta_scan, outer_scan
+from linrnn.ops import delta_scan, fenwick_scan, outer_scan
 
 #: What is forgotten, and whether a write corrects what is held; "value" decays are those of d_value
-#: too, and a "low rank" is a second write of a and b.
-KINDS = ("head", "channel", "delta", "channel delta", "channel value", "channel low rank")
+#: too, a "low rank" is a second write of a and b, and "levels" are those of log-linear attention.
+KINDS = (
+    *("head", "channel", "delta", "channel delta", "channel value", "channel low rank"),
+    *("head levels", "delta levels"),
+)
 CHUNK = 64
 
 
@@ -62,16 +65,20 @@ def problem(kind: str, shape: Shape) -> dict[str, Tensor]:
     if "low rank" in kind:
         given["a"] = F.normalize(torch.randn(B, T, H, K), dim=-1)
         given["b"] = -given["a"] * torch.rand(B, T, H, K)
+    if "levels" in kind:
+        given["level_scales"] = torch.rand(B, T, H, T.bit_length())
     return given
 
 
 def op_of(given: dict[str, Tensor]) -> Any:
-    """`delta_scan` if something is its own, else `outer_scan`."""
+    """`fenwick_scan` or `delta_scan` if something is its own, else `outer_scan`."""
+    if "level_scales" in given:
+        return fenwick_scan
     return delta_scan if given.keys() & {"beta", "a"} else outer_scan
 
 
 def ours(given: dict[str, Tensor]) -> tuple[Callable[..., Tensor], list[Tensor]]:
-    """`outer_scan` or `delta_scan`."""
+    """`outer_scan`, `delta_scan` or `fenwick_scan`."""
     names = list(given)
     op = op_of(given)
     return lambda *x: op(**dict(zip(names, x, strict=True)))[0], list(given.values())

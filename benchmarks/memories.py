@@ -1,4 +1,4 @@
-"""The speed of matrix memories on a CPU: outer_scan and delta_scan beside bare products and others.
+"""The speed of matrix memories on a CPU: our scans beside bare products and others.
 
 Prints the median times of everyone, measured in turn in one run, forward and forward with all
 gradients; writes ``benchmarks/results/memories-cpu.md``. "Products" are two batched products of
@@ -30,6 +30,7 @@ BESIDE = (Shape(1, 4096, 8, 64, 64), Shape(1, 1024, 8, 64, 64))  # with the peer
 QUICK = Shape(1, 128, 2, 16, 16)
 LENGTHS = (2048, 4096, 8192, 16384)  # whose memory is measured
 STEP = Shape(1, 1, 8, 64, 64)
+LEVELS = 15  # of a step, as the layer has by default
 LIMIT = 120  # seconds for the process that measures memory
 TABLES = ("products", "beside", "step", "memory")
 
@@ -78,7 +79,12 @@ def steps(options: argparse.Namespace) -> list[str]:
     rows = []
     for kind in options.kinds:
         given = problem(kind, STEP)
-        state = torch.randn(STEP.B, STEP.H, STEP.K, STEP.V)
+        sizes: tuple[int, ...] = (STEP.K, STEP.V)
+        if "levels" in kind:
+            given["level_scales"] = torch.rand(STEP.B, 1, STEP.H, LEVELS)
+            given["position"] = torch.full((STEP.B,), 1 << (LEVELS - 2))
+            sizes = (LEVELS, *sizes)
+        state = torch.randn(STEP.B, STEP.H, *sizes)
         op = op_of(given)
         with torch.no_grad():
             taken = _microseconds(partial(op, **given, initial_state=state))
