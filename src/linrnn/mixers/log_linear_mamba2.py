@@ -120,7 +120,7 @@ class LogLinearMamba2(SSD):
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: all levels, steps read, and u of the last steps."""
-        levels = levels_spec(self.n_heads, self.levels, d_state=self.d_state, d_head=self.d_head)
+        levels = levels_spec(self.n_heads, self.levels, rows=self.d_state, d_head=self.d_head)
         return {**levels, "conv": self.conv1d.state_spec()}
 
     def _recall(

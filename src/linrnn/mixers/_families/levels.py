@@ -44,4 +44,4 @@ class LevelScales(KeepsPrecision):
 
 def levels_spec(n_heads: int, levels: int, **sizes: int) -> dict[str, Part]:
     """Memories of all levels, and how many steps have been read."""
-    return {"memory": real(n_heads=n_heads, levels=levels, **sizes), "position": integer()}
+    return {"memory": real(heads=n_heads, levels=levels, **sizes), "position": integer()}
