@@ -6,8 +6,8 @@ from torch import Tensor
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.interop._fla_ops import Call, Results, repeated, unit
-from linrnn.ops.matrix.momentum_delta import momentum_scan
 from linrnn.mixers.gated_oja import oja_scan
+from linrnn.ops.matrix.momentum_delta import momentum_scan
 
 _WHERE = "linrnn.interop.fla"
 

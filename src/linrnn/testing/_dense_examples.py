@@ -112,7 +112,9 @@ def _legs(draw: Draw) -> Iterator[Call]:
     ) -> tuple[Tensor, Tensor]:
         h, c, counter = started(initial_state, f, shapes)
         k = positions(count(counter) if read is None else read, f.shape[1], reset)
-        y, h, c = legs_rnn(f, u, h, c, k, [parameters["W_f"], parameters["V"]], reset, rule)
+        begins, weights = k == 0, [parameters["W_f"], parameters["V"]]
+        lengths = torch.where(begins, 0, 1 / k.clamp(min=1).double())  # in parts of all time so far
+        y, h, c = legs_rnn(f, u, h, c, lengths, begins, weights, reset, rule, True)
         if f.shape[1]:
             counter = (k[:, -1:] + 1).to(f.dtype) * unit
         return y, joined(h, c, counter)

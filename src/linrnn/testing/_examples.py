@@ -27,9 +27,9 @@ from linrnn.ops import (
 from linrnn.testing import (
     _dense_examples,
     _inner_examples,
+    _level_examples,
     _matrix_examples,
     _memory_examples,
-    _level_examples,
     _reading_examples,
     _system_examples,
 )
@@ -315,8 +315,6 @@ _CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "fft_conv": _long_conv,
     "causal_conv": _conv,
     **_memory_examples.CALLS,
-    "outer_scan": _outer,
-    "delta_scan": _delta,
     **_level_examples.CALLS,
     **_matrix_examples.CALLS,
     **_system_examples.CALLS,
