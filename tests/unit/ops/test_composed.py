@@ -255,6 +255,16 @@ CASES = {
         )
         for mask in (None, reset())
     ],
+    "fenwick_scan": [
+        (
+            *(randn(B, T, 2, 3), randn(B, T, 2, 3), randn(B, T, 2, 2), -rates(), beta),
+            *(randn(B, T, 2, 4), start, position, mask, None),
+        )
+        for beta, start, position, mask in (
+            (None, None, None, None),
+            (rates(), randn(B, 2, 4, 3, 2), torch.tensor([3, 5]), reset()),
+        )
+    ],
     "self_referential": [(randn(B, T, 2, 3), randn(2, 3, 13), randn(B, 2, 3, 13), reset())],
 }
 each = pytest.mark.parametrize(
