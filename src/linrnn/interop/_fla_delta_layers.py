@@ -130,7 +130,7 @@ def _mom(mixer: Mixer) -> Sequence[Rule]:
             lambda c: "o_norm.weight",
             lambda m: int(m.d_value),
         ),
-        *renamed(router__weight="gate.weight", out__gate_proj__weight="g_proj.weight"),
+        *renamed(router="gate.weight", out__gate_proj__weight="g_proj.weight"),
     ]
 
 
