@@ -1,5 +1,7 @@
 """Relatives of the delta rule behind the functions of `linrnn.interop.fla`."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,10 @@ from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.interop._fla_ops import Call, Results, repeated, unit
 from linrnn.mixers.gated_oja import oja_scan
+from linrnn.ops import outer_scan
+from linrnn.ops.matrix.fenwick_scan import fenwick_scan
 from linrnn.ops.matrix.momentum_delta import momentum_scan
+from linrnn.ops.matrix.ridge_solve import ridge_solve
 
 _WHERE = "linrnn.interop.fla"
 
@@ -79,3 +84,46 @@ def gated_oja_rule(
         *(q, k, values, rate, decay, wide(start), call.options(q)["scale"], None, packed)
     )
     return o.to(v.dtype), call.end(memory)
+
+
+def mesa_net(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    lamb: Tensor,
+    h_kk_init: Tensor | None,
+    h_kv_init: Tensor | None,
+    max_CG_iteration: int,
+    use_qk_l2norm_in_kernel: bool,
+    call: Call,
+) -> tuple[Tensor, Any, Any]:
+    """MesaNet: outputs, and the sums of keys by keys and of keys by values."""
+    if call.cu_seqlens is not None:
+        raise ArgumentError(
+            f"{_WHERE}: cu_seqlens must be None in MesaNet, got {call.cu_seqlens.tolist()!r:.60}. "
+            "Give each sequence a row of its own."
+        )
+    if use_qk_l2norm_in_kernel:
+        q, k = unit(q), unit(k)
+    rows, keys, decays, rates = (wide(x) for x in (q, k, g, beta))
+    start = keys.new_zeros(k.shape[0], *k.shape[2:], k.shape[3])  # (B, H, K, K)
+    start = start if h_kk_init is None else wide(h_kk_init)
+    system = (rows, keys, rates, decays, wide(lamb), start, None)
+    solution = ridge_solve(*system, max_CG_iteration)[0]  # (B, T, H, K)
+    written = rates[..., None] * keys
+    o, memory = outer_scan(solution, written, wide(v), decays, h_kv_init)
+    if not call.output_final_state:
+        return o.to(q.dtype), None, None
+    return o.to(q.dtype), outer_scan(rows, written, keys, decays, start)[1], memory
+
+
+def log_linear(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, level_scales: Tensor, call: Call
+) -> Results:
+    """Log-linear attention; its state is the levels and how many steps they hold."""
+    levels, position = call.initial_state or (None, None)
+    options: Any = {"scale": call.options(q)["scale"], "cu_seqlens": call.cu_seqlens}
+    o, levels, position = fenwick_scan(q, k, v, g, level_scales, levels, position, **options)
+    return o.to(q.dtype), (levels, position) if call.output_final_state else None

@@ -219,6 +219,15 @@ _SIGNATURES: dict[Function, str] = {
         parallel_rebased(q, k, v, eps=1e-05, use_scale=True, use_normalize=True,
             return_both=False)
     """,
+    rules.mesa_net: """
+        chunk_mesa_net(q, k, v, g, beta, lamb, h_kk_init=None, h_kv_init=None,
+            output_final_state=False, max_CG_iteration=30, use_qk_l2norm_in_kernel=False,
+            cu_seqlens=None, cu_seqlens_cpu=None)
+    """,
+    rules.log_linear: """
+        chunk_log_linear_attn(q, k, v, g, level_scales, initial_state=None,
+            output_final_state=False, cu_seqlens=None, scale=1.0)
+    """,
     ops.slots: """
         chunk_gsa(q, k, v, s, g=None, scale=None, initial_state=None, output_final_state=False,
             checkpoint_level=2, cu_seqlens=None, cu_seqlens_cpu=None)
