@@ -186,7 +186,7 @@ CASES = {
     "asked_by_itself": [
         (*(randn(B, T, 2, n) for n in (3, 3, 3, 1)), randn(B, 2, 3, 3), randn(B, 2, 3), reset())
     ],
-    "momentum_scan": [
+    "momentum_delta_scan": [
         (
             *(randn(B, T, 2, 3), randn(B, T, 2, 3), randn(B, T, 2, 4), randn(B, T, 2, 3)),
             *(randn(B, T, 2), randn(B, T, 2), randn(B, T, 2)),

@@ -113,7 +113,7 @@ def _shapes(
 
 
 @composed(
-    "momentum_scan",
+    "momentum_delta_scan",
     "Tensor q, Tensor k, Tensor v, Tensor p, Tensor alpha, Tensor mu, Tensor beta, Tensor S, "
     "Tensor M, Tensor? reset",
     _shapes,
