@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.mixers.hippo import legs_rnn
+from linrnn.mixers.hippo import legs_rnn, timed_rnn
+from linrnn.mixers.lmu import timed_lmu
+from linrnn.mixers.lssl import timed_lssl
 from linrnn.ops.attention import positions
 from linrnn.ops.cell.dense_recurrence import recurrence
 from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
@@ -135,7 +137,133 @@ def _legs_system(order: int, like: Tensor) -> tuple[Tensor, Tensor]:
     return -torch.outer(root, root).tril(-1) - torch.diag(n + 1), root
 
 
+def _times(x: Tensor) -> Tensor:
+    """Positive times between steps, in double precision."""
+    return x.double().tanh() + 1.5
+
+
+def _made(x: dict[str, Any], dt: Tensor, alpha: float = 0.5) -> tuple[Tensor, Tensor]:
+    """``(a, b)`` of steps dt (...) by the generalised bilinear rule, (..., N, N) and (..., N)."""
+    A, B = _continuous(x)
+    eye, dt = torch.eye(len(B), dtype=A.dtype, device=A.device), dt[..., None, None]
+    inverse = torch.linalg.inv(eye - alpha * dt * A)
+    b: Tensor = (inverse @ (dt * B[:, None])).squeeze(-1)
+    return inverse @ (eye + (1 - alpha) * dt * A), b
+
+
+def _continuous(x: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """A stable system, in double precision."""
+    A = x["A"].double() / 2
+    return A - A.mT - torch.eye(len(A), dtype=A.dtype, device=A.device), x["B"].double()
+
+
+def _system(draw: Draw, order: int) -> dict[str, Any]:
+    return {"A": draw(order, order), "B": draw(order)}
+
+
+def _timed_rnn(draw: Draw) -> Iterator[Call]:
+    n, memories, order = draw.channels, 2, 3
+    shapes: Shapes = [(n,), (memories, order)]
+
+    def step(x: dict[str, Any], state: Tensor) -> tuple[Tensor, Tensor]:
+        h, c = apart(state, *shapes)
+        a, b = (z.to(c.dtype) for z in _made(x, _times(x["dt"])[:, 0]))
+        f = x["f"] + h @ x["W_f"].mT
+        c = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
+        candidate, gate = (x["u"] + c.flatten(1) @ x["V"].mT).chunk(2, -1)
+        gate = gate.sigmoid()
+        h = (1 - gate) * h + gate * candidate.tanh()
+        return h, joined(h, c)
+
+    def run(
+        f: Tensor,
+        u: Tensor,
+        dt: Tensor,
+        initial_state: Any = None,
+        reset: Any = None,
+        backend: Any = None,
+        **x: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        system = [*_continuous(x), _times(dt)[..., 0]]
+        h, c = started(initial_state, f, shapes)
+        y, *last = timed_rnn(f, u, h, c, system, [x["W_f"], x["V"]], reset, "bilinear")
+        return y, joined(*last)
+
+    arguments = {"f": draw.steps(memories), "u": draw.steps(2 * n), "dt": draw.steps(1)}
+    arguments |= {"W_f": draw(memories, n) / 2, "V": draw(2 * n, memories * order) / 2}
+    arguments |= _system(draw, order)
+    names = ("f", "u", "dt")
+    call = Call("timed", run, arguments, names, numbers(*shapes), step, roundings=256)
+    yield call._replace(half=False, lacks=ONE_WAY)
+
+
+def _timed_lmu(draw: Draw) -> Iterator[Call]:
+    n, memories, order = draw.channels, 2, 3
+    shapes: Shapes = [(n,), (memories, order)]
+
+    def step(x: dict[str, Any], state: Tensor) -> tuple[Tensor, Tensor]:
+        h, m = apart(state, *shapes)
+        a, b = (z.to(m.dtype) for z in _made(x, _times(x["dt"])[:, 0]))
+        w = x["w"] + h @ x["e_h"].mT + m.flatten(1) @ x["e_m"].mT
+        m_new = torch.einsum("bij,bmj->bmi", a, m) + w[..., None] * b[:, None]
+        h = (x["u"] + h @ x["W_h"].mT + m_new.flatten(1) @ x["W_m"].mT).tanh()
+        return h, joined(h, m_new)
+
+    def run(
+        w: Tensor,
+        u: Tensor,
+        dt: Tensor,
+        initial_state: Any = None,
+        reset: Any = None,
+        backend: Any = None,
+        **x: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        system = [*_continuous(x), _times(dt)[..., 0]]
+        weights = [x[name] for name in ("W_m", "W_h", "e_h", "e_m")]
+        h, m = started(initial_state, w, shapes)
+        y, *last = timed_lmu(w, u, h, m, system, weights, reset, "bilinear")
+        return y, joined(*last)
+
+    arguments = {"w": draw.steps(memories), "u": draw.steps(n), "dt": draw.steps(1)}
+    arguments |= {"W_m": draw(n, memories * order) / 2, "W_h": draw(n, n) / 2}
+    arguments |= {"e_h": draw(memories, n) / 2, "e_m": draw(memories, memories * order) / 2}
+    arguments |= _system(draw, order)
+    names = ("w", "u", "dt")
+    call = Call("timed", run, arguments, names, numbers(*shapes), step, roundings=256)
+    yield call._replace(half=False, lacks=ONE_WAY)
+
+
+def _timed_lssl(draw: Draw) -> Iterator[Call]:
+    d, order, alpha = draw.channels, 3, 0.75
+    shapes: Shapes = [(d, order)]
+
+    def step(x: dict[str, Any], state: Tensor) -> tuple[Tensor, Tensor]:
+        (h,) = apart(state, *shapes)
+        a, b = (z.to(h.dtype) for z in _made(x, _times(x["dt"]), alpha))
+        h = (a @ h[..., None]).squeeze(-1) + b * x["u"][..., None]
+        return h.sum(-1), joined(h)
+
+    def run(
+        u: Tensor,
+        dt: Tensor,
+        initial_state: Any = None,
+        reset: Any = None,
+        backend: Any = None,
+        **x: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        (h,) = started(initial_state, u, shapes)
+        y, last = timed_lssl(u, h, _times(dt), list(_continuous(x)), reset, alpha)
+        return y.sum(-1), joined(last)
+
+    arguments = {"u": draw.steps(d), "dt": draw.steps(d), **_system(draw, order)}
+    call = Call("timed", run, arguments, ("u", "dt"), numbers(*shapes), step, roundings=256)
+    yield call._replace(half=False, lacks=ONE_WAY)
+
+
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {
     "recurrence": _recurrence,
     "legs_rnn": _legs,
+    "timed_rnn": _timed_rnn,
+    "timed_lmu": _timed_lmu,
+    "timed_lssl": _timed_lssl,
 }

@@ -462,9 +462,9 @@ def _reflected(draw: Draw) -> Iterator[Call]:
     ) -> list[Tensor]:
         u = torch.cat([torch.zeros_like(keys), inputs["u"].tanh()], 1)
         k, v = torch.cat([keys, inputs["k"]], 1), torch.cat([values, inputs["v"]], 1)
+        recent = [_newest(z, _ROOM - 1, position) for z in (carried_keys(k, u), v)]
         sight, both = position.clamp(max=_ROOM - 1), torch.cat([k, u], -1)
         y = attend("path", inputs["q"], both, v, sight, window=_ROOM, whole=False)
-        recent = [_newest(z, _ROOM - 1, position) for z in (carried_keys(k, u), v)]
         return [y.flatten(2), *(recent if position.shape[1] else (keys, values))]
 
     entry = (_HEADS, _KEYS)

@@ -152,6 +152,8 @@ def momentum_scan(
         ``(o, S, M)``: o (B, T, H, V), and the last S and M.
     """
     B, T, H, K = q.shape
+    if T == 0:
+        return v.clone(), S.clone(), M.clone()
     lost, (k, v, p), (alpha, mu, beta), (S, M) = _finite(
         (k, v, p), (alpha, mu, beta), (S, M), reset
     )
