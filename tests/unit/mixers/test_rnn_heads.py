@@ -107,7 +107,7 @@ def test_steps_equal_the_whole(case):
     heads, _, _ = pair(case, n_heads=3)
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     y, last = heads(x)
-    state, steps = None, []
+    state, steps = heads.init_state(2), []
     for x_t in x.unbind(1):
         y_t, state = heads.step(x_t, state)
         steps.append(y_t)

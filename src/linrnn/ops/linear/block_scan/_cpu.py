@@ -27,7 +27,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def declines(
-    A: Tensor, b: Tensor, initial_state: Any, index: Tensor | None, *layout: Any
+    A: Tensor, b: Tensor | None, initial_state: Any, index: Tensor | None, *layout: Any
 ) -> str | None:
     """Why a tree is the better way, or None."""
     if index is None and A.ndim == 3 and A.shape[-1] > _LARGEST_CONSTANT:
