@@ -87,7 +87,7 @@ class LTISteps(KeepsPrecision):
         return A, B, dt.double() * unit
 
 
-def each_step(A: Tensor, B: Tensor, lengths: Tensor, rule: str) -> Iterator[tuple[Tensor, Tensor]]:
+def each_step(A: Tensor, B: Tensor, dt: Tensor, rule: str) -> Iterator[tuple[Tensor, Tensor]]:
     """``(a, b)`` of every step in turn, (batch, N, N) and (batch, N), float64.
 
     Matrices are made for a block of steps at a time. By "zoh" a step longer than 2^30 over the norm
@@ -96,13 +96,13 @@ def each_step(A: Tensor, B: Tensor, lengths: Tensor, rule: str) -> Iterator[tupl
 
     Args:
         A, B: a system of continuous time, (N, N) and (N,), float64.
-        lengths: of the steps, (batch, time), float64.
+        dt: times of the steps, (batch, time), float64.
         rule: see `linrnn.nn.discretise.dense`.
     """
     if rule == "zoh":
-        lengths = torch.minimum(lengths, 2**30 / A.abs().sum(1).max().clamp(min=1))
-    block = max(1, TABLE // max(1, lengths.shape[0] * A.numel()))
-    for part in lengths.split(block, 1):
+        dt = torch.minimum(dt, 2**30 / A.abs().sum(1).max().clamp(min=1))
+    block = max(1, TABLE // max(1, dt.shape[0] * A.numel()))
+    for part in dt.split(block, 1):
         yield from zip(*(x.unbind(1) for x in dense(A, B, part, rule)), strict=True)
 
 
