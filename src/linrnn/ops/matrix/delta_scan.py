@@ -51,8 +51,8 @@ def delta_scan(
     ``diag(exp(g)) + b a^T``, of which the delta rule is the case ``a = exp(g) k, b = -beta k``.
 
     Args:
-        q, k, v, g, initial_state, value_decay, bonus, sign, scale, reset, cu_seqlens, reverse,
-            backend: as in `outer_scan`.
+        q, k, v, g, initial_state, value_decay, bonus, sign, scale: as in `outer_scan`.
+        reset, cu_seqlens, reverse, backend: as in `outer_scan`.
         beta: how much of the difference is written, (batch, time, heads), or of every channel,
             (batch, time, heads, d_value), with the rank of k before the heads; None is 1.
         a, b: what a write reads of the memory before it, before it decays, and where it writes
