@@ -133,8 +133,8 @@ def oja_scan(
     if q.shape[1] == 1 and reset is None and cu_seqlens is None:
         q, k, v, beta, g = (z[:, 0] for z in (q, k, v, beta, g))
         return _one(q, k, v, beta, g, initial_state, scale)
-    start, marks = initial_state.mT, dict[str, Any](reset=reset, cu_seqlens=cu_seqlens)
-    answers, _ = delta_scan(v, v, k, beta, g, start, read="before", **marks)
+    marks: Any = {"reset": reset, "cu_seqlens": cu_seqlens}
+    answers, _ = delta_scan(v, v, k, beta, g, initial_state.mT, read="before", **marks)
     u = beta[..., None] * (k - answers)  # (B, T, H, K)
     return outer_scan(q, u, v, None, initial_state, value_decay=g, scale=scale, **marks)
 
