@@ -8,6 +8,7 @@ from torch import Tensor
 from linrnn.compute.precision import wide
 from linrnn.interop._fla_ops import Call, Results
 from linrnn.nn.features import second_powers
+from linrnn.nn.heads import for_each_head
 from linrnn.ops import outer_scan
 from linrnn.ops.attention import attend
 from linrnn.ops.attention.forgetting import forgotten
@@ -127,7 +128,7 @@ def _with_sinks(
 ) -> Tensor:
     """All scores at once, with one column more."""
     heads, time = q.shape[2], q.shape[1]
-    keys, values = (wide(x).repeat_interleave(heads // x.shape[2], 2) for x in (k, v))
+    keys, values = (for_each_head(wide(x), heads) for x in (k, v))
     scores = torch.einsum("bthk,bshk->bhts", wide(q), keys) * call.options(q)["scale"]
     if g is not None:
         scores = scores + forgotten(wide(g), time)

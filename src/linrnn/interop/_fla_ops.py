@@ -13,12 +13,13 @@ from torch import Tensor
 from linrnn.compute.layout import accumulator_dtype
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
-from linrnn.nn.features import second_powers
+from linrnn.nn.features import second_taylor
+from linrnn.nn.heads import for_each_head, l2_normalise
+from linrnn.nn.memories import erase_scan, read_slots
 from linrnn.ops import delta_scan, linear_scan, outer_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, softmax_of_past
 
 _WHERE = "linrnn.interop.fla"
-_L2_EPS = 1e-6  # added to the sum of squares, as by fla's kernels
 _SUM_EPS = 1e-10  # added to what linear attention divides by
 _BASED_EPS = 1e-6
 _CENTER = -0.2  # of the logarithm of squared keys, where none is given
@@ -144,15 +145,10 @@ def lightning_attention(
 def based(q: Tensor, k: Tensor, v: Tensor, use_norm: bool, call: Call) -> Tensor:
     """Based: attention with weights ``1 + x + x^2 / 2``, the second Taylor polynomial of exp."""
     scale = call.options(q)["scale"]
-    left, right = _second_taylor(wide(q) * scale), _second_taylor(wide(k))
+    left, right = second_taylor(wide(q) * scale), second_taylor(wide(k))
     o, _ = outer_scan(left, right, wide(v), normalizer=True)  # (B, T, H, V + 1)
     y = o[..., :-1] / (o[..., -1:] + _BASED_EPS) if use_norm else o[..., :-1]
     return y.to(q.dtype)
-
-
-def _second_taylor(x: Tensor) -> Tensor:
-    half = 0.5**0.5
-    return torch.cat([torch.ones_like(x[..., :1]), x, second_powers(x) * half], -1)
 
 
 def rwkv6(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, call: Call) -> Results:
@@ -258,7 +254,7 @@ def gdn2(
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
     if use_qk_l2norm_in_kernel:
         q, k = unit(q), unit(k)
-    q, k, g, b = (repeated(x, v.shape[2]) for x in (q, k, g, b))
+    q, k, g, b = (for_each_head(x, v.shape[2]) for x in (q, k, g, b))
     a = (wide(g).exp() * wide(b) * wide(k)).to(k.dtype)  # reads the memory before its decay
     values = (wide(w) * wide(v)).to(v.dtype)
     o, memory = delta_scan(q, k, values, None, g, call.start(), a=a, b=-k, **call.options(q))
@@ -300,13 +296,10 @@ def gated_delta_product(
     n = num_householder
     if use_qk_l2norm_in_kernel:
         q, k = unit(q), unit(k)
-    queries = q.repeat_interleave(n, 1)  # (B, n T, H, K), of which the last of a token reads
-    if g is not None:  # a token forgets once, before its first step
-        first = torch.arange(n, device=g.device).eq(0).view(1, 1, n, 1)
-        g = (g.unsqueeze(2) * first).flatten(1, 2)  # (B, n T, H)
-    offsets = None if call.cu_seqlens is None else call.cu_seqlens * n
-    o, memory = _delta(queries, k, v, beta, g, call._replace(cu_seqlens=offsets))
-    return o[:, n - 1 :: n], memory
+    check_rates(beta, v)
+    k, v, beta = (x.unflatten(1, (-1, n)) for x in (k, v, beta))  # (B, T, n, H, ...)
+    o, memory = delta_scan(q, k, v, beta, g, call.start(), **call.options(q))
+    return o.to(q.dtype), call.end(memory)
 
 
 def preconditioned_delta_rule(
@@ -359,17 +352,13 @@ def slots(
     write: Tensor = s
     if g is None:
         g, write = _means(s, call)
-    k, v, write, g = (repeated(x, heads) for x in (k, v, write, g))
-    keys, values = call.initial_state or (None, None)
-    if keys is not None and values is not None:
-        keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
-    scores, keys = outer_scan(
-        q, k, write.to(k.dtype), None, keys, value_decay=g, **call.options(q)
-    )  # (B, T, H, M)
-    weights = torch.softmax(wide(scores), -1).to(v.dtype)
-    o, values = outer_scan(weights, write.to(v.dtype), v, g, values, **call.layout())
+    k, v, write, g = (for_each_head(x, heads) for x in (k, v, write, g))
+    names = ("keys", "values")
+    start = dict(zip(names, call.initial_state or (None, None), strict=True))
+    start = {n: x if x is None else for_each_head(x, heads, 1) for n, x in start.items()}
+    o, last = read_slots(q, k, v, write, g, start, **call.options(q))
     # heads that share a key have the same memory
-    final = (keys[:, ::group], values[:, ::group]) if call.output_final_state else None
+    final = tuple(last[n][:, ::group] for n in names) if call.output_final_state else None
     return o.to(q.dtype), final
 
 
@@ -394,15 +383,20 @@ def hgrn(x: Tensor, g: Tensor, call: Call) -> Results:
 def _delta(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, g: Tensor | None, call: Call
 ) -> Results:
+    check_rates(beta, v)
+    if g is not None and g.ndim == v.ndim:
+        g = for_each_head(g, v.shape[2])
+    o, memory = delta_scan(q, k, v, beta, g, call.start(), **call.options(q))
+    return o.to(q.dtype), call.end(memory)
+
+
+def check_rates(beta: Tensor | None, v: Tensor) -> None:
+    """Raise `ArgumentError` for rates of value channels."""
     if beta is not None and beta.ndim == v.ndim:
         raise ArgumentError(
             f"{_WHERE}: beta must have shape (batch, time, heads), got {tuple(beta.shape)}. "
             "One of value channels is not computed."
         )
-    if g is not None and g.ndim == v.ndim:
-        g = repeated(g, v.shape[2])
-    o, memory = delta_scan(q, k, v, beta, g, call.start(), **call.options(q))
-    return o.to(q.dtype), call.end(memory)
 
 
 def _decay_of_keys(g: Tensor | None, gk: Tensor | None, gv: Tensor | None) -> Tensor | None:
@@ -427,20 +421,14 @@ def _erasing(
     call: Call,
 ) -> Results:
     """``S_t = S' + beta k (v - S'^T p)^T``; a reads the memory before its decay."""
-    q, k, p = (repeated(x, v.shape[2]) for x in (q, k, p))
-    decay: Any = 1.0
-    if g is not None:
-        decay = wide(g).exp() if g.ndim == v.ndim else wide(g).exp().unsqueeze(-1)
-    weight: Any = 1.0 if beta is None else wide(beta).unsqueeze(-1)
-    a, b = (wide(p) * decay).to(k.dtype), (-wide(k) * weight).to(k.dtype)
-    o, memory = delta_scan(q, k, v, beta, g, call.start(), a=a, b=b, **call.options(q))
+    g, beta = (x if x is None else wide(x) for x in (g, beta))
+    o, memory = erase_scan(q, k, v, p, beta, g, call.start(), **call.options(q))
     return o.to(q.dtype), call.end(memory)
 
 
 def unit(x: Tensor) -> Tensor:
-    """``x / sqrt(|x|^2 + 1e-6)``, in the dtype of x."""
-    w = wide(x)
-    return (w * torch.rsqrt(w.square().sum(-1, keepdim=True) + _L2_EPS)).to(x.dtype)
+    """``x / sqrt(|x|^2 + 1e-6)``, as by fla's kernels, in the dtype of x."""
+    return l2_normalise(wide(x)).to(x.dtype)
 
 
 def _beta(beta: Tensor | None, sigmoid: bool, twice: bool) -> Tensor | None:
@@ -472,8 +460,3 @@ def _rate(A_log: Tensor | None) -> Tensor:
 def _heads(q: Tensor) -> Tensor:
     """The numbers of the heads, from 0."""
     return torch.arange(q.shape[2], device=q.device, dtype=accumulator_dtype(q.dtype))
-
-
-def repeated(x: Tensor, heads: int) -> Tensor:
-    """Heads that several others share, once for each, (B, T, heads, ...)."""
-    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
-from linrnn.interop._fla_ops import Call, Results, repeated, unit
+from linrnn.interop._fla_ops import Call, Results, check_rates, unit
 from linrnn.mixers.gated_oja import oja_scan
+from linrnn.nn.heads import for_each_head
 from linrnn.ops import outer_scan
 from linrnn.ops.matrix.fenwick_scan import fenwick_scan
 from linrnn.ops.matrix.momentum_delta import momentum_scan
@@ -65,13 +66,9 @@ def gated_oja_rule(
     call: Call,
 ) -> Results:
     """The gated Oja rule: the delta rule with keys and values exchanged, decays of values."""
-    if beta is not None and beta.ndim == v.ndim:
-        raise ArgumentError(
-            f"{_WHERE}: beta must have shape (batch, time, heads), got {tuple(beta.shape)}. "
-            "One of value channels is not computed."
-        )
+    check_rates(beta, v)
     q, k = unit(q) if use_q_l2norm else q, unit(k) if use_k_l2norm else k
-    q, k = (wide(repeated(x, v.shape[2])) for x in (q, k))
+    q, k = (wide(for_each_head(x, v.shape[2])) for x in (q, k))
     values = wide(v)
     decay = torch.zeros_like(values) if gv is None else wide(gv)
     rate = values.new_ones(values.shape[:3]) if beta is None else wide(beta)

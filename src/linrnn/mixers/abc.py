@@ -9,8 +9,9 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.slots import read_slots, slots_spec
+from linrnn.mixers._families.slots import slots_spec
 from linrnn.nn import GatedOut, Heads, default_heads, rotate
+from linrnn.nn.memories import read_slots
 from linrnn.ops.attention import positions
 from linrnn.ops.linear.weighted_mean import EMPTY, softmax_of_past
 from linrnn.state_spec import Part, integer, real

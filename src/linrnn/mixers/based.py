@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.kernel_attention import Features, KernelAttention
-from linrnn.nn import second_powers
+from linrnn.nn.features import second_taylor
 
 
 class Based(KernelAttention):
@@ -77,6 +77,4 @@ class Based(KernelAttention):
         return Features(self._taylor(q), self._taylor(k))
 
     def _taylor(self, x: Tensor) -> Tensor:
-        one = torch.ones_like(x[..., :1])
-        x = x * self.d_key**-0.25
-        return torch.cat([one, x, 0.5**0.5 * second_powers(x)], -1)  # (B, T, H, d_features)
+        return second_taylor(x * self.d_key**-0.25)  # (B, T, H, d_features)

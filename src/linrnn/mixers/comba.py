@@ -8,9 +8,10 @@ from torch import Tensor
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_not_negative
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta, erase_scan, wide_sizes
+from linrnn.mixers._families.delta import ConvDelta, wide_sizes
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn import empty_parameters, l2_normalise
+from linrnn.nn.memories import erase_scan
 
 
 class Comba(ConvDelta):

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.delta import ConvDelta, check_rate, erase_scan, square_sizes
+from linrnn.mixers._families.delta import ConvDelta, check_rate, square_sizes
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn import Heads
 from linrnn.nn.heads import for_each_head
+from linrnn.nn.memories import erase_scan
 
 
 class GDN2(ConvDelta):

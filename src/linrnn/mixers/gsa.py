@@ -10,8 +10,9 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.slots import read_slots, slots_spec
+from linrnn.mixers._families.slots import slots_spec
 from linrnn.nn import GatedOut, Heads, default_heads
+from linrnn.nn.memories import read_slots
 from linrnn.state_spec import Part
 
 

@@ -127,3 +127,21 @@ class LearnedFeatures(nn.Module):
 
 def _mapped(linear: nn.Linear, x: Tensor) -> Tensor:
     return F.linear(x, wide(linear.weight), None if linear.bias is None else wide(linear.bias))
+
+
+def second_taylor(x: Tensor) -> Tensor:
+    """Features of the second Taylor polynomial of exp, (d + 1) (d + 2) / 2 of them.
+
+    Equation::
+
+        phi(x) = [1, x, second_powers(x) / sqrt(2)],   phi(q) . phi(k) = 1 + q . k + (q . k)^2 / 2
+
+    Args:
+        x: (..., d).
+
+    Example:
+        >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5])
+        >>> (second_taylor(q) * second_taylor(k)).sum()
+        tensor(3.6250)
+    """
+    return torch.cat([torch.ones_like(x[..., :1]), x, 0.5**0.5 * second_powers(x)], -1)

@@ -8,7 +8,7 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import ABC
-from linrnn.mixers._families.slots import read_slots
+from linrnn.nn.memories import read_slots
 from linrnn.ops.linear.weighted_mean import EMPTY, softmax_of_past
 
 

@@ -10,7 +10,7 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Comba, GatedDeltaNet
-from linrnn.mixers._families.delta import erase_scan
+from linrnn.nn.memories import erase_scan
 from linrnn.testing import check_law
 
 

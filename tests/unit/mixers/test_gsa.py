@@ -8,7 +8,7 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GSA
-from linrnn.mixers._families.slots import read_slots
+from linrnn.nn.memories import read_slots
 
 
 def test_slots_give_the_golden_numbers():

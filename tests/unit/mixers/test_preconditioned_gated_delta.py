@@ -10,8 +10,8 @@ from fla_naive import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import PreconditionedGatedDelta
-from linrnn.mixers._families.delta import erase_scan
 from linrnn.mixers._families.preconditioner import Preconditioner
+from linrnn.nn.memories import erase_scan
 from linrnn.testing import check_law
 
 

@@ -11,7 +11,7 @@ from test_preconditioned_gated_delta import preconditioned
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import PreconditionedKDA
-from linrnn.mixers._families.delta import erase_scan
+from linrnn.nn.memories import erase_scan
 from linrnn.testing import check_law
 
 

@@ -13,6 +13,7 @@ from linrnn.mixers._families.preconditioner import Preconditioner
 from linrnn.nn import ConvHeads, GatedOut, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
 from linrnn.nn.heads import for_each_head
+from linrnn.nn.memories import erase_scan
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
 
@@ -135,39 +136,6 @@ class ConvDelta(Mixer):
         v = v.reshape(*x.shape[:2], self.writes * self.n_heads, self.d_value)  # (B, T, H, V)
         o, memories = recall(x, wide(q), wide(k), wide(v), state, reset)
         return self.out(o, x), {**memories, **past}
-
-
-def erase_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    p: Tensor,
-    beta: Tensor | None,
-    g: Tensor | None,
-    initial_state: Tensor,
-    *,
-    scale: float,
-    reset: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The delta rule where what is erased is read along another vector than it is written.
-
-    Equation, in every head::
-
-        S' = exp(g_t) S_{t-1},   S_t = S' + beta_t k_t (v_t - S'^T p_t)^T,   o_t = scale S_t^T q_t
-
-    Args:
-        q, k, p: (B, T, key_heads, K); p is k in the delta rule.
-        v: (B, T, H, V).
-        beta: (B, T, H); None is 1.
-        g: (B, T, H) or (B, T, H, K), or None where nothing is forgotten.
-        initial_state, scale, reset: as of `linrnn.ops.delta_scan`.
-    """
-    q, k, p = (for_each_head(z, v.shape[2]) for z in (q, k, p))
-    # a reads the memory before it decays
-    a = p if g is None else (g if g.ndim == 4 else g[..., None]).exp() * p
-    b = -k if beta is None else -beta[..., None] * k
-    with without_autocast(q.device):
-        return delta_scan(q, k, v, beta, g, initial_state, a=a, b=b, scale=scale, reset=reset)
 
 
 def check_rate(where: str, beta_max: float, name: str = "beta_max") -> None:
