@@ -215,35 +215,39 @@ def _check_shapes(
     sizes |= {rows: check_packed(where, "q", q, cu_seqlens)}
     sizes |= {"d_value": v.shape[-1], "columns": v.shape[-1] + normalizer}
     for name, axes in _axes(tensors, writes, rows).items():
-        sizes["heads"] = heads if axes[0] == "heads" else counts.get(name, heads)
-        check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes})
+        if name in tensors:
+            sizes["heads"] = heads if axes[0] == "heads" else counts.get(name, heads)
+            check_shape(where, name, tensors[name].shape, {axis: sizes[axis] for axis in axes})
     check_reset(where, reset, *q.shape[:2])
     check_device(where, "q", q.device, reset=reset, **tensors)
+
+
+#: The axes of decays by how many they are; of more, those of every channel.
+_OF_DECAYS: dict[int, tuple[str, ...]] = {
+    1: ("heads",),
+    2: ("heads", "d_key"),
+    3: ("batch", "time", "heads"),
+}
 
 
 def _axes(
     tensors: dict[str, Tensor], writes: tuple[str, ...], rows: str
 ) -> dict[str, tuple[str, ...]]:
-    """The axes of every tensor there is but q and v."""
+    """The axes of every tensor there may be but q and v."""
     steps = ("batch", "time")
-    keys, rates = (*steps, *writes, "heads", "d_key"), (*steps, *writes, "heads")
-    of_g = {1: ("heads",), 2: ("heads", "d_key"), 3: (*steps, "heads")}
-    by_channel = "beta" in tensors and tensors["beta"].ndim > len(rates)
-    decays: dict[str, tuple[str, ...]] = {
-        name: of_g.get(tensors[name].ndim, (*steps, "heads", "d_key"))
-        for name in ("g", "sign")
-        if name in tensors
-    }
-    if "g" in tensors:
-        decays["sign"] = decays["g"]
-    axes: dict[str, tuple[str, ...]] = {
-        "k": keys,
-        "a": keys,
-        "b": keys,
-        **decays,
+    rates: tuple[str, ...] = (*steps, *writes, "heads")
+    decays: tuple[str, ...] = (*steps, "heads", "d_key")
+    keys = (*rates, "d_key")
+    for name in ("sign", "g"):  # signs are those of g, where there is one
+        if name in tensors:
+            decays = _OF_DECAYS.get(tensors[name].ndim, (*steps, "heads", "d_key"))
+    if "beta" in tensors and tensors["beta"].ndim > len(rates):
+        rates = (*rates, "d_value")
+    return {
+        **dict.fromkeys(("k", "a", "b"), keys),
+        **dict.fromkeys(("g", "sign"), decays),
         "value_decay": (*steps, "heads", "d_value"),
         "bonus": ("heads", "d_key"),
-        "beta": (*rates, "d_value") if by_channel else rates,
+        "beta": rates,
         "initial_state": (rows, "heads", "d_key", "columns"),
     }
-    return {name: x for name, x in axes.items() if name in tensors}
