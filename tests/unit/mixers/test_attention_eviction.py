@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Attention
-from linrnn.ops.attention import eviction, sinks
+from linrnn.ops import attention
+from linrnn.ops.attention import eviction
 from linrnn.testing import check_law
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 from linrnn.testing._options import option_sets
@@ -110,7 +111,7 @@ def test_sinks_are_seen_through_resets_in_any_number_of_pieces(monkeypatch):
 
     expected = read()
     for size in (4, 8, 17):
-        monkeypatch.setattr(sinks, "QUERIES", size)
+        monkeypatch.setattr(attention, "QUERIES", size)
         torch.testing.assert_close(read(), expected, rtol=1e-9, atol=1e-11)
     alone = layer(x[:1, 21:40])[0]
     torch.testing.assert_close(expected[0][:1, 21:40], alone)

@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.compute.composed import composed
 from linrnn.compute.layout import gathered, like
-from linrnn.ops.attention import QUERIES, softmax_read
+from linrnn.ops.attention import queries, softmax_read
 
 
 def first_entries(
@@ -85,7 +85,7 @@ def _in_chunks(
     q: Tensor, k: Tensor, v: Tensor, fk: Tensor, fv: Tensor, position: Tensor, recent: int
 ) -> tuple[Tensor]:
     """The queries a few at a time, each with the steps near them and the first of all."""
-    time, size = q.shape[1], min(QUERIES, max(recent, QUERIES // 4))
+    time, size = q.shape[1], min(queries(q), max(recent, queries(q) // 4))
     if time == 0:
         return _shapes(q, k, v, fk, fv, position, recent)
     ys = []
