@@ -42,6 +42,7 @@ def page(name: str) -> str:
     key = re.search(r"Key: (\w+)\.", cls.__doc__ or "")
     cited = f"\nCited as [{key[1]}](../references.md#{key[1]}).\n" if key else ""
     return f"""---
+tags: [{name}]
 search:
   boost: {_weight(name)}
 ---
