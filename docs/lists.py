@@ -11,13 +11,12 @@ from linrnn import RNN, mixers
 from linrnn._options.catalogue import stems
 from linrnn.state_spec import describe
 
-README = Path(__file__).parents[1] / "README.md"
 DROP_IN = Path(__file__).parent / "drop-in.md"
 DEPLOYMENT = Path(__file__).parent / "deployment.md"
 CELL_FUNCTIONS = Path(__file__).parent / "cell-functions.md"
 PUBLISHED = Path(__file__).parent / "published-systems.md"
 COMPARED = ("configuration", "part", "forward", "step", "gradients")
-COMPARISONS = README.parent / "results" / "mixers" / "published.csv"
+COMPARISONS = Path(__file__).parents[1] / "results" / "mixers" / "published.csv"
 WIDTH = 64  # of the layers whose states are listed
 FORMS = {
     "vector": "`h_n`, as `nn.GRU`",
@@ -106,7 +105,6 @@ def filled_in(text: str, table: str) -> str:
 
 if __name__ == "__main__":
     for page, table in (
-        (README, mixer_table()),
         (DROP_IN, state_table()),
         (DEPLOYMENT, export_table()),
         (CELL_FUNCTIONS, cell_functions.table()),

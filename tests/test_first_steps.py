@@ -31,7 +31,7 @@ def shell(script, folder):
 def first_texts():
     """Getting started, and README as far as its examples, behind which runs take hours."""
     readme, start = ((ROOT / page).read_text() for page in PAGES)
-    return [readme.partition("\n## In Python")[0], start]
+    return [readme.partition("\n## Example")[0], start]
 
 
 def printed_commands(output):

@@ -1,4 +1,4 @@
-"""Numbers that README.md and the docs quote are those of the pages in results/ and benchmarks/."""
+"""Numbers that README.md and the docs quote are those of results/ and benchmarks/."""
 
 import csv
 import re
@@ -133,12 +133,12 @@ def recipes_of_depths(pages):
     ("document", "sentence"),
     [
         ("README.md", first_picture),
-        ("README.md", speed),
-        ("README.md", streaming),
-        ("README.md", decoding),
-        ("README.md", selective_copying),
-        ("README.md", depth),
-        ("README.md", long_range),
+        ("docs/layers.md", speed),
+        ("docs/layers.md", streaming),
+        ("docs/language-models.md", decoding),
+        ("docs/reproductions.md", selective_copying),
+        ("docs/reproductions.md", depth),
+        ("docs/reproductions.md", long_range),
         ("results/recipes/README.md", recipes_of_kinds),
         ("results/recipes/README.md", recipes_of_depths),
     ],

@@ -142,9 +142,6 @@ def test_the_pages_are_made_with_it(added, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     lists, hooks = importlib.import_module("lists"), importlib.import_module("hooks")
     assert lists.mixer_table().endswith("| slow | `slow_lru` |")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    readme = lists.filled_in(text, lists.mixer_table())
-    assert "\n| slow | `slow_lru` |\n" in readme
     config = type("Config", (), {"nav": [{"Mixers": []}, {"Results": []}]})()
     hooks.on_config(config)
     assert config.nav[0]["Mixers"][-1] == {"slow": [{"SlowLRU": "mixers/slow_lru.md"}]}
