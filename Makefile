@@ -127,7 +127,7 @@ lists: $(VENV)/.dev  ## every table that is written from the catalogues, and mea
 	$(BIN)/python docs/measure_laws.py --missing
 	$(BIN)/python docs/measure_costs.py --missing
 
-docs: $(VENV)/.dev  ## the lists of README.md, and the documentation site, into site/
+docs: $(VENV)/.dev  ## the lists of the pages, and the documentation site, into site/
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/screenshots.py
