@@ -23,7 +23,7 @@ def systems() -> str:
         BEST,
         "state, numbers",
     ]
-    head += ["parameters", "tokens a second", "µs a step", "kept a token", "scores"]
+    head += ["parameters", "tokens a second", "µs a step", "numbers a token", "scores"]
     return choices.filtered([*head[1:4], _LEAST], [head, *map(_system, stems(mixers.__name__))])
 
 
