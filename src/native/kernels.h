@@ -14,26 +14,31 @@
 #include "scan_args.h"
 #include "selective_scan_args.h"
 #include "traces_args.h"
+#include "update_args.h"
 #include "vandermonde_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
-    X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(dplr_powers) X(gated_scan)     \
-    X(log_scan) X(machine) X(memory_scan) X(recorded_step) X(scan) X(selective_scan)      \
-    X(traces) X(vandermonde)
+    X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)   \
+    X(dplr_powers) X(gated_scan) X(log_scan) X(machine) X(memory_scan) X(outer_update)    \
+    X(recorded_step) X(scan) X(selective_scan) X(selective_update) X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
-#define LINRNN_RECORDS(X)                          \
+#define LINRNN_RECORDS(X)                            \
     X(block_carry, LINRNN_BLOCK_CARRY_FIELDS)      \
     X(block_scan, LINRNN_BLOCK_SCAN_FIELDS)        \
     X(cauchy, LINRNN_CAUCHY_FIELDS)                \
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
+    X(conv_update, LINRNN_CONV_UPDATE_FIELDS)      \
+    X(delta_update, LINRNN_DELTA_UPDATE_FIELDS)    \
     X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \
     X(gated_scan, LINRNN_GATED_SCAN_FIELDS)        \
     X(log_scan, LINRNN_SCAN_FIELDS)                \
     X(machine, LINRNN_MACHINE_FIELDS)              \
     X(memory_scan, LINRNN_MEMORY_SCAN_FIELDS)      \
+    X(outer_update, LINRNN_OUTER_UPDATE_FIELDS)    \
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \
+    X(selective_update, LINRNN_SELECTIVE_UPDATE_FIELDS) \
     X(traces, LINRNN_TRACES_FIELDS)                \
     X(vandermonde, LINRNN_VANDERMONDE_FIELDS)

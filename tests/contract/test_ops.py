@@ -4,6 +4,7 @@ import pytest
 
 import linrnn.ops
 from linrnn.compute.composed import Composed
+from linrnn.compute.in_place import UPDATES
 from linrnn.compute.op import ALL
 from linrnn.errors import UnknownNameError
 from linrnn.ops import backend_report
@@ -19,9 +20,9 @@ from linrnn.testing._examples import ops
 
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
 # what returns no recurrence; what is distributed, which needs several processes; Newton's method,
-# which tests/unit/cells has
+# which tests/unit/cells has; steps in place, which tests/unit/ops/test_updates.py has
 OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend", "use_form"}
-OTHERS |= {"distributed_linear_scan", "sequence_parallel", "newton_scan"}
+OTHERS |= {"distributed_linear_scan", "sequence_parallel", "newton_scan", *UPDATES}
 
 PAIRS = [(op, backend) for op in ops() for backend in backends(op)]
 IN_GRAPHS = any_size_in_one_graph.__name__

@@ -24,6 +24,10 @@ from linrnn.ops.matrix.delta_scan import delta_scan as delta_scan
 from linrnn.ops.matrix.fenwick_scan import fenwick_scan as fenwick_scan
 from linrnn.ops.matrix.outer_scan import outer_scan as outer_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
+from linrnn.ops.updates import conv_update as conv_update
+from linrnn.ops.updates import delta_update as delta_update
+from linrnn.ops.updates import outer_update as outer_update
+from linrnn.ops.updates import selective_update as selective_update
 
 __all__ = [
     "accumulator_dtype",
@@ -31,7 +35,9 @@ __all__ = [
     "block_scan",
     "causal_conv",
     "cell_scan",
+    "conv_update",
     "delta_scan",
+    "delta_update",
     "distributed_linear_scan",
     "explain",
     "fenwick_scan",
@@ -42,7 +48,9 @@ __all__ = [
     "log_linear_scan",
     "newton_scan",
     "outer_scan",
+    "outer_update",
     "selective_scan",
+    "selective_update",
     "sequence_parallel",
     "use_backend",
     "use_form",

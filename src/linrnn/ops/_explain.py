@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
+from linrnn.compute.in_place import UPDATES
 from linrnn.compute.op import ALL, reached
 from linrnn.engine.replay.step import explain_step
 from linrnn.errors import check_in
@@ -25,6 +26,7 @@ from linrnn.ops.linear.log_linear_scan import log_linear_scan
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.selective_scan import selective_scan
+from linrnn.ops.updates import conv_update, delta_update, outer_update, selective_update
 
 _BY_NAME = {
     f.__name__: f
@@ -32,14 +34,18 @@ _BY_NAME = {
         block_scan,
         causal_conv,
         cell_scan,
+        conv_update,
         delta_scan,
+        delta_update,
         fft_conv,
         fft_scan,
         gated_scan,
         linear_scan,
         log_linear_scan,
         outer_scan,
+        outer_update,
         selective_scan,
+        selective_update,
     )
 }
 
@@ -73,11 +79,11 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
     if isinstance(module, nn.Module) and getattr(op, "__name__", "") == "step":
         return explain_step(module, cast(Any, op), *args, **kwargs)
     if isinstance(op, str):
-        if op not in ALL:  # its module may not have been needed so far
+        if op not in ALL and op not in UPDATES:  # its module may not have been needed so far
             for module in pkgutil.walk_packages([os.path.dirname(__file__)], "linrnn.ops."):
                 if "._" not in module.name:
                     importlib.import_module(module.name)
-        check_in("explain", "op", op, ALL)
+        check_in("explain", "op", op, (*ALL, *UPDATES))
         op = _BY_NAME[op] if op in _BY_NAME else ALL[op]
     if isinstance(op, Cell):
         op, args = cell_scan, (op, *args)
@@ -106,8 +112,9 @@ def backend_report(op: str = "linear_scan") -> dict[str, str]:
         >>> backend_report()["tree"]
         'available'
     """
-    check_in("backend_report", "op", op, ALL)
-    problems = of_cells if op == "cell_scan" else ALL[op].problems
+    described = ALL | UPDATES
+    check_in("backend_report", "op", op, described)
+    problems = of_cells if op == "cell_scan" else described[op].problems
     best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_best, on_cpu = (problems(d, torch.float32) for d in (best, torch.device("cpu")))
     obstacles = on_best | {"cpu": on_cpu["cpu"]}
