@@ -25,6 +25,7 @@ from linrnn.nn.heads import sum_normalise as sum_normalise
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.mlp import GatedMLP as GatedMLP
 from linrnn.nn.mode_bank import ModeBank as ModeBank
+from linrnn.nn.moe import MoE as MoE
 from linrnn.nn.norm import make_norm as make_norm
 from linrnn.nn.pair import Pair as Pair
 from linrnn.nn.parameters import bounded_exp as bounded_exp
@@ -59,6 +60,7 @@ __all__ = [
     "Heads",
     "LearnedFeatures",
     "LowRank",
+    "MoE",
     "ModeBank",
     "Pair",
     "Pool",

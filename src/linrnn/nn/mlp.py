@@ -8,7 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.errors import check_in, check_positive_int
+from linrnn.errors import check_in, check_positive, check_positive_int
+
+
+def _squared_relu(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "relu2": _squared_relu,
+}
+"""The functions of feed-forward networks, by the names of options."""
 
 
 class MLP(nn.Module):
@@ -17,6 +30,9 @@ class MLP(nn.Module):
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``4 * d_model``.
+        activation: "gelu", or "relu2" for the square of max(W1 z, 0)
+            (So et al. 2021, arXiv:2109.08668).
+        bias: whether the maps are affine.
         device, dtype: of the parameters, as in torch.nn.
 
     Example:
@@ -29,30 +45,34 @@ class MLP(nn.Module):
         d_model: int,
         *,
         d_inner: int | None = None,
+        activation: Literal["gelu", "relu2"] = "gelu",
+        bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         d_inner = 4 * d_model if d_inner is None else d_inner
         check_positive_int("MLP", d_model=d_model, d_inner=d_inner)
-        self.up = nn.Linear(d_model, d_inner, device=device, dtype=dtype)
-        self.down = nn.Linear(d_inner, d_model, device=device, dtype=dtype)
+        check_in("MLP", "activation", activation, ("gelu", "relu2"))
+        self.activation = activation
+        self.up = nn.Linear(d_model, d_inner, bias=bias, device=device, dtype=dtype)
+        self.down = nn.Linear(d_inner, d_model, bias=bias, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew from torch's global generator."""
+        self.up.reset_parameters()
+        self.down.reset_parameters()
 
     def forward(self, z: Tensor) -> Tensor:
         """Transform the last axis, whatever precedes it."""
-        y: Tensor = self.down(F.gelu(self.up(z)))
+        y: Tensor = self.down(ACTIVATIONS[self.activation](self.up(z)))
         return y
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
 
 
 class GatedMLP(nn.Module):
     """``W3 (act(W1 z) * W2 z)``: a feed-forward network with a gate of its own.
+
+    With factors a and b, ``b W3 (act(a W1 z) * W2 z)``, as in Falcon-H1.
 
     Initially with ``init="lecun"``, as in Griffin, weights are N(0, 1 / channels in), those of W3
     N(0, 2 / (n_layers d_inner)); with ``init="small"``, as in xLSTM, N(0, 0.4 / d_model), those of
@@ -65,6 +85,7 @@ class GatedMLP(nn.Module):
         bias: whether the maps are affine.
         activation: of the gate: "gelu", the same by its tanh formula, "gelu_tanh", or "silu".
         init: see above.
+        gate_scale, out_scale: a and b.
         n_layers: depth of the stack it stands in.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -88,6 +109,8 @@ class GatedMLP(nn.Module):
         bias: bool = True,
         activation: Literal["gelu", "gelu_tanh", "silu"] = "gelu_tanh",
         init: Literal["lecun", "small", "small_inner"] = "lecun",
+        gate_scale: float = 1.0,
+        out_scale: float = 1.0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -95,9 +118,11 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.d_inner = 3 * d_model if d_inner is None else d_inner
         check_positive_int("GatedMLP", d_model=d_model, d_inner=self.d_inner, n_layers=n_layers)
-        check_in("GatedMLP", "activation", activation, _ACTIVATIONS)
+        check_in("GatedMLP", "activation", activation, ("gelu", "gelu_tanh", "silu"))
         check_in("GatedMLP", "init", init, ("lecun", "small", "small_inner"))
+        check_positive("GatedMLP", gate_scale=gate_scale, out_scale=out_scale)
         self.activation, self.init, self.n_layers = activation, init, n_layers
+        self.gate_scale, self.out_scale = gate_scale, out_scale
         self.gate, self.up = (
             nn.Linear(d_model, self.d_inner, bias=bias, device=device, dtype=dtype)
             for _ in range(2)
@@ -126,6 +151,7 @@ class GatedMLP(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Transform the last axis, whatever precedes it."""
-        gate = _ACTIVATIONS[self.activation](self.gate(z))
-        y: Tensor = self.down(gate * self.up(z))
-        return y
+        gate = self.gate(z)
+        gate = gate if self.gate_scale == 1 else gate * self.gate_scale
+        y: Tensor = self.down(ACTIVATIONS[self.activation](gate) * self.up(z))
+        return y if self.out_scale == 1 else y * self.out_scale
