@@ -1,21 +1,23 @@
 """A residual block around a mixer, of the kinds that are published with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, cast, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn._options.schema import check_options
 from linrnn.errors import (
     ArgumentError,
     DTypeError,
     check_in,
+    check_positive,
     check_positive_int,
     check_probability,
 )
 from linrnn.mixers import Mixer
-from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, make_norm
+from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, MoE, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_state
@@ -29,6 +31,8 @@ BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "relu_mix": (("mixer",), ("relu_mix",)),
     "geglu": (("mixer",), ("geglu",)),
     "swiglu": (("mixer",), ("swiglu",)),
+    "relu2": (("mixer",), ("relu2",)),
+    "moe": (("mixer",), ("moe",)),
     "xlstm": (("mixer",), ("ffn",)),
     "bare": (("mixer",),),
 }
@@ -42,7 +46,7 @@ BEHIND_NARROW = ("ffn",)
 """Parts that a mixer has no use for if it is `Mixer.widening`, and that its block does without."""
 
 
-FEED_FORWARD = ("mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "ffn")
+FEED_FORWARD = ("mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "relu2", "moe", "ffn")
 """Parts that have a width of their own, ``d_ffn``."""
 
 
@@ -55,6 +59,8 @@ class Place(NamedTuple):
     conv_width: int
     d_ffn: int | None
     factory: dict[str, Any]
+    options: Mapping[str, Mapping[str, Any]] = {}
+    """Of parts, by the name of the part."""
 
 
 def _channel_mix(place: Place, *, receptance: bool = True) -> ChannelMix:
@@ -74,7 +80,18 @@ def _gated(place: Place, d_inner: int | None = None, **options: Any) -> GatedMLP
 
 def _swiglu(place: Place) -> GatedMLP:
     d_inner = -(-8 * place.mixer.d_model // 3)  # as many weights as an MLP of four times the width
-    return _gated(place, d_inner, bias=False, activation="silu", init="small_inner")
+    options = {"bias": False, "activation": "silu", "init": "small_inner"}
+    return _gated(place, d_inner, **{**options, **place.options.get("swiglu", {})})
+
+
+def _moe(place: Place) -> MoE:
+    options = {"d_inner": place.d_ffn, "n_layers": place.n_layers, **place.options.get("moe", {})}
+    return MoE(place.mixer.d_model, **options, **place.factory)
+
+
+def _relu2(place: Place) -> MLP:
+    options: Any = {"activation": "relu2", "bias": False, **place.options.get("relu2", {})}
+    return MLP(place.mixer.d_model, d_inner=place.d_ffn, **options, **place.factory)
 
 
 def _ffn(place: Place) -> GatedMLP:
@@ -91,9 +108,16 @@ MODULES: dict[str, Callable[[Place], nn.Module]] = {
     "relu_mix": lambda place: _channel_mix(place, receptance=False),
     "geglu": _gated,
     "swiglu": _swiglu,
+    "relu2": _relu2,
+    "moe": _moe,
     "ffn": _ffn,
 }
 """How each module of a block is made; one with ``init_state`` takes a state and returns it."""
+
+WITH_OPTIONS: dict[str, type[nn.Module]] = {"swiglu": GatedMLP, "relu2": MLP, "moe": MoE}
+"""Parts whose options can be chosen, and what they are."""
+
+_NO_OPTIONS = ("d_model", "n_layers", "device", "dtype")
 
 
 class Block(nn.Module):
@@ -101,11 +125,11 @@ class Block(nn.Module):
 
     Equation::
 
-        pre-norm:   x = x + drop(part(norm(x)))    for each part
-        post-norm:  x = norm(x + drop(part(x)))    for each part
+        pre-norm:   x = x + c drop(part(norm(x)))    for each part
+        post-norm:  x = norm(x + c drop(part(x)))    for each part
 
-    without ``x +`` where ``skip`` is False, and without the norm before a mixer that norms its
-    input itself (`Mixer.norms_input`).
+    where c is ``residual_scale``, without ``x +`` where ``skip`` is False, and without the norm
+    before a mixer that norms its input itself (`Mixer.norms_input`).
 
     The parts, by the block's kind, a row of `BLOCKS`:
 
@@ -119,6 +143,9 @@ class Block(nn.Module):
       Griffin.
     - ``swiglu``: the mixer, then one with SiLU and without biases, of 8/3 of the width, rounded up,
       as in xLSTM 7B and most language models of today.
+    - ``relu2``: the mixer, then a `linrnn.nn.MLP` of four times the width with squared ReLUs and
+      without biases, as in Nemotron-H.
+    - ``moe``: the mixer, then a `linrnn.nn.MoE`, of which each step is read by a few networks.
     - ``xlstm``: the mixer, and behind one that does not widen its channels itself, as mLSTM does
       and sLSTM does not, a `linrnn.nn.GatedMLP` without biases of 4/3 of the width, rounded up to a
       multiple of 64.
@@ -138,6 +165,8 @@ class Block(nn.Module):
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
         d_ffn: hidden width of the part that has one. Default: see above.
+        options: arguments of the parts of `WITH_OPTIONS`, by the name of the part.
+        residual_scale: c, factor of what each part adds.
         layer, n_layers: place in the stack, counted from 0, for what starts differently there.
         device, dtype: of the parameters, as in torch.nn.
     """
@@ -149,7 +178,17 @@ class Block(nn.Module):
         mixer: Mixer,
         *,
         kind: Literal[
-            "glu", "glu_mlp", "mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "xlstm", "bare"
+            "glu",
+            "glu_mlp",
+            "mlp",
+            "channel_mix",
+            "relu_mix",
+            "geglu",
+            "swiglu",
+            "relu2",
+            "moe",
+            "xlstm",
+            "bare",
         ] = "glu",
         norm: str = "batch",
         norm_eps: float | None = None,
@@ -158,6 +197,8 @@ class Block(nn.Module):
         dropout: float = 0.0,
         conv_width: int = 0,
         d_ffn: int | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        residual_scale: float = 1.0,
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -170,12 +211,15 @@ class Block(nn.Module):
                 f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
             )
         check_probability("Block", dropout=dropout)
+        check_positive("Block", residual_scale=residual_scale)
+        check_part_options("Block", options)
         if d_ffn is not None:
             _check_width(kind, d_ffn)
         width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm, self.skip = kind, prenorm, skip
-        place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory)
+        self.residual_scale = residual_scale
+        place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory, options or {})
         without = BEHIND_NARROW if mixer.widening else ()
         of_kind = [chain for chain in BLOCKS[kind] if chain[0] not in without]
         chains = [*([("conv",)] if conv_width else []), *of_kind]
@@ -332,6 +376,7 @@ class Block(nn.Module):
                 elif drop is not None:
                     z = drop(z)
             z = z if drop is None else drop(z)
+            z = z if self.residual_scale == 1 else z * self.residual_scale
             x = x + z if self.skip else z
             if not self.prenorm:
                 x = normalise(self._modules[norm], x, valid)
@@ -363,10 +408,27 @@ class Block(nn.Module):
         return checked
 
 
+def check_part_options(where: str, options: Mapping[str, Mapping[str, Any]] | None) -> None:
+    """Raise unless each part that has options is one of `WITH_OPTIONS` and takes these.
+
+    Raises:
+        UnknownNameError: there is no such part, or it has no such option.
+        ArgumentError: an option of another type than annotated.
+    """
+    for part, of_part in (options or {}).items():
+        check_in(where, "block_options", part, WITH_OPTIONS)
+        check_options(f"block part {part!r}", WITH_OPTIONS[part], of_part, *_NO_OPTIONS)
+
+
+def has_width(kind: str) -> bool:
+    """Whether a block has a part with a width of its own, `FEED_FORWARD`."""
+    return any(name in FEED_FORWARD for chain in BLOCKS[kind] for name in chain)
+
+
 def _check_width(kind: str, d_ffn: int) -> None:
     check_positive_int("Block", d_ffn=d_ffn)
-    if not any(name in FEED_FORWARD for chain in BLOCKS[kind] for name in chain):
-        able = [k for k, row in BLOCKS.items() if any(c[0] in FEED_FORWARD for c in row)]
+    if not has_width(kind):
+        able = [name for name in BLOCKS if has_width(name)]
         raise ArgumentError(
             f"Block: d_ffn must be None where block is {kind!r}, which has no such part, got "
             f"{d_ffn}. It is for {', '.join(able)}."

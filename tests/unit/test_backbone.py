@@ -222,7 +222,10 @@ def test_the_width_between_is_an_option(part, kind):
         if p.shape != q.shape
     }
     assert changed
-    assert all(5 in shape and name.startswith(f"{part}.") for name, shape in changed.items())
+    # a gate may lie before what it is the gate of
+    assert all(
+        {5, 10} & {*shape} and name.startswith(f"{part}.") for name, shape in changed.items()
+    )
 
 
 @pytest.mark.unchecked

@@ -21,7 +21,7 @@ SET_BY_THE_TASK = ("d_input", "d_output", "encoder", "documents")
 a model: the command line, the configuration of a run and that of ``transformers`` are made of
 them."""
 
-OF_THE_MODEL = (*SET_BY_THE_TASK, "mixer", "mixer_options", "device", "dtype")
+OF_THE_MODEL = (*(*SET_BY_THE_TASK, "mixer", "mixer_options", "block_options", "device", "dtype"),)
 """Arguments of `SequenceModel` that are none of its options."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -1,7 +1,8 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
@@ -21,7 +22,7 @@ from linrnn.backbone.tiers import (
     read_step,
     split_state,
 )
-from linrnn.block import Block
+from linrnn.block import BLOCKS, Block, check_part_options, has_width
 from linrnn.compute.arguments import check_like_parameters, check_tensor
 from linrnn.compute.modes import eager
 from linrnn.compute.sequence_parallel import current, refuse
@@ -114,8 +115,14 @@ class SequenceModel(nn.Module):
             (``glu``), with an MLP behind it as in SaShiMi (``glu_mlp``), an MLP (``mlp``), RWKV's
             channel mixing (``channel_mix``; without a receptance, as in RWKV-7, ``relu_mix``), an
             MLP gated by GELU as in Hawk and Griffin
-            (``geglu``) or by SiLU (``swiglu``), one behind mixers without an up-projection of their
+            (``geglu``) or by SiLU (``swiglu``), one with squared ReLUs (``relu2``), a mixture of
+            experts (``moe``), an MLP behind mixers without an up-projection of their
             own as in xLSTM (``xlstm``), or nothing (``bare``).
+        block_pattern: kinds of blocks where they differ, repeated along the depth, in the place of
+            ``block``.
+        block_options: arguments of the parts ``swiglu``, ``relu2`` and ``moe`` of blocks, by the
+            name of the part: ``{"moe": {"n_experts": 16}}``. See `linrnn.nn.MoE`.
+        residual_scale: factor of what each part of a block adds, as in Granite.
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
         d_ffn: hidden width of a block's part that has one, ``expand`` times that in the next tier.
@@ -134,6 +141,8 @@ class SequenceModel(nn.Module):
             are by the root of their width.
         final_norm: normalise once more before the pooling and the head, by the same ``norm``.
         head_bias: add a bias to each output.
+        head_scale: what the head reads is multiplied by this number, and so are outputs without
+            a bias.
         logit_soft_cap: bound of each output, ``cap tanh(y / cap)`` for y. Default: none.
         tie_embeddings: one matrix for the embedding of tokens and for the head, which must be of
             the same size; it is initially normal with variance 1 / d_model.
@@ -175,8 +184,21 @@ class SequenceModel(nn.Module):
         skip: bool = True,
         dropout: float = 0.0,
         block: Literal[
-            "glu", "glu_mlp", "mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "xlstm", "bare"
+            "glu",
+            "glu_mlp",
+            "mlp",
+            "channel_mix",
+            "relu_mix",
+            "geglu",
+            "swiglu",
+            "relu2",
+            "moe",
+            "xlstm",
+            "bare",
         ] = "glu",
+        block_pattern: tuple[str, ...] = (),
+        block_options: Mapping[str, Any] | None = None,
+        residual_scale: float = 1.0,
         conv_width: int = 0,
         d_ffn: int | None = None,
         bidirectional: bool = False,
@@ -187,6 +209,7 @@ class SequenceModel(nn.Module):
         encoder_scale: float = 1.0,
         final_norm: bool = False,
         head_bias: bool = True,
+        head_scale: float = 1.0,
         logit_soft_cap: float | None = None,
         tie_embeddings: bool = False,
         documents: int = 1,
@@ -198,8 +221,12 @@ class SequenceModel(nn.Module):
         shape = Shape(n_layers, as_tiers(_WHERE, tiers), expand, unet)
         _check_stack(sizes, shape, dropout, bidirectional)
         _check_ends(encoder, identity_ends, documents, pool, encoder_scale, logit_soft_cap)
+        check_positive(_WHERE, head_scale=head_scale)
+        kinds = _kinds(block, block_pattern, n_layers)
+        check_part_options(_WHERE, block_options)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.encoder_scale, self.documents = encoder_scale, documents
+        self.head_scale = head_scale
         self.bidirectional, self.tie_embeddings = bidirectional, tie_embeddings
         self.shape = shape
         self._reads_tokens = encoder == "tokens"
@@ -207,9 +234,15 @@ class SequenceModel(nn.Module):
         self.encoder: nn.Module = (nn.Embedding if self._reads_tokens else nn.Linear)(
             d_input, d_model, **factory
         )
-        parts = {"kind": block, "norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}
-        parts |= {"skip": skip, "dropout": dropout, "conv_width": conv_width}
-        self.blocks = self._stack(mixer, mixer_options, d_ffn, parts, factory)
+        parts: dict[str, Any] = {
+            "norm": norm,
+            "norm_eps": norm_eps,
+            "prenorm": prenorm,
+            "skip": skip,
+        }
+        parts |= {"dropout": dropout, "conv_width": conv_width, "options": block_options}
+        parts |= {"residual_scale": residual_scale}
+        self.blocks = self._stack(mixer, mixer_options, kinds, d_ffn, parts, factory)
         self.shared = Shared(_WHERE, self.mixers, self.shape.runs(), AHEAD)
         self.between = self._joints(factory)
         self.pool = Pool(pool)
@@ -230,6 +263,7 @@ class SequenceModel(nn.Module):
         self,
         mixer: MixerLike,
         mixer_options: Mapping[str, Any] | None,
+        kinds: Sequence[str],
         d_ffn: int | None,
         parts: Mapping[str, Any],
         factory: Mapping[str, Any],
@@ -237,12 +271,15 @@ class SequenceModel(nn.Module):
         """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
         blocks, depths = nn.ModuleList(), self.shape.depths()
         runs = self.shape.runs()
+        with_width = [kind for kind in kinds if has_width(kind)]
+        without = set(kinds).difference(with_width) if with_width else ()
         choices = choose(_WHERE, mixer, mixer_options, len(depths), runs, AHEAD)
-        for choice, depth in zip(choices, depths, strict=True):
+        for choice, depth, kind in zip(choices, depths, cycle(kinds), strict=False):
             times = self.shape.expand**depth
             layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
-            width = None if d_ffn is None else times * d_ffn
+            width = None if d_ffn is None or kind in without else times * d_ffn
             place: dict[str, Any] = {name: choice.place[name] for name in ("layer", "n_layers")}
+            place["kind"] = kind
             blocks.append(Block(layer, d_ffn=width, **place, **parts, **factory))
         return blocks
 
@@ -398,7 +435,7 @@ class SequenceModel(nn.Module):
         z, pool = self.pool(z, parts["pool"], reset=reset, lengths=stops)
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
-        return z, joined(new, pool)
+        return self._to_head(z), joined(new, pool)
 
     def _lengths(self, x: Tensor, lengths: Lengths) -> Tensor:
         """Checked, (batch,), or (batch, 2) of pairs."""
@@ -494,7 +531,7 @@ class SequenceModel(nn.Module):
         if self.final_norm is not None:
             z = self.final_norm(z)
         z, pool = self.pool.step(z, state["pool"])
-        return self.head(z), joined(new, pool)
+        return self.head(self._to_head(z)), joined(new, pool)
 
     def _steps_of_blocks(
         self, z: Tensor, states: list[State], dt: Tensor | None
@@ -514,6 +551,9 @@ class SequenceModel(nn.Module):
     def _scaled(self, z: Tensor, valid: Tensor | None = None) -> Tensor:
         z = z if self.encoder_scale == 1 else z * self.encoder_scale
         return z if self.encoder_norm is None else normalise(self.encoder_norm, z, valid)
+
+    def _to_head(self, z: Tensor) -> Tensor:
+        return z if self.head_scale == 1 else z * self.head_scale
 
     def _check(self, x: Tensor, *, time: bool) -> Tensor:
         """The input as the encoder takes it."""
@@ -582,6 +622,18 @@ def _check_stack(
             f"{_WHERE}: bidirectional must be False with tiers, which read forward, got True."
         )
     check_probability(_WHERE, one=False, dropout=dropout)
+
+
+def _kinds(block: str, pattern: Sequence[str], n_layers: int) -> tuple[str, ...]:
+    """The kinds of blocks, to be repeated along the depth."""
+    for kind in pattern:
+        check_in(_WHERE, "block_pattern", kind, BLOCKS)
+    if len(pattern) > n_layers:
+        raise ArgumentError(
+            f"{_WHERE}: block_pattern must have at most n_layers={n_layers} kinds, got "
+            f"{len(pattern)}."
+        )
+    return tuple(pattern) or (block,)
 
 
 def _check_ends(

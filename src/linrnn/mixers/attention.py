@@ -29,7 +29,7 @@ class Attention(Mixer):
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t          in R^{d_head} for each head
-        p_ts = softmax over s <= t of (R^t q_t) . (R^s k_s) / sqrt(d_head)
+        p_ts = softmax over s <= t of scale (R^t q_t) . (R^s k_s)
         y_t = W_o concat over heads of sum_s p_ts v_s
         R turns the pair of channels (2i, 2i+1) by base^(-2i/d_head) radians, so scores depend on
         t - s only. Angles are computed in double precision, positions count from the last reset.
@@ -59,6 +59,7 @@ class Attention(Mixer):
         qk_norm: "head" for the mean over each head and w of d_head numbers, as in Qwen3, "all" over
             all heads of queries, or of keys, as in OLMo, or "none".
         norm_eps: of that norm.
+        scale: factor of scores. Default: 1 / sqrt(d_head).
         soft_cap: bound of scores, as in Gemma 2; with evict "window" alone. Default: none.
         gate: "none", or "sigmoid", see above, as in Qwen3-Next.
         scaling, factor, trained_length: slower turns for longer sequences, see
@@ -105,6 +106,7 @@ class Attention(Mixer):
         sinks: int = 4,
         qk_norm: Literal["none", "head", "all"] = "none",
         norm_eps: float = 1e-6,
+        scale: float | None = None,
         soft_cap: float | None = None,
         gate: Literal["none", "sigmoid"] = "none",
         scaling: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none",
@@ -128,7 +130,7 @@ class Attention(Mixer):
         self.bias, self.out_bias = bias, out_bias
         self.init, self.window, self.base = init, window, base
         self.evict, self.sinks = evict, sinks
-        self.qk_norm, self.norm_eps = qk_norm, norm_eps
+        self.qk_norm, self.norm_eps, self.scale = qk_norm, norm_eps, scale
         self.soft_cap, self.gate = soft_cap, gate
         self.scaling, self.factor, self.trained_length = scaling, factor, trained_length
         self._rescaled = RotaryScaling(scaling, factor, trained_length, base)
@@ -174,6 +176,8 @@ class Attention(Mixer):
         check_in(where, "qk_norm", self.qk_norm, ("none", "head", "all"))
         check_in(where, "gate", self.gate, ("none", "sigmoid"))
         check_positive(where, norm_eps=self.norm_eps)
+        if self.scale is not None:
+            check_positive(where, scale=self.scale)
         if self.soft_cap is not None:
             check_positive(where, soft_cap=self.soft_cap)
             if self.evict != "window":
@@ -223,6 +227,8 @@ class Attention(Mixer):
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
+        if self.scale is not None:  # in the place of what the op divides by
+            q = q * (self.scale * self.d_head**0.5)
         q, k = (self._turned(z, position) for z in (q, k))
         if self._policy in ("h2o", "tova"):
             y, state = self._evicting(q, k, v, state, position)
