@@ -27,8 +27,8 @@ _FIELDS: Any = dataclass_of("ModelOptions", "Options of the model.", _MODEL, fro
 
 
 KEYS = (
-    *("linrnn_format", "vocab_size", "mixer", "mixer_options", *OPTIONS),
-    *("tie_word_embeddings", "use_cache"),
+    *("linrnn_format", "vocab_size", "mixer", "mixer_options", "block_options", *OPTIONS),
+    *("origin", "tie_word_embeddings", "use_cache"),
     *("hidden_size", "num_hidden_layers", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("architectures", "return_dict", "output_hidden_states", "transformers_version"),
     *("id2label", "label2id", "problem_type"),
@@ -48,6 +48,9 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     The fields are the arguments of `linrnn.SequenceModel`, which always reads tokens and has one
     output a step. ``hidden_size`` and ``num_hidden_layers`` are other names of ``d_model`` and
     ``n_layers``.
+
+    ``origin`` is the configuration of transformers that it was made from, by `from_pretrained` or
+    `from_config`, with its ``model_type``.
 
     ``mixer`` may be what `linrnn.SequenceModel` takes, and becomes a text that a file can hold.
 
@@ -75,6 +78,8 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
     vocab_size: int = 256
     mixer: Any = "lru"
     mixer_options: dict[str, Any] | None = None
+    block_options: dict[str, Any] | None = None
+    origin: dict[str, Any] | None = None
     tie_word_embeddings: bool = False
     use_cache: bool = True
     bos_token_id: int | None = None
@@ -126,6 +131,7 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         hints = {option.name: option.hint for option in _MODEL}  # lists of a file are tuples
         arguments = {name: cast(hint, getattr(self, name)) for name, hint in hints.items()}
         arguments = {"mixer": self.mixer, "mixer_options": self.mixer_options, **arguments}
+        arguments |= {"block_options": self.block_options}
         return {**arguments, "tie_embeddings": self.tie_word_embeddings}
 
     def build(self, *, head: bool = True) -> SequenceModel:

@@ -228,6 +228,8 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, dict) and value.keys() == {"__float__"}:
         word = value["__float__"]
         return float(word) if word in ("Infinity", "-Infinity", "NaN") else value
+    if isinstance(value, dict):
+        return {key: _decoded(x) for key, x in value.items()}
     return value
 
 

@@ -20,6 +20,10 @@ from linrnn.interop._hf_mamba import to_mamba as to_mamba
 from linrnn.interop._hf_mamba2 import from_mamba2 as from_mamba2
 from linrnn.interop._hf_mamba2 import to_mamba2 as to_mamba2
 from linrnn.interop._hf_model import LinrnnForCausalLM as LinrnnForCausalLM
+from linrnn.interop._hf_pretrained import families as families
+from linrnn.interop._hf_pretrained import from_config as from_config
+from linrnn.interop._hf_pretrained import from_pretrained as from_pretrained
+from linrnn.interop._hf_pretrained import to_pretrained as to_pretrained
 from linrnn.interop._hf_recurrent_gemma import from_recurrent_gemma as from_recurrent_gemma
 from linrnn.interop._hf_recurrent_gemma import to_recurrent_gemma as to_recurrent_gemma
 from linrnn.interop._hf_run import from_run as from_run
@@ -37,14 +41,18 @@ __all__ = [
     "LinrnnForSequenceClassification",
     "LinrnnForTokenClassification",
     "LinrnnModel",
+    "families",
+    "from_config",
     "from_mamba",
     "from_mamba2",
+    "from_pretrained",
     "from_recurrent_gemma",
     "from_run",
     "from_rwkv",
     "from_xlstm",
     "to_mamba",
     "to_mamba2",
+    "to_pretrained",
     "to_recurrent_gemma",
     "to_rwkv",
     "to_rwkv_weights",
