@@ -83,7 +83,8 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     """Raise unless a model of ours is the stack that all layouts have, and ``expected``."""
     require(where, config, **expected)
     usual: dict[str, Any] = {"encoder_norm": False, "final_norm": True, "prenorm": True}
-    usual |= {"conv_width": 0, "identity_ends": "none"}
+    usual |= {"conv_width": 0, "identity_ends": "none", "block_pattern": ()}
+    usual |= {"residual_scale": 1.0, "head_scale": 1.0}
     required = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
     require(where, config, **{k: v for k, v in required.items() if k not in expected})
 

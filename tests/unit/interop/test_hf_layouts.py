@@ -199,6 +199,7 @@ OTHER = {
     **{"logit_soft_cap": 0.3, "block": "mlp", "d_model": 24, "n_layers": 1},
     **{"tie_word_embeddings": None, "encoder_scale": 0.7, "skip": False},
     **{"tiers": (2,), "expand": 3, "unet": True, "identity_ends": "in"},
+    **{"block_pattern": ("mlp",), "residual_scale": 0.6, "head_scale": 0.8},
 }
 """Another value of every option; None is for not what it is."""
 
