@@ -48,7 +48,7 @@ class Zamba2(Mixer):
         rotary: turn queries and keys by their place in the sequence.
         base: the slowest turn is about 1 / base radians per step.
         n_sets: shared blocks there are; layers call them in turn.
-        d_state, mamba_head, n_groups, d_conv, expand: sizes of `linrnn.mixers.Mamba2`.
+        d_state, mamba_head, n_groups, d_conv, expand, dt_low: of `linrnn.mixers.Mamba2`.
         norm_eps: of every norm.
         receives: ``("embedding", "query", ...)`` in a layer of a stack. See `Mixer.receives`.
 
@@ -99,6 +99,7 @@ class Zamba2(Mixer):
         n_groups: int = 1,
         d_conv: int = 4,
         expand: int = 2,
+        dt_low: float = 0.0,
         norm_eps: float = 1e-5,
         receives: tuple[str, ...] = (),
         device: torch.device | str | None = None,
@@ -111,7 +112,7 @@ class Zamba2(Mixer):
         self.rank, self.adapters, self.rotary, self.base = rank, adapters, rotary, base
         self.n_sets, self.norm_eps = n_sets, norm_eps
         self.d_state, self.mamba_head, self.n_groups = d_state, mamba_head, n_groups
-        self.d_conv, self.expand = d_conv, expand
+        self.d_conv, self.expand, self.dt_low = d_conv, expand, dt_low
         self._check()
         check_receives("Zamba2", receives, (*self.carries, *self.shares))
         self.receives = tuple(receives)
@@ -127,7 +128,7 @@ class Zamba2(Mixer):
         self.down_proj = nn.Linear(d_model, d_model, bias=False, **to)
         self.norm = nn.RMSNorm(d_model, eps=norm_eps, **to)
         inner: Any = {"d_state": d_state, "d_head": mamba_head, "n_groups": n_groups}
-        inner |= {"d_conv": d_conv, "expand": expand, "norm_eps": norm_eps}
+        inner |= {"d_conv": d_conv, "expand": expand, "norm_eps": norm_eps, "dt_low": dt_low}
         self.mamba = Mamba2(d_model, **inner, **to)
         self.reset_parameters()
 
