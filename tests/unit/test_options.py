@@ -16,7 +16,7 @@ from linrnn.train import Config, ModelConfig, load_model
 from linrnn.train.config import from_json, to_json
 
 # of every module of PyTorch, and what is no option of the stack but of what stands in it
-NO_OPTIONS = {"device", "dtype", "mixer", "mixer_options", *SET_BY_THE_TASK}
+NO_OPTIONS = {"device", "dtype", "mixer", "mixer_options", "block_options", *SET_BY_THE_TASK}
 OPTIONS = [n for n in inspect.signature(SequenceModel).parameters if n not in NO_OPTIONS]
 
 
@@ -41,7 +41,8 @@ def test_a_model_of_transformers_has_them_too():
     assert wanted <= fields
     assert wanted <= set(KEYS)
     handed = set(LinrnnConfig(vocab_size=3).options())
-    assert handed == {*OPTIONS, "mixer", "mixer_options"} - {"pool", "bidirectional"}
+    parts = {"mixer", "mixer_options", "block_options"}
+    assert handed == {*OPTIONS, *parts} - {"pool", "bidirectional"}
 
 
 def test_the_command_line_has_them_with_their_words(capsys):
@@ -67,6 +68,8 @@ CHANGED = {
     "skip": False,
     "dropout": 0.5,
     "block": "channel_mix",
+    "block_pattern": ("mlp", "bare"),
+    "residual_scale": 0.25,
     "conv_width": 3,
     "d_ffn": 5,
     "bidirectional": True,
@@ -75,6 +78,7 @@ CHANGED = {
     "encoder_scale": 2.5,
     "final_norm": True,
     "head_bias": False,
+    "head_scale": 0.25,
     "logit_soft_cap": 30.0,
     "tie_embeddings": True,
     "identity_ends": "in",
@@ -119,7 +123,7 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
     "name",
     [
         *("encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_soft_cap", "d_ffn"),
-        *("tiers", "expand", "unet"),
+        *("tiers", "expand", "unet", "block_pattern", "residual_scale", "head_scale"),
     ],
 )
 def test_runs_of_before_an_option_have_its_default(name):
@@ -136,7 +140,9 @@ def test_an_eps_is_checked(eps):
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", ["encoder_scale", "logit_soft_cap"])
+@pytest.mark.parametrize(
+    "name", ["encoder_scale", "logit_soft_cap", "residual_scale", "head_scale"]
+)
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), "small"])
 def test_a_scale_and_a_bound_are_checked(name, value):
     with pytest.raises(ArgumentError, match=rf"model\.{name} must be"):

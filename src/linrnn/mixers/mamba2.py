@@ -28,6 +28,7 @@ class Mamba2(SSD):
         With d_ssm < d_inner the heads have d_ssm channels, so z and u have d_ssm instead of d_inner
         in each place above, W_in has first the rows of two more vectors z_0, x_0 of
         R^{d_inner - d_ssm}, and W_out reads SiLU(z_0) * x_0 before the others.
+        What W_in gives for z, s, B, C and dt may be multiplied by a number each.
         Initially A is uniform on [-A_max, -A_min], D = 1, softplus(dt_bias) log-uniform on
         [dt_min, dt_max] and the rest as in torch.nn.
 
@@ -49,6 +50,7 @@ class Mamba2(SSD):
         dt_low, dt_high: bounds of every step size, "dt_limit" of the public code,
             0 <= dt_low <= dt_high; None is no upper bound. A step at a bound has no gradient.
         norm_eps: of the norm.
+        z_scale, s_scale, B_scale, C_scale, dt_scale: these numbers, as in Falcon-H1.
         conv_bias: add b_conv.
         bias: add a bias to the projections W_in and W_out.
 
@@ -99,6 +101,11 @@ class Mamba2(SSD):
         dt_low: float = 0.0,
         dt_high: float | None = None,
         norm_eps: float = 1e-5,
+        z_scale: float = 1.0,
+        s_scale: float = 1.0,
+        B_scale: float = 1.0,
+        C_scale: float = 1.0,
+        dt_scale: float = 1.0,
         conv_bias: bool = True,
         bias: bool = False,
         device: torch.device | str | None = None,
@@ -123,6 +130,13 @@ class Mamba2(SSD):
             raise ArgumentError(
                 f"Mamba2: A_min must be at most A_max, got A_min={A_min}, A_max={A_max}."
             )
+        self.z_scale, self.s_scale, self.B_scale = z_scale, s_scale, B_scale
+        self.C_scale, self.dt_scale = C_scale, dt_scale
+        scales = {"z_scale": z_scale, "s_scale": s_scale, "B_scale": B_scale, "C_scale": C_scale}
+        scales["dt_scale"] = dt_scale
+        check_positive("Mamba2", **scales)
+        factors = tuple(scales.values())
+        self.row_scales = () if set(factors) == {1.0} else factors
         norms: Any = {"rmsnorm": rmsnorm, "norm_eps": norm_eps}
         biases: Any = {"conv_bias": conv_bias, "bias": bias}
         self._make(d_conv=d_conv, **biases, **norms, device=device, dtype=dtype)

@@ -12,6 +12,7 @@ from linrnn._options.schema import check_fields, check_type, record
 from linrnn.backbone import model_options
 from linrnn.backbone.pattern import stored
 from linrnn.backbone.tiers import Shape
+from linrnn.block import BLOCKS
 from linrnn.errors import (
     ArgumentError,
     UnknownNameError,
@@ -219,6 +220,14 @@ def _check_model(model: ModelConfig) -> None:
     eps = model.norm_eps
     _check_range("model.norm_eps", eps, eps is None or eps > 0, "above 0")
     positive = {"encoder_scale": model.encoder_scale, "logit_soft_cap": model.logit_soft_cap}
+    positive |= {"residual_scale": model.residual_scale, "head_scale": model.head_scale}
+    for kind in model.block_pattern:
+        check_in("Config", "model.block_pattern", kind, BLOCKS)
+    if len(model.block_pattern) > model.n_layers:
+        raise ArgumentError(
+            f"Config: model.block_pattern must have at most model.n_layers={model.n_layers} kinds, "
+            f"got {len(model.block_pattern)}."
+        )
     checked = {f"model.{name}": value for name, value in positive.items() if value is not None}
     check_positive("Config", **checked)
     _check_range("model.dropout", model.dropout, 0 <= model.dropout < 1, "in [0, 1)")

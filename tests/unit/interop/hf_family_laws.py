@@ -27,17 +27,13 @@ class Double(TorchFunctionMode):
 def peer(config):
     """A model of transformers none of whose weights is what it starts from."""
     torch.manual_seed(0)
-    model = plainly(AutoModelForCausalLM.from_config(config)).double().eval()
+    with Double():  # buffers are computed from the configuration
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     with torch.no_grad():
-        for x in (*model.parameters(), *model.buffers()):
-            if x.is_floating_point() and x.ndim and x.dtype == torch.float64:
+        for x in model.state_dict().values():
+            if x.is_floating_point():
                 x += 0.1 * torch.randn_like(x)
-    # buffers that are no weights are computed from the configuration
-    fresh = AutoModelForCausalLM.from_config(config).state_dict().keys()
-    for name, x in model.named_buffers():
-        if name not in fresh:
-            x.copy_(dict(AutoModelForCausalLM.from_config(config).named_buffers())[name])
-    return model
+    return plainly(model)
 
 
 def plainly(model):

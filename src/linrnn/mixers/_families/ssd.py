@@ -36,6 +36,8 @@ class SSD(Mixer):
     dt_floor: float
     dt_low: float = 0.0
     dt_high: float | None = None
+    row_scales: tuple[float, ...] = ()
+    """Factors of what the projection gives for z, s, B, C and dt; none where all are 1."""
 
     def _make(
         self,
@@ -135,6 +137,8 @@ class SSD(Mixer):
         parts = list(self.in_proj(x.to(self.in_proj.weight.dtype)).split(widths, -1))
         more = parts.pop().unflatten(-1, (self.n_heads, -1)) if self.d_more else None
         *linear_parts, z, u, dt = parts
+        if self.row_scales:
+            z, u, dt = self._scaled(z, u, dt)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
         s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
@@ -156,6 +160,14 @@ class SSD(Mixer):
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
         return self.out_proj(read), {**memories, "conv": past}
+
+    def _scaled(self, z: Tensor, u: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Parts of the projection, each times its factor."""
+        of_z, *of_u, of_dt = self.row_scales
+        shared = self.n_groups * self.d_state
+        mixed = u.split([self.d_ssm, shared, shared], -1)
+        scaled = [part * factor for part, factor in zip(mixed, of_u, strict=True)]
+        return z * of_z, torch.cat(scaled, -1), dt * of_dt
 
     def _gated(self, o: Tensor, gate: Tensor) -> Tensor:
         """Outputs of the heads (..., d_ssm), normed and gated."""
