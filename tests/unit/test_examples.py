@@ -21,3 +21,19 @@ def test_drop_in_trains_both_layers():
     )
     names = re.findall(r"^(\S+(?: \.\.\.\))?) +accuracy +\d+\.\d % ", run.stdout, re.MULTILINE)
     assert names == ["torch.nn.GRU", "linrnn.RNN('lru', ...)"]
+
+
+def test_a_checkpoint_is_compared(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 2, "state_size": 4}
+    model = transformers.FalconMambaForCausalLM(transformers.FalconMambaConfig(**sizes))
+    model.save_pretrained(tmp_path)
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / "check_checkpoint.py", tmp_path, "--new-tokens", "3"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("falcon_mamba, ")
+    assert lines[-2:] == ["tokens written: 3 of 3 are the same", "EQUAL"]

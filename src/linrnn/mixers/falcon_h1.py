@@ -24,9 +24,9 @@ class FalconH1(Mixer):
     r"""Falcon-H1's layer: Mamba-2 and softmax attention read the same input, and are added up.
 
     Equation:
-        y = ssm_out mamba2(ssm_in x) + attention_out attention(attention_in x)
+        y = ssm_out mamba2(x) + attention_out attention(x)
         mamba2 is `linrnn.mixers.Mamba2`, with numbers before z, s, B, C and dt; attention is
-        `linrnn.mixers.Attention`, whose scores are multiplied by key_scale.
+        `linrnn.mixers.Attention`, whose scores are multiplied by score_scale.
         Initially both are as they are alone.
 
     Args:
@@ -36,13 +36,13 @@ class FalconH1(Mixer):
             conv_bias, bias: of `linrnn.mixers.Mamba2`.
         mamba_head: channels of its heads.
         z_scale, s_scale, B_scale, C_scale, dt_scale: of the same.
-        ssm_in, ssm_out, attention_in, attention_out, key_scale: see above.
+        ssm_out, attention_out, score_scale: see above.
         scaling, factor, trained_length: of attention.
 
     Departures from the paper:
         Matrices start as in torch.nn and are Glorot-uniform in attention; the public code draws
-        them from N(0, 0.02^2). The public code multiplies keys, and here scores are: what is kept
-        of keys is without the number.
+        them from N(0, 0.02^2). It multiplies the inputs of both, and keys, by numbers as well; here
+        the numbers before what is made of them are those together.
 
     Example:
         >>> layer = FalconH1(d_model=8, n_heads=2, d_state=4)
@@ -92,11 +92,9 @@ class FalconH1(Mixer):
         B_scale: float = 1.0,
         C_scale: float = 1.0,
         dt_scale: float = 1.0,
-        ssm_in: float = 1.0,
         ssm_out: float = 1.0,
-        attention_in: float = 1.0,
         attention_out: float = 1.0,
-        key_scale: float = 1.0,
+        score_scale: float = 1.0,
         scaling: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none",
         factor: float = 1.0,
         trained_length: int = 8192,
@@ -110,11 +108,10 @@ class FalconH1(Mixer):
         self.dt_low, self.dt_high, self.conv_bias, self.bias = dt_low, dt_high, conv_bias, bias
         self.z_scale, self.s_scale, self.B_scale = z_scale, s_scale, B_scale
         self.C_scale, self.dt_scale = C_scale, dt_scale
-        self.ssm_in, self.ssm_out, self.key_scale = ssm_in, ssm_out, key_scale
-        self.attention_in, self.attention_out = attention_in, attention_out
+        self.ssm_out, self.attention_out, self.score_scale = ssm_out, attention_out, score_scale
         self.scaling, self.factor, self.trained_length = scaling, factor, trained_length
-        names = ("ssm_in", "ssm_out", "attention_in", "attention_out", "key_scale")
-        check_positive("FalconH1", **{name: getattr(self, name) for name in names})
+        scales = {"ssm_out": ssm_out, "attention_out": attention_out, "score_scale": score_scale}
+        check_positive("FalconH1", **scales)
         to: Any = {"device": device, "dtype": dtype}
         shared: Any = {name: getattr(self, name) for name in _OF_MAMBA}
         self.mamba = Mamba2(d_model, d_head=mamba_head, d_inner=d_inner, **shared, **to)
@@ -125,8 +122,8 @@ class FalconH1(Mixer):
         self.attention = Attention(d_model, bias=attention_bias, **sizes, **rotary, **to)
         self.n_heads, self.d_head = self.attention.n_heads, self.attention.d_head
         self.n_kv_heads, self.d_rotary = self.attention.n_kv_heads, self.attention.d_rotary
-        if key_scale != 1:
-            self.attention.scale = key_scale * self.d_head**-0.5
+        if score_scale != 1:
+            self.attention.scale = score_scale * self.d_head**-0.5
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
@@ -140,9 +137,7 @@ class FalconH1(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         check_cache("FalconH1", state)
         cache = {name: part for name, part in state.items() if name != "mamba"}
-        seen = x if self.attention_in == 1 else self.attention_in * x
-        read = x if self.ssm_in == 1 else self.ssm_in * x
-        looked_up, cache = self.attention._read(seen, cache, reset)
-        remembered, memory = self.mamba._read(read, state["mamba"], reset, None)
+        looked_up, cache = self.attention._read(x, cache, reset)
+        remembered, memory = self.mamba._read(x, state["mamba"], reset, None)
         y = self.ssm_out * remembered + self.attention_out * looked_up
         return y, {**cache, "mamba": memory}

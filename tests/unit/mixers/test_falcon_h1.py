@@ -8,7 +8,7 @@ from linrnn.mixers import Attention, FalconH1, Mamba2
 
 D = 8
 SCALES = {
-    **{"ssm_in": 0.7, "ssm_out": 1.4, "attention_in": 1.3, "attention_out": 0.6, "key_scale": 2.5},
+    **{"ssm_out": 1.4, "attention_out": 0.6, "score_scale": 2.5},
     **{"z_scale": 0.5, "s_scale": 1.5, "B_scale": 0.8, "C_scale": 1.2, "dt_scale": 0.9},
 }
 MAMBA = {"d_state": 4, "n_groups": 2, "d_inner": 12, "rmsnorm": True}
@@ -24,11 +24,9 @@ def parts(layer):
     with torch.no_grad():
         factors = [SCALES[f"{name}_scale"] for name in ("z", "s", "B", "C", "dt")]
         for part, factor in zip(mamba.in_proj.weight.split(rows), factors, strict=True):
-            part.mul_(SCALES["ssm_in"] * factor)
+            part.mul_(factor)
         mamba.out_proj.weight.mul_(SCALES["ssm_out"])
-        for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
-            linear.weight.mul_(SCALES["attention_in"])
-        attention.k_proj.weight.mul_(SCALES["key_scale"])
+        attention.k_proj.weight.mul_(SCALES["score_scale"])
         attention.o_proj.weight.mul_(SCALES["attention_out"])
     return mamba, attention
 
@@ -46,7 +44,7 @@ def test_is_the_sum_of_its_parts():
 
 @pytest.mark.unchecked
 def test_errors():
-    with pytest.raises(ArgumentError, match="FalconH1: key_scale must be"):
-        FalconH1(D, key_scale=0.0)
+    with pytest.raises(ArgumentError, match="FalconH1: score_scale must be"):
+        FalconH1(D, score_scale=0.0)
     with pytest.raises(ArgumentError, match="Mamba2: s_scale must be"):
         FalconH1(D, s_scale=-1.0)

@@ -38,16 +38,15 @@ def _options(theirs: Any) -> dict[str, Any]:
     options |= {"mamba_head": mamba["d_head"], "attention_bias": attention["bias"]}
     options |= {"bias": mamba["bias"], "rmsnorm": theirs.mamba_rms_norm}
     options["norm_before_gate"] = theirs.mamba_rms_norm and theirs.mamba_norm_before_gate
-    scales = zip(("z", "s", "B", "C", "dt"), theirs.ssm_multipliers, strict=True)
-    options |= {f"{name}_scale": float(factor) for name, factor in scales}
-    numbers = {
-        "ssm_in": theirs.ssm_in_multiplier,
-        "ssm_out": theirs.ssm_out_multiplier,
-        "attention_in": theirs.attention_in_multiplier,
-        "attention_out": theirs.attention_out_multiplier,
-        "key_scale": theirs.key_multiplier,
-    }
-    return options | {name: float(number) for name, number in numbers.items()}
+    # without biases a number before an input is one before all that is made of it
+    names, of_input = ("z", "s", "B", "C", "dt"), float(theirs.ssm_in_multiplier)
+    for name, factor in zip(names, theirs.ssm_multipliers, strict=True):
+        options[f"{name}_scale"] = of_input * factor
+    of_input = float(theirs.attention_in_multiplier)
+    options["ssm_out"] = float(theirs.ssm_out_multiplier)
+    options["attention_out"] = of_input * theirs.attention_out_multiplier
+    options["score_scale"] = of_input**2 * theirs.key_multiplier
+    return options
 
 
 def _weights(theirs: Any) -> list[Weight]:
@@ -69,6 +68,10 @@ def _check(where: str, theirs: Any) -> None:
     check_usual(where, theirs)
     check_rotary(where, theirs)
     require(where, theirs, projectors_bias=theirs.mamba_proj_bias)
+    if theirs.mamba_proj_bias:
+        require(where, theirs, ssm_in_multiplier=1.0)
+    if theirs.attention_bias:
+        require(where, theirs, attention_in_multiplier=1.0)
 
 
 FAMILY = Family(FalconH1ForCausalLM, _stack, _weights, _check)
