@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SETS = {
     "torch": (),
     "train": ("build", "train", "tables", "onnx"),
-    "dev": ("text", "triton", "dev", "docs"),
+    "dev": ("text", "triton", "serve", "dev", "docs"),
     "bench": ("bench",),
     "supply": ("supply",),
 }
