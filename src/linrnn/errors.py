@@ -20,6 +20,8 @@ class LinrnnError(Exception):
 
     #: Exit status of the command line: 1 the run failed, 2 the command was wrong.
     exit_code = 1
+    #: Name of the stream at fault, where `linrnn.streaming.Sessions` were fed; else None.
+    stream: Any = None
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -129,7 +129,7 @@ def test_memory_is_that_of_the_largest_number_of_streams():
         if i >= 4:
             pool.drop(i - 4)
     assert len(pool) == 4
-    assert all(len(h) <= 8 for h in leaves(pool._bank))
+    assert all(len(h) <= 8 for h in leaves(pool._bank.state))
 
 
 def test_a_saved_stream_continues_as_if_never_stopped(tmp_path):

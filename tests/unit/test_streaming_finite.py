@@ -128,7 +128,7 @@ def test_of_many_streams_the_one_at_fault_is_named_and_none_has_moved(capacity):
     with pytest.raises(NonFiniteError, match=r"stream 'c': .* must be finite"):
         pool.feed({"a": [0.5], "b": [[0.5], [0.5]], "c": [[0.5], [3e38]], "d": [0.1]})
     assert all(unchanged(pool.state(name), before[name]) for name in pool)
-    assert set(pool._steps.values()) == {3}
+    assert {pool.steps(name) for name in pool} == {3}
     assert pool.feed({"a": [0.5], "c": [0.5]})["c"].isfinite().all()
 
 

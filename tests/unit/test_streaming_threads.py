@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from linrnn import SequenceModel, learn, mixers, streaming
+from linrnn import SequenceModel, learn, mixers
 from linrnn import state as states
 from linrnn.generation import TokenStream, generate
 from linrnn.learn import LearningSession
 from linrnn.ops import explain
-from linrnn.streaming import Session, Sessions
+from linrnn.streaming import Session, Sessions, sessions
 
 THREADS = 8
 
@@ -58,8 +58,8 @@ def slow(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(streaming, "read", later(streaming.read))
-    monkeypatch.setattr(streaming, "fresh", later(streaming.fresh))
+    monkeypatch.setattr(sessions, "read", later(sessions.read))
+    monkeypatch.setattr(sessions, "fresh", later(sessions.fresh))
     for name in ("concat", "select"):
         monkeypatch.setattr(states, name, later(getattr(states, name)))
 

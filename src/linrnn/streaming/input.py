@@ -167,8 +167,7 @@ def pools(model: Streamable) -> bool:
 def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
     """Raise unless ``x`` is one token or a row of tokens of the model's vocabulary."""
     size = vocabulary(model)
-    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
-        raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
+    check_token_type(where, x)
     if x.ndim > 1:
         check_shape(where, "x", x.shape, {"time": None}, "Pass one token or a row of them.")
     bad = ((x < 0) | (x >= (size or 0))).nonzero()
@@ -179,6 +178,12 @@ def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
             f"{where}: tokens must be between 0 and {(size or 0) - 1}, got {token} at position "
             f"{place}. Is it the tokenizer of another model?"
         )
+
+
+def check_token_type(where: str, x: Tensor) -> None:
+    """Raise `DTypeError` unless ``x`` holds integers, or nothing."""
+    if x.numel() and (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool):
+        raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
 
 
 def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:

@@ -1,0 +1,210 @@
+"""Inputs of many streams at once: one array, or one of each stream, checked row by row."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.backbone import SequenceModel
+from linrnn.compute.finite import all_finite
+from linrnn.errors import DTypeError, LinrnnError, ShapeError, check_shape
+from linrnn.mixers import check_timed
+from linrnn.streaming.input import (
+    Streamable,
+    as_input,
+    as_tensor,
+    as_times,
+    check_token_type,
+    mixers_of,
+    vocabulary,
+)
+
+
+class Group(NamedTuple):
+    """Streams whose inputs are of one length, read in one call."""
+
+    places: np.ndarray
+    """In the call, (streams,)."""
+    x: Tensor
+    """(streams, time, ...), on the model's device."""
+    dt: Tensor | None
+    """(streams, time), or None."""
+
+    def only(self, fits: np.ndarray) -> "Group":
+        """The streams among them for which ``fits``, by their places in the call, is true."""
+        mask = fits[self.places]
+        if mask.all():
+            return self
+        index = torch.from_numpy(mask.nonzero()[0]).to(self.x.device)
+        return Group(self.places[mask], self.x[index], None if self.dt is None else self.dt[index])
+
+    def halves(self) -> tuple["Group", "Group"]:
+        """The first and the last half of them."""
+        n = len(self.places) // 2
+        first, last = slice(n), slice(n, None)
+        return self._part(first), self._part(last)
+
+    def _part(self, part: slice) -> "Group":
+        return Group(self.places[part], self.x[part], None if self.dt is None else self.dt[part])
+
+
+class Inputs(NamedTuple):
+    """What the streams of a call are to read."""
+
+    groups: list[Group]
+    single: np.ndarray
+    """Whether the input of a stream is one step, (streams,)."""
+    errors: dict[int, LinrnnError]
+    """The place of a stream whose input does not fit, to what is wrong with it."""
+
+
+def as_inputs(
+    where: str, model: Streamable, names: Sequence[Hashable], x: Any, dt: Any, *, finite: bool
+) -> Inputs:
+    """The inputs of many streams, stacked where they are of one length.
+
+    Args:
+        where: who asks, for the message.
+        model: of the streams.
+        names: of the streams.
+        x: an array (streams, ...), or a list with what `as_input` takes for each.
+        dt: as ``x``, or None.
+        finite: refuse what is not finite in the model's dtype.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: an array that fits no stream.
+    """
+    is_array = isinstance(x, (Tensor, np.ndarray))
+    if dt is None or isinstance(dt, (Tensor, np.ndarray)):
+        stacked = as_tensor(where, x) if is_array else _stack(model, x)
+        try:
+            if stacked is not None:
+                return _of_array(where, model, names, stacked, dt, finite)
+        except LinrnnError:
+            if is_array:
+                raise
+    _check_count(where, "x", names, x)
+    if dt is not None:
+        _check_count(where, "dt", names, dt)
+    return _one_by_one(where, model, names, x, dt, finite)
+
+
+def _check_count(where: str, what: str, names: Sequence[Hashable], values: Any) -> None:
+    try:
+        count = len(values)
+    except TypeError as error:
+        raise DTypeError(
+            f"{where}: {what} must be an array, or a list with an input for each stream, got a "
+            f"{type(values).__name__}."
+        ) from error
+    if count != len(names):
+        raise ShapeError(
+            f"{where}: {what} must hold an input for each of {len(names)} streams, got {count}."
+        )
+
+
+def _stack(model: Streamable, inputs: Any) -> Tensor | None:
+    """Inputs of one kind and shape as one tensor, or None where they differ."""
+    kinds = {type(x) for x in inputs} if isinstance(inputs, (list, tuple)) else set()
+    try:
+        if kinds == {Tensor}:
+            alike = len({(x.shape, x.dtype, x.device, x.layout) for x in inputs}) == 1
+            return torch.stack(list(inputs)) if alike else None
+        if kinds == {np.ndarray}:
+            return torch.from_numpy(np.stack(inputs))
+        # among lists of ids a truth value would become a number
+        if kinds <= {list, tuple} and vocabulary(model) is None:
+            numbers = np.array(inputs)
+            return torch.from_numpy(numbers) if numbers.dtype.kind in "fiu" else None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        pass  # then each is looked at alone, and the one at fault is named
+    return None
+
+
+def _of_array(
+    where: str, model: Streamable, names: Sequence[Hashable], x: Tensor, dt: Any, finite: bool
+) -> Inputs:
+    """All streams as one group, without a look at each."""
+    weight, size = next(model.parameters()), vocabulary(model)
+    axes: dict[str, int | None] = {"streams": len(names), "time": None}
+    if size is None:
+        width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+        axes["channels"] = width
+    single = x.ndim == len(axes) - 1
+    if single:
+        del axes["time"]
+    check_shape(where, "x", x.shape, axes, "Pass a step, or a chunk of steps, of each stream.")
+    if size is not None:
+        check_token_type(where, x)
+        read = x.to(weight.device, torch.long)
+        bad = (
+            (read < 0) | (read >= size)
+            if read.numel()
+            else torch.zeros_like(read, dtype=torch.bool)
+        )
+    elif x.is_complex():
+        raise DTypeError(f"{where}: x must be real, got {x.dtype}.")
+    else:
+        read = x.to(weight.device, weight.dtype)
+        fits = not finite or all_finite([read])
+        bad = torch.zeros(len(x), 1, dtype=torch.bool) if fits else ~read.isfinite()
+    errors = {}
+    for place in bad.reshape(len(x), -1).any(1).nonzero().flatten().tolist() if len(x) else ():
+        _, error = _attempt(f"{where}: stream {names[place]!r}", model, x[place], None, finite)
+        if error is not None:
+            errors[place] = error
+    read = read[:, None] if single else read  # (streams, time, ...)
+    times = None if dt is None else _times(where, model, dt, read, single)
+    places = np.arange(len(names))
+    return Inputs([Group(places, read, times)], np.full(len(names), single), errors)
+
+
+def _times(where: str, model: Streamable, dt: Any, x: Tensor, single: bool) -> Tensor:
+    """Times of all streams, (streams, time)."""
+    check_timed(where, dt, mixers_of(model))
+    times, weight = as_tensor(where, dt, "dt"), next(model.parameters())
+    axes = {"streams": len(x)} if single else {"streams": len(x), "time": x.shape[1]}
+    check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")
+    if times.is_complex() or times.dtype == torch.bool:
+        raise DTypeError(f"{where}: dt must be real, got {times.dtype}.")
+    times = times.to(weight.device, torch.promote_types(weight.dtype, torch.float32))
+    return times.view(len(x), -1)
+
+
+Parsed = tuple[Tensor, bool, Tensor | None]
+
+
+def _attempt(
+    where: str, model: Streamable, x: Any, dt: Any, finite: bool
+) -> tuple[Parsed | None, LinrnnError | None]:
+    """The input of one stream, or what is wrong with it."""
+    try:
+        chunk, single = as_input(where, model, x, finite=finite)
+        return (chunk, single, as_times(where, model, dt, len(chunk), single)), None
+    except LinrnnError as error:
+        return None, error
+
+
+def _one_by_one(
+    where: str, model: Streamable, names: Sequence[Hashable], x: Any, dt: Any, finite: bool
+) -> Inputs:
+    """Inputs that differ in length or kind, or of which some do not fit."""
+    single, errors = np.ones(len(names), bool), {}
+    by_length: dict[tuple[int, bool], list[tuple[int, Tensor, Tensor | None]]] = {}
+    for place, name in enumerate(names):
+        times = None if dt is None else dt[place]
+        parsed, error = _attempt(f"{where}: stream {name!r}", model, x[place], times, finite)
+        if error is not None:
+            errors[place] = error
+        if parsed is not None:
+            chunk, single[place], times = parsed
+            key = len(chunk), times is None
+            by_length.setdefault(key, []).append((place, chunk, times))
+    groups = []
+    for (_, untimed), members in by_length.items():
+        places, chunks, all_times = zip(*members, strict=True)
+        stacked = None if untimed else torch.stack(all_times)
+        groups.append(Group(np.array(places), torch.stack(chunks), stacked))
+    return Inputs(groups, single, errors)
