@@ -35,6 +35,7 @@ LAYERS = (
     {"recipes"},
     {"compare"},
     {"reproductions"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 )

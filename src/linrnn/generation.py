@@ -334,7 +334,7 @@ def generate(
     stream.read(prompt)
     if stream.last is None:
         stream.expected()  # says that there is nothing to begin with
-    return _generate(stream, max_new_tokens, sampling, _generator(seed))
+    return _generate(stream, max_new_tokens, sampling, generator_of(seed))
 
 
 def _generate(
@@ -390,7 +390,7 @@ def generate_batch(
         stream.read(prompt)
         stream.expected()
         streams.append(stream)
-    first = _generator(seed).initial_seed() % (1 << 62)
+    first = generator_of(seed).initial_seed() % (1 << 62)
     return _generate_batch(model, streams, max_new_tokens, sampling, first)
 
 
@@ -496,21 +496,56 @@ def _decode(tokens: Iterator[int], decoder: Stream) -> Iterator[str]:
     yield decoder.close()
 
 
+class StopText:
+    """A text that comes in pieces and ends before the first of some strings.
+
+    What may begin one of them is held back until it is certain.
+
+    Args:
+        stop: the strings.
+
+    Example:
+        >>> text = StopText(["END"])
+        >>> text.feed("an E"), text.feed("EN"), text.feed("D, and more"), text.ended
+        ('an ', 'E', '', True)
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        _check_stop(stop)
+        self._stop, self._held = stop, ""
+        self.ended = False
+        """Whether one of the strings has come."""
+
+    def feed(self, piece: str) -> str:
+        """The text that is certain now and was not before."""
+        self._held += piece
+        ends = [place for s in self._stop if (place := self._held.find(s)) >= 0]
+        if ends:
+            self.ended = True
+            return self._release(min(ends))
+        return self._release(
+            len(self._held) - max((_overlap(self._held, s) for s in self._stop), default=0)
+        )
+
+    def close(self) -> str:
+        """The text that was held back, where none of the strings has come."""
+        return "" if self.ended else self._release(len(self._held))
+
+    def _release(self, length: int) -> str:
+        text, self._held = self._held[:length], self._held[length:]
+        return text
+
+
 def _until(pieces: Iterator[str], stop: Sequence[str]) -> Iterator[str]:
     """The text before the first stop string; what may begin one is held back."""
-    buffer = ""
+    text = StopText(stop)
     for piece in pieces:
-        buffer += piece
-        ends = [place for s in stop if (place := buffer.find(s)) >= 0]
-        if ends:
-            yield buffer[: min(ends)]
+        if certain := text.feed(piece):
+            yield certain
+        if text.ended:
             return
-        safe = len(buffer) - max((_overlap(buffer, s) for s in stop), default=0)
-        if safe:
-            yield buffer[:safe]
-            buffer = buffer[safe:]
-    if buffer:
-        yield buffer
+    if last := text.close():
+        yield last
 
 
 def _overlap(text: str, stop: str) -> int:
@@ -534,7 +569,8 @@ def _check_count(count: int | None) -> None:
         )
 
 
-def _generator(seed: int | None) -> torch.Generator:
+def generator_of(seed: int | None) -> torch.Generator:
+    """A generator of random numbers, a different one each time where there is no seed."""
     if seed is not None:
         check_type("generate", "seed", int, seed)
         check_at_most("generate", _MOST_SEED, seed=abs(seed))

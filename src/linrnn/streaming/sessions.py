@@ -272,8 +272,12 @@ class Sessions:
         state, steps = load_read(path, self.model, self.allow_nonfinite)
         self.join(name, state, steps=steps)
 
-    def save_all(self, path: Path | str) -> None:
+    def save_all(self, path: Path | str, *, mark: Mapping[str, Any] | None = None) -> None:
         """Write the states of all streams, whose names are texts or integers, to one file.
+
+        Args:
+            path: the file, replaced if it exists.
+            mark: the `fingerprint` of the model, where somebody has taken it before.
 
         Raises:
             ArgumentError: a name of another type.
@@ -285,7 +289,8 @@ class Sessions:
             rows = self._bank.find(names)
             state = states.select(self._bank.state, torch.from_numpy(rows))
             steps = self._bank.steps[rows]
-        save_streams(path, self.model, names, state, steps, allow_nonfinite=self.allow_nonfinite)
+        allow = self.allow_nonfinite
+        save_streams(path, self.model, names, state, steps, allow_nonfinite=allow, mark=mark)
 
     @in_turn
     def load_all(self, path: Path | str) -> None:

@@ -22,7 +22,7 @@ from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
 from linrnn.train._predict import answers_to, check_inputs
 from linrnn.train.context import Trained, open_run
-from linrnn.train.scales import input_scale, output_scale
+from linrnn.train.scales import input_scale, named, output_scale
 from linrnn.train.suits import no_times
 from linrnn.typing import Lengths
 
@@ -94,7 +94,7 @@ class TrainedModel:
             NonFiniteError: an answer is not finite.
         """
         y, inputs = self._answers("predict", x, dt, batch_size)
-        answers = _named(self.task, y)
+        answers = named(self.task, y)
         if _is_table(x):
             return self._table(x, answers, inputs)
         if inputs.lengths is not None and y.ndim == 3:
@@ -267,7 +267,7 @@ class TrainedStream:
             ShapeError, DTypeError, ArgumentError, NonFiniteError: as
                 `linrnn.streaming.Session.feed`.
         """
-        return _named(self._task, self._feed(x, dt)[None])[0]
+        return named(self._task, self._feed(x, dt)[None])[0]
 
     def predict_proba(self, x: Any, dt: Any = None) -> np.ndarray:
         """Probabilities of the classes, as `predict` reads its input.
@@ -336,16 +336,6 @@ class _Plain(nn.Module):
             return y
         shape = (*y.shape[: y.ndim - 1], *self.out_shift.shape)
         return y.reshape(shape) * self.out_scale + self.out_shift
-
-
-def _named(task: Task, y: Tensor) -> np.ndarray:
-    """Names of classes, or numbers in the units of the data."""
-    if task.kind == "regression":
-        numbers: np.ndarray = task.numbers(y.cpu()).numpy()
-        return numbers
-    names = task.class_names or tuple(map(str, range(task.d_output)))
-    labels: np.ndarray = np.array(names)[y.argmax(-1).cpu().numpy()]
-    return labels
 
 
 def _check_classes(call: str, task: Task) -> None:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,6 +48,16 @@ def output_scale(task: Task, model: SequenceModel) -> Scale | None:
     first = (0,) * (1 + len(steps))
     shift = task.numbers(zero)[first]
     return Scale(task.numbers(zero + 1)[first] - shift, shift)
+
+
+def named(task: Task, y: Tensor) -> np.ndarray:
+    """Answers in words: the names of classes, or numbers in the units of the data."""
+    if task.kind == "regression":
+        numbers: np.ndarray = task.numbers(y.cpu()).numpy()
+        return numbers
+    names = task.class_names or tuple(map(str, range(task.d_output)))
+    labels: np.ndarray = np.array(names)[y.argmax(-1).cpu().numpy()]
+    return labels
 
 
 def described(

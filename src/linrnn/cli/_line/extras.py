@@ -6,6 +6,8 @@ from linrnn.errors import MissingExtraError
 
 TRAIN = ("lightning", "tyro", "rich", "tensorboard", "matplotlib", "sklearn")
 """Modules of the extra ``train``."""
+SERVE = ("fastapi", "uvicorn")
+"""Modules of the extra ``serve``."""
 
 
 def missing(modules: tuple[str, ...] = TRAIN) -> str | None:

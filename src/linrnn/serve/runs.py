@@ -1,0 +1,42 @@
+"""The runs that a service answers with: one, or all of a folder."""
+
+from pathlib import Path
+
+from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.train.context import Trained, open_run
+from linrnn.train.folder import RunFolder
+
+
+def open_runs(path: Path) -> dict[str, Trained]:
+    """Trained runs by the names of their folders.
+
+    Args:
+        path: a run folder, or a folder with run folders in it.
+
+    Raises:
+        RunFolderError: there is none, or one is damaged.
+        ArgumentError: a model whose state grows with what was read.
+    """
+    if not path.is_dir():
+        raise RunFolderError(f"serve: {path} must be a run folder, got no such folder.")
+    folders = [path]
+    if not RunFolder(path).config.is_file():
+        folders = sorted(one for one in path.iterdir() if RunFolder(one).config.is_file())
+    if not folders:
+        raise RunFolderError(
+            f"serve: {path} must be a run folder, or hold some, got a folder without. Train a run "
+            "with: linrnn train digits"
+        )
+    runs = {folder.resolve().name: open_run(folder) for folder in folders}
+    for name, run in runs.items():
+        growing = [m.declared["constant_memory"] for m in run.model.mixers if _grows(m)]
+        if growing:
+            raise ArgumentError(
+                f"serve: the model of {name} must have a state of fixed size, got one that grows: "
+                f"{growing[0]}. Train it with a window, or distil it with: linrnn distill"
+            )
+    return runs
+
+
+def _grows(mixer: object) -> bool:
+    return "constant_memory" in getattr(mixer, "declared", {})
