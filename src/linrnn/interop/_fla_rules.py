@@ -32,11 +32,6 @@ def momentum_delta_rule(
     call: Call,
 ) -> Results:
     """The delta rule with momentum; its states are the memory and the momentum, stacked."""
-    if call.cu_seqlens is not None:
-        raise ArgumentError(
-            f"{_WHERE}: cu_seqlens must be None in the delta rule with momentum, as in fla, got "
-            f"{tuple(call.cu_seqlens.shape)}. Take a row for each sequence."
-        )
     p = k if p is None else p
     if use_qk_l2norm_in_kernel:
         q, k, p = unit(q), unit(k), unit(p)
@@ -45,12 +40,24 @@ def momentum_delta_rule(
     keys = keys if eta is None else keys * wide(eta).unsqueeze(-1)
     beta = torch.ones_like(alpha) if beta is None else wide(beta)
     B, _, H, K = q.shape
-    empty = keys.new_zeros(B, H, K, v.shape[-1])
+    rows = B if call.cu_seqlens is None else len(call.cu_seqlens) - 1
+    empty = keys.new_zeros(rows, H, K, v.shape[-1])
     S, M = (empty, empty) if call.initial_state is None else call.initial_state
     queries = wide(q) * call.options(q)["scale"]
     states = wide(S), -wide(M)  # their momentum is a gradient, which is subtracted
     o, S, M = momentum_scan(
-        *(queries, keys, wide(v), p, alpha, wide(log_mu).exp(), beta, *states, None)
+        *(
+            queries,
+            keys,
+            wide(v),
+            p,
+            alpha,
+            wide(log_mu).exp(),
+            beta,
+            *states,
+            None,
+            call.cu_seqlens,
+        )
     )
     return o.to(q.dtype), torch.stack([S, -M]) if call.output_final_state else None
 

@@ -1,6 +1,5 @@
 """GateLoop: linear attention whose memory decays and turns as the input says."""
 
-from math import pi
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, lecun_normal
 from linrnn.ops import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
+from linrnn.ops.matrix.turns import phases
 from linrnn.state_spec import Part, real
 
 
@@ -124,10 +124,7 @@ def _turning(
     q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """A real scan of twice the width, in a frame that turns with the memory."""
-    # in double precision, or the sum of many phases would be known to no more than its own size
-    turns = torch.remainder(phase.double(), 2 * pi).flatten(2)  # (B, T, H N)
-    total, _ = linear_scan(turns.new_ones(turns.shape[2]), turns, reset=reset)
-    total = total.view(phase.shape)  # (B, T, H, N)
+    total, _ = phases(phase, reset)  # (B, T, H, N), and N is 1 of a head
     cos, sin = total.cos().to(q.dtype), total.sin().to(q.dtype)
     q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))  # (B, T, H, 2 d_head)
     if v.shape[-1] == 1:  # no matrices, but two numbers a head

@@ -12,8 +12,8 @@ from linrnn.errors import ArgumentError, check_in, check_positive, check_positiv
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import HeadNorm, empty_parameters, recall, softplus_steps
-from linrnn.ops import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
+from linrnn.ops.matrix.turns import phases, turned
 from linrnn.state_spec import Part, real
 
 
@@ -29,14 +29,19 @@ class Mamba3(Mixer):
         h_t = exp(A_t dt_t) (h_{t-1} + (1 - lambda_t) dt_t x_{t-1} B'_{t-1}^T)
               + lambda_t dt_t x_t B'_t^T                         (d_head, d_state)
         y_t = W_o ((h_t C'_t + D x_t) * silu(z_t))
+        With rank r > 1 B_t and C_t have r rows each, and x_ti = X_i * x_t for i = 1..r:
+        h_t is written all B'_ti^T with x_ti, in both sums, and with C'_ti
+        y_t = W_o sum over i of O_i * (h_t C'_ti + D x_ti) * silu(Z_i * z_t)
         norm is an RMS norm with weights. With out_norm what is read passes one more, in each head,
-        before its gate. Initially biases, D and weights of norms are 1, softplus(dt_bias) is
-        log-uniform on [dt_min, dt_max], and maps are as in torch.nn.Linear.
+        before its gate. Initially biases, D, Z and weights of norms are 1, X and O 1 / r,
+        softplus(dt_bias) is log-uniform on [dt_min, dt_max], and maps are as in torch.nn.Linear.
 
     Args:
         d_state: channels of B and C, shared by the heads of a group.
         d_head: channels of a head. Default: the largest divisor of d_inner of at most 64.
         n_groups: groups of heads that have B and C of their own, but for the biases.
+        rank: writes, and reads, of a head in a step: 1, or 4 in the published form of several
+            inputs and outputs (MIMO).
         expand: d_inner / d_model.
         turned: the part of the channels of B and C that turns, above 0 and at most 1.
         decay: f, see above: "heavy_tail" as in the authors' code, "softplus" as first released.
@@ -46,8 +51,8 @@ class Mamba3(Mixer):
         norm_eps: of the norms.
 
     Departures from the paper:
-        Extension beyond the survey. One input and output a head; the form of several, MIMO, is not
-        there.
+        Extension beyond the survey. With a rank, neighbouring channels are turned as without;
+        kernels of the authors' turn channels i and i + d_state / 2 then.
 
     Example:
         >>> y, state = Mamba3(d_model=8, d_state=4, d_head=8)(torch.randn(2, 100, 8))
@@ -60,7 +65,10 @@ class Mamba3(Mixer):
     """
 
     weight_parameters: ClassVar[tuple[str, ...]] = ()
-    single_precision: ClassVar[tuple[str, ...]] = ("B_bias", "C_bias", "D", "dt_bias")
+    single_precision: ClassVar[tuple[str, ...]] = (
+        *("B_bias", "C_bias", "D", "dt_bias"),
+        *("mimo_x", "mimo_z", "mimo_o"),
+    )
 
     family: ClassVar[str] = "ssm"
     choices = Choices(
@@ -76,6 +84,7 @@ class Mamba3(Mixer):
         d_state: int = 128,
         d_head: int | None = None,
         n_groups: int = 1,
+        rank: int = 1,
         expand: int = 2,
         turned: float = 0.5,
         decay: Literal["heavy_tail", "softplus"] = "heavy_tail",
@@ -89,45 +98,54 @@ class Mamba3(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model, self.d_state, self.n_groups = d_model, d_state, n_groups
-        check_positive_int("Mamba3", d_state=d_state, n_groups=n_groups, expand=expand)
-        check_positive("Mamba3", decay_floor=decay_floor, norm_eps=norm_eps, turned=turned)
-        check_positive("Mamba3", dt_min=dt_min, dt_max=dt_max, dt_floor=dt_floor)
-        check_in("Mamba3", "decay", decay, ("heavy_tail", "softplus"))
+        self.d_model, self.d_state, self.n_groups, self.rank = d_model, d_state, n_groups, rank
         self.expand, self.turned, self.decay, self.decay_floor = expand, turned, decay, decay_floor
         self.dt_min, self.dt_max, self.dt_floor = dt_min, dt_max, dt_floor
         self.out_norm, self.norm_eps = out_norm, norm_eps
-        self.d_inner = inner = expand * d_model
-        self.d_head = (
-            next(n for n in range(64, 0, -1) if inner % n == 0) if d_head is None else d_head
-        )
-        check_positive_int("Mamba3", d_head=self.d_head)
-        self.n_heads = inner // self.d_head
-        self.pairs = int(d_state * turned) // 2 if turned <= 1 else 0
-        if inner % self.d_head or self.n_heads % n_groups or dt_min > dt_max:
-            raise ArgumentError(
-                f"Mamba3: d_head must divide d_inner={inner}, n_groups the heads, and dt_min must "
-                f"be at most dt_max, got d_head={self.d_head}, n_groups={n_groups}, "
-                f"dt_min={dt_min}, dt_max={dt_max}."
-            )
-        if not self.pairs:
-            raise ArgumentError(
-                "Mamba3: turned must be at most 1, and leave a pair of the channels d_state, got "
-                f"turned={turned} of d_state={d_state}."
-            )
+        self._set_sizes(d_head)
         to: Any = {"device": device, "dtype": dtype}
-        shared, H = n_groups * d_state, self.n_heads
+        inner, shared, H = self.d_inner, rank * n_groups * d_state, self.n_heads
         self.widths = [inner, inner, shared, shared, H, H, H, self.pairs]
         self.in_proj = nn.Linear(d_model, sum(self.widths), bias=False, **to)
         self.B_norm, self.C_norm = (
             HeadNorm(1, d_state, norm="rms", eps=norm_eps, **to) for _ in range(2)
         )
         empty = empty_parameters(device, dtype)
-        self.B_bias, self.C_bias, self.D = empty(H, d_state), empty(H, d_state), empty(H)
+        rows = (H, rank) if rank > 1 else (H,)
+        self.B_bias, self.C_bias, self.D = empty(*rows, d_state), empty(*rows, d_state), empty(H)
         self.dt_bias = empty(H)
+        self.mimo_x, self.mimo_z, self.mimo_o = (
+            empty(*rows, self.d_head) if rank > 1 else None for _ in range(3)
+        )
         self.norm = HeadNorm(H, self.d_head, eps=norm_eps, **to) if out_norm else None
         self.out_proj = nn.Linear(inner, d_model, bias=False, **to)
         self.reset_parameters()
+
+    def _set_sizes(self, d_head: int | None) -> None:
+        """Check the options, and set what follows from them."""
+        at_least_1 = {"d_state": self.d_state, "n_groups": self.n_groups, "rank": self.rank}
+        check_positive_int("Mamba3", **at_least_1, expand=self.expand)
+        positive = ("decay_floor", "norm_eps", "turned", "dt_min", "dt_max", "dt_floor")
+        check_positive("Mamba3", **{name: getattr(self, name) for name in positive})
+        check_in("Mamba3", "decay", self.decay, ("heavy_tail", "softplus"))
+        self.d_inner = inner = self.expand * self.d_model
+        self.d_head = (
+            next(n for n in range(64, 0, -1) if inner % n == 0) if d_head is None else d_head
+        )
+        check_positive_int("Mamba3", d_head=self.d_head)
+        self.n_heads = inner // self.d_head
+        self.pairs = int(self.d_state * self.turned) // 2 if self.turned <= 1 else 0
+        if inner % self.d_head or self.n_heads % self.n_groups or self.dt_min > self.dt_max:
+            raise ArgumentError(
+                f"Mamba3: d_head must divide d_inner={inner}, n_groups the heads, and dt_min must "
+                f"be at most dt_max, got d_head={self.d_head}, n_groups={self.n_groups}, "
+                f"dt_min={self.dt_min}, dt_max={self.dt_max}."
+            )
+        if not self.pairs:
+            raise ArgumentError(
+                "Mamba3: turned must be at most 1, and leave a pair of the channels d_state, got "
+                f"turned={self.turned} of d_state={self.d_state}."
+            )
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -135,16 +153,21 @@ class Mamba3(Mixer):
         for part in (self.in_proj, self.B_norm, self.C_norm, self.norm, self.out_proj):
             if part is not None:
                 part.reset_parameters()
-        for parameter in (self.B_bias, self.C_bias, self.D):
-            nn.init.ones_(parameter)
+        for parameter in (self.B_bias, self.C_bias, self.D, self.mimo_z):
+            if parameter is not None:
+                nn.init.ones_(parameter)
+        for parameter in (self.mimo_x, self.mimo_o):
+            if parameter is not None:
+                nn.init.constant_(parameter, 1 / self.rank)
         self.dt_bias.copy_(softplus_steps(self.n_heads, self.dt_min, self.dt_max, self.dt_floor))
 
     def state_spec(self) -> dict[str, Part]:
         """See `Mixer.state_spec`: h transposed; B', x and how phi turns, of the last step."""
         heads = {"n_heads": self.n_heads}
+        rows = {"rank": self.rank} if self.rank > 1 else {}
         return {
             "memory": real(**heads, d_state=self.d_state, d_head=self.d_head),
-            "key": real(**heads, d_state=self.d_state),
+            "key": real(**rows, **heads, d_state=self.d_state),
             "value": real(**heads, d_head=self.d_head),
             "cos": real(**heads, pairs=self.pairs, start=1.0),
             "sin": real(**heads, pairs=self.pairs),
@@ -160,17 +183,15 @@ class Mamba3(Mixer):
         )
         dt = F.softplus(dt + wide(self.dt_bias))  # (B, T, H)
         f = F.softplus(a) if self.decay == "softplus" else heavy_tail(a)
+        rows = [None if m is None else _by_row(m) for m in (self.mimo_x, self.mimo_z, self.mimo_o)]
         with without_autocast(x.device):
             step = pi * theta.tanh().unsqueeze(-2) * dt.unsqueeze(-1)  # (B, T, H, pairs)
             cos, sin = turns(step, state, reset)
-            B, C = turned(B, cos, sin), turned(C, cos, sin)
+            of_rows = [part if rows[0] is None else part.unsqueeze(2) for part in (cos, sin)]
+            B, C = turned(B, *of_rows), turned(C, *of_rows)
             g = -f.clamp(min=self.decay_floor) * dt
-            o, memory = trapezoidal(B, C, s, dt, trapezoid.sigmoid(), g, state, reset)
-            D = wide(self.D).repeat_interleave(self.d_head)  # (H d_head,)
-            o = o.flatten(-2) + D * s.flatten(-2)  # (B, T, H d_head)
-            if self.norm is not None:
-                o = wide(self.norm(o.unflatten(-1, (self.n_heads, -1))))  # (B, T, H d_head)
-            o = o * F.silu(wide(z))
+            o, memory = trapezoidal(B, C, s, dt, trapezoid.sigmoid(), g, state, reset, rows[0])
+            o = self._gated(o, s, wide(z), rows)
         return self.out_proj(o.to(z.dtype)), {
             "memory": memory,
             "key": B[:, -1],
@@ -180,10 +201,28 @@ class Mamba3(Mixer):
         }
 
     def _of_heads(self, x: Tensor, norm: HeadNorm, bias: Tensor) -> Tensor:
-        """B or C of every head: (batch, time, heads, d_state)."""
-        groups = x.unflatten(-1, (self.n_groups, 1, -1))  # (B, T, groups, 1, d_state)
+        """B or C of every head: (batch, time, heads, d_state), or with the rank before heads."""
+        rows = (self.rank,) if self.rank > 1 else ()
+        groups = x.unflatten(-1, (*rows, self.n_groups, 1, -1))  # (B, T, .., groups, 1, d_state)
         normed = wide(norm(groups)).repeat_interleave(self.n_heads // self.n_groups, -2)
-        return normed + wide(bias)
+        return normed + (_by_row(bias) if rows else wide(bias))
+
+    def _gated(self, o: Tensor, s: Tensor, z: Tensor, rows: list[Tensor | None]) -> Tensor:
+        """What is read, with inputs added, normed and gated: (B, T, d_inner)."""
+        of_x, of_z, of_o = rows
+        if of_x is not None and of_z is not None:
+            s, z = s.unsqueeze(2) * of_x, z.unsqueeze(2) * of_z.flatten(1)  # (B, T, rank, ...)
+        D = wide(self.D).repeat_interleave(self.d_head)  # (d_inner,)
+        o = o.flatten(-2) + D * s.flatten(-2)  # (B, T, .., d_inner)
+        if self.norm is not None:
+            o = wide(self.norm(o.unflatten(-1, (self.n_heads, -1))))  # (B, T, .., d_inner)
+        o = o * F.silu(z)
+        return o if of_o is None else (o * of_o.flatten(1)).sum(2)
+
+
+def _by_row(weights: Tensor) -> Tensor:
+    """Weights (heads, rank, channels) as (rank, heads, channels), in wide numbers."""
+    return wide(weights).transpose(0, 1)
 
 
 def heavy_tail(a: Tensor) -> Tensor:
@@ -196,8 +235,7 @@ def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple
 
     Angles of a call are summed in float64, for one of a thousand turns has three digits in float32.
     """
-    keeps = step.new_ones(step.shape[2:], dtype=torch.float64)
-    phase, _ = linear_scan(keeps, step.double(), reset=reset)  # since the call began, or a reset
+    phase, _ = phases(step, reset)  # since the call began, or a reset
     cos, sin = phase.cos().to(step.dtype), phase.sin().to(step.dtype)
     cos_0, sin_0 = state["cos"].unsqueeze(1), state["sin"].unsqueeze(1)  # (B, 1, H, pairs)
     if reset is not None:
@@ -206,14 +244,6 @@ def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple
     cos, sin = cos * cos_0 - sin * sin_0, sin * cos_0 + cos * sin_0
     scale = (cos * cos + sin * sin).rsqrt()  # or rounding adds up over calls
     return cos * scale, sin * scale
-
-
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The first pairs of neighbouring channels of (..., d_state) turned, as (..., pairs) say."""
-    count = 2 * cos.shape[-1]
-    even, odd = x[..., 0:count:2], x[..., 1:count:2]
-    pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
-    return torch.cat([pairs, x[..., count:]], -1)
 
 
 def trapezoidal(
@@ -225,6 +255,7 @@ def trapezoidal(
     g: Tensor,
     state: dict[str, Tensor],
     reset: Tensor | None,
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs ``C h``, and the last h transposed: every step is written twice, now and later.
 
@@ -232,17 +263,20 @@ def trapezoidal(
     on the step after it.
 
     Args:
-        B, C: (B, T, H, d_state).
+        B, C: (B, T, H, d_state), or (B, T, rank, H, d_state).
         s: (B, T, H, d_head).
         dt, share, g: step, weight of its end, and logarithm of decay, (B, T, H).
         state: ``memory``, ``key`` and ``value`` before the first step.
         reset: boolean (B, T).
+        rows: what the values of a step's writes are ``s`` times, (rank, H, d_head).
     """
     past = {name: state[name].flatten(1).unsqueeze(1) for name in ("key", "value")}
     key = recall(B.flatten(2), past["key"], 1).view_as(B)  # of the step before
     value = recall(s.flatten(2), past["value"], 1, reset).view_as(s)
     late = ((1 - share) * dt * g.exp()).unsqueeze(-1) * value
     now = (share * dt).unsqueeze(-1) * s
+    if rows is not None:
+        late, now = late.unsqueeze(2) * rows, now.unsqueeze(2) * rows  # (B, T, rank, H, d_head)
     o, memory = outer_scan(C, B, now, g, state["memory"], reset=reset)
     o_late, memory_late = outer_scan(C, key, late, g, reset=reset)
     return o + o_late, memory + memory_late

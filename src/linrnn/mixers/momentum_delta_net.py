@@ -169,7 +169,7 @@ class MomentumDeltaNet(ConvDelta):
             p = alpha[..., None] * k if self.read == "decayed" else k
             vectors = (q * self.d_key**-0.5, eta[..., None] * k, v, p)
             start = (state["memory"], state["momentum"])
-            o, memory, momentum = scan(*vectors, alpha, mu, beta, *start, reset)
+            o, memory, momentum = scan(*vectors, alpha, mu, beta, *start, reset, None)
         return o, {"memory": memory, "momentum": momentum}
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:

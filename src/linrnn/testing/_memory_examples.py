@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn.ops import delta_scan, outer_scan
 from linrnn.ops.matrix.momentum_delta import momentum_delta_scan
-from linrnn.testing._calls import ONE_WAY, Call, Draw, Shapes, apart, joined, numbers, started
+from linrnn.testing._calls import Call, Draw, Shapes, apart, joined, numbers
 
 _HEADS, _KEYS, _RANK = 2, 3, 2
 _OPTIONS = ("scale", "normalizer", "read", "sign")
@@ -30,7 +30,7 @@ def _step(delta: bool, options: Arguments, x: Arguments, S: Tensor) -> tuple[Ten
     e = _each(x.get("value_decay", torch.zeros_like(writes["v"][:, 0])), 1)
     if options.get("normalizer"):
         writes["v"], e = F.pad(writes["v"], (0, 1), value=1.0), F.pad(e, (0, 1))
-    before, S = S, _decayed(options, x, S) * e.exp()[..., None, :]
+    before, S = S, _decayed(options, x, _turned(x, S)) * e.exp()[..., None, :]
     decayed, own = S, torch.zeros_like(S)
     for r in range(writes["k"].shape[1]):
         now = {n: w[:, r] for n, w in writes.items()}
@@ -48,10 +48,25 @@ def _each(x: Tensor, axis: int) -> Tensor:
     return x.repeat_interleave(_HEADS // x.shape[axis], axis)
 
 
+def _turned(x: Arguments, S: Tensor) -> Tensor:
+    """The memory with its first pairs of rows multiplied by ``exp(i angle)``."""
+    if "angle" not in x:
+        return S
+    angle = _each(x["angle"], 1)[..., None]  # (batch, heads, pairs, 1)
+    count = 2 * angle.shape[2]
+    even, odd = S[:, :, 0:count:2], S[:, :, 1:count:2]
+    cos, sin = angle.cos(), angle.sin()
+    pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], 3).flatten(2, 3)
+    return torch.cat([pairs, S[:, :, count:]], 2)
+
+
 def _decayed(options: Arguments, x: Arguments, S: Tensor) -> Tensor:
     if "g" not in x:
         return S
     g, sign = x["g"], options.get("sign", 1.0)
+    if "angle" in x and g.ndim == 3:  # a number for every pair that turns
+        pairs = x["angle"].shape[-1]
+        g = torch.cat([g[..., :pairs].repeat_interleave(2, -1), g[..., pairs:]], -1)
     by_key = g.ndim == 3 or (g.ndim == 2 and g.shape == S.shape[1:3])
     keep: Tensor = g.exp() * sign
     return S * (keep[..., None] if by_key else keep[..., None, None])
@@ -121,6 +136,7 @@ def _outer(draw: Draw) -> Iterator[Call]:
     kinds |= {
         "signed": ungrouped | constant | {"sign": sign, "read": "before"},
         "several writes and reads": several | {"g": decay(heads)},
+        "turning": ungrouped | {"g": decay(heads, keys - 1), "angle": 4 * draw.steps(1, 1)},
     }
     for kind, arguments in kinds.items():
         yield _call(outer_scan, draw, kind, arguments)
@@ -148,6 +164,7 @@ def _delta(draw: Draw) -> Iterator[Call]:
         "bonus": ungrouped | {"beta": beta, "g": g, "bonus": draw(heads, keys), "normalizer": True},
         "read before": ungrouped | {"beta": beta[..., :1], "g": g[..., 0], "read": "before"},
         "several writes": several | {"beta": draw.steps(_RANK, heads).sigmoid(), "g": g[..., 0]},
+        "turning": ungrouped | {"beta": beta, "g": g[..., 0], "angle": 4 * draw.steps(heads, 1)},
     }
     for kind, arguments in kinds.items():
         yield _call(delta_scan, draw, kind, arguments)
@@ -165,11 +182,9 @@ def _momentum(draw: Draw) -> Iterator[Call]:
         S = alpha * S + x["beta"][..., None, None] * M
         return torch.einsum("bhkv,bhk->bhv", S, x["q"]).flatten(1), joined(S, M)
 
-    def run(
-        initial_state: Any = None, reset: Any = None, backend: Any = None, **inputs: Any
-    ) -> tuple[Tensor, Tensor]:
-        S, M = started(initial_state, inputs["v"], shapes)
-        o, last = momentum_delta_scan(**inputs, initial_state=(S, M), reset=reset)
+    def run(initial_state: Any = None, backend: Any = None, **inputs: Any) -> tuple[Tensor, Tensor]:
+        start: Any = None if initial_state is None else tuple(apart(initial_state, *shapes))
+        o, last = momentum_delta_scan(**inputs, initial_state=start)
         return o.flatten(2), joined(*last)
 
     unit = {n: F.normalize(draw.steps(heads, keys), dim=-1) for n in "kp"}
@@ -179,7 +194,7 @@ def _momentum(draw: Draw) -> Iterator[Call]:
     call = Call(
         "momentum", run, arguments | rates, tuple(arguments | rates), numbers(*shapes), step
     )
-    yield call._replace(roundings=64, outputs=heads, lacks=ONE_WAY)
+    yield call._replace(roundings=64, outputs=heads)
 
 
 CALLS: dict[str, Callable[[Draw], Iterator[Call]]] = {

@@ -41,7 +41,7 @@ def test_the_rule_gives_the_golden_numbers():
     eta = rows(1, 0.5, 1.5, 1)[..., None]
     alpha, mu = rows(0.9, 0.8, 0.95, 0.7), rows(0.5, 0.6, 0.4, 0.3)
     arguments = (2**-0.5 * Q, eta * K, V, 0.75 * K, alpha, mu, BETA, NOTHING, NOTHING)
-    o, _, _ = momentum_scan(*arguments, None)
+    o, _, _ = momentum_scan(*arguments, None, None)
     near(o, 0.353553, 0.707107, 0.784889, -0.410122, 1.405331, 1.055268, 1.515598, 0.574375)
 
 
@@ -51,7 +51,7 @@ def test_chunks_equal_single_steps_at_any_decay(time, wild):
     arguments = problem(time, wild)
     reset = torch.rand(2, time) < 0.1
     for one, other in zip(
-        momentum_scan(*arguments, reset), in_steps(arguments, reset), strict=True
+        momentum_scan(*arguments, reset, None), in_steps(arguments, reset), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -63,7 +63,7 @@ def test_the_rule_equals_the_loop_of_fla():
     theirs, last = loop(
         *(q, k, v, alpha.log(), mu.log(), p, beta, eta, 1.0), S, -M, output_final_state=True
     )
-    o, *final = momentum_scan(q, eta[..., None] * k, v, p, alpha, mu, beta, S, M, None)
+    o, *final = momentum_scan(q, eta[..., None] * k, v, p, alpha, mu, beta, S, M, None, None)
     torch.testing.assert_close(o, theirs, rtol=1e-4, atol=2e-5)
     torch.testing.assert_close(torch.stack([final[0], -final[1]]), last, rtol=1e-4, atol=2e-5)
 
@@ -72,9 +72,9 @@ def test_what_is_not_finite_reaches_neither_back_nor_past_a_reset():
     arguments = problem(20)
     reset = torch.zeros(2, 20, dtype=torch.bool)
     reset[:, 12] = True
-    sound = momentum_scan(*arguments, reset)
+    sound = momentum_scan(*arguments, reset, None)
     arguments[2][:, 5] = float("inf")
-    o, S, M = momentum_scan(*arguments, reset)
+    o, S, M = momentum_scan(*arguments, reset, None)
     assert not o[:, 5:12].isfinite().any()
     torch.testing.assert_close(
         (o[:, :5], o[:, 12:], S, M), (sound[0][:, :5], sound[0][:, 12:], *sound[1:])

@@ -190,7 +190,7 @@ CASES = {
         (
             *(randn(B, T, 2, 3), randn(B, T, 2, 3), randn(B, T, 2, 4), randn(B, T, 2, 3)),
             *(randn(B, T, 2), randn(B, T, 2), randn(B, T, 2)),
-            *(randn(B, 2, 3, 4), randn(B, 2, 3, 4), mask),
+            *(randn(B, 2, 3, 4), randn(B, 2, 3, 4), mask, None),
         )
         for mask in (None, reset())
     ],

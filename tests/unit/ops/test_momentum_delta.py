@@ -1,5 +1,7 @@
 """The delta rule with momentum: chunks against a loop, golden numbers, a special case."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -55,6 +57,29 @@ def test_equals_the_loop_with_all_gradients(time, cut):
         found.append([*results, *torch.autograd.grad(results, leaves, into)])
     for name, a, b in zip(("o", "S", "M", *NAMES), *found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_packed_sequences_are_each_alone_in_both_directions(reverse):
+    *rows, S, M = problem(75)
+    rows, ends = [x[:1] for x in rows], [0, 5, 5, 70, 75]
+    S, M = (torch.cat([x, x.flip(1)]) for x in (S, M))
+    reset = torch.rand(1, 75, generator=torch.Generator().manual_seed(1)) < 0.1
+    cu_seqlens = torch.tensor(ends)
+    layout = {"cu_seqlens": cu_seqlens, "reverse": reverse}
+    o, last = momentum_delta_scan(*rows, (S, M), reset=reset, **layout)
+    for i, (begin, end) in enumerate(itertools.pairwise(ends)):
+        here = [x[:, begin:end] for x in rows]
+        if reverse:
+            here = [x.flip(1) for x in here]
+        mask = reset[:, begin:end].flip(1) if reverse else reset[:, begin:end]
+        if end > begin:
+            y, *state = loop(*here, S[i : i + 1], M[i : i + 1], mask)
+            y = 2 * (y.flip(1) if reverse else y)
+        else:
+            y, state = o[:, begin:end], (S[i : i + 1], M[i : i + 1])
+        torch.testing.assert_close(o[:, begin:end], y)
+        torch.testing.assert_close([x[i : i + 1] for x in last], list(state))
 
 
 def test_infinity_before_a_reset_is_left_out():

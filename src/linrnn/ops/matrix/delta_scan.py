@@ -3,9 +3,10 @@
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
-from linrnn.ops.matrix._memory._again import again, remember
+from linrnn.ops.matrix._memory._again import Tensors, again, remember
 from linrnn.ops.matrix._memory._ops import DELTA
 from linrnn.ops.matrix._memory._problem import checked
+from linrnn.ops.matrix.turns import in_frame
 from linrnn.typing import CuSeqlens, Float, ResetMask
 
 
@@ -22,6 +23,7 @@ def delta_scan(
     value_decay: Float[Tensor, "batch time _ d_value"] | None = None,
     bonus: Float[Tensor, "heads d_key"] | None = None,
     sign: Float[Tensor, "..."] | None = None,
+    angle: Float[Tensor, "..."] | None = None,
     normalizer: bool = False,
     read: str = "after",
     scale: float = 1.0,
@@ -36,7 +38,7 @@ def delta_scan(
 
     Equation, in every head::
 
-        S'  = sign_t exp(g_t) S_{t-1} exp(value_decay_t)            (d_key, d_value)
+        S'  = sign_t exp(g_t) R_t S_{t-1} exp(value_decay_t)        (d_key, d_value)
         S_t = S' + k_t (beta_t * (v_t - S'^T k_t))^T                the delta rule
         S_t = S' + b_t (S_{t-1}^T a_t)^T + k_t (beta_t * v_t)^T     with a and b
         o_t = scale S_t^T q_t
@@ -51,7 +53,7 @@ def delta_scan(
     ``diag(exp(g)) + b a^T``, of which the delta rule is the case ``a = exp(g) k, b = -beta k``.
 
     Args:
-        q, k, v, g, initial_state, value_decay, bonus, sign, scale: as in `outer_scan`.
+        q, k, v, g, initial_state, value_decay, bonus, sign, angle, scale: as in `outer_scan`.
         reset, cu_seqlens, reverse, backend: as in `outer_scan`.
         beta: how much of the difference is written, (batch, time, heads), or of every channel,
             (batch, time, heads, d_value), with the rank of k before the heads; None is 1.
@@ -88,18 +90,21 @@ def delta_scan(
         Delta Rule over Sequence Length", 2024, arXiv:2406.06484; with several writes, Siems et
         al., "DeltaProduct", 2025, arXiv:2502.10297.
     """
-    tensors = (q, k, v, g, value_decay, bonus, beta, a, b, initial_state, sign)
+    tensors: Tensors = (q, k, v, g, value_decay, bonus, beta, a, b, initial_state, sign)
     options = (normalizer, read, scale, reverse)
+    turning = None
+    if angle is not None:
+        layout = (reset, cu_seqlens, reverse)
+        tensors, turning = in_frame("delta_scan", angle, tensors, *layout)
     results, key = again(tensors, reset, cu_seqlens, True, *options, backend)
-    if results is not None:
-        return results
-    if (a is None) != (b is None):
-        missing = "a" if a is None else "b"
-        raise ArgumentError(
-            f"delta_scan: a and b must be given together, got {missing}=None. "
-            f"For the delta rule leave out both."
-        )
-    problem = checked("delta_scan", tensors, reset, cu_seqlens, True, *options)
-    o, final = DELTA(*problem, backend=backend)
-    remember(key, DELTA, problem, tensors, (o, final))
-    return o, final
+    if results is None:
+        if (a is None) != (b is None):
+            missing = "a" if a is None else "b"
+            raise ArgumentError(
+                f"delta_scan: a and b must be given together, got {missing}=None. "
+                f"For the delta rule leave out both."
+            )
+        problem = checked("delta_scan", tensors, reset, cu_seqlens, True, *options)
+        results = DELTA(*problem, backend=backend)
+        remember(key, DELTA, problem, tensors, results)
+    return results if turning is None else turning.back(results)

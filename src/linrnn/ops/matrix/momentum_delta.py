@@ -1,17 +1,24 @@
 """The delta rule with momentum: a second memory of corrections that the first one takes up."""
 
+import itertools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linrnn.compute.arguments import check_device, check_numbers, check_reset
+from linrnn.compute.arguments import (
+    check_device,
+    check_flags,
+    check_numbers,
+    check_packed,
+    check_reset,
+)
 from linrnn.compute.composed import composed
-from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.layout import accumulator_dtype, mirrored
 from linrnn.errors import check_shape
 from linrnn.ops.linear.linear_scan import linear_scan
-from linrnn.typing import Float, ResetMask
+from linrnn.typing import CuSeqlens, Float, ResetMask
 
 CHUNK = 32  # steps that are solved at once
 Tensors = tuple[Tensor, ...]
@@ -30,6 +37,8 @@ def momentum_delta_scan(
     *,
     scale: float = 1.0,
     reset: ResetMask | None = None,
+    cu_seqlens: CuSeqlens | None = None,
+    reverse: bool = False,
 ) -> tuple[Float[Tensor, "batch time heads d_value"], tuple[Tensor, Tensor]]:
     r"""Write by the delta rule to a momentum, which a memory takes up, and read that.
 
@@ -50,10 +59,11 @@ def momentum_delta_scan(
             everything.
         beta, eta: how much of M is taken up, and of the error is written, (batch, time, heads);
             None is 1.
-        initial_state: S and M before the first step, (batch, heads, d_key, d_value) each; None is
-            zeros.
+        initial_state: S and M before the first step, (batch, heads, d_key, d_value) each, one for
+            each packed sequence; None is zeros.
         scale: of the queries.
         reset: boolean (batch, time); True clears both before that step.
+        cu_seqlens, reverse: as in `linear_scan`.
 
     Returns:
         ``(o, (S, M))``: outputs (batch, time, heads, d_value) in the dtype of v, and the last S
@@ -62,6 +72,8 @@ def momentum_delta_scan(
 
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
+        ArgumentError: ``reverse`` that is no truth value, or ``cu_seqlens`` that do not rise from 0
+            to ``time``.
 
     Example:
         >>> import torch
@@ -76,38 +88,60 @@ def momentum_delta_scan(
     """
     where, each = "momentum_delta_scan", {"g": g, "log_mu": log_mu, "beta": beta, "eta": eta}
     S, M = (None, None) if initial_state is None else initial_state
-    optional = {"p": p, **each, "S": S, "M": M}
-    check_numbers(where, {"q": q, "k": k, "v": v}, real=True, **optional)
-    check_shape(where, "q", q.shape, dict.fromkeys(("batch", "time", "heads", "d_key")))
-    sizes = dict(zip(("batch", "time", "heads", "d_key"), q.shape, strict=True))
-    steps = {n: sizes[n] for n in ("batch", "time", "heads")}
-    check_shape(where, "v", v.shape, {**steps, "d_value": None})
-    state = {"batch": sizes["batch"], "heads": sizes["heads"], "d_key": sizes["d_key"]}
-    axes: dict[str, dict[str, int | None]] = {"k": {**sizes}, "p": {**sizes}}
-    axes |= {n: {**steps} for n in each}
-    axes |= {n: {**state, "d_value": v.shape[3]} for n in ("S", "M")}
-    tensors = {"k": k, **{n: x for n, x in optional.items() if x is not None}}
-    for name, x in tensors.items():
-        check_shape(where, name, x.shape, axes[name])
-    check_reset(where, reset, q.shape[0], q.shape[1])
-    check_device(where, "q", q.device, reset=reset, v=v, **tensors)
+    check_flags(where, reverse=reverse)
+    memory = _checked_memory(
+        where, {"q": q, "k": k, "v": v}, each, {"p": p, "S": S, "M": M}, reset, cu_seqlens
+    )
     wide = accumulator_dtype(torch.promote_types(q.dtype, v.dtype))
     rates = [
         torch.full(q.shape[:3], fill, dtype=wide, device=q.device) if x is None else x.to(wide)
         for x, fill in zip(each.values(), (0.0, 0.0, 1.0, 1.0), strict=True)
     ]
-    zeros = torch.zeros(*state.values(), v.shape[3], dtype=wide, device=q.device)
+    zeros = torch.zeros(memory, dtype=wide, device=q.device)
     S, M = (zeros if x is None else x.to(wide) for x in (S, M))
     alpha, mu, take, rate = rates[0].exp(), rates[1].exp(), rates[2], rates[3]
     q, keys, values, p = (x.to(wide) for x in (q * scale, k, v, k if p is None else p))
-    written = rate[..., None] * keys
-    o, S, M = momentum_scan(q, written, values, p, alpha, mu, take, S, M, reset)
-    return o.to(v.dtype), (S, M)
+    steps = (q, rate[..., None] * keys, values, p, alpha, mu, take)
+    if not reverse:
+        o, S, M = momentum_scan(*steps, S, M, reset, cu_seqlens)
+        return o.to(v.dtype), (S, M)
+    _, both, *layout = mirrored(q, torch.stack([S, M], 1), reset, cu_seqlens)
+    o, S, M = momentum_scan(*(x.flip(1) for x in steps), *both.unbind(1), *layout)
+    last = (S, M) if cu_seqlens is None else (S.flip(0), M.flip(0))
+    return o.flip(1).to(v.dtype), last
+
+
+def _checked_memory(
+    where: str,
+    required: dict[str, Tensor],
+    rates: dict[str, Tensor | None],
+    optional: dict[str, Tensor | None],
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[int, ...]:
+    """The shape of S and of M, after all tensors are seen to fit together."""
+    check_numbers(where, required, real=True, **rates, **optional)
+    q, v = required["q"], required["v"]
+    check_shape(where, "q", q.shape, dict.fromkeys(("batch", "time", "heads", "d_key")))
+    steps = dict(zip(("batch", "time", "heads"), q.shape, strict=False))
+    check_shape(where, "v", v.shape, {**steps, "d_value": None})
+    rows = "batch" if cu_seqlens is None else "sequences"
+    memory = {rows: check_packed(where, "q", q, cu_seqlens), "heads": q.shape[2]}
+    memory |= {"d_key": q.shape[3], "d_value": v.shape[3]}
+    axes = {n: {**steps, "d_key": q.shape[3]} for n in ("k", "p")}
+    axes |= {n: {**steps} for n in rates} | {n: {**memory} for n in ("S", "M")}
+    tensors = {n: x for n, x in (required | rates | optional).items() if x is not None}
+    for name, x in tensors.items():
+        if name in axes:
+            check_shape(where, name, x.shape, axes[name])
+    check_reset(where, reset, q.shape[0], q.shape[1])
+    check_device(where, "q", q.device, reset=reset, **tensors)
+    return tuple(memory.values())
 
 
 def _shapes(
     q: Any, k: Any, v: Tensor, p: Any, alpha: Any, mu: Any, beta: Any, S: Tensor, M: Tensor,
-    reset: Any,
+    reset: Any, cu_seqlens: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     return v.new_empty(v.shape), S.new_empty(S.shape), M.new_empty(M.shape)
 
@@ -115,7 +149,7 @@ def _shapes(
 @composed(
     "momentum_delta_scan",
     "Tensor q, Tensor k, Tensor v, Tensor p, Tensor alpha, Tensor mu, Tensor beta, Tensor S, "
-    "Tensor M, Tensor? reset",
+    "Tensor M, Tensor? reset, Tensor? cu_seqlens",
     _shapes,
 )
 def momentum_scan(
@@ -129,6 +163,7 @@ def momentum_scan(
     S: Tensor,
     M: Tensor,
     reset: Tensor | None,
+    cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Follow gradients with momentum, in chunks of time.
 
@@ -145,31 +180,30 @@ def momentum_scan(
         q, k, p: (B, T, H, K).
         v: (B, T, H, V).
         alpha, mu, beta: (B, T, H).
-        S, M: before the first step, (B, H, K, V).
+        S, M: before the first step, (seqs, H, K, V).
         reset: boolean (B, T); True clears both before that step.
+        cu_seqlens: offsets of packed sequences, or None.
 
     Returns:
         ``(o, S, M)``: o (B, T, H, V), and the last S and M.
     """
-    B, T, H, K = q.shape
-    if T == 0:
+    K = q.shape[-1]
+    if q.shape[1] == 0:
         return v.clone(), S.clone(), M.clone()
-    lost, (k, v, p), (alpha, mu, beta), (S, M) = _finite(
-        (k, v, p), (alpha, mu, beta), (S, M), reset
+    (lost, ended), (k, v, p), (alpha, mu, beta), (S, M) = _finite(
+        (k, v, p), (alpha, mu, beta), (S, M), reset, cu_seqlens
     )
     if reset is not None:  # nothing before that step is left, or read
         alpha, mu = (z.masked_fill(reset[..., None], 0) for z in (alpha, mu))
         p = p.masked_fill(reset[..., None, None], 0)
-    size = min(CHUNK, T)
-    count = -(-T // size)
-    rest = count * size - T
-    q, k, v, p = (_cut(z, count, rest, 0.0) for z in (q, k, v, p))  # (B count, C, H, ...)
-    alpha, mu, beta = (_cut(z, count, rest, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
-    inside, weights = _weights(alpha, mu, beta)  # (B count, H, C, 1 + C), (B count, H, C, 2 + C)
-    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B count, H, C, ...)
+    chunks = _Chunks(q, cu_seqlens)
+    q, k, v, p = (chunks.cut(z, 0.0) for z in (q, k, v, p))  # (rows, C, H, ...)
+    alpha, mu, beta = (chunks.cut(z, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
+    inside, weights = _weights(alpha, mu, beta)  # (rows, H, C, 1 + C), (rows, H, C, 2 + C)
+    q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (rows, H, C, ...)
     before = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
     before[:, :, 0, 0].fill_(1)  # S as the chunk begins
-    system = torch.eye(size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
+    system = torch.eye(chunks.size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
     right = torch.cat([v, before[..., :1] * p, before[..., 1:2] * p], -1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     write, erase = solved.split([v.shape[-1], 2 * K], -1)
@@ -178,22 +212,22 @@ def momentum_scan(
     kept = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
     keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
     steps = (write, erase, answers, scores, kept, keys)
-    outputs = []
-    for one in zip(*(z.unflatten(0, (B, count)).unbind(1) for z in steps), strict=True):
-        o, S, M = _chunk(S, M, *one)
-        outputs.append(o)
-    o = torch.stack(outputs, 1).transpose(2, 3)  # (B, count, C, H, V)
-    o = o.reshape(B, count * size, H, v.shape[-1])[:, :T]
-    ends = lost[:, -1, :, None, None]
+    o, S, M = chunks.walk(S, M, steps)
     nothing = float("nan")
-    marked = (z.masked_fill(ends, nothing) for z in (S, M))
+    marked = (z.masked_fill(ended[..., None, None], nothing) for z in (S, M))
     return o.masked_fill(lost[..., None], nothing).contiguous(), *marked
 
 
 def _finite(
-    vectors: Tensors, rates: Tensors, memories: Tensors, reset: Tensor | None
-) -> tuple[Tensor, Tensors, Tensors, Tensors]:
+    vectors: Tensors,
+    rates: Tensors,
+    memories: Tensors,
+    reset: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> tuple[Tensors, Tensors, Tensors, Tensors]:
     """Zeros in the place of steps that are not finite, and which reads (B, T, H) these spoil.
+
+    Beside these, which of the last memories, (seqs, H).
 
     In a product of matrices they would reach what was read before them, or after a reset.
     """
@@ -203,20 +237,75 @@ def _finite(
     spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (B, H)
     like = rates[0]
     kept = torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
-    lost, _ = linear_scan(kept, wrong.to(like), spoilt.to(like))
+    lost, ended = linear_scan(kept, wrong.to(like), spoilt.to(like), cu_seqlens=cu_seqlens)
     return (
-        lost > 0,
+        (lost > 0, ended > 0),
         tuple(z.masked_fill(wrong[..., None], 0) for z in vectors),
         tuple(z.masked_fill(wrong, 0) for z in rates),
         tuple(z.masked_fill(spoilt[..., None, None], 0) for z in memories),
     )
 
 
-def _cut(z: Tensor, count: int, rest: int, filled: float) -> Tensor:
-    """Time in ``count`` chunks, each a row, of which the last is filled up."""
-    z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, rest), value=filled)
-    rows: Tensor = z.unflatten(1, (count, z.shape[1] // count)).flatten(0, 1)
-    return rows
+class _Chunks:
+    """Time in chunks of one length, each a row; filled up, and begun by every packed sequence.
+
+    Args:
+        x: (B, T, ...).
+        cu_seqlens: offsets of packed sequences, or None.
+    """
+
+    def __init__(self, x: Tensor, cu_seqlens: Tensor | None) -> None:
+        self.batch, self.time = x.shape[:2]
+        ends = [0, self.time] if cu_seqlens is None else cu_seqlens.tolist()
+        spans = list(itertools.pairwise(ends))
+        self.size = min(CHUNK, max(end - begin for begin, end in spans))
+        #: Chunks of each sequence.
+        self.counts = [-(-(end - begin) // self.size) for begin, end in spans]
+        self.places = self.back = None
+        if cu_seqlens is not None:
+            places: list[int] = []
+            back: list[int] = []
+            for (begin, end), count in zip(spans, self.counts, strict=True):
+                back += list(range(len(places), len(places) + end - begin))
+                filled = count * self.size - (end - begin)
+                places += [*range(begin, end), *[self.time] * filled]
+            self.places, self.back = (torch.tensor(z, device=x.device) for z in (places, back))
+
+    def cut(self, z: Tensor, fill: float) -> Tensor:
+        """``z`` (B, T, ...) as (rows, C, ...)."""
+        more = 1 if self.places is not None else self.counts[0] * self.size - self.time
+        z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, more), value=fill)
+        z = z if self.places is None else z.index_select(1, self.places)
+        rows: Tensor = z.unflatten(1, (sum(self.counts), self.size)).flatten(0, 1)
+        return rows
+
+    def walk(self, S: Tensor, M: Tensor, steps: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs (B, T, H, V), and the memories that go from chunk to chunk at last."""
+        if self.back is None:
+            steps = tuple(
+                z.unflatten(0, (self.batch, self.counts[0])) for z in steps
+            )  # (B, count, H, ...)
+            chunks, S, M = _walk(S, M, steps)
+            o = torch.stack(chunks, 1).transpose(2, 3)  # (B, count, C, H, V)
+            return o.flatten(1, 2)[:, : self.time], S, M
+        outputs: list[Tensor] = []
+        finals, begin = [], 0
+        for s, count in enumerate(self.counts):
+            here = tuple(z[None, begin : begin + count] for z in steps)
+            chunks, *last = _walk(S[s : s + 1], M[s : s + 1], here)
+            outputs, begin = outputs + chunks, begin + count
+            finals.append(last)
+        o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (1, count C, H, V)
+        S, M = (torch.cat(parts) for parts in zip(*finals, strict=True))
+        return o.index_select(1, self.back), S, M
+
+
+def _walk(S: Tensor, M: Tensor, steps: Tensors) -> tuple[list[Tensor], Tensor, Tensor]:
+    outputs = []
+    for one in zip(*(z.unbind(1) for z in steps), strict=True):
+        o, S, M = _chunk(S, M, *one)
+        outputs.append(o)
+    return outputs, S, M
 
 
 def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,6 +350,7 @@ def momentum_step(
     S: Tensor,
     M: Tensor,
     reset: None = None,
+    cu_seqlens: None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`momentum_scan` of a single step, the axis of time included."""
     q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B, H, 1, ...)

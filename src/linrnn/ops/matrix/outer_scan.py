@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from linrnn.ops.matrix._memory._again import again, remember
+from linrnn.ops.matrix._memory._again import Tensors, again, remember
 from linrnn.ops.matrix._memory._ops import OUTER
 from linrnn.ops.matrix._memory._problem import checked
+from linrnn.ops.matrix.turns import in_frame
 from linrnn.typing import CuSeqlens, Float, ResetMask
 
 
@@ -18,6 +19,7 @@ def outer_scan(
     value_decay: Float[Tensor, "batch time _ d_value"] | None = None,
     bonus: Float[Tensor, "heads d_key"] | None = None,
     sign: Float[Tensor, "..."] | None = None,
+    angle: Float[Tensor, "..."] | None = None,
     normalizer: bool = False,
     read: str = "after",
     scale: float = 1.0,
@@ -32,7 +34,7 @@ def outer_scan(
 
     Equation, in every head::
 
-        S' = sign_t exp(g_t) S_{t-1} exp(value_decay_t)             (d_key, d_value)
+        S' = sign_t exp(g_t) R_t S_{t-1} exp(value_decay_t)         (d_key, d_value)
         S_t = S' + sum_r k_tr v_tr^T                                over the writes of a step
         o_t = scale S_t^T q_t
         o_t = scale S'^T q_t                                        with read="before"
@@ -56,6 +58,12 @@ def outer_scan(
             steps with one write. Zeros read the memory before the step.
         sign: 1 or -1 for every decay, shaped like g, which may be None: decays from -1 to 1.
             There is no gradient to it.
+        angle: what pairs of rows (2i, 2i + 1) of S turn by at every step, in radians: R_t is a
+            complex decay ``exp(g + i angle)`` of each. Of a head, (heads,) or (batch, time,
+            heads), for all pairs; or (heads, pairs) or (batch, time, heads, pairs) for the first
+            ones. Then ``g`` and ``sign`` by channel have one number for each of these pairs and
+            one for each channel behind them. Sums of angles are float64 and start at each call:
+            S is always in the frame of its own step. Not with a bonus.
         normalizer: give every value one more channel that is always 1 and that ``value_decay``
             spares: the last column of S is then the decayed sum of keys, and the last channel of
             o what attention divides by.
@@ -75,8 +83,8 @@ def outer_scan(
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
         ArgumentError: an option that is no truth value or not one of its words, a scale that is no
-            number, a bonus with several writes or with ``read="before"``, or ``cu_seqlens`` that
-            do not rise from 0 to ``time``.
+            number, a bonus with several writes, with angles or with ``read="before"``, or
+            ``cu_seqlens`` that do not rise from 0 to ``time``.
         UnknownNameError, BackendError: a backend that there is not, or that cannot compute this.
 
     Example:
@@ -87,20 +95,27 @@ def outer_scan(
         tensor([1.0000, 1.5000, 1.7500])
         >>> outer_scan(one, one, one, half.log(), sign=torch.tensor([-1.0]))[0].flatten()
         tensor([1.0000, 0.5000, 0.7500])
+        >>> pair = torch.tensor([1.0, 0.0]).expand(1, 3, 1, 2)
+        >>> outer_scan(pair, pair, one, half.log(), angle=torch.tensor([torch.pi]))[0].flatten()
+        tensor([1.0000, 0.5000, 0.7500])
 
     Reference:
         Katharopoulos et al., "Transformers are RNNs", 2020, arXiv:2006.16236; with decays, Yang et
         al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2023,
         arXiv:2312.06635; with several writes and reads, Lahoti et al., "Mamba-3", 2026,
         arXiv:2603.15569; with signs, Grazzi et al., "Unlocking State-Tracking in Linear RNNs
-        Through Negative Eigenvalues", 2024, arXiv:2411.12537.
+        Through Negative Eigenvalues", 2024, arXiv:2411.12537; with angles, Katsch, "GateLoop",
+        2023, arXiv:2311.01927.
     """
-    tensors = (q, k, v, g, value_decay, bonus, None, None, None, initial_state, sign)
+    tensors: Tensors = (q, k, v, g, value_decay, bonus, None, None, None, initial_state, sign)
     options = (normalizer, read, scale, reverse)
+    turning = None
+    if angle is not None:
+        layout = (reset, cu_seqlens, reverse)
+        tensors, turning = in_frame("outer_scan", angle, tensors, *layout)
     results, key = again(tensors, reset, cu_seqlens, False, *options, backend)
-    if results is not None:
-        return results
-    problem = checked("outer_scan", tensors, reset, cu_seqlens, False, *options)
-    o, final = OUTER(*problem, backend=backend)
-    remember(key, OUTER, problem, tensors, (o, final))
-    return o, final
+    if results is None:
+        problem = checked("outer_scan", tensors, reset, cu_seqlens, False, *options)
+        results = OUTER(*problem, backend=backend)
+        remember(key, OUTER, problem, tensors, results)
+    return results if turning is None else turning.back(results)

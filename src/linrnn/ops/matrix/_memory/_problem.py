@@ -19,7 +19,7 @@ from linrnn.errors import ArgumentError, ShapeError, check_shape
 #: When a step reads: `Problem.before` is the place of its own.
 READS = ("after", "before")
 #: Kept in the dtype of storage; the others are in the one to compute in.
-_STORED = ("q", "k", "v", "a", "b")
+STORED = ("q", "k", "v", "a", "b")
 
 
 class Problem(NamedTuple):
@@ -113,7 +113,7 @@ SCHEMA = (
 
 def _heads(tensors: Mapping[str, Any]) -> dict[str, int]:
     """How many heads everything has that may share them."""
-    found = {n: tensors[n].shape[-2] for n in _STORED if n in tensors and tensors[n].ndim > 2}
+    found = {n: tensors[n].shape[-2] for n in STORED if n in tensors and tensors[n].ndim > 2}
     places = {"g": 2, "sign": 2, "value_decay": 2, "beta": tensors["v"].ndim - 2}
     for name, place in places.items():
         if name in tensors and tensors[name].ndim > place > 1:
@@ -158,7 +158,7 @@ def checked(
         if name in tensors:
             stored = torch.promote_types(stored, tensors[name].dtype)
     compute_dtype = accumulator_dtype(stored)
-    cast = {n: x.to(stored if n in _STORED else compute_dtype) for n, x in tensors.items()}
+    cast = {n: x.to(stored if n in STORED else compute_dtype) for n, x in tensors.items()}
     if "sign" in cast and "g" not in cast:
         cast["g"] = torch.zeros_like(cast["sign"])
     fields: list[Any] = [cast.get(name) for name in Problem._fields[:11]]
