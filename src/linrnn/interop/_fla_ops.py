@@ -200,15 +200,15 @@ def gated_delta_rule(
     *,
     call: Call,
 ) -> Results:
-    """The gated delta rule, one decay a head."""
+    """The gated delta rule: decays of heads (g), of key channels (gk), of value channels (gv)."""
     if g is not None and (use_gate_in_kernel or A_log is not None):
         g = wide(g) if dt_bias is None else wide(g) + dt_bias
         g = -_rate(A_log) * F.softplus(g)
-    g = _decay_of_keys(g, gk, gv)
+    g = _decay_of_keys(g, gk)
     if use_qk_l2norm_in_kernel:
         q, k = unit(q), unit(k)
     writes = _beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta(q, k, v, writes, g, call)
+    return _delta(q, k, v, writes, g, call, gv)
 
 
 def kda(
@@ -328,7 +328,7 @@ def preconditioned_delta_rule(
     """The preconditioned delta rule: outputs, memory, and the decayed sum of squared keys."""
     if use_gate_in_kernel and g is not None:
         g = _channel_gate(g, A_log, dt_bias, lower_bound)
-    g = _decay_of_keys(g, gk, gv)
+    g = _decay_of_keys(g, gk)
     if use_qk_l2norm_in_kernel:
         q, k = unit(q), unit(k)
     keys = wide(k)
@@ -340,7 +340,7 @@ def preconditioned_delta_rule(
     excess = (squares + eps).log() - center
     written = (keys * float(x) ** -(excess / (1 + excess.abs()))).to(k.dtype)
     call = call._replace(state_v_first=transpose_state_layout)
-    o, memory = _erasing(q, written, v, k, beta, g, call)
+    o, memory = _erasing(q, written, v, k, beta, g, call, gv)
     return o, memory, last if call.output_final_state else None
 
 
@@ -381,12 +381,17 @@ def hgrn(x: Tensor, g: Tensor, call: Call) -> Results:
 
 
 def _delta(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, g: Tensor | None, call: Call
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    g: Tensor | None,
+    call: Call,
+    gv: Tensor | None = None,
 ) -> Results:
-    check_rates(beta, v)
     if g is not None and g.ndim == v.ndim:
         g = for_each_head(g, v.shape[2])
-    o, memory = delta_scan(q, k, v, beta, g, call.start(), **call.options(q))
+    o, memory = delta_scan(q, k, v, beta, g, call.start(), value_decay=gv, **call.options(q))
     return o.to(q.dtype), call.end(memory)
 
 
@@ -395,17 +400,12 @@ def check_rates(beta: Tensor | None, v: Tensor) -> None:
     if beta is not None and beta.ndim == v.ndim:
         raise ArgumentError(
             f"{_WHERE}: beta must have shape (batch, time, heads), got {tuple(beta.shape)}. "
-            "One of value channels is not computed."
+            "Only rules whose values are corrected have one of each value channel."
         )
 
 
-def _decay_of_keys(g: Tensor | None, gk: Tensor | None, gv: Tensor | None) -> Tensor | None:
+def _decay_of_keys(g: Tensor | None, gk: Tensor | None) -> Tensor | None:
     """Decays of heads (g) and of key channels (gk) as one."""
-    if gv is not None:
-        raise ArgumentError(
-            f"{_WHERE}: gv must be None in a delta rule, got {tuple(gv.shape)}. "
-            "Decays of heads (g) and of key channels (gk) are computed."
-        )
     if gk is None:
         return g
     return gk if g is None else g.unsqueeze(-1) + gk
@@ -419,10 +419,11 @@ def _erasing(
     beta: Tensor | None,
     g: Tensor | None,
     call: Call,
+    gv: Tensor | None = None,
 ) -> Results:
-    """``S_t = S' + beta k (v - S'^T p)^T``; a reads the memory before its decay."""
-    g, beta = (x if x is None else wide(x) for x in (g, beta))
-    o, memory = erase_scan(q, k, v, p, beta, g, call.start(), **call.options(q))
+    """``S_t = S' + k (beta * (v - S'^T p))^T``, of a memory that has decayed."""
+    g, beta, gv = (x if x is None else wide(x) for x in (g, beta, gv))
+    o, memory = erase_scan(q, k, v, p, beta, g, call.start(), gv, **call.options(q))
     return o.to(q.dtype), call.end(memory)
 
 

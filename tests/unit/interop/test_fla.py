@@ -72,8 +72,6 @@ def arguments(name, seqs=B):
     left_out = {"A_log", "dt_bias", "g_atk", "beta_atk"} - {
         n for n, p in has.items() if p.default is inspect.Parameter.empty
     }
-    if system in ("gated_delta_rule", "preconditioned_delta_rule"):
-        left_out |= {"gv"}
     if system == "preconditioned_delta_rule":
         left_out -= {"g_atk", "beta_atk"}
     if has.get("x") is not None and system != "hgrn":  # a number
@@ -159,7 +157,7 @@ def _step(system, x, S, A, t):
     q, n = x.get("q", x.get("r"))[:, t], 2 if system == "gated_delta_product" else 1
     before, decay = S, _decay(system, x, at)
     S = S * decay
-    if system == "gla" and "gv" in at:
+    if system != "gated_oja_rule" and "gv" in at:
         S = S * at["gv"].exp().unsqueeze(-2)
 
     def read(p, S):
@@ -346,7 +344,7 @@ def test_a_function_is_its_recurrence_with_all_gradients(name):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "cu_seqlens" in fla.signature(n).parameters])
 def test_packed_sequences_are_those_apart(name):
-    if name == "chunk_abc" or SYSTEMS[name] in ("momentum_delta_rule", "mesa_net"):
+    if name == "chunk_abc" or SYSTEMS[name] == "mesa_net":
         pytest.skip("it has no packed form")
     x = {n: y.detach() if isinstance(y, Tensor) else y for n, y in arguments(name).items()}
     cuts = [0, 3, 3 + T - 3]
@@ -357,6 +355,8 @@ def test_packed_sequences_are_those_apart(name):
         if y is None:
             return None
         if key in ("initial_state", "initial_A_state"):
+            if SYSTEMS[name] == "momentum_delta_rule":
+                return y[:, row : row + 1]
             return tuple(z[row : row + 1] for z in y) if isinstance(y, tuple) else y[row : row + 1]
         if isinstance(y, Tensor) and y.ndim >= 3:
             m = n if key in longer else 1
@@ -374,7 +374,8 @@ def test_packed_sequences_are_those_apart(name):
     packed = tensors(getattr(fla, name)(**together, cu_seqlens=torch.tensor(cuts)))
     torch.testing.assert_close(packed[0], torch.cat([p[0] for p in pieces], 1))
     for i, last in enumerate(packed[1:], 1):
-        along = 1 if SYSTEMS[name] == "stick_breaking" else 0  # what is left of each step's stick
+        # what is left of each step's stick, and two states one behind the other
+        along = 1 if SYSTEMS[name] in ("stick_breaking", "momentum_delta_rule") else 0
         torch.testing.assert_close(last, torch.cat([p[i] for p in pieces], along))
 
 
@@ -387,6 +388,32 @@ def test_outputs_have_the_dtype_of_the_queries_and_states_are_wide(dtype):
     o, last = fla.fused_recurrent_gla(q, k, v, gk=g.unsqueeze(-1).expand(q.shape))
     assert o.dtype == dtype
     assert last is None
+
+
+RATED = [
+    n for n in NAMES if SYSTEMS[n] in ("delta_rule", "gated_delta_rule", "kda", "comba")
+    or (SYSTEMS[n] == "preconditioned_delta_rule" and n.startswith("fused"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RATED)
+def test_rates_may_be_those_of_value_channels(name):
+    x = arguments(name)
+    x["beta"] = torch.rand(B, T, H, V, dtype=F64)
+
+    def each_column(c):
+        """The same with the rates of one column, as rates of heads."""
+        there = x | {"beta": x["beta"][..., c]}
+        there["v"] = x["v"][..., c : c + 1]
+        if "gv" in x:
+            there["gv"] = x["gv"][..., c : c + 1]
+        start = x.get("initial_state")
+        return there if start is None else there | {"initial_state": start[..., c : c + 1]}
+
+    results = tensors(getattr(fla, name)(**x))
+    columns = [tensors(getattr(fla, name)(**each_column(c))) for c in range(V)]
+    for i in (0, 1):
+        torch.testing.assert_close(results[i], torch.cat([y[i] for y in columns], -1))
 
 
 def test_values_may_share_keys_and_a_state_may_have_values_first():
@@ -445,8 +472,8 @@ def test_bad_calls_say_what_is_expected():
         ArgumentError, match=r"chunk_gla: the arguments must be q, k, v, g, .*head_first"
     ):
         fla.chunk_gla(q, q, q, q, head_first=True)
-    with pytest.raises(ArgumentError, match="gv must be None in a delta rule"):
-        fla.fused_recurrent_gated_delta_rule(q, q, q, gv=q)
+    with pytest.raises(ArgumentError, match=r"beta must have shape \(batch, time, heads\)"):
+        fla.fused_recurrent_gated_oja_rule(q, q, q, beta=q)
     with pytest.raises(ArgumentError, match="A_log must be given with use_gate_in_kernel"):
         fla.chunk_kda(q, q, q, q, q[..., 0], use_gate_in_kernel=True)
     with pytest.raises(ArgumentError, match="slots without g must begin with one sequence a row"):

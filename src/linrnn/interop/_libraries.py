@@ -1,0 +1,197 @@
+"""Functions of other libraries, by their own names, computed here for tensors on a CPU.
+
+The function is replaced wherever a module has it, also under another name, and put back by
+`Acceleration.remove`. What holds it elsewhere, such as a closure or a default argument, keeps what
+it has.
+"""
+
+import functools
+import importlib
+import importlib.util
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from linrnn.errors import BackendError, check_in
+
+Function = Callable[..., Any]
+
+
+class Place(NamedTuple):
+    """A module of a library, a function of it, and ours."""
+
+    module: str
+    name: str
+    ours: Function
+
+
+def _of_fla() -> Iterator[Place]:
+    from linrnn.interop import fla
+
+    for name in fla.names():
+        system = re.sub("^(chunk|fused_chunk|fused_recurrent|parallel)_", "", name)
+        for module in ("fla.ops", f"fla.ops.{system}"):
+            yield Place(module, name, getattr(fla, name))
+
+
+def _of_mamba_ssm() -> Iterator[Place]:
+    from linrnn.interop import _mamba_functions as ours
+
+    ops = "mamba_ssm.ops"
+    yield Place(f"{ops}.selective_scan_interface", "selective_scan_fn", ours.selective_scan_fn)
+    for name in ("ssd_combined", "selective_state_update"):
+        function = "mamba_chunk_scan_combined" if name == "ssd_combined" else name
+        yield Place(f"{ops}.triton.{name}", function, getattr(ours, function))
+
+
+def _of_causal_conv1d() -> Iterator[Place]:
+    from linrnn.interop import _mamba_functions as ours
+
+    for name in ("causal_conv1d_fn", "causal_conv1d_update"):
+        yield Place("causal_conv1d", name, getattr(ours, name))
+
+
+LIBRARIES: dict[str, Callable[[], Iterator[Place]]] = {
+    "fla": _of_fla,
+    "mamba_ssm": _of_mamba_ssm,
+    "causal_conv1d": _of_causal_conv1d,
+}
+_lock = threading.Lock()
+_active: dict[str, "Swaps"] = {}
+
+
+class Acceleration:
+    """A library some of whose functions this one computes; a context that puts theirs back.
+
+    Args:
+        library: its name.
+        functions: names of the functions that were replaced.
+    """
+
+    def __init__(self, library: str, functions: tuple[str, ...]) -> None:
+        self.library, self.functions = library, functions
+        self._removed = False
+
+    def remove(self) -> None:
+        """Put the library's functions back, unless another acceleration of it is still there."""
+        with _lock:
+            if self._removed:
+                return
+            self._removed = True
+            swaps = _active[self.library]
+            swaps.users -= 1
+            if swaps.users == 0:
+                del _active[self.library]
+                _swap([(ours, theirs) for theirs, ours in swaps.pairs])
+
+    def __enter__(self) -> "Acceleration":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        state = "removed" if self._removed else f"{len(self.functions)} functions"
+        return f"Acceleration({self.library!r}, {state})"
+
+
+class Swaps:
+    """Pairs of a library's function and what stands for it, and how many accelerations use them."""
+
+    def __init__(self, pairs: list[tuple[Function, Function]]) -> None:
+        self.pairs, self.users = pairs, 0
+
+
+def accelerate_library(name: str) -> Acceleration:
+    """Let this library compute functions of another one that are called with tensors on a CPU.
+
+    Their names stay: ``fla.ops.gla.chunk_gla(q, k, v, g)`` computes on a CPU, where it could not,
+    and calls the library's own function for tensors elsewhere. Functions are replaced in every
+    module that was imported; a module imported later gets what it finds in the library.
+
+    Args:
+        name: "fla", "mamba_ssm" or "causal_conv1d".
+
+    Returns:
+        What puts everything back, by ``remove()`` or as a context.
+
+    Raises:
+        UnknownNameError: another name.
+        BackendError: the library cannot be imported.
+
+    Example:
+        >>> with accelerate_library("fla") as acceleration:  # doctest: +SKIP
+        ...     o, memory = fla.ops.chunk_gla(q, k, v, g)
+    """
+    where = "accelerate_library"
+    check_in(where, "library", name, tuple(LIBRARIES))
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise BackendError(
+            f"{where}: the package {name!r} must be importable, got {error}. "
+            "Install it; on a CPU alone linrnn.interop.fla has the functions of fla without it."
+        ) from error
+    with _lock:
+        if name not in _active:
+            _active[name] = Swaps(list(_pairs(LIBRARIES[name]())))
+            _swap(_active[name].pairs)
+        swaps = _active[name]
+        swaps.users += 1
+        names = sorted({theirs.__name__ for theirs, _ in swaps.pairs})
+    return Acceleration(name, tuple(names))
+
+
+def _pairs(places: Iterator[Place]) -> Iterator[tuple[Function, Function]]:
+    """Each function of the library that there is, once, and what stands for it."""
+    seen = set()
+    for place in places:
+        module = _imported(place.module)
+        theirs = None if module is None else getattr(module, place.name, None)
+        if callable(theirs) and id(theirs) not in seen:
+            seen.add(id(theirs))
+            yield theirs, _standing_for(theirs, place.ours)
+
+
+def _imported(module: str) -> Any:
+    """The module; None where a version of the library, or of what it needs, lacks it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
+def _standing_for(theirs: Function, ours: Function) -> Function:
+    """``theirs``, but ours for tensors on a CPU, unless ours has no answer."""
+
+    @functools.wraps(theirs)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        if first is None or first.device.type != "cpu":
+            return theirs(*args, **kwargs)
+        answer = ours(*args, **kwargs)
+        return theirs(*args, **kwargs) if answer is NotImplemented else answer
+
+    return function
+
+
+def _swap(pairs: list[tuple[Function, Function]]) -> None:
+    """In every module, put the second of each pair in the place of the first."""
+    by_id = {id(old): new for old, new in pairs}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict) or module is None:
+            continue
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]
