@@ -62,7 +62,7 @@ class GSS(Systems):
     )
 
     widening: ClassVar[bool] = True
-    filters: ClassVar[bool] = False
+    filters = False
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im_log")
 
     def __init__(

@@ -34,6 +34,11 @@ class S4(Systems):
         Parameters: A_log, A_im, B_re and B_im (n_ssm, d_state/2), P_re and P_im (n_ssm, rank,
         d_state/2), C_re and C_im (d_model, d_state/2), log_dt and D (d_model,); channel c has A, B
         and P of the system c modulo n_ssm
+        With ``channels`` every system has so many outputs, and a map to d_model follows them:
+        y_t = a * sigmoid(b),   [a; b] = W gelu([z_t^1; z_t^2; ..]) + w
+        z_t^i = Re(C^i h_t) + D^i x_t
+        C_re and C_im are (channels, d_model, d_state/2) then, D is (channels, d_model), and W and
+        w begin as in torch.nn.
 
     Args:
         d_state: size N of a channel's real system, an even number.
@@ -47,6 +52,9 @@ class S4(Systems):
         B_clip: None, or the largest imaginary part that B begins with, in the basis of eigenvectors
             whose first entries are positive numbers; the public code takes 2.
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
+        channels: outputs of each system, with the map behind them: the whole S4Block of the public
+            code, for ``block="bare"``. Default: one output and no map, which leaves GELU and GLU to
+            the block around the mixer.
         form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
             blocks of time, a product with a matrix over the blocks) or "conv" (the kernel by its
             generating function, a Cauchy product, and an FFT of twice the length; it cannot reset
@@ -57,9 +65,9 @@ class S4(Systems):
     Departures from the paper:
         What is learned is C, not C (1 - A^L), which would tie the layer to one length; powers of
         the transition are computed in double precision. GELU, the linear layer and the GLU of the
-        paper's layer belong to the block around a mixer. B_clip is off: its public value of 2 cuts
-        up to 41 down to 2 at d_state = 64. "lagt" is the public "glagt",
-        which later versions lack, but for the size of B.
+        paper's layer belong to the block around a mixer, unless ``channels`` is given. B_clip is
+        off: its public value of 2 cuts up to 41 down to 2 at d_state = 64. "lagt" is the public
+        "glagt", which later versions lack, but for the size of B.
 
     Example:
         >>> y, state = S4(d_model=4, d_state=8)(torch.randn(2, 100, 4))
@@ -92,6 +100,7 @@ class S4(Systems):
         B_clip: float | None = None,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
+        channels: int | None = None,
         form: Literal["scan", "conv"] = "scan",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -100,35 +109,49 @@ class S4(Systems):
         self.d_model, self.d_state, self.form = d_model, d_state, form
         self.measure, self.B_clip = measure, B_clip
         self.n_ssm = d_model if n_ssm is None else n_ssm
-        self.dt_min, self.dt_max = dt_min, dt_max
+        self.dt_min, self.dt_max, self.channels = dt_min, dt_max, channels
         check_positive_int("S4", d_state=d_state, n_ssm=self.n_ssm)
         check_pairs("S4", d_state, "Use another size.")
         check_in("S4", "measure", measure, (*MEASURES, "hippo"))
         check_in("S4", "form", form, self.forms)
         check_dt("S4", dt_min, dt_max)
+        if channels is not None:
+            check_positive_int("S4", channels=channels)
         if B_clip is not None:
             check_positive("S4", B_clip=B_clip)
         self._measures = ("legs", "fout") if measure == "hippo" else (measure,)
-        parts = len(self._measures)
-        if d_model % self.n_ssm or self.n_ssm % parts:
-            even = ", and even for measure='hippo'" if parts > 1 else ""
-            raise ArgumentError(f"S4: n_ssm must divide d_model={d_model}{even}, got {self.n_ssm}.")
-        smallest = max(len(self._memory(name).P) for name in self._measures)
-        self.rank = smallest if rank is None else rank
-        check_positive_int("S4", rank=self.rank)
-        if self.rank < smallest:
-            raise ArgumentError(
-                f"S4: rank must be at least {smallest} for measure={measure!r}, got {rank}."
-            )
+        self.rank = self._check_memories(rank)
         empty = empty_parameters(device, dtype)
         self.modes = M = d_state // 2
         H, S = d_model, self.n_ssm
-        self.log_dt, self.D = empty(H), empty(H)
+        outputs = (H,) if channels is None else (channels, H)
+        self.log_dt, self.D = empty(H), empty(*outputs)
         self.A_log, self.A_im = empty(S, M), empty(S, M)
         self.P_re, self.P_im = empty(S, self.rank, M), empty(S, self.rank, M)
         self.B_re, self.B_im = empty(S, M), empty(S, M)
-        self.C_re, self.C_im = empty(H, M), empty(H, M)
+        self.C_re, self.C_im = empty(*outputs, M), empty(*outputs, M)
+        self.out = None
+        if channels is not None:
+            self.out = nn.Linear(channels * H, 2 * H, device=device, dtype=dtype)
+        self.filters = channels is None
         self.reset_parameters()
+
+    def _check_memories(self, rank: int | None) -> int:
+        """The columns of P, where so many systems can have these measures."""
+        parts = len(self._measures)
+        if self.d_model % self.n_ssm or self.n_ssm % parts:
+            even = ", and even for measure='hippo'" if parts > 1 else ""
+            raise ArgumentError(
+                f"S4: n_ssm must divide d_model={self.d_model}{even}, got {self.n_ssm}."
+            )
+        smallest = max(len(self._memory(name).P) for name in self._measures)
+        rank = smallest if rank is None else rank
+        check_positive_int("S4", rank=rank)
+        if rank < smallest:
+            raise ArgumentError(
+                f"S4: rank must be at least {smallest} for measure={self.measure!r}, got {rank}."
+            )
+        return rank
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -141,10 +164,12 @@ class S4(Systems):
             copy(lam.imag, self.A_im[rows])
             copy(P, self.P_re[rows], self.P_im[rows])
             copy(B, self.B_re[rows], self.B_im[rows])
-        C = torch.randn(self.d_model, self.modes, dtype=torch.complex128)
+        C = torch.randn(self.C_re.shape, dtype=torch.complex128)
         copy(C, self.C_re, self.C_im)
         copy(draw_log_dt(self.d_model, self.dt_min, self.dt_max), self.log_dt)
         nn.init.normal_(self.D)
+        if self.out is not None:
+            self.out.reset_parameters()
 
     def _memory(self, measure: str) -> NPLR:
         options = {"lagt": {"beta": 0.01}, "legt": {"theta": 2.0}, "fout": {"theta": 2.0}}
@@ -176,6 +201,28 @@ class S4(Systems):
         P = self._each(double(self.P_re, self.P_im))
         B = self._each(double(self.B_re, self.B_im))
         return dplr.System(lam, P, B, 2 * double(self.C_re, self.C_im), dt, self.D)
+
+    def run(
+        self, system: dplr.System, u: Tensor, h: Tensor, reset: Tensor | None, *, varying: bool
+    ) -> tuple[Tensor, Tensor]:
+        """See `Systems.run`; with ``channels`` outputs are (B, T, channels, d_model)."""
+        if self.channels is None or varying:
+            return super().run(system, u, h, reset, varying=varying)
+        # each output is that of a copy of its system: most of the work is a kernel of its own
+        count = self.channels
+        lam, P, b = system.lam.repeat(count, 1), system.P.repeat(count, 1, 1), system.b
+        c, dt, d = system.c.flatten(0, 1), system.dt.repeat(count), system.d.flatten()
+        several = dplr.System(lam, P, b.repeat(count, 1), c, dt, d)
+        u, h = u.repeat(1, 1, count), h.repeat(1, count, 1)
+        y, last = super().run(several, u, h, reset, varying=False)
+        return y.unflatten(2, system.d.shape), last[:, : self.d_model]
+
+    def _project_out(self, y: Tensor, side_input: Tensor) -> Tensor:
+        if self.out is not None:
+            z = F.gelu(y.flatten(-2)).to(self.out.weight.dtype)
+            a, b = self.out(z).chunk(2, -1)  # (..., d_model) each
+            y = a * b.sigmoid()
+        return y.to(side_input.dtype)
 
     def _each(self, systems: Tensor) -> Tensor:
         """Rows of systems, repeated for every channel that has the system."""

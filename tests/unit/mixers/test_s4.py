@@ -206,7 +206,34 @@ def test_modes_that_hardly_fade_are_as_exact_by_fft(measure):
         assert (rough.double() - want).abs().max() < 1e-5 * size
 
 
+@each_form
+def test_channels_are_outputs_of_one_system_behind_one_map(form):
+    layer = make(4, 6, channels=3, form=form)
+    x, h0 = torch.randn(2, 40, 4, dtype=torch.float64), torch.randn(2, 4, 3).to(torch.complex128)
+    outputs, states = [], []
+    for C_re, C_im, D in zip(layer.C_re, layer.C_im, layer.D, strict=True):
+        one = make(4, 6, form=form)
+        one.load_state_dict(
+            {**layer.state_dict(), "C_re": C_re, "C_im": C_im, "D": D}, strict=False
+        )
+        y, last = one(x, h0)
+        outputs.append(y)
+        states.append(last)
+    z = layer.out(torch.nn.functional.gelu(torch.cat(outputs, -1)))
+    y, last = layer(x, h0)
+    torch.testing.assert_close(y, z[..., :4] * z[..., 4:].sigmoid(), rtol=1e-10, atol=1e-10)
+    assert last.shape == (2, 4, 3)
+    for state in states:
+        torch.testing.assert_close(last, state, rtol=1e-10, atol=1e-10)
+
+
+def test_a_layer_with_channels_is_no_long_filter():
+    assert make(2, 4, channels=1).impulse_responses(5) is None
+    assert make(2, 4).impulse_responses(5).shape == (1, 2, 5)
+
+
 OPTIONS = [
+    {"channels": 2},
     {"measure": "legt", "n_ssm": 2},
     {"measure": "hippo", "n_ssm": 2, "rank": 2, "B_clip": 2.0},
     {"measure": "lagt"},

@@ -33,7 +33,7 @@ class Systems(Mixer):
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
     ops: ClassVar[ModuleType] = siso
     """The functions that compute them: ``step``, ``scan``, ``convolve`` and ``varying``."""
-    filters: ClassVar[bool] = True
+    filters: bool = True
     """Whether they read the channels of the input, one each, and so are long filters of these."""
 
     form: str

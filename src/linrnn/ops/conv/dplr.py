@@ -42,7 +42,9 @@ class System(NamedTuple):
     """``h' = (lam - P P^*) h + b u``, ``y = Re sum_m c_m h_m + d u``, in steps of ``dt``.
 
     The first four are complex128, dt float64. Since one of each pair is kept, ``c`` is twice that
-    of all. ``dt`` may have axes of batch and time before, for `varying` and `step`.
+    of all. ``dt`` may have axes of batch and time before, for `varying` and `step`, and these two
+    read systems of several outputs, (..., outputs, channels), where ``c`` and ``d`` have such an
+    axis first.
     """
 
     lam: Tensor  # (channels, modes)
@@ -101,13 +103,20 @@ def step(system: System, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """One step: ``u`` (B, H), ``h`` (B, H, M); ``(y, h)``."""
     now = Transition.of(system).to(h.dtype)
     h = now.apply(h) + now.b * u[..., None]
-    return (columns(system.c.to(h.dtype)) * rows(h)).sum(-1) + system.d * u, h
+    return _outputs(system, u, h), h
 
 
 def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
     """A `System` of which every step has its own dt (B, T, H): as `scan`, one after the other."""
     every, last = states(Transition.of(system).to(h.dtype), u, h, reset)
-    return (columns(system.c.to(h.dtype)) * rows(every)).sum(-1) + system.d * u, last
+    return _outputs(system, u, every), last
+
+
+def _outputs(system: System, u: Tensor, h: Tensor) -> Tensor:
+    """What is read of states (..., H, M) beside inputs (..., H)."""
+    if system.d.ndim == 2:
+        u, h = u[..., None, :], h[..., None, :, :]
+    return (columns(system.c.to(h.dtype)) * rows(h)).sum(-1) + system.d * u
 
 
 def _all_states(
