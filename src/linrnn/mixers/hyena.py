@@ -41,16 +41,21 @@ class Hyena(GatedFilters):
         h(z)_t = bias * z_t + sum_{j < l_max} h_j z_{t-j}, the filters being
         h_j = (exp(-delta tau) + shift) * FFN([tau, cos(2 pi f j / l_max), -sin(2 pi f j / l_max)])
         tau = j / (l_max - 1), f = (d_position - 1) / 2 numbers evenly on [1e-4, the last of them],
-        delta evenly on [log(100) / 1.5, log(100) / 0.3] over channels; FFN is linear, sine of
+        delta evenly on [log(100) / 1.5, log(100) / 0.3] over filters; FFN is linear, sine of
         freq times it, twice more linear and such a sine, and linear without bias. delta and f are
         constants. Initially freq is ``frequency``, bias standard normal; the rest is as in
         torch.nn.
         Parameters: in_proj has the rows of x^0 .. x^{N-1} and v; the last of ffn and bias have
         those of channel c and filter n at c times the number of filters + n, "code" counting
         filters from the first that is applied, h^{N-1}
+        With ``n_heads``, of order 2, each head has one filter for all products of its channels:
+        y = W_o [o^1; o^2; ..] + b_o,   o_j = sum_i x^0_i h(x^1_i * v_j)      i, j in the head
 
     Args:
         order: N; of ordering "code" at least 2.
+        n_heads: heads of channels that share a filter (MultiHyena), a divisor of d_model; x^0, x^1
+            and v are then queries, keys and values. Default: a filter for each channel, which is
+            what as many heads are.
         ordering: "code", the published program: N - 1 filters, gates before them and one behind;
             or "paper": N filters, a gate behind each.
         l_max: how far a step sees, itself included, in steps: the length of the training
@@ -67,7 +72,8 @@ class Hyena(GatedFilters):
 
     Departures from the paper:
         Positions are constants; the program may train them. A reset hides earlier inputs; they
-        stay zeros in the state until they are out of reach.
+        stay zeros in the state until they are out of reach. Heads are those of Massaroli et al.,
+        "Laughing Hyena Distillery", 2023; their state has d_model / n_heads times as many channels.
 
     Example:
         >>> y, state = Hyena(d_model=4, l_max=100)(torch.randn(2, 90, 4))
@@ -91,6 +97,7 @@ class Hyena(GatedFilters):
         d_model: int,
         *,
         order: int = 2,
+        n_heads: int | None = None,
         ordering: Literal["code", "paper"] = "code",
         l_max: int = 1024,
         d_filter: int = 64,
@@ -114,13 +121,14 @@ class Hyena(GatedFilters):
                 "and pairs of cosine and sine."
             )
         to: Any = {"device": device, "dtype": dtype}
-        self._begin(order, ordering, d_short, **to)
-        widths = [d_position, d_filter, d_filter, d_filter, d_model * self.filters]
+        self._begin(order, ordering, d_short, n_heads, **to)
+        responses = self.kernels_of_filter * self.filters
+        widths = [d_position, d_filter, d_filter, d_filter, responses]
         self.ffn = nn.ModuleList(
             nn.Linear(n, m, bias=i < 3, **to) for i, (n, m) in enumerate(pairwise(widths))
         )
         self.freq = empty_parameters(device, dtype)(d_filter)
-        self.bias = empty_parameters(device, dtype)(d_model * self.filters)
+        self.bias = empty_parameters(device, dtype)(responses)
         self.out_proj = nn.Linear(d_model, d_model, **to)
         self._kept = Kept()
         self.reset_parameters()
@@ -135,11 +143,14 @@ class Hyena(GatedFilters):
 
     def state_spec(self) -> dict[str, Any]:
         """See `Mixer.state_spec`: of the short convolution, and of each filter in their order."""
-        long = [long_spec(self.d_model, self.l_max) for _ in range(self.filters)]
+        channels = self.kernels_of_filter * self.pairs
+        long = [long_spec(channels, self.l_max) for _ in range(self.filters)]
         return {"short": self.short.state_spec(), "long": long}
 
     def kernels(self, taps: int | None = None) -> Tensor:
         """The filters, their bias in the first tap, (filters, d_model, l_max), at least float32.
+
+        With ``n_heads`` they are (1, n_heads, l_max).
 
         Args:
             taps: only so many, the first.
@@ -148,11 +159,12 @@ class Hyena(GatedFilters):
         z, tau = self._positions(count)
         for layer in self.ffn[:-1]:
             z = torch.sin(wide(self.freq) * _wide_linear(layer, z))
-        h = _wide_linear(self.ffn[-1], z).unflatten(1, (self.d_model, -1))
-        delta = window_decays(h[0].numel(), h).view(h.shape[1:])  # (d_model, filters)
+        responses = (self.kernels_of_filter, -1)
+        h = _wide_linear(self.ffn[-1], z).unflatten(1, responses)
+        delta = window_decays(h[0].numel(), h).view(h.shape[1:])  # (responses, filters)
         h = h * (torch.exp(-tau[:, None, None] * delta) + self.shift)
-        first = h[:1] + wide(self.bias).unflatten(0, (self.d_model, -1))
-        return torch.cat([first, h[1:]]).permute(2, 1, 0)  # (filters, d_model, taps)
+        first = h[:1] + wide(self.bias).unflatten(0, responses)
+        return torch.cat([first, h[1:]]).permute(2, 1, 0)  # (filters, responses, taps)
 
     def _positions(self, count: int) -> tuple[Tensor, Tensor]:
         """Features (count, d_position), and tau (count,)."""
@@ -185,9 +197,12 @@ class Hyena(GatedFilters):
         taps = reach(state, time, self.l_max) if torch.is_grad_enabled() else self.l_max
         sources = [*self.ffn.parameters(), self.freq, self.bias]
         kernels: list[Kernel] = self._kept(
-            sources, lambda: [Kernel(taps) for taps in self.kernels(taps)]
+            sources, lambda: [self._kernel(taps) for taps in self.kernels(taps)]
         )
         return kernels
+
+    def _kernel(self, taps: Tensor) -> Kernel:
+        return Kernel(taps if self.pairs == 1 else taps.repeat_interleave(self.pairs, 0))
 
 
 def _wide_linear(layer: nn.Module, z: Tensor) -> Tensor:

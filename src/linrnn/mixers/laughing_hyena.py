@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.hyena import Filter, GatedFilters
 from linrnn.mixers.modal import Modal
 from linrnn.nn.modal import Modes
+from linrnn.state_spec import complex_
 
 
 class LaughingHyena(GatedFilters):
@@ -26,9 +27,13 @@ class LaughingHyena(GatedFilters):
         whose docstring are the initial values, and what times between steps do; short counts steps.
         Parameters: in_proj has the rows of x^0 .. x^{N-1} and v; modal holds the filters in the
         order they are applied, h^{N-1} first for "code"
+        With ``n_heads``, of order 2, each head has one filter for all products of its channels:
+        y = W_o [o^1; o^2; ..] + b_o,   o_j = sum_i x^0_i h(x^1_i * v_j)      i, j in the head
 
     Args:
         order: N; of ordering "code" at least 2.
+        n_heads: heads of channels that share a filter (MultiHyena), a divisor of d_model; x^0, x^1
+            and v are then queries, keys and values. Default: a filter for each channel.
         ordering: "code", the published program of Hyena: N - 1 filters, gates before them and one
             behind; or "paper": N filters, a gate behind each.
         d_state: modes of a filter.
@@ -38,8 +43,7 @@ class LaughingHyena(GatedFilters):
 
     Departures from the paper:
         There the filters are those of a trained Hyena, fitted, which `linrnn.distill` does. Their
-        initial values are ours, for layers that are trained from the start. Heads of channels that
-        have their filters in common are left out.
+        initial values are ours, for layers that are trained from the start.
 
     Example:
         >>> y, state = LaughingHyena(d_model=4, d_state=8)(torch.randn(2, 90, 4))
@@ -66,6 +70,7 @@ class LaughingHyena(GatedFilters):
         d_model: int,
         *,
         order: int = 2,
+        n_heads: int | None = None,
         ordering: Literal["code", "paper"] = "code",
         d_state: int = 16,
         l_max: int = 1024,
@@ -78,9 +83,9 @@ class LaughingHyena(GatedFilters):
         self.d_model, self.d_state, self.l_max, self.form = d_model, d_state, l_max, form
         check_in("LaughingHyena", "form", form, self.forms)
         to: Any = {"device": device, "dtype": dtype}
-        self._begin(order, ordering, d_short, **to)
+        self._begin(order, ordering, d_short, n_heads, **to)
         self.modal = nn.ModuleList(
-            Modal(d_model, d_state=d_state, l_max=l_max, form=form, **to)
+            Modal(self.kernels_of_filter, d_state=d_state, l_max=l_max, form=form, **to)
             for _ in range(self.filters)
         )
         self.out_proj = nn.Linear(d_model, d_model, **to)
@@ -93,6 +98,7 @@ class LaughingHyena(GatedFilters):
         converted = cls(
             layer.d_model,
             order=layer.order,
+            n_heads=layer.n_heads,
             ordering=layer.ordering,  # type: ignore[arg-type]
             d_state=filters[0].poles.shape[1],
             l_max=layer.l_max,
@@ -115,6 +121,9 @@ class LaughingHyena(GatedFilters):
     def state_spec(self) -> dict[str, Any]:
         """See `Mixer.state_spec`: of the short convolution, and of each filter in their order."""
         long = [one.state_spec() for one in self.modal]  # type: ignore[operator]
+        if self.n_heads is not None:
+            H, M = self.n_heads, self.d_state
+            long = [complex_(pairs=self.pairs, n_heads=H, modes=M) for _ in self.modal]
         return {"short": self.short.state_spec(), "long": long}
 
     def impulse_responses(self, length: int) -> Tensor:
@@ -129,10 +138,31 @@ class LaughingHyena(GatedFilters):
         self, state: Sequence[Any], time: int, reset: Tensor | None, dt: Tensor | None
     ) -> list[Filter]:
         """See `GatedFilters.long`."""
-        return [partial(one, reset=reset, dt=dt) for one in self.modal]
+        if self.n_heads is None:
+            return [partial(one, reset=reset, dt=dt) for one in self.modal]
+        each = self._of_pairs(reset=reset, dt=dt)
+        return [partial(self._with_pairs, partial(one, **each)) for one in self.modal]
+
+    def _of_pairs(self, **arguments: Tensor | None) -> dict[str, Tensor | None]:
+        """Arguments (B, ...) for the pairs of every row."""
+        return {
+            name: None if x is None else x.repeat_interleave(self.pairs, 0)
+            for name, x in arguments.items()
+        }
+
+    def _with_pairs(self, one: Filter, z: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Read (B, ..., H pairs) by a filter of H channels, to which pairs are rows."""
+        by_pair = z.unflatten(-1, (-1, self.pairs)).movedim(-1, 1)  # (B, pairs, ..., H)
+        y, last = one(by_pair.flatten(0, 1), h.flatten(0, 1))
+        y = y.unflatten(0, (-1, self.pairs)).movedim(1, -1)  # (B, ..., H, pairs)
+        return y.flatten(-2), last.unflatten(0, (-1, self.pairs))
 
     def _step(self, x_t: Tensor, state: dict[str, Any], dt: Tensor | None) -> tuple[Tensor, Any]:
         mixed, short = self.short.step(self._project_in(x_t), state["short"])
         steps: list[Filter] = [partial(one.step, dt=dt) for one in self.modal]  # type: ignore[operator, misc, arg-type]
+        if self.n_heads is not None:
+            each = self._of_pairs(dt=dt)
+            singly = [partial(one.step, **each) for one in self.modal]  # type: ignore[operator, misc, arg-type]
+            steps = [partial(self._with_pairs, one) for one in singly]
         z, long = self._gated(mixed, steps, state["long"])
         return self._project_out(z), {"short": short, "long": long}

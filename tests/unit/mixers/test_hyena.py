@@ -112,6 +112,47 @@ def test_gates_of_one_leave_the_composed_convolution():
         check_close("gradient", g, t, roundings=2**10)
 
 
+def heads_by_loops(layer, kernels, x):
+    """One head, one pair of channels and one step after another; kernels (heads, taps)."""
+    p = {n: v.detach().numpy() for n, v in layer.named_parameters()}
+    u = x.numpy() @ p["in_proj.weight"].T + p["in_proj.bias"]
+    padded = np.pad(u, ((0, 0), (layer.d_short - 1, 0), (0, 0)))
+    u = p["short.bias"] + sum(
+        padded[:, j : j + x.shape[1]] * p["short.weight"][:, j] for j in range(layer.d_short)
+    )
+    q, k, v = np.split(u, 3, -1)
+    o, width = np.zeros_like(q), layer.d_model // layer.n_heads
+    for c, j in np.ndindex(layer.n_heads, width):
+        for i, t in np.ndindex(width, x.shape[1]):
+            products = k[:, : t + 1, c * width + i] * v[:, : t + 1, c * width + j]
+            weights = kernels[c][: t + 1][::-1]  # of the newest step first
+            read = (products[:, -len(weights) :] * weights).sum(1)
+            o[:, t, c * width + j] += q[:, t, c * width + i] * read
+    return torch.from_numpy(o @ p["out_proj.weight"].T + p["out_proj.bias"])
+
+
+@pytest.mark.parametrize("l_max", [20, 40])
+def test_heads_share_a_filter_for_all_products_of_their_channels(l_max):
+    torch.manual_seed(0)
+    layer = Hyena(6, n_heads=2, l_max=l_max, d_filter=8, dtype=torch.float64)
+    assert layer.kernels().shape == (1, 2, l_max)
+    x = torch.randn(2, 33, 6, dtype=torch.float64)
+    expected = heads_by_loops(layer, layer.kernels()[0].detach().numpy(), x)
+    for sizes in ((33,), (7, 1, 25), (1,) * 33):
+        state, ys = None, []
+        for part in x.split(sizes, 1):
+            y, state = layer(part, state)
+            ys.append(y)
+        check_close(f"in {sizes}", torch.cat(ys, 1), expected, roundings=2**10)
+
+
+def test_as_many_heads_as_channels_are_the_layer_without():
+    plain, heads = Hyena(4, l_max=20), Hyena(4, n_heads=4, l_max=20)
+    heads.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 30, 4)
+    check_close("y", heads(x)[0], plain(x)[0], roundings=64)
+
+
 def test_filters_depend_on_l_max_and_not_on_what_is_read():
     layer = Hyena(4, l_max=100)
     assert layer.kernels().shape == (1, 4, 100)
@@ -137,9 +178,18 @@ def test_hyena_words_its_errors():
         Hyena(4, order=1)
     with pytest.raises(ArgumentError, match="Hyena: d_position must be odd and at least 3, got 4"):
         Hyena(4, d_position=4)
+    with pytest.raises(ArgumentError, match="Hyena: n_heads must divide d_model=4, got 3"):
+        Hyena(4, n_heads=3)
+    with pytest.raises(ArgumentError, match="Hyena: order must be 2 and ordering 'code' with n_h"):
+        Hyena(4, n_heads=2, order=3)
 
 
 @pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing"])
 @pytest.mark.parametrize("ordering", ["code", "paper"])
 def test_laws_hold_in_blocks(law, ordering):
     check_law(law, partial(Hyena, form="blocks", l_max=50, ordering=ordering))
+
+
+@pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing", "gradients"])
+def test_laws_hold_with_heads(law):
+    check_law(law, partial(Hyena, n_heads=2, l_max=50))

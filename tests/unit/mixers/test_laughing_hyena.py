@@ -1,10 +1,13 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
+from linrnn.distillation import distill
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Hyena, LaughingHyena
-from linrnn.testing import check_close
+from linrnn.testing import check_close, check_law
 
 
 def oracle(layer, x):
@@ -66,6 +69,34 @@ def test_it_is_the_hyena_whose_filters_it_has(ordering):
     other.kernels = lambda taps=None: layer.impulse_responses(30)[..., :taps]
     x = torch.randn(2, 30, 4, dtype=torch.float64)
     check_close("y", layer(x)[0], other(x)[0], roundings=2**10)
+
+
+def test_heads_are_those_of_the_hyena_whose_filters_they_have():
+    torch.manual_seed(0)
+    layer = LaughingHyena(6, n_heads=2, d_state=2, l_max=20, dtype=torch.float64)
+    other = Hyena(6, n_heads=2, l_max=30, dtype=torch.float64)
+    shared = {n: v for n, v in layer.state_dict().items() if not n.startswith("modal.")}
+    other.load_state_dict({**other.state_dict(), **shared})
+    assert layer.impulse_responses(30).shape == (1, 2, 30)
+    other.kernels = lambda taps=None: layer.impulse_responses(30)[..., :taps]
+    x = torch.randn(2, 30, 6, dtype=torch.float64)
+    check_close("y", layer(x)[0], other(x)[0], roundings=2**10)
+    assert layer(x)[1]["long"][0].shape == (2, 9, 2, 2)
+
+
+def test_a_hyena_with_heads_is_distilled_into_one():
+    torch.manual_seed(0)
+    layer = Hyena(8, n_heads=2, l_max=20, dtype=torch.float64)
+    small = distill(layer, 9, length=20).model
+    assert isinstance(small, LaughingHyena)
+    assert small.n_heads == 2
+    x = torch.randn(2, 20, 8, dtype=torch.float64)
+    torch.testing.assert_close(small(x)[0], layer(x)[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "times"])
+def test_laws_hold_with_heads(law):
+    check_law(law, partial(LaughingHyena, n_heads=2, d_state=3))
 
 
 def test_its_state_does_not_grow():

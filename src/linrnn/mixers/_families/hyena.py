@@ -13,16 +13,18 @@ from linrnn.nn.conv import CausalConv
 ORDERINGS = ("code", "paper")
 
 Filter = Callable[[Tensor, Any], tuple[Tensor, Any]]
-"""A long filter: ``(z, state) -> (z, state)``, of a sequence (B, T, d_model) or of a step."""
+"""A long filter: ``(z, state) -> (z, state)``, of a sequence (B, T, width) or of a step."""
 
 
 class GatedFilters(Mixer):
     """Such a mixer says its filters, by `long`; its state is ``{"short": .., "long": [..]}``.
 
     With ordering "code" a gate stands before each filter and one behind the last, which makes one
-    filter less than gates; with "paper" one behind each.
+    filter less than gates; with "paper" one behind each. With heads the one filter of each reads
+    all products of a key, the gate before it, and a value, and the gate behind is a query.
     """
 
+    n_heads: int | None
     order: int
     ordering: str
     l_max: int
@@ -45,10 +47,12 @@ class GatedFilters(Mixer):
         """
         raise NotImplementedError
 
-    def _begin(self, order: int, ordering: str, d_short: int, **to: Any) -> None:
+    def _begin(
+        self, order: int, ordering: str, d_short: int, n_heads: int | None, **to: Any
+    ) -> None:
         """Check and keep the options, and make what is before the gates."""
         where = type(self).__name__
-        self.order, self.ordering, self.d_short = order, ordering, d_short
+        self.order, self.ordering, self.d_short, self.n_heads = order, ordering, d_short, n_heads
         check_positive_int(where, order=order)
         check_in(where, "ordering", ordering, ORDERINGS)
         if ordering == "code" and order < 2:
@@ -56,9 +60,30 @@ class GatedFilters(Mixer):
                 f"{where}: order must be at least 2 for ordering='code', which has one filter "
                 f"less, got {order}. Use ordering='paper'."
             )
+        if n_heads is not None:
+            check_positive_int(where, n_heads=n_heads)
+            if self.d_model % n_heads:
+                raise ArgumentError(
+                    f"{where}: n_heads must divide d_model={self.d_model}, got {n_heads}."
+                )
+            if (order, ordering) != (2, "code"):
+                raise ArgumentError(
+                    f"{where}: order must be 2 and ordering 'code' with n_heads, got {order} and "
+                    f"{ordering!r}. Leave n_heads out."
+                )
         self.filters = order - (ordering == "code")
         self.in_proj = nn.Linear(self.d_model, (order + 1) * self.d_model, **to)
         self.short = CausalConv((order + 1) * self.d_model, d_short, **to)
+
+    @property
+    def kernels_of_filter(self) -> int:
+        """How many impulse responses each filter has: one for a head, or for a channel."""
+        return self.d_model if self.n_heads is None else self.n_heads
+
+    @property
+    def pairs(self) -> int:
+        """Channels of what a filter reads that have one impulse response in common."""
+        return (self.d_model // self.kernels_of_filter) ** 2
 
     def _read(
         self,
@@ -78,6 +103,12 @@ class GatedFilters(Mixer):
     ) -> tuple[Tensor, list[Any]]:
         """The recurrence of gates and filters: what goes into the last map, and the state."""
         *gates, z = mixed.split(self.d_model, -1)  # (..., d_model) each
+        if self.n_heads is not None:
+            q, k, v = (part.unflatten(-1, (self.n_heads, -1)) for part in (*gates, z))
+            products = k[..., None] * v[..., None, :]  # (..., H, d_head, d_head)
+            z, last = filters[0](products.flatten(-3), state[0])
+            o = (q[..., None] * z.reshape(products.shape)).sum(-2)
+            return o.flatten(-2), [last]
         gate_first, long = self.ordering == "code", []
         for n, long_filter in enumerate(filters):
             z = gates[-1 - n] * z if gate_first else z
