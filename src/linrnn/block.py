@@ -65,8 +65,8 @@ class Place(NamedTuple):
 
 def _channel_mix(place: Place, *, receptance: bool = True) -> ChannelMix:
     # what was published is the whole block, and has one switch
-    published = getattr(place.mixer, "init", None) in ("published", "trainer")
-    start: Any = {"init": "published"} if published else {}
+    init = getattr(place.mixer, "init", None)
+    start: Any = {"init": init} if init in ("published", "trainer") else {}
     where: Any = {"layer": place.layer, "n_layers": place.n_layers}
     sizes: Any = {"d_inner": place.d_ffn, "receptance": receptance}
     return ChannelMix(place.mixer.d_model, **sizes, **start, **where, **place.factory)
@@ -137,7 +137,7 @@ class Block(nn.Module):
     - ``glu_mlp``: the same, then a `linrnn.nn.MLP`, of four times the width: the blocks of SaShiMi.
     - ``mlp``: the mixer, then such an MLP.
     - ``channel_mix``: the mixer, then a `linrnn.nn.ChannelMix`, as in RWKV. It starts as published
-      where the mixer was told to with ``init="published"``, or "trainer".
+      where the mixer was told to with ``init="published"``, or as there with "trainer".
     - ``relu_mix``: the mixer, then a `linrnn.nn.ChannelMix` without a receptance, as in RWKV-7.
     - ``geglu``: the mixer, then a `linrnn.nn.GatedMLP` of three times the width, as in Hawk and
       Griffin.

@@ -68,6 +68,7 @@ MODEL = {
     "pool": "last",
     "encoder": "tokens",
     "identity_ends": "both",
+    "ends_init": "rwkv",
     "encoder_norm": True,
     "encoder_scale": 2.0,
     "final_norm": True,

@@ -424,3 +424,32 @@ def test_ends_of_other_sizes_cannot_hand_on(sizes):
     d_input, d_output, options = sizes
     with pytest.raises(ArgumentError, match="identity_ends must be 'none' unless that end"):
         SequenceModel(d_input, d_output, d_model=3, **{"identity_ends": "in", **options})
+
+
+@pytest.mark.parametrize(("vocabulary", "gain"), [(300, 0.5 * (300 / 64) ** 0.5), (40, 0.5)])
+def test_ends_start_as_in_the_training_program_of_rwkv(vocabulary, gain):
+    torch.manual_seed(0)
+    options = {"encoder": "tokens", "pool": "none", "norm": "layer", "block": "relu_mix"}
+    options |= {"encoder_norm": True, "final_norm": True, "head_bias": False, "n_layers": 2}
+    options |= {"mixer": "rwkv7", "mixer_options": {"init": "trainer"}, "ends_init": "rwkv"}
+    model = SequenceModel(vocabulary, vocabulary, **options)
+    embedding, head = model.encoder.weight.detach(), model.head.weight.detach().double()
+    assert embedding.abs().max() <= 1e-4
+    assert abs(float(embedding.std()) * 3**0.5 / 1e-4 - 1) < 0.03
+    small = head.mT @ head if vocabulary > 64 else head @ head.mT
+    torch.testing.assert_close(small, gain**2 * torch.eye(len(small)).double(), rtol=0, atol=1e-5)
+    for block in model.blocks:  # and so do the layers between
+        key = block.relu_mix.key.weight.detach()
+        torch.testing.assert_close(key.mT @ key, torch.eye(64), rtol=0, atol=1e-5)
+        assert block.relu_mix.value.weight.eq(0).all()
+        assert block.mixer.output.weight.eq(0).all()
+    half = SequenceModel(vocabulary, vocabulary, **options, dtype=torch.bfloat16)
+    assert half.head.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("beside", [{"tie_embeddings": True}, {"identity_ends": "both"}])
+def test_ends_that_start_in_two_ways_are_refused(beside):
+    options = {"encoder": "tokens"} if "tie_embeddings" in beside else {}
+    with pytest.raises(ArgumentError, match="ends_init must be 'default' with "):
+        SequenceModel(4, 4, d_model=4, ends_init="rwkv", **options, **beside)

@@ -82,6 +82,7 @@ CHANGED = {
     "logit_soft_cap": 30.0,
     "tie_embeddings": True,
     "identity_ends": "in",
+    "ends_init": "rwkv",
 }
 
 

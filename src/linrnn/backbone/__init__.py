@@ -39,6 +39,7 @@ from linrnn.errors import (
 )
 from linrnn.mixers import Mixer, check_timed
 from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
+from linrnn.nn.channel_mix import start_ends
 from linrnn.nn.head import hand_on
 from linrnn.nn.lengths import as_lengths, check_lengths, steps_before, without_padding
 from linrnn.nn.norm import normalise
@@ -136,6 +137,9 @@ class SequenceModel(nn.Module):
             (batch, time).
         identity_ends: ends that hand on what they get and are not learned: ``none``, ``in`` (the
             encoder) or ``both`` (the head as well). For a layer alone, with nothing around it.
+        ends_init: how the weights of both ends start: ``default``, as in torch.nn, or ``rwkv``, as
+            in RWKV's training program: the encoder uniform within 1e-4, the head orthogonal with
+            gain 1/2, times the root of d_output / d_model where that is above 1.
         encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
         encoder_scale: what the encoder gives is multiplied by this number, as Griffin's embeddings
             are by the root of their width.
@@ -205,6 +209,7 @@ class SequenceModel(nn.Module):
         pool: Literal["mean", "last", "none"] = "mean",
         encoder: Literal["linear", "tokens"] = "linear",
         identity_ends: Literal["none", "in", "both"] = "none",
+        ends_init: Literal["default", "rwkv"] = "default",
         encoder_norm: bool = False,
         encoder_scale: float = 1.0,
         final_norm: bool = False,
@@ -220,6 +225,7 @@ class SequenceModel(nn.Module):
         sizes = {"d_input": d_input, "d_output": d_output, "d_model": d_model, "n_layers": n_layers}
         shape = Shape(n_layers, as_tiers(_WHERE, tiers), expand, unet)
         _check_stack(sizes, shape, dropout, bidirectional)
+        check_in(_WHERE, "ends_init", ends_init, ("default", "rwkv"))
         _check_ends(encoder, identity_ends, documents, pool, encoder_scale, logit_soft_cap)
         check_positive(_WHERE, head_scale=head_scale)
         kinds = _kinds(block, block_pattern, n_layers)
@@ -253,6 +259,9 @@ class SequenceModel(nn.Module):
         self.encoder_norm, self.final_norm = norms
         self.pair = Pair(d_model, **factory) if documents == 2 else None
         self.head = make_head(d_model, d_output, logit_soft_cap, bias=head_bias, **factory)
+        if ends_init == "rwkv":
+            _check_apart(tie_embeddings, identity_ends)
+            start_ends(self.encoder.weight, self.head.weight)
         if tie_embeddings:
             self._tie()
         ends = {"none": (), "in": (self.encoder,), "both": (self.encoder, self.head)}
@@ -654,3 +663,13 @@ def _check_ends(
     check_positive(_WHERE, encoder_scale=encoder_scale)
     if logit_soft_cap is not None:
         check_positive(_WHERE, logit_soft_cap=logit_soft_cap)
+
+
+def _check_apart(tie_embeddings: bool, identity_ends: str) -> None:
+    """Raise where the weights of both ends start in another way."""
+    if tie_embeddings or identity_ends == "both":
+        name, value = ("tie_embeddings", True) if tie_embeddings else ("identity_ends", "both")
+        raise ArgumentError(
+            f"{_WHERE}: ends_init must be 'default' with {name}={value!r}, got 'rwkv'. Leave one "
+            "of the two out."
+        )

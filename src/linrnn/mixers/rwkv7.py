@@ -57,10 +57,10 @@ class RWKV7(MatrixRWKV):
     Departures from the paper:
         Extension beyond the survey. A layer alone is the first of its stack. The published start
         makes nothing of its input at first, gives D_2, A_2 and V_2 no gradient, and needs the norms
-        and skips around it: without them numbers fade within two layers. The start of embeddings
-        and head in the training program is not taken over. Channel mixing without a
-        receptance and the layer norms belong to the backbone: ``block="relu_mix"``,
-        ``norm="layer"``, ``encoder_norm=True`` and ``final_norm=True`` are the published model.
+        and skips around it: without them numbers fade within two layers. Channel mixing without a
+        receptance, the layer norms and the start of both ends belong to the backbone: ``block=
+        "relu_mix"``, ``norm="layer"``, ``encoder_norm=True``, ``final_norm=True``,
+        ``head_bias=False`` and ``ends_init="rwkv"`` are the published model.
 
     Example:
         >>> y, state = RWKV7(d_model=8, n_heads=2)(torch.randn(2, 100, 8))

@@ -37,7 +37,8 @@ class ChannelMix(nn.Module):
     Initially ``mu[i] = (i / d_model) ** rho`` with ``rho = 1 - layer / n_layers``, or without a
     receptance ``(1 - layer / n_layers) ** 4``, and all maps are orthogonal. With
     ``init="published"`` ``W_v`` and ``W_r`` are zero: a residual block starts as the identity, and
-    only ``W_v`` has a gradient in the first step.
+    only ``W_v`` has a gradient in the first step. With ``init="trainer"``, as in the program that
+    trains RWKV-7, ``W_k`` has gain 1 besides, whatever its shape.
 
     Raises:
         ArgumentError: a size below 1, or a layer that is not in the stack.
@@ -62,7 +63,7 @@ class ChannelMix(nn.Module):
         *,
         d_inner: int | None = None,
         receptance: bool = True,
-        init: Literal["orthogonal", "published"] = "orthogonal",
+        init: Literal["orthogonal", "published", "trainer"] = "orthogonal",
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -73,7 +74,7 @@ class ChannelMix(nn.Module):
         self.d_inner = 4 * d_model if d_inner is None else d_inner
         self.init, self.layer, self.n_layers = init, layer, n_layers
         check_positive_int("ChannelMix", d_model=d_model, d_inner=self.d_inner)
-        check_in("ChannelMix", "init", init, INITS)
+        check_in("ChannelMix", "init", init, (*INITS, "trainer"))
         check_layer("ChannelMix", layer, n_layers)
         empty = empty_parameters(device, dtype)
         self.mu_k = empty(d_model)
@@ -92,14 +93,14 @@ class ChannelMix(nn.Module):
         self.mu_k.copy_(mu)
         if self.mu_r is not None:
             self.mu_r.copy_(mu)
-        orthogonal(self.key.weight)
+        orthogonal(self.key.weight, 1.0 if self.init == "trainer" else None)
         for linear in (self.value, self.receptance):
             if linear is None:
                 continue
-            if self.init == "published":
-                nn.init.zeros_(linear.weight)
-            else:
+            if self.init == "orthogonal":
                 orthogonal(linear.weight)
+            else:
+                nn.init.zeros_(linear.weight)
 
     def state_spec(self) -> Part:
         """The input before the first; at least float32."""
@@ -173,6 +174,21 @@ def orthogonal(weight: Tensor, gain: float | None = None) -> None:
     # half precision has no QR decomposition
     matrix = weight.new_empty(weight.shape, dtype=accumulator_dtype(weight.dtype))
     weight.copy_(nn.init.orthogonal_(matrix, gain))
+
+
+@torch.no_grad()
+def start_ends(embedding: Tensor, head: Tensor) -> None:
+    """Draw embeddings and a head as RWKV's training program does, with norms between them.
+
+    Embeddings are uniform within 1e-4, the head is orthogonal with gain 1/2, times the root of how
+    many outputs there are for each channel where these are more.
+
+    Args:
+        embedding: (d_input, d_model), or of a linear map (d_model, d_input).
+        head: (d_output, d_model).
+    """
+    nn.init.uniform_(embedding, -1e-4, 1e-4)
+    orthogonal(head, 0.5 * max(1.0, head.shape[0] / head.shape[1]) ** 0.5)
 
 
 def check_layer(where: str, layer: int, n_layers: int) -> None:
