@@ -1,1 +1,54 @@
-"""Models in other people's formats; each module needs the package it speaks to."""
+"""Models in other people's formats; each module needs the package it speaks to.
+
+`accelerate` runs the recurrent layers of other people's ``transformers`` models through this
+library's ops.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from linrnn.interop._accelerate.report import Acceleration
+
+__all__ = ["accelerate"]
+
+
+def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
+    """Run the recurrent layers of a model of ``transformers`` through linrnn's ops, on a CPU.
+
+    Weights, names, outputs and caches stay as they are; convolutions, scans and delta rules are
+    computed by other functions. Nothing outside of the model changes: another model of the same
+    family computes what it did. Tensors elsewhere than on a CPU, and ``torch.export``, get the
+    functions of ``transformers``, as does whatever is not faster here.
+
+    Args:
+        model: a model, or any module with one inside. None is every model of the process, those
+            to come too, as ``LINRNN_ACCELERATE=1`` in the environment of a program that imports
+            linrnn.
+
+    Returns:
+        What was replaced. It is a context manager, and has ``detach()``, after which nothing is
+        left of it. Printed, it is a table. A model that is attached already stays so.
+
+    Raises:
+        ArgumentError: ``model`` is no `torch.nn.Module`.
+
+    A copy by `copy.deepcopy` is attached as well. A pickled model is the plain one when it comes
+    back. Methods are bound to a snapshot of their module's globals: what another library patches
+    there later does not reach them.
+
+    Example:
+        >>> from transformers import Mamba2Config, Mamba2ForCausalLM
+        >>> config = Mamba2Config(
+        ...     num_hidden_layers=1, hidden_size=8, num_heads=2, head_dim=8, state_size=4, n_groups=1
+        ... )
+        >>> model = Mamba2ForCausalLM(config)
+        >>> with accelerate(model) as report:
+        ...     sorted({row.op for row in report.replaced})
+        ['causal_conv', 'causal_conv (one step)', 'outer_scan', 'outer_scan (one step)']
+    """
+    from linrnn.interop._accelerate import model as _model
+    from linrnn.interop._accelerate import process
+
+    return process.accelerate() if model is None else _model.accelerate(model)
