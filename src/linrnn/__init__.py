@@ -5,6 +5,7 @@ is used (``linrnn.ops``, ``linrnn.mixers``, ``linrnn.SequenceModel``, ...).
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,3 +84,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if os.environ.get("LINRNN_ACCELERATE", "0") not in ("", "0"):
+    from linrnn.interop import accelerate
+
+    accelerate()

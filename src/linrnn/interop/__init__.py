@@ -48,7 +48,10 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
         ...     sorted({row.op for row in report.replaced})
         ['causal_conv', 'causal_conv (one step)', 'outer_scan', 'outer_scan (one step)']
     """
-    from linrnn.interop._accelerate import model as _model
-    from linrnn.interop._accelerate import process
+    if model is None:
+        from linrnn.interop._accelerate import process
 
-    return process.accelerate() if model is None else _model.accelerate(model)
+        return process.accelerate()
+    from linrnn.interop._accelerate import model as one
+
+    return one.accelerate(model)
