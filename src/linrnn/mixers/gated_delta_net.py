@@ -36,11 +36,13 @@ class GatedDeltaNet(ConvDelta):
         conv_bias: add a bias to the convolution.
         dt_start: "log-uniform" or "one", where dt_bias starts; the latter in Qwen3-Next.
         norm_eps: of the norm of each head.
+        norm_weight: a learned vector, the same for all heads, by which normed channels are
+            multiplied, as checkpoints of hybrid models have it.
 
     Departures from the paper:
         Extension beyond the survey. Published is exp(A_log) on [0, 16], whose lower end has no
-        logarithm. The norm of the heads has no weight: that of W_o is the same. Norm and
-        feed-forward layer around it belong to the block.
+        logarithm. Without ``norm_weight`` the norm of the heads has none: that of W_o is the same.
+        Norm and feed-forward layer around it belong to the block.
 
     Example:
         >>> y, state = GatedDeltaNet(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -76,6 +78,7 @@ class GatedDeltaNet(ConvDelta):
         conv_bias: bool = False,
         dt_start: Literal["log-uniform", "one"] = "log-uniform",
         norm_eps: float = 1e-5,
+        norm_weight: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -87,8 +90,10 @@ class GatedDeltaNet(ConvDelta):
         sizes = wide_sizes("GatedDeltaNet", d_model, n_heads, d_key, d_value)
         self.n_heads, self.d_key, self.d_value = sizes
         self.key_heads = self.n_heads if key_heads is None else key_heads
-        self.norm_eps = norm_eps
+        self.norm_eps, self.norm_weight = norm_eps, norm_weight
         to: Any = {"device": device, "dtype": dtype}
-        self._make(self.key_heads, {"eps": norm_eps, "gate": gate}, **to)
+        self._make(
+            self.key_heads, {"eps": norm_eps, "gate": gate, "norm_weight": norm_weight}, **to
+        )
         self.decay = LogDecay("GatedDeltaNet", d_model, self.n_heads, steps=dt_start, **to)
         self.reset_parameters()

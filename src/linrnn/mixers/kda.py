@@ -40,10 +40,12 @@ class KDA(ConvDelta):
         d_conv: taps of the convolution, 1 sees only the current step, None is no convolution.
         conv_bias: add a bias to the convolution.
         norm_eps: of the norm of each head.
+        norm_weight: a learned vector, the same for all heads, by which normed channels are
+            multiplied, as checkpoints of hybrid models have it.
 
     Departures from the paper:
-        Extension beyond the survey. The norm of the heads has no weight: that of W_o is the same.
-        Norm and feed-forward layer around it belong to the block.
+        Extension beyond the survey. Without ``norm_weight`` the norm of the heads has none: that of
+        W_o is the same. Norm and feed-forward layer around it belong to the block.
 
     Example:
         >>> y, state = KDA(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -81,6 +83,7 @@ class KDA(ConvDelta):
         d_conv: int | None = 4,
         conv_bias: bool = False,
         norm_eps: float = 1e-5,
+        norm_weight: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -92,12 +95,13 @@ class KDA(ConvDelta):
         sizes = square_sizes("KDA", d_model, n_heads, d_key, d_value)
         self.n_heads, self.d_key, self.d_value = sizes
         self.key_heads = self.n_heads if key_heads is None else key_heads
-        self.norm_eps = norm_eps
+        self.norm_eps, self.norm_weight = norm_eps, norm_weight
         check_in("KDA", "decay_map", decay_map, ("low-rank", "full"))
         check_in("KDA", "gate_map", gate_map, ("low-rank", "full"))
         to: Any = {"device": device, "dtype": dtype}
         rank = None if gate_map == "full" else self.d_value
         out = {"eps": norm_eps, "gate": "sigmoid", "gate_rank": rank, "gate_bias": gate_bias}
+        out |= {"norm_weight": norm_weight}
         self._make(self.key_heads, out, **to)
         rank = None if decay_map == "full" else self.d_value
         options: Any = {"rank": rank, "lower_bound": lower_bound, "rates": (1.0, 16.0)}

@@ -44,6 +44,8 @@ class TransNormerLLM(Mixer):
         gate: "identity", or "sigmoid", as above.
         lrpe: positions in the "first" layer as published, "always" or "never".
         norm_eps: of the norm.
+        norm_weight: multiply the normed channels, those of all heads, by a learned vector, which
+            begins as ones. W_o can do the same; the checkpoints of MiniMax store the two apart.
         init_std: of the weights. Default: of each, 1 / sqrt(its channels in), which is the
             published 0.02 at a width of 2,500.
         layer, n_layers: place in the stack, counted from 0.
@@ -51,7 +53,7 @@ class TransNormerLLM(Mixer):
     Departures from the paper:
         The feed-forward layer and the norm before the layer belong to the block. The lightning
         attention of MiniMax-01 has decay "minimax", lrpe "never", v_activation "silu" and gate
-        "sigmoid"; the weight of its norm is that of W_o here (arXiv:2501.08313).
+        "sigmoid" (arXiv:2501.08313). Without ``norm_weight`` the weight of its norm is that of W_o.
 
     Example:
         >>> y, state = TransNormerLLM(d_model=8, n_heads=2)(torch.randn(2, 100, 8))
@@ -83,6 +85,7 @@ class TransNormerLLM(Mixer):
         gate: Literal["identity", "sigmoid"] = "identity",
         lrpe: Literal["first", "always", "never"] = "first",
         norm_eps: float = 1e-6,
+        norm_weight: bool = False,
         init_std: float | None = None,
         layer: int = 0,
         n_layers: int = 1,
@@ -93,7 +96,7 @@ class TransNormerLLM(Mixer):
         where = "TransNormerLLM"
         self.d_model, self.decay, self.lrpe = d_model, decay, lrpe
         self.v_activation, self.gate = v_activation, gate
-        self.norm_eps, self.init_std = norm_eps, init_std
+        self.norm_eps, self.norm_weight, self.init_std = norm_eps, norm_weight, init_std
         self.layer, self.n_layers = layer, n_layers
         self.n_heads = max(1, d_model // 128) if n_heads is None else n_heads
         check_positive_int(where, n_heads=self.n_heads)
@@ -109,7 +112,9 @@ class TransNormerLLM(Mixer):
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 4, **to)
         turns = lrpe == "always" or (lrpe == "first" and layer == 0)
         self.theta = nn.Parameter(torch.empty(self.n_heads, self.d_head, **to)) if turns else None
-        self.out_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        width = self.n_heads * self.d_head
+        self.out_proj = nn.Linear(width, d_model, bias=False, **to)
+        self.norm_scale = nn.Parameter(torch.empty(width, **to)) if norm_weight else None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -117,6 +122,8 @@ class TransNormerLLM(Mixer):
         """Draw every parameter anew from torch's global generator."""
         for linear in (self.heads.proj, self.out_proj):
             nn.init.normal_(linear.weight, std=self.init_std or linear.in_features**-0.5)
+        if self.norm_scale is not None:
+            nn.init.ones_(self.norm_scale)
         if self.theta is not None:
             j = torch.arange(self.theta.numel(), dtype=torch.float64)
             self.theta.copy_((10_000 ** (-2 * j / len(j))).view(self.theta.shape))
@@ -145,6 +152,7 @@ class TransNormerLLM(Mixer):
             g = -self._rates().to(x.device)
             o, last["memory"] = outer_scan(q, k, v, g, state["memory"], reset=reset)
             y = u.flatten(-2) * head_norm(o.flatten(-2), "rms", self.norm_eps)  # (B, T, H d_head)
+            y = y if self.norm_scale is None else y * self.norm_scale.to(y.dtype)
         return self.out_proj(y.to(self.out_proj.weight.dtype)), last
 
     def _rates(self) -> Tensor:

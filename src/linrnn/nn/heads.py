@@ -106,12 +106,16 @@ class GatedOut(nn.Module):
         gate: "silu", "sigmoid", or "none" for no gate.
         gate_bias: add a bias to the gate's map.
         gate_rank: width of a bottleneck that ``W_g`` is, `LowRank`; None for a whole matrix.
+        norm_weight: multiply the normed channels of every head by one learned vector, which
+            begins as ones. ``W_o`` can do the same; checkpoints often store the two apart.
         device, dtype: of the parameters, as in torch.nn.
 
     Example:
         >>> GatedOut(8, 2, 4)(torch.ones(5, 7, 2, 4), torch.ones(5, 7, 8)).shape
         torch.Size([5, 7, 8])
     """
+
+    weight_parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -124,6 +128,7 @@ class GatedOut(nn.Module):
         gate: Literal["silu", "sigmoid", "none"] = "silu",
         gate_bias: bool = False,
         gate_rank: int | None = None,
+        norm_weight: bool = False,
         **factory: Any,
     ) -> None:
         super().__init__()
@@ -137,17 +142,24 @@ class GatedOut(nn.Module):
         elif gate != "none":
             self.gate_proj = nn.Linear(d_model, width, bias=gate_bias, **factory)
         self.out_proj = nn.Linear(width, d_model, bias=False, **factory)
+        self.norm_weight = nn.Parameter(torch.ones(d_value, **factory)) if norm_weight else None
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new weights as `torch.nn.Linear` does."""
+        """Draw new weights as `torch.nn.Linear` does; those of the norm become ones."""
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 part.reset_parameters()
+        if self.norm_weight is not None:
+            nn.init.ones_(self.norm_weight)
 
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """In the dtype of the parameters; the norm is computed in that of ``o``."""
         dtype = self.out_proj.weight.dtype
-        normed = head_norm(o, self.norm, self.eps).flatten(-2).to(dtype)
+        normed = head_norm(o, self.norm, self.eps)
+        if self.norm_weight is not None:
+            normed = normed * self.norm_weight.to(normed.dtype)
+        normed = normed.flatten(-2).to(dtype)
         if self.gate_proj is not None:
             gate = self.gate_proj(x.to(dtype))
             normed = normed * (F.silu(gate) if self.gate == "silu" else gate.sigmoid())

@@ -95,10 +95,27 @@ def test_steps_start_at_one_as_in_qwen3_next():
     assert torch.equal(GatedDeltaNet(8, n_heads=2, dt_start="one").decay.dt_bias, torch.ones(2))
 
 
+def test_a_weight_of_the_norm_is_that_of_the_last_map():
+    torch.manual_seed(0)
+    layer = GatedDeltaNet(8, n_heads=2, norm_weight=True, dtype=torch.float64)
+    plain = GatedDeltaNet(8, n_heads=2, dtype=torch.float64)
+    with torch.no_grad():
+        weight = layer.out.norm_weight.uniform_(0.5, 2)
+        plain.load_state_dict(layer.state_dict(), strict=False)
+        plain.out.out_proj.weight.mul_(weight.repeat(2))
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], plain(x)[0])
+    layer.reset_parameters()
+    assert (layer.out.norm_weight == 1).all()
+
+
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 @pytest.mark.parametrize(
     "options",
-    [{"gate": "sigmoid", "conv_bias": True}, {"gate": "none", "d_conv": None, "dt_start": "one"}],
+    [
+        {"gate": "sigmoid", "conv_bias": True, "norm_weight": True},
+        {"gate": "none", "d_conv": None, "dt_start": "one"},
+    ],
     ids=["sigmoid", "neither"],
 )
 def test_variants_keep_the_laws(law, options):

@@ -96,12 +96,26 @@ def test_with_a_bound_decays_start_and_stay_above_it():
     assert ((g >= -5) & (g <= 0)).all()
 
 
+def test_a_weight_of_the_norm_is_that_of_the_last_map():
+    torch.manual_seed(0)
+    layer = KDA(8, n_heads=2, norm_weight=True, dtype=torch.float64)
+    plain = KDA(8, n_heads=2, dtype=torch.float64)
+    with torch.no_grad():
+        weight = layer.out.norm_weight.uniform_(0.5, 2)
+        plain.load_state_dict(layer.state_dict(), strict=False)
+        plain.out.out_proj.weight.mul_(weight.repeat(2))
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], plain(x)[0])
+    layer.reset_parameters()
+    assert (layer.out.norm_weight == 1).all()
+
+
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 @pytest.mark.parametrize(
     "options",
     [
         {"lower_bound": -5.0, "decay_map": "full", "gate_map": "full", "conv_bias": True},
-        {"n_heads": 2, "key_heads": 1, "gate_bias": True, "d_conv": None},
+        {"n_heads": 2, "key_heads": 1, "gate_bias": True, "d_conv": None, "norm_weight": True},
     ],
     ids=["bounded", "shared keys"],
 )

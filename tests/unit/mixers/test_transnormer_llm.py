@@ -91,13 +91,28 @@ def test_only_the_first_layer_has_positions():
     assert "position" not in TransNormerLLM(8, lrpe="never").init_state(1)
 
 
+def test_a_weight_of_the_norm_is_that_of_the_last_map():
+    torch.manual_seed(0)
+    layer = TransNormerLLM(8, n_heads=2, norm_weight=True, dtype=torch.float64)
+    plain = TransNormerLLM(8, n_heads=2, dtype=torch.float64)
+    with torch.no_grad():
+        weight = layer.norm_scale.uniform_(0.5, 2)
+        plain.load_state_dict(layer.state_dict(), strict=False)
+        plain.out_proj.weight.mul_(weight)
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], plain(x)[0])
+    layer.reset_parameters()
+    assert (layer.norm_scale == 1).all()
+
+
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 @pytest.mark.parametrize(
     "options",
     [
         {"decay": "minimax", "lrpe": "never", "v_activation": "silu", "gate": "sigmoid"},
+        {"norm_weight": True},
     ],
-    ids=["minimax"],
+    ids=["minimax", "norm weight"],
 )
 def test_variants_keep_the_laws(law, options):
     check_law(law, partial(TransNormerLLM, **options))
