@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
-from linrnn.errors import ArgumentError, check_positive, check_positive_int
+from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import RotaryScaling, lecun_normal, rotate
@@ -29,7 +29,8 @@ class LatentAttention(Mixer):
         y_t = W_o concat over heads of sum_s p_ts v_s
         norm(z) = w * z / sqrt(mean(z^2) + norm_eps), R as in ``attention``. With q_rank W_q x_t is
         W_u norm(W_d x_t). The state holds c and r. A single step maps its queries by W_k^T, and
-        what they read of c by W_v, so that it never makes keys or values of earlier ones.
+        what they read of c by W_v, so that it never makes keys or values of earlier ones. With gate
+        "head" W_o sees what a head reads sigmoid(w_g x_t) times, w_g one vector a head.
         Initially weights are N(0, 1 / channels in), biases 0, those of norms 1.
 
     Args:
@@ -41,6 +42,7 @@ class LatentAttention(Mixer):
         rank: channels of c. Default: 4 d_head.
         q_rank: channels of the bottleneck of queries; None for a whole matrix.
         rotary: turn those channels; without it R = 1, as in Kimi Linear.
+        gate: "none", or "head", see above, as in Ling 3.
         window: steps that can be seen, the current one included. Default: all.
         norm_eps: of the norms.
         scaling, factor, trained_length: slower turns for longer sequences, see
@@ -81,6 +83,7 @@ class LatentAttention(Mixer):
         rank: int | None = None,
         q_rank: int | None = None,
         rotary: bool = True,
+        gate: Literal["none", "head"] = "none",
         window: int | None = None,
         norm_eps: float = 1e-6,
         scaling: Literal["none", "linear", "ntk", "yarn", "llama3"] = "none",
@@ -101,6 +104,7 @@ class LatentAttention(Mixer):
         self.d_rotary = max(2, self.d_head // 4 * 2) if d_rotary is None else d_rotary
         self.rank, self.q_rank = 4 * self.d_head if rank is None else rank, q_rank
         self.rotary, self.window, self.norm_eps = rotary, window, norm_eps
+        self.gate = gate
         self.scaling, self.factor, self.trained_length = scaling, factor, trained_length
         self.bias, self.base = bias, base
         self._rescaled = RotaryScaling(scaling, factor, trained_length, base)
@@ -116,6 +120,7 @@ class LatentAttention(Mixer):
             check_positive_int(where, q_rank=self.q_rank)
         if self.d_rotary % 2:
             raise ArgumentError(f"{where}: d_rotary must be even, got {self.d_rotary}.")
+        check_in(where, "gate", self.gate, ("none", "head"))
         check_sight(where, self.window, self.base)
         check_positive(where, norm_eps=self.norm_eps)
         self._rescaled.check(where)
@@ -133,11 +138,14 @@ class LatentAttention(Mixer):
         up = self.n_heads * (self.d_head + self.d_value)
         self.kv_up = nn.Linear(self.rank, up, bias=False, **to)
         self.o_proj = nn.Linear(self.n_heads * self.d_value, self.d_model, bias=self.bias, **to)
+        self.g_proj: nn.Linear | None = None
+        if self.gate == "head":
+            self.g_proj = nn.Linear(self.d_model, self.n_heads, bias=False, **to)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        linears = (self.q_down, self.q_proj, self.kv_down, self.kv_up, self.o_proj)
+        linears = (self.q_down, self.q_proj, self.kv_down, self.kv_up, self.o_proj, self.g_proj)
         lecun_normal(*(linear for linear in linears if linear is not None))
         for norm in (self.q_norm, self.kv_norm):
             if norm is not None:
@@ -160,6 +168,8 @@ class LatentAttention(Mixer):
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         attention = self._one if x.shape[1] == 1 else self._many
         o = attention(q, at_place, c, r, sight)
+        if self.g_proj is not None:
+            o = o * wide(self.g_proj(u)).sigmoid()[..., None].to(o.dtype)
         y = self.o_proj(o.flatten(2).to(u.dtype))
         return y, cache_of(r, c, position, reset, self.window)
 

@@ -51,6 +51,8 @@ def transcription(layer, x):
                     scores.append(q[b, t, h, :K] @ k[b, s, h] + mine @ shared)
                 weights = (torch.stack(scores) / (K + R) ** 0.5).softmax(0)
                 o[b, t, h] = weights @ v[b, first : t + 1, h]
+    if layer.g_proj is not None:
+        o = o * layer.g_proj(x).sigmoid()[..., None]
     return layer.o_proj(o.flatten(2))
 
 
@@ -59,6 +61,7 @@ CASES = [
     {"q_rank": 4, "window": 5, "bias": True},
     {"rotary": False, "base": 100.0},
     {"base": 100.0, "d_rotary": 4},
+    {"gate": "head", "window": 5},
 ]
 
 
@@ -98,6 +101,7 @@ def test_state_is_a_vector_for_all_heads():
         ({"d_rotary": 3}, "LatentAttention: d_rotary must be even, got 3"),
         ({"rank": 0}, "LatentAttention: rank must be an integer of at least 1, got 0"),
         ({"q_rank": 0}, "LatentAttention: q_rank must be an integer of at least 1, got 0"),
+        ({"gate": "silu"}, "no LatentAttention gate named 'silu'"),
         ({"scaling": "yarn", "factor": 0.5}, "LatentAttention: factor must be finite"),
     ],
 )
