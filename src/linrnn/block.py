@@ -125,11 +125,12 @@ class Block(nn.Module):
 
     Equation::
 
-        pre-norm:   x = x + c drop(part(norm(x)))    for each part
-        post-norm:  x = norm(x + c drop(part(x)))    for each part
+        pre-norm:   x = a x + c drop(part(norm(x)))    for each part
+        post-norm:  x = norm(a x + c drop(part(x)))    for each part
+        out-norm:   x = a x + c drop(norm(part(x)))    for each part
 
-    where c is ``residual_scale``, without ``x +`` where ``skip`` is False, and without the norm
-    before a mixer that norms its input itself (`Mixer.norms_input`).
+    where a is ``skip_scale`` and c ``residual_scale``, without ``a x`` where ``skip`` is False, and
+    without the norm before a mixer that norms its input itself (`Mixer.norms_input`).
 
     The parts, by the block's kind, a row of `BLOCKS`:
 
@@ -161,12 +162,14 @@ class Block(nn.Module):
         norm: ``batch``, ``layer``, ``rms`` or ``none``.
         norm_eps: see `linrnn.nn.make_norm`.
         prenorm: normalise before each part (True) or after its skip (False).
+        out_norm: normalise what each part adds instead; with ``prenorm`` True alone.
         skip: add the input of each part to its output.
         dropout: probability, on the output of each part, and before the GLU.
         conv_width: taps of the convolution; 0 leaves it out.
         d_ffn: hidden width of the part that has one. Default: see above.
         options: arguments of the parts of `WITH_OPTIONS`, by the name of the part.
         residual_scale: c, factor of what each part adds.
+        skip_scale: a, factor of what skips it.
         layer, n_layers: place in the stack, counted from 0, for what starts differently there.
         device, dtype: of the parameters, as in torch.nn.
     """
@@ -193,12 +196,14 @@ class Block(nn.Module):
         norm: str = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
+        out_norm: bool = False,
         skip: bool = True,
         dropout: float = 0.0,
         conv_width: int = 0,
         d_ffn: int | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         residual_scale: float = 1.0,
+        skip_scale: float = 1.0,
         layer: int = 0,
         n_layers: int = 1,
         device: torch.device | str | None = None,
@@ -211,14 +216,20 @@ class Block(nn.Module):
                 f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
             )
         check_probability("Block", dropout=dropout)
-        check_positive("Block", residual_scale=residual_scale)
+        check_positive("Block", residual_scale=residual_scale, skip_scale=skip_scale)
+        if out_norm and not prenorm:
+            raise ArgumentError("Block: prenorm must be True with out_norm, got False.")
+        if skip_scale != 1 and not skip:
+            raise ArgumentError(
+                f"Block: skip_scale must be 1 where nothing is skipped, got {skip_scale}."
+            )
         check_part_options("Block", options)
         if d_ffn is not None:
             _check_width(kind, d_ffn)
         width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.kind, self.prenorm, self.skip = kind, prenorm, skip
-        self.residual_scale = residual_scale
+        self.kind, self.prenorm, self.out_norm, self.skip = kind, prenorm, out_norm, skip
+        self.residual_scale, self.skip_scale = residual_scale, skip_scale
         place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory, options or {})
         without = BEHIND_NARROW if mixer.widening else ()
         of_kind = [chain for chain in BLOCKS[kind] if chain[0] not in without]
@@ -229,7 +240,8 @@ class Block(nn.Module):
         # drawn, and so stored, in another: the mixer, which is there already, comes first
         for chain, norm_name in sorted(self._parts, key=lambda part: part[0][0] != "mixer"):
             self._add(chain[0], place)
-            itself = chain[0] == "mixer" and prenorm and mixer.norms_input
+            reads = prenorm and not out_norm
+            itself = chain[0] == "mixer" and reads and mixer.norms_input
             of_part = "none" if itself else norm
             self.add_module(norm_name, make_norm(of_part, width, eps=norm_eps, **factory))
             for name in chain[1:]:
@@ -365,7 +377,8 @@ class Block(nn.Module):
         drop = modules["dropout"] if self.dropout.training else None
         previous_states, next_states, stateful = self._split(state, x), {}, self._stateful
         for chain, norm in self._parts:
-            z = normalise(self._modules[norm], x, valid) if self.prenorm else x
+            before = self.prenorm and not self.out_norm
+            z = normalise(self._modules[norm], x, valid) if before else x
             for name in chain:
                 if name in stateful:
                     z, next_states[name] = read(name, z, previous_states[name])
@@ -375,8 +388,10 @@ class Block(nn.Module):
                     z = modules[name](z)
                 elif drop is not None:
                     z = drop(z)
+            z = normalise(self._modules[norm], z, valid) if self.out_norm else z
             z = z if drop is None else drop(z)
             z = z if self.residual_scale == 1 else z * self.residual_scale
+            x = x if self.skip_scale == 1 else x * self.skip_scale
             x = x + z if self.skip else z
             if not self.prenorm:
                 x = normalise(self._modules[norm], x, valid)

@@ -59,6 +59,8 @@ MODEL = {
     "norm": "layer",
     "norm_eps": 0.1,
     "prenorm": False,
+    "out_norm": ("lru",),
+    "skip_scale": 0.5,
     "skip": False,
     "dropout": 0.5,
     "block": "geglu",

@@ -146,6 +146,35 @@ def test_chain_of_parts_is_what_the_docstring_says(prenorm, skip):
     assert isinstance(state, torch.Tensor)
 
 
+def test_norms_stand_behind_the_parts_of_the_blocks_that_are_named():
+    torch.manual_seed(0)
+    net = SequenceModel(
+        *(3, 2),
+        **{"mixer": "lru,mingru", "n_layers": 4, "d_model": 6, "norm": "layer"},
+        **{"block": "mlp", "out_norm": ("mingru",), "skip_scale": 0.5, "pool": "none"},
+    )
+    x = torch.randn(2, 5, 3)
+    z = net.encoder(x)
+    for i, block in enumerate(net.blocks):
+        for part, norm in ((block.mixer, block.norm), (block.mlp, block.mlp_norm)):
+            u = part(norm(z) if i % 2 == 0 else z)
+            u = u[0] if isinstance(u, tuple) else u
+            z = 0.5 * z + (u if i % 2 == 0 else norm(u))
+    torch.testing.assert_close(net(x)[0], net.head(z))
+
+
+@pytest.mark.unchecked
+def test_places_of_norms_that_do_not_suit_are_refused():
+    with pytest.raises(ArgumentError, match="Block: prenorm must be True with out_norm"):
+        model(prenorm=False, out_norm=("lru",))
+    with pytest.raises(ArgumentError, match="Block: skip_scale must be positive and finite, got 0"):
+        model(skip_scale=0.0)
+    with pytest.raises(ArgumentError, match=r"Block: skip_scale must be 1 where nothing .* got 2"):
+        model(skip_scale=2.0, skip=False)
+    with pytest.raises(UnknownNameError, match="no SequenceModel out_norm named 'gru'"):
+        model(out_norm=("gru",))
+
+
 @pytest.mark.unchecked
 def test_a_row_of_the_table_is_a_block(monkeypatch):
     row = (("channel_mix", "gelu"), ("mixer", "drop", "glu"), ("mlp",))

@@ -65,6 +65,8 @@ CHANGED = {
     "norm": "layer",
     "norm_eps": 0.25,
     "prenorm": False,
+    "out_norm": ("lru",),
+    "skip_scale": 0.5,
     "skip": False,
     "dropout": 0.5,
     "block": "channel_mix",
@@ -125,6 +127,7 @@ def test_what_the_command_line_says_reaches_the_model(option, monkeypatch):
     [
         *("encoder_norm", "norm_eps", "head_bias", "encoder_scale", "logit_soft_cap", "d_ffn"),
         *("tiers", "expand", "unet", "block_pattern", "residual_scale", "head_scale"),
+        *("out_norm", "skip_scale"),
     ],
 )
 def test_runs_of_before_an_option_have_its_default(name):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
-from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose
+from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels
 from linrnn.backbone.signals import AHEAD, Shared, handed, made_ahead
 from linrnn.backbone.tiers import (
     Marks,
@@ -108,6 +108,8 @@ class SequenceModel(nn.Module):
         norm_eps: added to the variance, or mean square, under the root of every norm. Default:
             PyTorch's, 1e-5, and for ``rms`` the rounding of the dtype.
         prenorm: normalise before the mixer; False normalises after the skip connection.
+        out_norm: names of mixers, or classes, in whose blocks the norms stand behind the parts,
+            ``x + norm(part(x))``, as around the attention of OLMo; with ``prenorm`` True alone.
         skip: add the input of each part of a block to its output. False leaves a plain stack, in
             which each layer reads the output of the one before.
         dropout: probability of dropping a channel, on what each part of a block adds, and before
@@ -124,6 +126,7 @@ class SequenceModel(nn.Module):
         block_options: arguments of the parts ``swiglu``, ``relu2`` and ``moe`` of blocks, by the
             name of the part: ``{"moe": {"n_experts": 16}}``. See `linrnn.nn.MoE`.
         residual_scale: factor of what each part of a block adds, as in Granite.
+        skip_scale: factor of what skips each part of a block, as in MiniMax.
         conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
             blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
         d_ffn: hidden width of a block's part that has one, ``expand`` times that in the next tier.
@@ -185,6 +188,7 @@ class SequenceModel(nn.Module):
         norm: Literal["batch", "layer", "rms", "none"] = "batch",
         norm_eps: float | None = None,
         prenorm: bool = True,
+        out_norm: tuple[str, ...] = (),
         skip: bool = True,
         dropout: float = 0.0,
         block: Literal[
@@ -203,6 +207,7 @@ class SequenceModel(nn.Module):
         block_pattern: tuple[str, ...] = (),
         block_options: Mapping[str, Any] | None = None,
         residual_scale: float = 1.0,
+        skip_scale: float = 1.0,
         conv_width: int = 0,
         d_ffn: int | None = None,
         bidirectional: bool = False,
@@ -245,10 +250,12 @@ class SequenceModel(nn.Module):
             "norm_eps": norm_eps,
             "prenorm": prenorm,
             "skip": skip,
+            "skip_scale": skip_scale,
         }
         parts |= {"dropout": dropout, "conv_width": conv_width, "options": block_options}
         parts |= {"residual_scale": residual_scale}
-        self.blocks = self._stack(mixer, mixer_options, kinds, d_ffn, parts, factory)
+        layers = mixer, mixer_options, kinds, d_ffn, out_norm
+        self.blocks = self._stack(*layers, parts, factory)
         self.shared = Shared(_WHERE, self.mixers, self.shape.runs(), AHEAD)
         self.between = self._joints(factory)
         self.pool = Pool(pool)
@@ -274,10 +281,14 @@ class SequenceModel(nn.Module):
         mixer_options: Mapping[str, Any] | None,
         kinds: Sequence[str],
         d_ffn: int | None,
+        out_norm: tuple[str, ...],
         parts: Mapping[str, Any],
         factory: Mapping[str, Any],
     ) -> nn.ModuleList:
         """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
+        names = labels(mixer)
+        for name in out_norm:
+            check_in(_WHERE, "out_norm", name, names)
         blocks, depths = nn.ModuleList(), self.shape.depths()
         runs = self.shape.runs()
         with_width = [kind for kind in kinds if has_width(kind)]
@@ -288,7 +299,7 @@ class SequenceModel(nn.Module):
             layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
             width = None if d_ffn is None or kind in without else times * d_ffn
             place: dict[str, Any] = {name: choice.place[name] for name in ("layer", "n_layers")}
-            place["kind"] = kind
+            place |= {"kind": kind, "out_norm": label(choice.mixer) in out_norm}
             blocks.append(Block(layer, d_ffn=width, **place, **parts, **factory))
         return blocks
 

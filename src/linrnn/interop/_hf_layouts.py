@@ -84,7 +84,7 @@ def require_stack(where: str, config: LinrnnConfig, **expected: Any) -> None:
     require(where, config, **expected)
     usual: dict[str, Any] = {"encoder_norm": False, "final_norm": True, "prenorm": True}
     usual |= {"conv_width": 0, "identity_ends": "none", "block_pattern": ()}
-    usual |= {"residual_scale": 1.0, "head_scale": 1.0}
+    usual |= {"residual_scale": 1.0, "head_scale": 1.0, "out_norm": (), "skip_scale": 1.0}
     required = usual | {"encoder_scale": 1.0, "logit_soft_cap": None, "skip": True, "tiers": ()}
     require(where, config, **{k: v for k, v in required.items() if k not in expected})
 

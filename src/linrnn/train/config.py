@@ -198,7 +198,7 @@ _PARTS: dict[str, type] = {"model": ModelConfig, "optim": OptimConfig, "train": 
 _LATER = {  # of models, of training, of tasks
     *("final_norm", "tie_embeddings", "encoder_norm", "norm_eps", "head_bias", "skip"),
     *("encoder_scale", "logit_soft_cap", "d_ffn", "tiers", "expand", "unet", "identity_ends"),
-    *("block_pattern", "residual_scale", "head_scale", "ends_init"),
+    *("block_pattern", "residual_scale", "head_scale", "ends_init", "out_norm", "skip_scale"),
     *("order", "carry_state", "on_nan", "devices"),
     *("frame", "rows"),
 }
