@@ -10,6 +10,8 @@
     WORD(seqs) WORD(time) WORD(channels) WORD(width)                                  \
     WORD(offsets)  /* as of a scan */                                                 \
     ARRAY(x) ARRAY(reset)                                                             \
+    WORD(x_channel) WORD(y_channel) /* strides of channels; in a batch that is read     \
+        forward, without resets, both arrays may have neighbouring steps instead */   \
     WORD(past)     /* (seqs, width - 1, channels): inputs before the first */         \
     WORD(weight)   /* (width, channels), oldest first */                              \
     WORD(bias)     /* (channels) or 0 */                                              \

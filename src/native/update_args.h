@@ -1,19 +1,8 @@
 // What Python hands to the kernels of one step that write a state where it lies.
 #pragma once
-#include "array.h"
+#include "operand_args.h"
 
 namespace linrnn {
-
-// A small tensor of any real dtype and strides, zeros for none. Its axes are rows of the batch,
-// heads and lanes; a stride is 0 where it lacks the axis.
-struct Operand {
-    i64 data, dtype, row, head, lane;
-};
-
-#define LINRNN_OPERAND_FIELDS(WORD, x) \
-    WORD(x) WORD(x##_dtype) WORD(x##_row) WORD(x##_head) WORD(x##_lane)
-#define LINRNN_OPERAND(args, x) \
-    ::linrnn::Operand{args.x, args.x##_dtype, args.x##_row, args.x##_head, args.x##_lane}
 
 // dtype is that of the state; y is dense and has a dtype too.
 #define LINRNN_CONV_UPDATE_FIELDS(WORD, ARRAY, REAL)                                     \

@@ -20,9 +20,10 @@ from linrnn.testing._examples import ops
 
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
 # what returns no recurrence; what is distributed, which needs several processes; Newton's method,
-# which tests/unit/cells has; steps in place, which tests/unit/ops/test_updates.py has
+# which tests/unit/cells has; steps in place and the norm, which tests/unit/ops has
 OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend", "use_form"}
 OTHERS |= {"distributed_linear_scan", "sequence_parallel", "newton_scan", *UPDATES}
+OTHERS |= {"gated_rms_norm"}
 
 PAIRS = [(op, backend) for op in ops() for backend in backends(op)]
 IN_GRAPHS = any_size_in_one_graph.__name__

@@ -35,7 +35,7 @@ class Product:
     Args:
         name: in messages.
         definition: of PyTorch's operators, differentiable to any order; returns several tensors.
-        gradients: how many of the first arguments, all tensors, have a gradient.
+        gradients: how many of the first arguments, tensors or None, have a gradient.
         kernels: the module of each backend that has one, as an import path, with the functions
             ``forward(*arguments)``, ``backward(*arguments, *grads)`` and ``unavailable``.
         otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without
@@ -59,8 +59,17 @@ class Product:
         kernels = self.kernels(arguments)
         if kernels is None:
             return self.definition(*arguments)
-        results: Results = _Function.apply(self, kernels, *arguments)
+        wanting = [x.requires_grad for x in arguments[: self.gradients] if x is not None]
+        if not (any(wanting) and torch.is_grad_enabled()):
+            results: Results = kernels.forward(*arguments)
+            return results
+        results = _Function.apply(self, kernels, *arguments)
         return results
+
+    def explain(self, arguments: Sequence[Any], backend: str | None) -> str:
+        """The backend that would compute a call, and why."""
+        lead = arguments[0]
+        return choose(self.name, self._modules, backend, lead.device, lead.dtype)[1]
 
     def kernels(self, arguments: Sequence[Any]) -> Computes | None:
         """Return the kernels that compute a call, or None where the definition does."""

@@ -15,6 +15,7 @@ from linrnn.ops.cell.cell_scan import use_form as use_form
 from linrnn.ops.conv.causal_conv import causal_conv as causal_conv
 from linrnn.ops.conv.fft import fft_scan as fft_scan
 from linrnn.ops.conv.fft_conv import fft_conv as fft_conv
+from linrnn.ops.gated_norm import gated_rms_norm as gated_rms_norm
 from linrnn.ops.linear.block_scan import block_scan as block_scan
 from linrnn.ops.linear.distributed import distributed_linear_scan as distributed_linear_scan
 from linrnn.ops.linear.gated_scan import gated_scan as gated_scan
@@ -43,6 +44,7 @@ __all__ = [
     "fenwick_scan",
     "fft_conv",
     "fft_scan",
+    "gated_rms_norm",
     "gated_scan",
     "linear_scan",
     "log_linear_scan",

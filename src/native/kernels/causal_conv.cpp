@@ -24,6 +24,7 @@ struct CausalConv {
     using A = typename Accumulator<S>::type;
     static constexpr int L = 256 / sizeof(A);  // channels of a block
     static constexpr i64 CHUNK = 32;           // steps of a unit of work
+    static constexpr i64 TILE = 512;           // steps of one channel at a time
     const CausalConvArgs& args;
 
     // Step t of the one sequence that the arrays hold: see unit().
@@ -121,6 +122,51 @@ struct CausalConv {
     i64 stride() const { return (args.channels + L - 1) / L * L; }
     i64 width(i64 c) const { return args.channels - c < L ? args.channels - c : L; }
 
+    // The outputs of channel c of sequence s, whose steps lie side by side. W: the width, 0 where
+    // it varies. `work` has room for a tile of inputs with those before it, and of outputs.
+    template <i64 W>
+    void along_time(i64 s, i64 c, A* work) const {
+        const i64 width = W ? W : args.width, before = width - 1;
+        const S* x = reinterpret_cast<const S*>(args.x.data) + s * args.x.seq + c * args.x_channel;
+        S* y = reinterpret_cast<S*>(args.y.data) + s * args.y.seq + c * args.y_channel;
+        A *__restrict inputs = work, *__restrict v = work + before + TILE;
+        for (i64 j = 0; j < before; ++j)
+            inputs[j] = reinterpret_cast<const A*>(args.past)[(s * before + j) * args.channels + c];
+        const A offset = args.bias ? reinterpret_cast<const A*>(args.bias)[c] : A(0);
+        for (i64 t = 0; t < args.time; t += TILE) {
+            const i64 n = args.time - t < TILE ? args.time - t : TILE;
+            for (i64 i = 0; i < n; ++i) inputs[before + i] = widen(x[t + i]);
+            for (i64 i = 0; i < n; ++i) v[i] = offset;
+            for (i64 j = 0; j < width; ++j) {
+                const A w = *tap(j, c);
+                for (i64 i = 0; i < n; ++i) v[i] += w * inputs[before + i - j];
+            }
+            if (args.silu)
+                for (i64 i = 0; i < n; ++i) v[i] *= vsigmoid(v[i]);
+            put(y + t, v, n);
+            for (i64 j = 0; j < before; ++j) inputs[j] = inputs[n + j];
+        }
+    }
+    int by_channels() const {
+        const i64 units = args.seqs * args.channels, worth = units * args.time / 16384 + 1;
+        const i64 threads = worth < args.threads ? worth : args.threads;
+        const i64 room = 2 * TILE + args.width;
+        A* work = static_cast<A*>(std::malloc(size_t(threads * room) * sizeof(A)));
+        if (!work) return 1;
+#pragma omp parallel for num_threads(int(threads)) schedule(static) if (threads > 1)
+        for (i64 u = 0; u < units; ++u) {
+#ifdef _OPENMP
+            A* mine = work + omp_get_thread_num() * room;
+#else
+            A* mine = work;
+#endif
+            if (args.width == 4) along_time<4>(u / args.channels, u % args.channels, mine);
+            else along_time<0>(u / args.channels, u % args.channels, mine);
+        }
+        std::free(work);
+        return 0;
+    }
+
     // Chunk k of sequence s, whose kernel sees no other.
     void unit(i64 s, i64 k, double* sums, A* work) const {
         const Span span(args, s);
@@ -152,6 +198,7 @@ struct CausalConv {
     int dispatch() const {
         const i64 steps = steps_of(args);
         if (!args.seqs || !steps || !args.channels) return 0;  // gradients are given as zeros
+        if (args.x_channel != 1) return by_channels();
         advise(args.backward ? args.grad_x.data : args.y.data, steps * args.channels * i64(sizeof(S)));
         i64 units = units_before(args.seqs), room = (CHUNK + 2 * args.width + 1) * stride();
         i64 worth = steps * args.channels / 16384 + 1;

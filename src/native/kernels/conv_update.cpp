@@ -2,7 +2,8 @@
 //   state <- state[1:], x     y = act(bias + sum_j weight_j state_j)
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include "../update.h"
+#include "../operands.h"
+#include "../update_args.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {

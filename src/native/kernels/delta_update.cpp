@@ -4,7 +4,8 @@
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
 
-#include "../update.h"
+#include "../operands.h"
+#include "../update_args.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {

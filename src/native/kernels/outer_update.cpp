@@ -2,7 +2,8 @@
 //   S[p, n] <- exp(dt A) S[p, n] + dt x[p] B[n]     y[p] = (sum_n S[p, n] C[n] + D x[p]) silu(z[p])
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include "../update.h"
+#include "../operands.h"
+#include "../update_args.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {

@@ -3,7 +3,8 @@
 //   y[c] = (sum_n C[n] h[c, n] + D[c] x[c]) silu(z[c])
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include "../update.h"
+#include "../operands.h"
+#include "../update_args.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {

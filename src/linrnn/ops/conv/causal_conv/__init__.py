@@ -37,7 +37,8 @@ def causal_conv(
         v_t = bias + sum_{j < width} weight[:, width-1-j] * x_{t-j}      y = v, or silu(v)
 
     Args:
-        x: input, real.
+        x: input, real. A transposed (batch, channels, time) is read without a copy, unless there
+            are resets, offsets or ``reverse``; ``y`` then lies in memory as ``x`` does.
         weight: taps of every channel, the oldest input's first.
         bias: of every channel, or None.
         initial_state: the ``width - 1`` inputs before the first, oldest first, one row for each

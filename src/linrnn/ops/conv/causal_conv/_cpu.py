@@ -9,6 +9,7 @@ from torch import Tensor
 from linrnn.compute import native
 from linrnn.compute.layout import (
     accumulator_dtype,
+    aligned,
     checked_offsets,
     dense,
     n_sequences,
@@ -18,7 +19,7 @@ from linrnn.compute.native import array, pointer
 
 _CONV = native.Kernel(
     "causal_conv",
-    "reverse silu seqs time channels width offsets x reset past weight bias "
+    "reverse silu seqs time channels width offsets x reset x_channel y_channel past weight bias "
     "y backward rows grad_x grad_past sums",
 )
 #: Rows of partial sums over steps: their number bounds the memory, not the threads.
@@ -40,9 +41,15 @@ def forward(
     silu: bool,
     reverse: bool,
 ) -> Tensor:
-    """The output."""
-    y = torch.empty(x.shape, dtype=x.dtype)
-    _run((x, past, weight, bias, reset, cu_seqlens, silu, reverse), *array(y), 0, 0, 0, 0, 0, 0, 0)
+    """The output, whose steps lie side by side where those of ``x`` do."""
+    arguments = (x, past, weight, bias, reset, cu_seqlens, silu, reverse)
+    if not _along_time(arguments):
+        y = torch.empty(x.shape, dtype=x.dtype)
+        _run(arguments, y, 0, 0, 0, 0, 0, 0, 0)
+        return y
+    batch, time, channels = x.shape
+    y = torch.empty((batch, channels, time), dtype=x.dtype).mT
+    _run(arguments, y, 0, 0, 0, 0, 0, 0, 0, along_time=True)
     return y
 
 
@@ -58,34 +65,37 @@ def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     sums = torch.zeros(rows, width + 1, channels, dtype=torch.float64)
     grad_y = unit_channels(grad_y)
     outputs = (*array(grad_x), grad_past.data_ptr(), sums.data_ptr())
-    _run(arguments, *array(grad_y), True, rows, *outputs)
+    _run(arguments, grad_y, True, rows, *outputs)
     total = sums.sum(0)
     grad_weight = total[:width].T.to(weight.dtype, copy=True, memory_format=torch.contiguous_format)
     grad_bias = total[width].to(weight.dtype, copy=True)
     return grad_x, grad_past.to(past.dtype), grad_weight, grad_bias
 
 
-def _run(arguments: Sequence[Any], *outputs: int) -> None:
+def _along_time(arguments: Sequence[Any]) -> bool:
+    """Whether the kernel reads ``x`` as it is, channel by channel: a transposed (B, C, T)."""
+    x, *_, reset, cu_seqlens, _, reverse = arguments
+    if reverse or reset is not None or cu_seqlens is not None:
+        return False
+    return x.stride(1) == 1 != x.stride(2) and not x.is_neg() and aligned(x)
+
+
+def _run(arguments: Sequence[Any], y: Tensor, *outputs: int, along_time: bool = False) -> None:
     x, past, weight, bias, reset, cu_seqlens, silu, reverse = arguments
     compute_dtype = accumulator_dtype(x.dtype)
     _, time, channels = x.shape
-    x, past = unit_channels(x), dense(past.to(compute_dtype))
+    x, past = x if along_time else unit_channels(x), dense(past.to(compute_dtype))
     taps = dense(weight.to(compute_dtype).T)  # (width, channels)
     bias = None if bias is None else dense(bias.to(compute_dtype))
     cu_seqlens = checked_offsets("causal_conv", cu_seqlens, time)
     _CONV(
         x.dtype,
-        reverse,
-        silu,
-        n_sequences(x, cu_seqlens),
-        time,
-        channels,
-        len(taps),
+        *(reverse, silu, n_sequences(x, cu_seqlens), time, channels, len(taps)),
         pointer(cu_seqlens),
         *array(x),
         *array(reset),
-        past.data_ptr(),
-        taps.data_ptr(),
-        pointer(bias),
+        *((x.stride(2), y.stride(2)) if along_time else (1, 1)),
+        *(past.data_ptr(), taps.data_ptr(), pointer(bias)),
+        *array(y),
         *outputs,
     )

@@ -1,10 +1,10 @@
-// One step that writes a state where it lies: how its operands are read and its output written.
+// How kernels read tensors of any dtype and strides, and write dense ones of any dtype.
 #pragma once
 #include <cstdlib>
 #include <type_traits>
 
 #include "storage.h"
-#include "update_args.h"
+#include "operand_args.h"
 #include "vecmath.h"
 
 namespace linrnn {

@@ -1,0 +1,127 @@
+"""`gated_rms_norm`: the norm behind a recurrence and its gate, in one pass each way."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linrnn.compute.arguments import check_device, check_flags, check_numbers
+from linrnn.compute.op import STOPPED, _ReachedError
+from linrnn.compute.precision import wide
+from linrnn.compute.product import Product
+from linrnn.errors import ArgumentError, check_in, check_positive_int, check_shape
+from linrnn.typing import Float
+
+_WHERE = "gated_rms_norm"
+_GATES = ("silu", "sigmoid")
+
+
+def gated_rms_norm(
+    x: Float[Tensor, "*steps channels"],
+    z: Float[Tensor, "*steps channels"] | None = None,
+    weight: Float[Tensor, " channels"] | None = None,
+    *,
+    groups: int = 1,
+    eps: float = 1e-5,
+    norm_first: bool = False,
+    gate: Literal["silu", "sigmoid"] = "silu",
+) -> Float[Tensor, "*steps channels"]:
+    r"""Norm each group of channels by its root mean square, with a gate before or behind it.
+
+    Equation, in every group::
+
+        y = weight * h / sqrt(mean(h^2) + eps)                  h = x * gate(z)
+        y = weight * x / sqrt(mean(x^2) + eps) * gate(z)        with norm_first
+
+    Args:
+        x: what is normed, such as what heads have read.
+        z: of the gate; None is no gate.
+        weight: of every channel, or None for 1.
+        groups: parts of the channels that are normed apart.
+        eps: added to the mean square.
+        norm_first: norm ``x`` and gate that; the default gates first.
+        gate: "silu" or "sigmoid".
+
+    Returns:
+        ``y``, in the dtype of ``x``; computed in at least float32, outside of autocast. Gradients
+        of any order flow to all three tensors; the first is a kernel's on a CPU, which keeps
+        nothing but its arguments.
+
+    Raises:
+        ShapeError, DTypeError, DeviceError: tensors that do not fit together.
+        ArgumentError: groups that do not divide the channels, or an eps below 0.
+        UnknownNameError: another gate.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.ops import gated_rms_norm
+        >>> gated_rms_norm(torch.tensor([3.0, -3.0, 1.0, 1.0]), groups=2)
+        tensor([ 1.0000, -1.0000,  1.0000,  1.0000])
+    """
+    _check(x, z, weight, groups, eps, norm_first, gate)
+    arguments = (x, z, weight, groups, float(eps), norm_first, gate == "silu")
+    if STOPPED.get():
+        raise _ReachedError(_PRODUCT, arguments, None)
+    (y,) = _PRODUCT(*arguments)
+    return y
+
+
+def _check(
+    x: Tensor,
+    z: Tensor | None,
+    weight: Tensor | None,
+    groups: int,
+    eps: float,
+    norm_first: bool,
+    gate: str,
+) -> None:
+    check_numbers(_WHERE, {"x": x}, real=True, z=z, weight=weight)
+    check_positive_int(_WHERE, groups=groups)
+    check_flags(_WHERE, norm_first=norm_first)
+    check_in(_WHERE, "gate", gate, _GATES)
+    if x.ndim == 0:
+        check_shape(_WHERE, "x", x.shape, {"channels": None})
+    channels = x.shape[-1]
+    if z is not None and z.shape != x.shape:
+        check_shape(_WHERE, "z", z.shape, {f"axis {i}": n for i, n in enumerate(x.shape)})
+    if weight is not None:
+        check_shape(_WHERE, "weight", weight.shape, {"channels": channels})
+    if channels % groups:
+        raise ArgumentError(
+            f"{_WHERE}: groups must divide channels={channels}, got {groups}. Use 1 for one norm."
+        )
+    if not 0 <= eps < float("inf"):
+        raise ArgumentError(f"{_WHERE}: eps must be at least 0 and finite, got {eps}. Use 1e-5.")
+    check_device(_WHERE, "x", x.device, z=z, weight=weight)
+
+
+def _definition(
+    x: Tensor,
+    z: Tensor | None,
+    weight: Tensor | None,
+    groups: int,
+    eps: float,
+    norm_first: bool,
+    silu: bool,
+) -> tuple[Tensor]:
+    """In PyTorch's operators: on any device, differentiable to any order."""
+    h, channels = wide(x), x.shape[-1]
+    gate: Tensor | None = None
+    if z is not None:
+        gate = F.silu(wide(z)) if silu else wide(z).sigmoid()
+        h = h if norm_first else h * gate
+    parts = h.unflatten(-1, (groups, channels // groups))
+    scale = torch.rsqrt(parts.square().mean(-1, keepdim=True) + eps)
+    y = (parts * scale).flatten(-2)
+    y = y if weight is None else y * wide(weight)
+    y = y * gate if gate is not None and norm_first else y
+    return (y.to(x.dtype),)
+
+
+_PRODUCT = Product(
+    _WHERE,
+    _definition,
+    gradients=3,
+    kernels={"cpu": "linrnn.ops.gated_norm._cpu"},
+)

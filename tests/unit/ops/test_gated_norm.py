@@ -1,0 +1,183 @@
+"""The gated norm against its equation in NumPy, with the gradients of its definition."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import linrnn.ops.gated_norm as module
+from linrnn.compute import native
+from linrnn.errors import ArgumentError, LinrnnError, ShapeError
+from linrnn.ops import explain, gated_rms_norm, use_backend
+
+BACKENDS = ["cpu", "tree"] if native.load()[0] is not None else ["tree"]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+OPTIONS = [
+    {"groups": groups, "norm_first": norm_first, "gate": gate}
+    for groups, norm_first, gate in itertools.product((1, 3), (False, True), ("silu", "sigmoid"))
+]
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_option = pytest.mark.parametrize("options", OPTIONS)
+
+
+def drawn(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+
+def arguments(channels=51, batch=2, time=35, gated=True, weighted=True):
+    x, z = drawn(batch, time, channels), drawn(batch, time, channels, seed=1)
+    return [x, z if gated else None, drawn(channels, seed=2) if weighted else None]
+
+
+def equation(x, z, weight, groups=1, eps=1e-5, norm_first=False, gate="silu"):
+    x, z, weight = (None if t is None else t.double().numpy() for t in (x, z, weight))
+    opened = None if z is None else (z if gate == "silu" else 1) / (1 + np.exp(-z))
+    h = x if z is None or norm_first else x * opened
+    parts = h.reshape(*h.shape[:-1], groups, -1)
+    y = (parts / np.sqrt((parts**2).mean(-1, keepdims=True) + eps)).reshape(x.shape)
+    y = y if weight is None else weight * y
+    return y * opened if norm_first and z is not None else y
+
+
+@each_option
+@each_backend
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_norm_is_its_equation(dtype, backend, options):
+    for gated, weighted in itertools.product((False, True), repeat=2):
+        tensors = [
+            None if t is None else t.to(dtype) for t in arguments(gated=gated, weighted=weighted)
+        ]
+        with use_backend(backend):
+            y = gated_rms_norm(*tensors, **options)
+        expected = equation(*tensors, **options)
+        assert y.dtype == dtype
+        error = np.abs(y.double().numpy() - expected).max()
+        assert error <= TOLERANCE[dtype] * np.abs(expected).max()
+
+
+@each_option
+def test_gradients_are_those_of_the_definition(options):
+    for gated, weighted, dtype in itertools.product((0, 1), (0, 1), TOLERANCE):
+        tensors = arguments(gated=gated, weighted=weighted)
+        leaves = [[None if t is None else t.to(d) for t in tensors] for d in (dtype, torch.float64)]
+        if dtype != torch.float64:  # the same numbers
+            leaves[1] = [None if t is None else t.double() for t in leaves[0]]
+        gradients = []
+        for each, backend in zip(leaves, (BACKENDS[0], "tree"), strict=True):
+            sources = [t.requires_grad_() for t in each if t is not None]
+            with use_backend(backend):
+                y = gated_rms_norm(*each, **options)
+            into = drawn(*y.shape, seed=3).to(dtype).to(y.dtype)
+            gradients.append(torch.autograd.grad(y, sources, into))
+        for got, true in zip(*gradients, strict=True):
+            assert got.dtype == dtype
+            scale = float(true.abs().max())
+            assert float((got.double() - true).abs().max()) <= 4 * TOLERANCE[dtype] * scale
+
+
+@each_option
+def test_derivatives_of_both_orders(options):
+    leaves = [t.requires_grad_() for t in arguments(6, 1, 2)]
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda *each: gated_rms_norm(*each, **options), leaves, fast_mode=True)
+    x, z, weight = (t.detach() for t in leaves)
+    by_row = torch.func.vmap(lambda x, z: gated_rms_norm(x, z, weight, **options))
+    torch.testing.assert_close(by_row(x, z), gated_rms_norm(x, z, weight, **options))
+
+
+@each_backend
+def test_any_strides_mixed_dtypes_and_several_threads(backend):
+    x, z, weight = arguments(48)
+    expected = torch.from_numpy(equation(x, z, weight, groups=2))
+    views = (
+        lambda t: t.mT.contiguous().mT if t.ndim > 1 else t,
+        lambda t: torch.stack([t, -t], -1).flatten(-2)[..., ::2],
+        lambda t: torch.cat([t, t], -1)[..., : t.shape[-1]],
+    )
+    into = drawn(*x.shape, seed=3)
+    leaves = [t.clone().requires_grad_() for t in (x, z, weight)]
+    with use_backend("tree"):
+        true_grads = torch.autograd.grad(gated_rms_norm(*leaves, groups=2), leaves, into)
+    with use_backend(backend):
+        for view in views:
+            tensors = [view(t).detach().requires_grad_() for t in (x, z, weight)]
+            y = gated_rms_norm(*tensors, groups=2)
+            torch.testing.assert_close(y, expected)
+            grads = torch.autograd.grad(y, tensors, view(into))
+            for g, true in zip(grads, true_grads, strict=True):
+                torch.testing.assert_close(g, true)
+        mixed = gated_rms_norm(x.float(), z.bfloat16(), weight, groups=2)
+        assert mixed.dtype == torch.float32
+        np.testing.assert_allclose(
+            mixed, equation(x.float(), z.bfloat16(), weight, groups=2), rtol=0, atol=1e-5
+        )
+        threads = torch.get_num_threads()
+        try:
+            results = []
+            for count in (1, 3):
+                torch.set_num_threads(count)
+                leaves = [drawn(3000, 96, seed=i).requires_grad_() for i in range(2)]
+                w = drawn(96).requires_grad_()
+                y = gated_rms_norm(*leaves, w)
+                results.append((y, *torch.autograd.grad(y.square().sum(), [*leaves, w])))
+        finally:
+            torch.set_num_threads(threads)
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@each_backend
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0, 4), (3, 0), (1,), (4,)])
+def test_empty_and_small_shapes(backend, shape):
+    x, z = drawn(*shape).requires_grad_(), drawn(*shape, seed=1)
+    weight = drawn(shape[-1]).requires_grad_()
+    with use_backend(backend):
+        y = gated_rms_norm(x, z, weight)
+        grads = torch.autograd.grad(y.sum(), [x, weight])
+    assert y.shape == x.shape
+    assert [g.shape for g in grads] == [x.shape, weight.shape]
+    assert all(bool(g.isfinite().all()) for g in grads)
+
+
+@pytest.mark.unchecked
+def test_one_graph_serves_every_size():
+    compiled = torch.compile(gated_rms_norm, backend="aot_eager", fullgraph=True, dynamic=True)
+    for batch, time in ((2, 5), (3, 7)):
+        tensors = [t.requires_grad_() for t in arguments(12, batch, time)]
+        y = compiled(*tensors)
+        torch.testing.assert_close(y, gated_rms_norm(*tensors))
+        torch.autograd.grad(y.sum(), tensors)
+
+
+def test_nothing_but_the_arguments_is_kept():
+    tensors = [t.requires_grad_() for t in arguments()]
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        gated_rms_norm(*tensors)
+    if "cpu" in BACKENDS:
+        assert {t.data_ptr() for t in saved} == {t.data_ptr() for t in tensors}
+
+
+def test_explain_says_who_computes():
+    x, z, weight = arguments()
+    with use_backend("tree"):
+        assert explain(gated_rms_norm, x, z, weight).startswith("tree: asked for")
+    if "cpu" in BACKENDS:
+        assert explain(gated_rms_norm, x, z, weight).startswith("cpu: the fastest")
+    assert module._PRODUCT.name == "gated_rms_norm"
+
+
+@pytest.mark.unchecked
+def test_errors_name_rule_and_value():
+    x, z, weight = arguments()
+    with pytest.raises(ArgumentError, match="groups must divide channels=51, got 2"):
+        gated_rms_norm(x, z, weight, groups=2)
+    with pytest.raises(ArgumentError, match="eps must be at least 0 and finite, got -1"):
+        gated_rms_norm(x, z, weight, eps=-1)
+    with pytest.raises(LinrnnError, match="no gated_rms_norm gate named 'relu'"):
+        gated_rms_norm(x, z, weight, gate="relu")
+    with pytest.raises(ShapeError, match=r"weight must have shape \(channels=51\)"):
+        gated_rms_norm(x, z, weight[:5])
+    with pytest.raises(ShapeError, match="z must have shape"):
+        gated_rms_norm(x, z[:1], weight)
