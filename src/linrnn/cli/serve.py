@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn.cli._line.extras import SERVE, missing
-from linrnn.cli._line.output import note
+from linrnn.cli._line.output import answer, note
 from linrnn.cli._line.parser import Parser
 from linrnn.errors import ArgumentError, MissingExtraError
 
@@ -29,6 +29,11 @@ def main(argv: Sequence[str]) -> int:
     check_reach(args.host, token)
     limits = Limits(**{name: getattr(args, f"max_{name}") for name in _LIMITS})
     runs = open_runs(args.run)
+
+    def started(url: str) -> None:
+        note(f"{', '.join(runs)}: {url}\n")
+        answer(lambda: {"url": url, "models": list(runs)})
+
     if args.state is None:
         note("sessions end with the service; --state FOLDER keeps them\n")
     serve(
@@ -38,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         state=args.state,
         token=token,
         limits=limits,
-        started=lambda url: note(f"{', '.join(runs)}: {url}\n"),
+        started=started,
     )
     note("stopped\n")
     return 0
@@ -46,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 def parser() -> Parser:
     """The parser of the verb's arguments."""
-    parser = Parser("serve", __doc__, answers=False, epilog=_EPILOG)
+    parser = Parser("serve", __doc__, epilog=_EPILOG)
     add = parser.add
     add("run", type=Path, metavar="RUN", help=_RUN, kind="folder")
     add("--host", default="127.0.0.1", metavar="HOST", help=_HOST)
@@ -88,7 +93,7 @@ _RUN = "a run folder, or a folder with some"
 _HOST = "where to listen; one that others reach needs a token (127.0.0.1)"
 _STATE = "keep the states of sessions here, over a restart and a crash"
 _TOKEN = f"requests must bring what FILE holds; or the variable {TOKEN}"
-_EPILOG = """A language model answers at /v1/completions and /v1/chat/completions, in the form of OpenAI:
+_EPILOG = """A language model answers in the form of OpenAI, to completions and chat:
   linrnn serve runs/lm-lru-1
   curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "ROMEO:", "max_tokens": 50}'
 

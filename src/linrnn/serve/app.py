@@ -15,7 +15,7 @@ from linrnn.serve.limits import Limits
 from linrnn.serve.metrics import Metrics
 from linrnn.serve.problems import RequestError, as_json, internal, status_of
 from linrnn.serve.requests import body_of, check_fields, json_of
-from linrnn.serve.series import Call, Open, Series
+from linrnn.serve.series import Call, Open, Series, no_session
 from linrnn.serve.worker import Order, Worker
 from linrnn.serve.writer import Text, Writer
 from linrnn.train.context import Trained
@@ -270,6 +270,8 @@ class Service:
         """The run that has a session, where no other is named."""
         if model is None and len(self._series) > 1:
             having = [s for s in self._series.values() if name in s.store.sessions]
+            if not having:
+                raise no_session(name)
             if len(having) == 1:
                 return having[0]
         return self._series_of(model)

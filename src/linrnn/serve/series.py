@@ -231,7 +231,7 @@ class Series:
                 raise _too_many(self._limits.sessions)
             store.restore(name, order.data)
         elif name not in store.sessions:
-            raise _no_session(name)
+            raise no_session(name)
         if order.what == "snapshot":
             return store.snapshot(name)
         steps = store.sessions.steps(name)
@@ -250,7 +250,7 @@ class Series:
             dt = [t for order in feeds for t in (order.dt or [None] * len(order.names))]
         there = [i for i, name in enumerate(names) if name in self.store.sessions]
         try:
-            answers: list[Any] = [_no_session(name) for name in names]
+            answers: list[Any] = [no_session(name) for name in names]
             if there:
                 times = None if dt is None else [dt[i] for i in there]
                 fed = self.store.feed([names[i] for i in there], [x[i] for i in there], times)
@@ -288,7 +288,8 @@ class Series:
             answers[place] = one
 
 
-def _no_session(name: str) -> RequestError:
+def no_session(name: str) -> RequestError:
+    """The error of an id that is of no open session."""
     return RequestError(
         404,
         f"serve: the id must be of an open session, got {show(name)}. Open it with POST /sessions.",
