@@ -7,7 +7,7 @@ needs no phase beside it.
 
 import functools
 from collections.abc import Mapping, Sequence
-from math import lcm, pi
+from math import pi
 from typing import Any, NamedTuple
 
 import torch
@@ -161,7 +161,8 @@ def _checked_pairs(where: str, angle: Tensor, x: Mapping[str, Tensor]) -> int:
 
 def _turned_back(x: Tensor, phase: Tensor, pairs: int) -> Tensor:
     """``x`` (B, T, ..., heads, d_key) of all heads that either has, in the frame of the start."""
-    heads = lcm(x.shape[-2], phase.shape[-2])
+    ours, turning = x.shape[-2], phase.shape[-2]
+    heads = ours if ours % turning == 0 else turning if turning % ours == 0 else ours * turning
     x = each_head(x, heads, x.ndim - 2)
     phase = phase if phase.shape[-2] == 1 else each_head(phase, heads, phase.ndim - 2)
     return _turned_by(x, -phase, pairs)

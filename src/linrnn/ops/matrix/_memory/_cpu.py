@@ -129,7 +129,7 @@ class _Slopes:
         firsts = [None if x is None else x[0] for x in (self.q, self.k, self.a, self.b)]
         firsts += [self.v, None if self.g is None else self.g[0], self.e]
         firsts += [None if self.beta is None else self.beta[0]]
-        fields = [field for x in firsts for field in array(_flat(x))]
+        fields = [field for x in firsts for field in array(x)]
         return True, *fields, self.initial.data_ptr(), self.sums.data_ptr()
 
     def gradients(self) -> list[Tensor | None]:
@@ -168,10 +168,6 @@ def _of_shared(gradient: Tensor, x: Tensor) -> Tensor:
     return gradient.to(x.dtype)
 
 
-def _flat(x: Tensor | None) -> Tensor | None:
-    return x if x is None or x.ndim < 4 else x.flatten(2)
-
-
 def _run(given: Problem, p: Problem, *arguments: Any) -> None:
     SCAN(p.q.dtype, *_values(given, p, *arguments))
 
@@ -189,11 +185,7 @@ def _values(
     """Return the fields of the kernel's record, of a problem and of what was prepared of it."""
     q, k, v, g, e, bonus, beta, a, b, _, sign = p[:11]
     constant, heads = g is not None and g.ndim < 3, o.shape[2]
-    decays = (
-        (pointer(g), 0, 0, pointer(sign), 0, 0)
-        if constant
-        else (*array(_flat(g)), *array(_flat(sign)))
-    )
+    decays = (pointer(g), 0, 0, pointer(sign), 0, 0) if constant else (*array(g), *array(sign))
     shared = (q, k, v, a, b, None if constant else g, e, beta)
     return (
         p.reverse,
@@ -216,15 +208,15 @@ def _values(
         window(given),
         width,
         parts,
-        *(field for x in (q, k, v, a, b) for field in array(_flat(x))),
+        *(*array(q), *array(k), *array(v), *array(a), *array(b)),
         *decays,
-        *(field for x in (_flat(e), _flat(beta)) for field in array(x)),
+        *(*array(e), *array(beta)),
         p.beta_by_channel,
         *array(p.reset),
         pointer(bonus),
         pointer(p.initial_state),
         pointer(memories),
-        *array(_flat(o)),
+        *array(o),
         final.data_ptr(),
         *outputs,
     )

@@ -155,10 +155,14 @@ def checked(
     _check_options(where, tensors, normalizer, read)
     stored = tensors["q"].dtype
     for name in ("k", "v", "a", "b"):
-        if name in tensors:
+        if name in tensors and tensors[name].dtype != stored:
             stored = torch.promote_types(stored, tensors[name].dtype)
     compute_dtype = accumulator_dtype(stored)
-    cast = {n: x.to(stored if n in STORED else compute_dtype) for n, x in tensors.items()}
+    cast = dict(tensors)
+    for name, x in tensors.items():
+        dtype = stored if name in STORED else compute_dtype
+        if x.dtype != dtype:  # a call that changes nothing costs a microsecond
+            cast[name] = x.to(dtype)
     if "sign" in cast and "g" not in cast:
         cast["g"] = torch.zeros_like(cast["sign"])
     fields: list[Any] = [cast.get(name) for name in Problem._fields[:11]]
