@@ -192,7 +192,13 @@ def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
         return o
     # PyTorch's layer_norm has a wrong derivative where forward mode is nested in forward mode
     o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
-    return F.rms_norm(o, o.shape[-1:], eps=eps)
+    if o.device.type != "cpu" or o.dtype not in (torch.float32, torch.float64):
+        return F.rms_norm(o, o.shape[-1:], eps=eps)
+    # the gradient of rsqrt has its cube, which float32 rounds to 0 where heads read 1e15: a power
+    # of two in front and one behind change nothing else
+    size = o.square().mean(-1, keepdim=True) + eps
+    normed: Tensor = o * ((size * 2.0**-40).rsqrt() * 2.0**-20)
+    return normed
 
 
 class HeadNorm(nn.Module):

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.ops import delta_scan, fenwick_scan, outer_scan
 from linrnn.ops.matrix._fenwick import _blocks
-from linrnn.ops.matrix._fenwick._levels import Rule, read_levels
+from linrnn.ops.matrix._fenwick._levels import Rule, filled, read_levels
 
 B, H, K, V = 2, 4, 3, 2
 
@@ -117,6 +117,34 @@ def test_blocks_equal_scans():
     position = torch.arange(333).expand(B, -1)
     expected = read_levels(Rule(q, k, v, g, None), scales, None, start, position, None)
     close(fenwick_scan(q, k, v, g, scales)[:2], expected)
+
+
+@pytest.mark.parametrize("kind", ["undecayed", "by head", "by channel", "delta"])
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_steps_equal_the_rule_at_positions_that_differ(kind, levels):
+    time, groups = 19, 2 if kind == "by head" else H
+    q, k, v, g, scales = problem(time, levels, groups=groups)
+    beta = torch.rand(B, time, H, dtype=torch.float64) if kind == "delta" else None
+    g = None if kind == "undecayed" else g
+    g = -torch.rand(B, time, H, K, dtype=torch.float64) if kind == "by channel" else g
+    state = torch.randn(B, H, levels, K, V, dtype=torch.float64)
+    start = torch.tensor([0, 6])
+    expected = loop(q, k, v, g, scales, filled(state, start), start, beta)
+    outputs, now, position = [], state, start
+    for t in range(time):
+        step = [None if x is None else x[:, t : t + 1] for x in (q, k, v, g, scales)]
+        rate = None if beta is None else beta[:, t : t + 1]
+        o, now, position = fenwick_scan(*step, now, position, beta=rate)
+        outputs.append(o)
+    close((torch.cat(outputs, 1), now, position), expected)
+
+
+def test_a_step_that_is_reset_does_not_read_what_was_no_number():
+    *steps, scales = problem(1, 3)
+    state = torch.full((B, H, 3, K, V), float("nan"), dtype=torch.float64)
+    position, reset = torch.tensor([4, 5]), torch.ones(B, 1, dtype=torch.bool)
+    got = fenwick_scan(*steps, scales, state, position, reset=reset)
+    close(got, fenwick_scan(*steps, scales))
 
 
 @pytest.mark.parametrize("delta", [False, True])

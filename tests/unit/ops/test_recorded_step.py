@@ -30,10 +30,8 @@ from linrnn.testing._options import option_sets
 F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
 #: ReBased divides by sums that may be small: 1.4e-5 was seen in float32.
 TOLERANCE = {F64: 1e-12, F32: 2e-5}
-#: Mixers whose levels are joined by the bits of a position, which no program knows.
-LEVELS = {"log_linear_gated_delta_net", "log_linear_mamba2"}
-#: Mixers without a recorded step: these, and those whose state grows with what was read.
-UNRECORDED = LEVELS | {name for name in names() if "constant_memory" in load(name).declared}
+#: Mixers without a recorded step: those whose state grows with what was read.
+UNRECORDED = {name for name in names() if "constant_memory" in load(name).declared}
 BLOCKS = {
     "glu": {"norm": "batch", "pool": "mean"},
     "mlp": {"norm": "layer", "pool": "last", "final_norm": True, "conv_width": 3},

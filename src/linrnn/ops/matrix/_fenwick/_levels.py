@@ -163,8 +163,9 @@ def filled(state: Tensor, start: Tensor) -> Tensor:
 def occupied(start: Tensor, levels: int) -> Tensor:
     """Which levels hold something before a step at these positions, (seqs, L)."""
     newest, level = (start - 1)[:, None], torch.arange(levels, device=start.device)
-    below = newest >> (level - 1).clamp(min=0)
-    held = (below & 1 != 0) | (level == 0)
+    # divisions, not shifts, which a recorded step does not know
+    below = torch.div(newest, 1 << (level - 1).clamp(min=0), rounding_mode="floor")
+    held = (torch.remainder(below, 2) == 1) | (level == 0)
     oldest = (level == levels - 1) & ((below > 0) | (level == 0))
     return (start > 0)[:, None] & (held | oldest)
 

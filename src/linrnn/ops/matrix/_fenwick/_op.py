@@ -10,7 +10,7 @@ from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, may_look, seen_finite
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix._fenwick._blocks import PAIRS, read_blocks
-from linrnn.ops.matrix._fenwick._levels import Rule, read_levels
+from linrnn.ops.matrix._fenwick._levels import Rule, filled, read_levels
 from linrnn.ops.matrix._fenwick._steps import read_step
 
 
@@ -95,7 +95,9 @@ def _rows(
         o = torch.zeros_like(rule.v) * rule.v.sum()
         return o, _unread(rule, scales, state, batch), now[:, -1] + 1
     if time == 1:
-        now = now if reset is None else torch.where(reset, 0, now)
+        if reset is not None:
+            now = torch.where(reset, 0, now)
+            state = None if state is None else filled(state, now[:, 0])  # what was may be no number
         o, final = read_step(rule, scales, state, now[:, 0])
     elif (common := _common(rule, position, state, reset)) is not None:
         o, final = _in_blocks(rule, scales, state, common)

@@ -1,9 +1,14 @@
-"""Levels by one step: joined where the position says, then read, all in a few operators."""
+"""Levels by one step: joined where the position says, then read, in two passes over them all.
+
+A level after the step is ``exp(g) (keep S + take z) + k u^T`` with z, the sum of the levels that
+become one. Reads are linear in the levels, so they come from the pass that makes z: what is kept
+is written once. Whole numbers are told apart by division, which a recorded step knows.
+"""
 
 import torch
 from torch import Tensor
 
-from linrnn.ops.matrix._fenwick._levels import Rule, filled
+from linrnn.ops.matrix._fenwick._levels import Rule, occupied
 
 
 def read_step(
@@ -14,37 +19,78 @@ def read_step(
     Args:
         rule: of the step, (B, 1, ...).
         scales: (B, 1, H, L).
-        state: levels before it, (B, H, L, K, V), or None.
+        state: levels before it, (B, H, L, K, V), or None; finite where a level holds nothing.
         position: (B,).
     """
-    levels = scales.shape[3]
-    each = rule.v.shape[2] // max(1, rule.q.shape[2])
-    q, k = (x[:, 0].repeat_interleave(each, 1) for x in (rule.q, rule.k))  # (B, H, K)
+    batch, heads, levels = scales.shape[0], scales.shape[2], scales.shape[3]
+    each = heads // max(1, rule.q.shape[2])
+    q, k = (x[:, 0].repeat_interleave(each, 1).flatten(0, 1) for x in (rule.q, rule.k))  # (R, K)
     v = rule.v[:, 0] if rule.beta is None else rule.beta[:, 0, :, None] * rule.v[:, 0]
-    write = k[..., None] * v[..., None, :]  # (B, H, K, V)
+    v, weights = v.flatten(0, 1), scales[:, 0].flatten(0, 1)  # (R, V), (R, L)
     if state is None:
-        older = write.new_zeros(*write.shape[:2], levels, *write.shape[2:])
+        o = ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
+        write = (k[:, :, None] * v[:, None])[:, None]  # (R, 1, K, V)
+        empty = write.new_zeros(write.shape[0], levels - 1, *write.shape[2:])
+        S = torch.cat([write, empty], 1)
+        return o.view(batch, 1, heads, -1), S.unflatten(0, (batch, heads))
+    masks = _moves(position, levels, state.dtype).repeat_interleave(heads, 0)  # (R, 3, L)
+    g = torch.ones_like(q[:, :1]) if rule.g is None else rule.g[:, 0].flatten(0, 1).exp()
+    g = g if g.ndim == 2 else g[:, None]  # (R, K or 1)
+    S = state.flatten(0, 1)  # (R, L, K, V)
+    kept = (masks[:, 1, :, None] * g[:, None])[..., None] * S
+    if rule.beta is None:
+        z, o = _read_outer(g * q, S, masks, weights)
+        o = o + ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
+        # the sum goes to one level, the write to the newest: a product that writes each once
+        first = torch.eye(levels, 1).to(masks).T.expand(len(masks), 1, levels)
+        into = torch.cat([masks[:, 2:], first], 1).mT  # (R, L, 2)
+        new = torch.stack([g[..., None] * z, k[..., None] * v[:, None]], 1)  # (R, 2, K, V)
+        S = torch.baddbmm(kept.flatten(2), into, new.flatten(2)).view_as(S)
     else:
-        older = joined(filled(state, position), position)
-        if rule.g is not None:
-            g = rule.g[:, 0] if rule.g.ndim == 4 else rule.g[:, 0, :, None]
-            older = g.exp()[:, :, None, :, None] * older
-        if rule.beta is not None:
-            read = k[:, :, None, None] @ older  # (B, H, L, 1, V)
-            older = older - (rule.beta[:, 0, :, None] * k)[:, :, None, :, None] * read
-    newest = write + older[:, :, 0] if levels == 1 else write
-    S = torch.cat([newest[:, :, None], older[:, :, 1:]], 2)  # (B, H, L, K, V)
-    weighed = scales[:, 0, :, :, None] * q[:, :, None]  # (B, H, L, K)
-    o = (weighed.flatten(2).unsqueeze(2) @ S.flatten(2, 3)).transpose(1, 2)  # (B, 1, H, V)
-    return o, S
+        rate = rule.beta[:, 0].flatten()[:, None, None]  # (R, 1, 1)
+        z, o, u = _read_delta(q, k, v, rate, g, S, masks, weights)
+        S = kept + masks[:, 2, :, None, None] * (g[..., None] * z)[:, None]
+        S = S + k[:, None, :, None] * u[:, :, None]
+    return o.view(batch, 1, heads, -1), S.unflatten(0, (batch, heads))
 
 
-def joined(state: Tensor, position: Tensor) -> Tensor:
-    """Let levels that a step at these positions no longer tells apart be one."""
-    levels = state.shape[2]
-    level = torch.arange(levels, device=state.device)
+def _read_outer(q: Tensor, S: Tensor, masks: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return z (R, K, V), and what decayed queries read before the write, (R, V)."""
+    join, keep, take = masks.unbind(1)
+    both = torch.stack([join, weights * keep], 1) @ S.flatten(2)  # (R, 2, K V)
+    z, kept = both.unflatten(2, S.shape[2:]).unbind(1)
+    seen = kept + (weights * take).sum(1)[:, None, None] * z  # (R, K, V)
+    return z, (q[:, None] @ seen)[:, 0]
+
+
+def _read_delta(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rate: Tensor,
+    g: Tensor,
+    S: Tensor,
+    masks: Tensor,
+    weights: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z (R, K, V), outputs (R, V), and what each level is written, (R, L, V)."""
+    join, keep, take = (mask[..., None] for mask in masks.unbind(1))  # (R, L, 1)
+    z = (masks[:, :1] @ S.flatten(2)).view(S.shape[0], *S.shape[2:])
+    reads = torch.stack([g * k, g * q], 1)[:, None].expand(-1, S.shape[1], -1, -1)  # (R, L, 2, K)
+    by_level = (reads.flatten(0, 1) @ S.flatten(0, 1)).unflatten(0, S.shape[:2])  # (R, L, 2, V)
+    of_k, of_q = (keep * x + take * (join * x).sum(1, keepdim=True) for x in by_level.unbind(2))
+    first = torch.cat([v[:, None], v.new_zeros(v.shape[0], S.shape[1] - 1, v.shape[1])], 1)
+    u = first - rate * of_k
+    after = of_q + (q * k).sum(1)[:, None, None] * u  # (R, L, V)
+    return z, (weights[..., None] * after).sum(1), u
+
+
+def _moves(position: Tensor, levels: int, dtype: torch.dtype) -> Tensor:
+    """Return which levels a step joins, keeps and lets take the sum of those joined: (B, 3, L)."""
+    level = torch.arange(levels, device=position.device)
     # the oldest level takes what joins it and never joins another
-    low = (position[:, None] & ((1 << level) - 1) == 0) & (level < levels - 1)  # (B, L)
-    into = torch.cat([torch.zeros_like(low[:, :1]), low[:, :-1]], 1) & ~low
-    low, into = (x.to(state.dtype)[:, None, :, None, None] for x in (low, into))
-    return state * (1 - low) + into * (state * low).sum(2, keepdim=True)
+    ends = torch.remainder(position[:, None], 1 << level) == 0
+    join = ends & (level < levels - 1)  # (B, L)
+    take = torch.cat([torch.zeros_like(join[:, :1]), join[:, :-1]], 1) & ~join
+    filled = occupied(position, levels)
+    return torch.stack([join & filled, ~join & filled, take], 1).to(dtype)
