@@ -100,7 +100,7 @@ def fenwick_scan(
     cast = {name: x.to(compute) for name, x in tensors.items()}
     position = None if position is None else position.long()
     steps: Any = [
-        cast["q"] * scale,
+        cast["q"] if scale == 1 else cast["q"] * scale,
         *(cast.get(n) for n in ("k", "v", "g", "beta", "level_scales")),
     ]
     state = cast.get("initial_state")

@@ -6,6 +6,7 @@ inside it the second half of each smaller block reads the first half at one leve
 is one batched product. Decays are sums over the steps between, never differences of sums.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -72,9 +73,9 @@ def read_blocks(
             shape = (-1, min(by_group, groups - j))
             parts.append((o.unflatten(0, shape).transpose(1, 2), final.unflatten(0, shape)))
         of_rows = list(zip(*parts, strict=True))
-        outputs.append(torch.cat(of_rows[0], 2).flatten(2, 3))  # (rows, T, H, V)
-        finals.append(torch.cat(of_rows[1], 1).flatten(1, 2))
-    return torch.cat(outputs), torch.cat(finals)
+        outputs.append(_joined(of_rows[0], 2).flatten(2, 3))  # (rows, T, H, V)
+        finals.append(_joined(of_rows[1], 1).flatten(1, 2))
+    return _joined(outputs, 0), _joined(finals, 0)
 
 
 def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tensor, Tensor]:
@@ -95,8 +96,12 @@ def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tenso
             levels[-1] = whole  # joins a level before the next step
         for level, S in inner.items():
             _add(levels, min(level, top), S)
-    o = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
-    return o, _stacked(levels, top + 1)
+    return _joined(outputs, 1), _stacked(levels, top + 1)
+
+
+def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """One after the other along an axis; one alone as it is, which a copy of all would cost."""
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), axis)
 
 
 def _block_size(position: int, steps: int) -> int:
@@ -198,11 +203,10 @@ def _read_pairs(block: Steps) -> Tensor:
     apart = step[:, None] ^ step  # the level of a pair is how many binary digits this has
     digits = torch.arange(size.bit_length() - 1, device=q.device)
     level = (apart[..., None] >> digits > 0).sum(-1).clamp(max=top)  # (C, C)
-    later = step[:, None] > step
     g, scales = g.transpose(1, 2), scales.transpose(1, 2)  # (R, E, C), (R, E, C, L)
-    decay = torch.where(later, g[..., None], 0).cumsum(2).exp()  # (R, E, C, C)
+    decay = g[..., None].expand(*g.shape, size).tril(-1).cumsum(2).exp()  # (R, E, C, C)
     weight = scales.gather(3, level.expand(*scales.shape[:3], size)) * decay
-    pairs = torch.where(later | (apart == 0), (q @ k.mT)[:, None] * weight, 0)
+    pairs = ((q @ k.mT)[:, None] * weight).tril()
     o: Tensor = pairs @ v.transpose(1, 2)  # (R, E, C, V)
     return o.transpose(1, 2)
 
