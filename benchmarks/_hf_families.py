@@ -38,8 +38,16 @@ def _experts(width: int) -> dict[str, Any]:
 
 def _latent(width: int) -> dict[str, Any]:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
-    dims = {"v_head_dim": width // 4, "qk_nope_head_dim": width // 4, "qk_rope_head_dim": width // 8}
-    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": width // 2}
+    dims = {
+        "v_head_dim": width // 4,
+        "qk_nope_head_dim": width // 4,
+        "qk_rope_head_dim": width // 8,
+    }
+    experts = {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": width // 2,
+    }
     return {**heads, **dims, **experts, "kv_lora_rank": width // 2, "intermediate_size": 2 * width}
 
 
@@ -50,11 +58,21 @@ def _options(width: int) -> dict[str, dict[str, Any]]:
     shared_experts = {"shared_expert_intermediate_size": width // 2}
     lfm = {"layer_types": ["conv", "conv", "full_attention", "conv"], **_attention(width)}
     moe = {**_experts(width), "num_dense_layers": 1}
-    jamba = {"attn_layer_period": 4, "attn_layer_offset": 2, "num_experts": 1, "num_experts_per_tok": 1}
+    jamba = {
+        "attn_layer_period": 4,
+        "attn_layer_offset": 2,
+        "num_experts": 1,
+        "num_experts_per_tok": 1,
+    }
     groups = {"n_group": 1, "topk_group": 1}
     kimi = {"linear_head_dim": width // 4, "linear_num_heads": 4}
     nemotron = {"mamba_num_heads": 8, "mamba_head_dim": width // 4, "ssm_state_size": 64}
-    zamba2 = {"n_mamba_heads": 8, "mamba_d_state": 64, "num_attention_heads": 4, "hidden_act": "gelu"}
+    zamba2 = {
+        "n_mamba_heads": 8,
+        "mamba_d_state": 64,
+        "num_attention_heads": 4,
+        "hidden_act": "gelu",
+    }
     return {
         "mamba": {"state_size": 16, "num_hidden_layers": 2},
         "falcon_mamba": {"state_size": 16, "num_hidden_layers": 2},
@@ -82,7 +100,12 @@ def _options(width: int) -> dict[str, dict[str, Any]]:
         "qwen3_5_moe": {**_delta(width), **_experts(width), **shared_experts},
         "olmo_hybrid": {**_delta(width), "linear_num_key_heads": 4, "num_key_value_heads": 4},
         "kimi_linear": {**_latent(width), **kimi, "layer_types": mixed},
-        "bailing_hybrid": {**_latent(width), **groups, "head_dim": width // 4, "layer_types": mixed},
+        "bailing_hybrid": {
+            **_latent(width),
+            **groups,
+            "head_dim": width // 4,
+            "layer_types": mixed,
+        },
         "lfm2": {**lfm, "block_auto_adjust_ff_dim": False},
         "lfm2_moe": {**lfm, **moe},
         "lfm3": {**lfm, "head_dim": width // 4},

@@ -1,4 +1,4 @@
-"""Models of transformers for the tests of `linrnn.interop.accelerate`, and what is exact of them."""
+"""Models of transformers for the tests of `accelerate`, and what is exact of them."""
 
 import contextlib
 import copy
@@ -10,10 +10,9 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from _hf_families import FAMILIES, VOCABULARY, build  # noqa: E402
-
-from linrnn.interop._accelerate.table import FUNCTIONS  # noqa: E402
-from linrnn.interop._accelerate.theirs import is_ours  # noqa: E402
+from _hf_families import FAMILIES, VOCABULARY, build
+from linrnn.interop._accelerate.table import FUNCTIONS
+from linrnn.interop._accelerate.theirs import is_ours
 
 __all__ = ["FAMILIES", "VOCABULARY", "build", "exact", "in_float64", "plain", "relative"]
 
@@ -61,5 +60,3 @@ def relative(x, expected):
     """The distance from what is expected, by its size."""
     expected = expected.double()
     return float((x.double() - expected).norm() / expected.norm().clamp(min=1e-30))
-
-

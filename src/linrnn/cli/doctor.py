@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
         ("ops: what computes them on this machine", ops),
         ("native kernels", native_kernels),
         ("extras", extras),
+        ("models of transformers", foreign_models),
         (_SELF_TEST, self_test),
     ):
         name = re.split("[:-]", heading)[0] if heading != _SELF_TEST else "self_test"
@@ -125,6 +126,13 @@ def extras() -> dict[str, str]:
         if match:
             packages.setdefault(match[2], []).append(match[1])
     return {extra: _installed(extra, names) for extra, names in packages.items()}
+
+
+def foreign_models() -> dict[str, str]:
+    """Whether models of transformers run on our ops, and how they would."""
+    from linrnn.interop import accelerate_report
+
+    return {"accelerate": accelerate_report()}
 
 
 def self_test() -> dict[str, str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from linrnn.interop._accelerate.report import Acceleration
 
-__all__ = ["accelerate"]
+__all__ = ["accelerate", "accelerate_report"]
 
 
 def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
@@ -40,13 +40,12 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
 
     Example:
         >>> from transformers import Mamba2Config, Mamba2ForCausalLM
-        >>> config = Mamba2Config(
-        ...     num_hidden_layers=1, hidden_size=8, num_heads=2, head_dim=8, state_size=4, n_groups=1
-        ... )
+        >>> sizes = {"hidden_size": 8, "num_heads": 2, "head_dim": 8, "state_size": 4}
+        >>> config = Mamba2Config(num_hidden_layers=1, n_groups=1, **sizes)
         >>> model = Mamba2ForCausalLM(config)
         >>> with accelerate(model) as report:
         ...     sorted({row.op for row in report.replaced})
-        ['causal_conv', 'causal_conv (one step)', 'outer_scan', 'outer_scan (one step)']
+        ['causal_conv', 'conv_update', 'outer_scan', 'outer_update']
     """
     if model is None:
         from linrnn.interop._accelerate import process
@@ -55,3 +54,24 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
     from linrnn.interop._accelerate import model as one
 
     return one.accelerate(model)
+
+
+def accelerate_report() -> str:
+    """Whether every model of the process is accelerated, and what would be; for `linrnn doctor`.
+
+    Example:
+        >>> accelerate_report().startswith("off; ")
+        True
+    """
+    import importlib.metadata
+
+    from linrnn.interop._accelerate.process import VARIABLE, attached
+    from linrnn.interop._accelerate.table import FAMILIES
+
+    try:
+        version = importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        return "there is no transformers here, so nothing to accelerate"
+    state = "on for the process" if attached() else "off"
+    how = f"linrnn.interop.accelerate(model), or {VARIABLE}=1 for all"
+    return f"{state}; {how}: {len(FAMILIES)} families of transformers {version} by linrnn's ops"

@@ -18,11 +18,11 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from accelerated import VOCABULARY, build, exact, in_float64, plain, relative  # noqa: E402
-
 from linrnn.errors import ArgumentTypeError  # noqa: E402
 from linrnn.interop import accelerate  # noqa: E402
+from linrnn.interop._accelerate import functions  # noqa: E402
 from linrnn.interop._accelerate.table import FAMILIES, FUNCTIONS, METHODS  # noqa: E402
-from linrnn.interop._accelerate.theirs import is_ours  # noqa: E402
+from linrnn.interop._accelerate.theirs import Theirs, is_ours  # noqa: E402
 
 STORED = json.loads(Path(__file__).with_name("accelerate_functions.json").read_text())
 WIDTH = 64
@@ -243,12 +243,13 @@ def test_packed_sequences_are_as_if_apart(family):
 
 
 def test_packed_sequences_that_a_scan_is_not_told_of_are_refused():
-    model, ids = build("jamba", WIDTH), tokens(1, 8)
-    with accelerate(model), pytest.raises(ValueError, match="packed sequences apart"):
-        logits(model, ids, seq_idx=torch.zeros(1, 8, dtype=torch.int32))
+    module = importlib.import_module("transformers.models.zamba.modeling_zamba")
+    convolution = functions.convolution(Theirs(module.causal_conv1d_fn))
+    with pytest.raises(ValueError, match="packed sequences apart"):
+        convolution(torch.ones(1, 2, 8), torch.ones(2, 4), seq_idx=torch.zeros(1, 8))
 
 
-@of(["mamba", "mamba2", "qwen3_next", "rwkv", "recurrent_gemma"])
+@of(["mamba", "mamba2", "qwen3_next", "rwkv"])
 def test_double_precision_stays_double(model):
     ids = tokens()
     with in_float64():
@@ -345,9 +346,17 @@ def test_kernels_for_gpus_that_were_installed_do_not_break_a_cpu(tmp_path):
     package = tmp_path / "fla"
     for folder in (package, package / "ops"):
         folder.mkdir()
-    broken = "def __getattr__(name):\n    if name.startswith('__'):\n        raise AttributeError(name)\n"
-    broken += "    def kernel(q, k, v, g, beta, initial_state=None, output_final_state=False, **more):\n"
-    broken += "        raise RuntimeError('0 active drivers')\n    return kernel\n"
+    broken = textwrap.dedent(
+        """
+        def __getattr__(name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return kernel
+
+        def kernel(q, k, v, g, beta, initial_state=None, output_final_state=False, **more):
+            raise RuntimeError("0 active drivers")
+        """
+    )
     (package / "__init__.py").write_text(broken)
     for inner in ("gated_delta_rule", "kda"):
         (package / "ops" / f"{inner}.py").write_text(broken)

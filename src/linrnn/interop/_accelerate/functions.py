@@ -117,9 +117,7 @@ def mamba2(theirs: Theirs) -> Function:
     return standing_for(theirs, mamba2_chunk_scan)
 
 
-def _step_sizes(
-    dt: Tensor, bias: Tensor | None, softplus: bool, limit: Sequence[float]
-) -> Tensor:
+def _step_sizes(dt: Tensor, bias: Tensor | None, softplus: bool, limit: Sequence[float]) -> Tensor:
     dt = dt if bias is None else dt + bias
     dt = F.softplus(dt) if softplus else dt
     bounded = softplus and limit[0] <= 0 and limit[1] == float("inf")
@@ -147,37 +145,12 @@ def delta_rule(theirs: Theirs) -> Function:
                 query, key, value, g, beta, chunk_size, *options, **kwargs
             )
             return answer
-        return _delta(query, key, value, g, beta, *options, kwargs)
+        return delta(query, key, value, g, beta, *options, kwargs)
 
     return standing_for(theirs, chunk)
 
 
-def delta_steps(theirs: Theirs) -> Function:
-    """``torch_recurrent_gated_delta_rule`` and ``recurrent_kimi_delta_attention``."""
-
-    def recurrent(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        g: Tensor,
-        beta: Tensor,
-        initial_state: Tensor | None = None,
-        output_final_state: bool = False,
-        use_qk_l2norm_in_kernel: bool = False,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        options = (initial_state, output_final_state, use_qk_l2norm_in_kernel)
-        if theirs.computes(query):
-            answer: tuple[Tensor, Tensor | None] = theirs(
-                query, key, value, g, beta, *options, **kwargs
-            )
-            return answer
-        return _delta(query, key, value, g, beta, *options, kwargs)
-
-    return standing_for(theirs, recurrent)
-
-
-def _delta(
+def delta(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -233,9 +206,7 @@ def rwkv(theirs: Theirs) -> Function:
     return standing_for(theirs, rwkv_linear_attention)
 
 
-def _mean_and_norm(
-    state: Sequence[Tensor] | None, like: Tensor
-) -> dict[str, Tensor]:
+def _mean_and_norm(state: Sequence[Tensor] | None, like: Tensor) -> dict[str, Tensor]:
     """Their state as a mean and the logarithm of what it was divided by; empty where nothing is."""
     if state is None:
         zeros = like.new_zeros(like.shape[0], like.shape[2])

@@ -62,8 +62,8 @@ def xlstm(theirs: Theirs) -> Function:
             inputs = (query, key, value, igate, fgate)
             return theirs.function(self, *inputs, *states, return_last_states, mode)
         gates = (igate.transpose(1, 2), fgate.transpose(1, 2))  # (B, T, H)
-        sequences = (x.transpose(1, 2) for x in (query, key, value))  # (B, T, H, N)
-        h, last = _mlstm(*sequences, *gates, states, self.config.eps)
+        q, k, v = (x.transpose(1, 2) for x in (query, key, value))  # (B, T, H, N)
+        h, last = _mlstm(q, k, v, *gates, states, self.config.eps)
         h = h.to(query.dtype).transpose(1, 2)  # (B, H, T, N)
         return (h, last) if return_last_states or "inference" in mode else h
 

@@ -1,8 +1,7 @@
 """One model: methods of its modules, bound to them over other functions."""
 
 import warnings
-from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -26,7 +25,7 @@ class _Plan:
     """
 
     def __init__(self, kind: type[nn.Module]) -> None:
-        self.methods: dict[str, Callable[..., Any]] = {}
+        self.methods: dict[str, FunctionType] = {}
         self.replaced: dict[str, str] = {}
         self.left: dict[str, str] = {}
         for name, method, choices in callers(kind):

@@ -104,4 +104,6 @@ def _restore() -> None:
 
 
 def _classes(module: ModuleType) -> list[type]:
-    return [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
+    return [
+        x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__
+    ]

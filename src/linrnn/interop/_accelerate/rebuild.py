@@ -32,10 +32,9 @@ def rebuilt(function: FunctionType, replaced: Mapping[str, Callable[..., Any]]) 
             CellType(new) if _content(cell) is inner else cell for cell in closure or ()
         )
     # without a __name__ torch.compile guards the dictionary, not the module of that name
-    space = {x: y for x, y in function.__globals__.items() if x != "__name__"} | replaced
-    copy = FunctionType(
-        function.__code__, space, function.__name__, function.__defaults__, closure
-    )
+    space = {x: y for x, y in function.__globals__.items() if x != "__name__"}
+    space.update(replaced)
+    copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, closure)
     copy.__kwdefaults__ = function.__kwdefaults__
     copy.__annotations__ = function.__annotations__
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__

@@ -33,7 +33,7 @@ FUNCTIONS = {
         functions.convolution,
     ),
     "causal_conv1d_update": Replacement(
-        "causal_conv (one step)",
+        "conv_update",
         _words("hidden_states conv_state weight bias activation"),
         steps.convolution,
     ),
@@ -45,7 +45,7 @@ FUNCTIONS = {
         ),
         functions.mamba,
     ),
-    "mamba_selective_state_update": Replacement("selective_scan (one step)", _STEP, steps.mamba),
+    "mamba_selective_state_update": Replacement("selective_update", _STEP, steps.mamba),
     "mamba2_chunk_scan": Replacement(
         "outer_scan",
         _words(
@@ -54,11 +54,11 @@ FUNCTIONS = {
         ),
         functions.mamba2,
     ),
-    "mamba2_selective_state_update": Replacement("outer_scan (one step)", _STEP, steps.mamba2),
+    "mamba2_selective_state_update": Replacement("outer_update", _STEP, steps.mamba2),
     "torch_chunk_gated_delta_rule": Replacement("delta_scan", _CHUNKED, functions.delta_rule),
-    "torch_recurrent_gated_delta_rule": Replacement("delta_scan", _STEPS, functions.delta_steps),
+    "torch_recurrent_gated_delta_rule": Replacement("delta_update", _STEPS, steps.delta_rule),
     "chunk_kimi_delta_attention": Replacement("delta_scan", _CHUNKED, functions.delta_rule),
-    "recurrent_kimi_delta_attention": Replacement("delta_scan", _STEPS, functions.delta_steps),
+    "recurrent_kimi_delta_attention": Replacement("delta_update", _STEPS, steps.delta_rule),
     "rwkv_linear_attention": Replacement(
         "log_linear_scan and linear_scan",
         _words("time_decay time_first key value state return_state"),

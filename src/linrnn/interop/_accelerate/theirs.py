@@ -29,7 +29,7 @@ class Theirs:
         """Whether a call is theirs: off the CPU, or in a program that knows no ops of ours."""
         if x.device.type != "cpu":
             return True
-        return torch.compiler.is_exporting() or torch.jit.is_tracing()
+        return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Their answer. ``x`` is an argument too, by which the device is judged.

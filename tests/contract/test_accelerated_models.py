@@ -6,7 +6,6 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from accelerated import FAMILIES, VOCABULARY, build, exact, in_float64, plain, relative  # noqa: E402
-
 from linrnn.interop import accelerate  # noqa: E402
 
 #: In which every recurrence occurs; the others are slow tests.
