@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from linrnn.backbone.pattern import pattern
@@ -53,6 +54,8 @@ class Family(NamedTuple):
     """Raises `DataError` for a configuration of theirs that we have no counterpart of."""
     more_keys: Sequence[str] = ()
     """Read of their ``config.json``, besides the fields that their configuration's class has."""
+    derived: Sequence[str] = ()
+    """Ends of the names of tensors of theirs that follow from the configuration."""
 
     def keys(self) -> tuple[str, ...]:
         """What is read of their ``config.json``: nothing that could name code or files."""
@@ -72,7 +75,7 @@ class Family(NamedTuple):
         ours = LinrnnForCausalLM(self.config(peer.config))
         ours.to(peer.device, peer.dtype)
         weights = self.weights(peer.config)
-        copy_weights(where, weights, ours.model.state_dict(), peer.state_dict())
+        copy_weights(where, weights, ours.model.state_dict(), self._stored(peer))
         ours.generation_config = peer.generation_config
         ours.eval()
         return ours
@@ -88,9 +91,14 @@ class Family(NamedTuple):
             setattr(config, name, value)
         peer = self.peer(config).to(model.device, model.dtype)
         weights = self.weights(config)
-        copy_weights(where, weights, model.model.state_dict(), peer.state_dict(), back=True)
+        copy_weights(where, weights, model.model.state_dict(), self._stored(peer), back=True)
         peer.generation_config = model.generation_config
         return peer.eval()
+
+    def _stored(self, peer: PreTrainedModel) -> dict[str, Tensor]:
+        """The tensors of a model of theirs that are weights."""
+        tensors = peer.state_dict()
+        return {n: x for n, x in tensors.items() if n.rpartition(".")[2] not in self.derived}
 
 
 def _shared(theirs: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class MoE(KeepsPrecision):
 
         p = softmax(W_r z),  or sigmoid(W_r z)           a number for each expert
         T = the top_k experts with the largest p + correction
-        w_e = scale p_e / sum over T of p,               without normalise scale p_e
+        w_e = scale p_e / (eps + sum over T of p),       without normalise scale p_e
         y = sum over e in T of w_e expert_e(z) + shared(z)
         expert_e(z) = W3_e (act(W1_e z) * W2_e z),       with "relu2" W3_e max(W1_e z, 0)^2
 
@@ -48,6 +48,7 @@ class MoE(KeepsPrecision):
         activation: of the gate: "silu", "gelu", or "gelu_tanh"; or "relu2" for one without a gate.
         router: "softmax" over all experts, or "sigmoid" of each by itself.
         normalise: divide the weights of a step by their sum.
+        eps: see above.
         scale: factor of these weights.
         corrected: have a correction, which has no gradient: it changes the choice alone.
         n_groups, top_groups: see above. Default: one group.
@@ -90,6 +91,7 @@ class MoE(KeepsPrecision):
         activation: Literal["silu", "gelu", "gelu_tanh", "relu2"] = "silu",
         router: Literal["softmax", "sigmoid"] = "softmax",
         normalise: bool = True,
+        eps: float = 1e-20,
         scale: float = 1.0,
         corrected: bool = False,
         n_groups: int = 1,
@@ -105,7 +107,7 @@ class MoE(KeepsPrecision):
         self.d_model, self.n_experts, self.top_k = d_model, n_experts, top_k
         self.d_inner = -(-8 * d_model // 3) if d_inner is None else d_inner
         self.activation, self.router_kind = activation, router
-        self.normalise, self.scale = normalise, scale
+        self.normalise, self.eps, self.scale = normalise, eps, scale
         self.n_groups, self.top_groups = n_groups, top_groups
         self.d_latent, self.d_shared, self.n_layers = d_latent, d_shared, n_layers
         self._check(router, shared_gate)
@@ -144,7 +146,7 @@ class MoE(KeepsPrecision):
         check_positive_int(where, **{name: getattr(self, name) for name in names})
         check_in(where, "activation", self.activation, (*GATED, "relu2"))
         check_in(where, "router", router, ROUTERS)
-        check_positive(where, scale=self.scale)
+        check_positive(where, scale=self.scale, eps=self.eps)
         if self.d_latent is not None:
             check_positive_int(where, d_latent=self.d_latent)
         if self.d_shared:
@@ -207,8 +209,8 @@ class MoE(KeepsPrecision):
         index = choice.topk(self.top_k, -1).indices
         weights = p.gather(-1, index)
         if self.normalise:
-            # the smallest number keeps sigmoids that are all 0 from a division by it
-            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+            # the small number keeps sigmoids that are all 0 from a division by it
+            weights = weights / (weights.sum(-1, keepdim=True) + self.eps)
         return index, weights * self.scale
 
     def _in_best_groups(self, choice: Tensor) -> Tensor:

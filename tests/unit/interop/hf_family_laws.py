@@ -30,10 +30,15 @@ def peer(config):
     with Double():  # buffers are computed from the configuration
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     with torch.no_grad():
-        for x in model.state_dict().values():
-            if x.is_floating_point():
+        for name, x in model.state_dict().items():
+            if x.is_floating_point() and not is_derived(config, name):
                 x += 0.1 * torch.randn_like(x)
     return plainly(model)
+
+
+def is_derived(config, name):
+    """Whether a tensor of a model of transformers follows from its configuration."""
+    return name.rpartition(".")[2] in getattr(_family(config.model_type), "derived", ())
 
 
 def plainly(model):
@@ -108,7 +113,8 @@ def the_way_back_is_exact(config, folder):
         again, before = back.state_dict(), theirs.state_dict()
         assert again.keys() == before.keys()
         for name, value in before.items():
-            torch.testing.assert_close(again[name], value, rtol=0, atol=1e-15)
+            rounded = 1e-6 if is_derived(config, name) else 1e-15  # those are made in float32
+            torch.testing.assert_close(again[name], value, rtol=0, atol=rounded)
         with torch.no_grad():
             torch.testing.assert_close(back(x).logits, theirs(x).logits, rtol=1e-6, atol=1e-6)
     shutil.rmtree(folder)

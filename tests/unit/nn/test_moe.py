@@ -10,6 +10,7 @@ from linrnn.nn import MoE
 OPTIONS = [
     {},
     {"normalise": False, "scale": 1.7, "top_k": 1},
+    {"router": "sigmoid", "eps": 0.3},
     {"router": "sigmoid", "corrected": True, "n_groups": 4, "top_groups": 2, "scale": 2.5},
     {"activation": "relu2", "d_latent": 3, "d_shared": 7},
     {"activation": "gelu", "d_shared": 5, "shared_gate": True, "top_k": 8},
@@ -37,7 +38,7 @@ def by_definition(moe, z):
         size = groups.shape[1]
         order = [e for e in choice.argsort(descending=True).tolist() if e // size in allowed]
         chosen = order[: moe.top_k]
-        total = sum(p[e] for e in chosen) if moe.normalise else 1
+        total = moe.eps + sum(p[e] for e in chosen) if moe.normalise else 1
         u = x if moe.latent_in is None else moe.latent_in.weight @ x
         y = 0
         for e in chosen:
@@ -196,6 +197,7 @@ def test_blocks_of_transformers(block, arguments):
         ({"n_groups": 4, "top_k": 3}, "top_k must be at most 2"),
         ({"shared_gate": True}, "shared_gate must be False for d_shared=0"),
         ({"scale": 0.0}, "scale must be"),
+        ({"eps": 0.0}, "eps must be"),
     ],
 )
 def test_errors(options, text):
