@@ -12,6 +12,7 @@
 #include "memories.h"
 #include "recorded.h"
 #include "systems.h"
+#include "updates.h"
 
 extern "C" const char* linrnn_isa();
 
@@ -45,6 +46,11 @@ int checks(i64 rounds) {
             one<LowRankPowers>(random, large);
             one<Carried>(random, large);
             one<Owed>(random, large);
+            one<ConvStep>(random, large);
+            one<SelectiveStep>(random, large);
+            one<OuterStep>(random, large);
+            one<DeltaStep>(random, large);
+            one<GatedNorms>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

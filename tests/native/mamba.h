@@ -66,6 +66,7 @@ struct Conv : Sequences {
         args.dtype = dtype, args.threads = threads, args.silu = smooth;
         args.backward = weights != nullptr, args.rows = weights ? groups : 0;
         args.channels = channels, args.width = width, args.x = x.array(), args.y = y.array();
+        args.x_channel = args.y_channel = 1;
         args.past = past.address(), args.weight = taps.address(), args.bias = bias.address();
         args.grad_x = {grad_x.address(), time * channels, channels};
         args.grad_past = grad_past.address();

@@ -6,7 +6,7 @@ see an operator that says which argument it writes.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -65,11 +65,66 @@ def apart(state: Tensor) -> bool:
     return True
 
 
-class _Plan(NamedTuple):
-    """How calls of one kind are computed by the kernel."""
+def kind_of_call(
+    arguments: Sequence[Any], tensors: int, backend: str | None
+) -> tuple[Any, ...] | None:
+    """What calls have in common that one record serves; None where a call goes the whole way.
+
+    Args:
+        arguments: of the call, tensors or None first, then numbers and words.
+        tensors: how many come first.
+        backend: asked for by an argument.
+    """
+    if watched():
+        return None
+    grad = torch.is_grad_enabled()
+    kinds: list[Any] = [requested(backend)[0], native.threads()]
+    try:
+        for x in arguments[:tensors]:
+            if x is None:
+                kinds.append(None)
+                continue
+            tensor_kind = kind(x)
+            if tensor_kind is None or (grad and x.requires_grad):
+                return None
+            kinds.append(tensor_kind)
+        key = (*kinds, *arguments[tensors:])
+        hash(key)
+    except (RuntimeError, TypeError):  # without strides; an argument of another kind
+        return None
+    return key
+
+
+class Plan(NamedTuple):
+    """How calls of one kind are computed by a kernel that writes one output."""
 
     replay: Replay
     result: Tensor  # an outline
+
+    def __call__(self, tensors: Sequence[Tensor | None]) -> Tensor | None:
+        """The output; None where a tensor lies where the kernel cannot read it."""
+        y = empty(self.result)
+        return y if self.replay.run(tensors, (y,)) else None
+
+
+def planned(
+    kernel: native.Kernel, record: bytes, words: Sequence[str], tensors: Sequence[Any], y: Tensor
+) -> Plan:
+    """A plan for calls like one whose record is written.
+
+    Args:
+        kernel: that computes it.
+        record: of the call.
+        words: the field of each tensor's address.
+        tensors: of the call, or None.
+        y: the output.
+    """
+    reads = [
+        Read(kernel.words(word), i, 0, x.element_size() - 1)
+        for i, (word, x) in enumerate(zip(words, tensors, strict=True))
+        if x is not None
+    ]
+    return Plan(Replay(kernel.name, record, reads, [(kernel.words("y"), 0)]), outline(y))
 
 
 class Update:
@@ -113,13 +168,13 @@ class Update:
             self._checked(arguments)
             y: Tensor = getattr(torch.ops.linrnn, self.name).default(*arguments, backend)
             return y
-        key = self._key(arguments, backend)
+        key = kind_of_call(arguments, self._tensors, backend)
         plan = None if key is None else self._plans.get(key)
         if plan is not None:
-            y = empty(plan.result)
-            if plan.replay.run(arguments[: self._tensors], (y,)):
+            result: Tensor | None = plan(arguments[: self._tensors])
+            if result is not None:
                 increment_version(arguments[self._state])
-                return y
+                return result
         return self._whole(arguments, key, backend)
 
     def explain(self, arguments: Sequence[Any], backend: str | None) -> str:
@@ -136,27 +191,6 @@ class Update:
         reasons = {name: missing if name in WRITTEN_FOR else None for name in BACKENDS}
         return {**reasons, "cpu": unavailable(device, dtype)}
 
-    def _key(self, arguments: Sequence[Any], backend: str | None) -> tuple[Any, ...] | None:
-        """What calls of a kind have in common; None where a call goes the whole way."""
-        if watched():
-            return None
-        grad = torch.is_grad_enabled()
-        kinds: list[Any] = [requested(backend)[0], native.threads()]
-        try:
-            for x in arguments[: self._tensors]:
-                if x is None:
-                    kinds.append(None)
-                    continue
-                tensor_kind = kind(x)
-                if tensor_kind is None or (grad and x.requires_grad):
-                    return None
-                kinds.append(tensor_kind)
-            key = (*kinds, *arguments[self._tensors :])
-            hash(key)
-        except (RuntimeError, TypeError):  # without strides; an argument of another kind
-            return None
-        return key
-
     def _whole(
         self, arguments: Sequence[Any], key: tuple[Any, ...] | None, backend: str | None
     ) -> Tensor:
@@ -170,11 +204,14 @@ class Update:
             y = self._output(arguments)
             values = self._values(arguments, y)
             if values is not None:
-                plan = self._planned(arguments, values, y)
-                self._plans.store(key, plan)
-                if plan.replay.run(arguments[: self._tensors], (y,)):
+                tensors = arguments[: self._tensors]
+                words = [name.replace("dt_bias", "bias") for name in self.names[: self._tensors]]
+                record = self.kernel.pack(native.DTYPES[state.dtype], native.threads(), *values)
+                self._plans.store(key, planned(self.kernel, record, words, tensors, y))
+                result = self._plans[key](tensors)
+                if result is not None:
                     increment_version(state)
-                    return y
+                    return cast(Tensor, result)
         return self._by_definition(arguments)
 
     def _checked(self, arguments: Sequence[Any]) -> None:
@@ -211,19 +248,6 @@ class Update:
         if wide != (state.dtype == torch.float64) or any(x.is_neg() for x in tensors):
             return None
         return self._record(*arguments, y)
-
-    def _planned(self, arguments: Sequence[Any], values: Sequence[Any], y: Tensor) -> _Plan:
-        dtype = native.DTYPES[arguments[self._state].dtype]
-        record = self.kernel.pack(dtype, native.threads(), *values)
-        reads = [
-            Read(self.kernel.words(self.names[i].replace("dt_bias", "bias")), i, 0, size - 1)
-            for i, size in enumerate(
-                0 if x is None else x.element_size() for x in arguments[: self._tensors]
-            )
-            if size
-        ]
-        replay = Replay(self.name, record, reads, [(self.kernel.words("y"), 0)])
-        return _Plan(replay, outline(y))
 
     def _by_definition(self, arguments: Sequence[Any]) -> Tensor:
         state: Tensor = arguments[self._state]

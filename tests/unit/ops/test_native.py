@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from linrnn.compute import native
+from linrnn.compute.in_place import UPDATES
 from linrnn.errors import BackendError
 from linrnn.ops import linear_scan
 from linrnn.ops.conv import _block_carry_cpu, _cauchy_cpu, _dplr_powers_cpu, _vandermonde_cpu
 from linrnn.ops.conv.causal_conv import _cpu as conv_cpu
+from linrnn.ops.gated_norm import _cpu as norm_cpu
 from linrnn.ops.linear import _scan_kernel, _traces_cpu
 from linrnn.ops.linear.block_scan import _cpu as block_cpu
 from linrnn.ops.linear.gated_scan import _cpu as gated_cpu
@@ -50,6 +52,8 @@ KERNELS = [
     _cauchy_cpu._CAUCHY,
     _vandermonde_cpu._VANDERMONDE,
     _dplr_powers_cpu._POWERS,
+    norm_cpu._NORM,
+    *(update.kernel for update in UPDATES.values()),
 ]
 
 

@@ -1,20 +1,23 @@
 """`gated_rms_norm`: the norm behind a recurrence and its gate, in one pass each way."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_flags, check_numbers
+from linrnn.compute.in_place import kind_of_call
 from linrnn.compute.op import STOPPED, _ReachedError
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
+from linrnn.compute.replay import Replays
 from linrnn.errors import ArgumentError, check_in, check_positive_int, check_shape
 from linrnn.typing import Float
 
 _WHERE = "gated_rms_norm"
 _GATES = ("silu", "sigmoid")
+_PLANS = Replays()
 
 
 def gated_rms_norm(
@@ -59,11 +62,21 @@ def gated_rms_norm(
         >>> gated_rms_norm(torch.tensor([3.0, -3.0, 1.0, 1.0]), groups=2)
         tensor([ 1.0000, -1.0000,  1.0000,  1.0000])
     """
+    key, tensors = None, (x, z, weight)
+    if not torch.compiler.is_compiling():  # a decoder's call comes again
+        key = kind_of_call((*tensors, groups, eps, norm_first, gate), len(tensors), None)
+        plan = None if key is None else _PLANS.get(key)
+        result: Tensor | None = None if plan is None else plan(tensors)
+        if result is not None:
+            return result
     _check(x, z, weight, groups, eps, norm_first, gate)
-    arguments = (x, z, weight, groups, float(eps), norm_first, gate == "silu")
+    arguments = (*tensors, groups, float(eps), norm_first, gate == "silu")
     if STOPPED.get():
         raise _ReachedError(_PRODUCT, arguments, None)
     (y,) = _PRODUCT(*arguments)
+    if key is not None and key not in _PLANS and x.numel():
+        kernels: Any = _PRODUCT.kernels(arguments)
+        _PLANS.store(key, None if kernels is None else kernels.plan(arguments, y))
     return y
 
 

@@ -1,12 +1,13 @@
 """`gated_rms_norm` by the native kernel ``src/native/kernels/gated_norm.cpp``."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.in_place import operand, operand_fields
+from linrnn.compute.in_place import Plan, operand, operand_fields, planned
 from linrnn.compute.layout import aligned, dense
 
 _NORM = native.Kernel(
@@ -34,6 +35,20 @@ def forward(*arguments: Any) -> tuple[Tensor]:
     if y.numel():
         _run(arguments, *operand(y)[:2], *_NO_GRADIENTS)
     return (y,)
+
+
+def plan(arguments: Any, y: Tensor) -> Plan | None:
+    """A plan for calls like one that gave ``y``; None where a tensor is not read as it lies."""
+    tensors = arguments[:3]
+    rows = [_rows(x) for x in tensors]
+    if any(
+        x is not None and x.data_ptr() != t.data_ptr() for x, t in zip(rows, tensors, strict=True)
+    ):
+        return None
+    dtype, values = _values(arguments, rows)
+    ends = (*operand(y)[:2], *_NO_GRADIENTS)
+    record = _NORM.pack(native.DTYPES[dtype], native.threads(), *values, *ends)
+    return planned(_NORM, record, ("x", "z", "weight"), tensors, y)
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
@@ -68,15 +83,16 @@ def _by_group(x: Tensor | None, groups: int) -> tuple[int, ...]:
 
 
 def _run(arguments: Any, *outputs: int) -> None:
-    x, z, weight, groups, eps, norm_first, silu = arguments
-    tensors = [t for t in (x, z, weight) if t is not None]
-    exact = torch.float64 in [t.dtype for t in tensors]
-    rows, gates = _rows(x), _rows(z)
-    weight = None if weight is None else _rows(weight)
-    assert rows is not None
-    _NORM(
-        torch.float64 if exact else torch.float32,
-        *(silu, norm_first, eps, len(rows), groups, x.shape[-1] // groups),
-        *(word for t in (rows, gates, weight) for word in _by_group(t, groups)),
-        *outputs,
-    )
+    rows = [_rows(x) for x in arguments[:3]]
+    dtype, values = _values(arguments, rows)
+    _NORM(dtype, *values, *outputs)
+
+
+def _values(arguments: Any, rows: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Any]]:
+    """What is computed in, and the fields of the record that say what is read."""
+    x, _, _, groups, eps, norm_first, silu = arguments
+    count, width = x.numel() // x.shape[-1], x.shape[-1] // groups
+    exact = any(t is not None and t.dtype == torch.float64 for t in rows)
+    operands = [word for t in rows for word in _by_group(t, groups)]
+    values = [silu, norm_first, eps, count, groups, width, *operands]
+    return torch.float64 if exact else torch.float32, values
