@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean bench-updates FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -178,6 +178,9 @@ house: $(VENV)/.dev  ## lines, names and comments of the sources, by room
 
 bench-steps: $(VENV)/.bench  ## a streaming step of each mixer, recorded and as its operators; about 2 minutes
 	$(BIN)/python benchmarks/steps.py
+
+bench-updates: $(VENV)/.bench  ## steps that write their state in place, beside operators and scans of one step
+	$(BIN)/python benchmarks/updates.py
 
 bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
 	$(BIN)/python benchmarks/flat.py

@@ -23,7 +23,7 @@ NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
 # which tests/unit/cells has; steps in place and the norm, which tests/unit/ops has
 OTHERS = {"accumulator_dtype", "backend_report", "explain", "use_backend", "use_form"}
 OTHERS |= {"distributed_linear_scan", "sequence_parallel", "newton_scan", *UPDATES}
-OTHERS |= {"gated_rms_norm"}
+OTHERS |= {"gated_rms_norm", "seq_idx_to_cu_seqlens", "seq_idx_to_reset"}
 
 PAIRS = [(op, backend) for op in ops() for backend in backends(op)]
 IN_GRAPHS = any_size_in_one_graph.__name__

@@ -25,6 +25,8 @@ from linrnn.ops.matrix.delta_scan import delta_scan as delta_scan
 from linrnn.ops.matrix.fenwick_scan import fenwick_scan as fenwick_scan
 from linrnn.ops.matrix.outer_scan import outer_scan as outer_scan
 from linrnn.ops.selective_scan import selective_scan as selective_scan
+from linrnn.ops.sequence_index import seq_idx_to_cu_seqlens as seq_idx_to_cu_seqlens
+from linrnn.ops.sequence_index import seq_idx_to_reset as seq_idx_to_reset
 from linrnn.ops.updates import conv_update as conv_update
 from linrnn.ops.updates import delta_update as delta_update
 from linrnn.ops.updates import outer_update as outer_update
@@ -53,6 +55,8 @@ __all__ = [
     "outer_update",
     "selective_scan",
     "selective_update",
+    "seq_idx_to_cu_seqlens",
+    "seq_idx_to_reset",
     "sequence_parallel",
     "use_backend",
     "use_form",
