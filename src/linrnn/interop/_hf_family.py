@@ -13,7 +13,10 @@ from linrnn.interop._hf_layouts import SPECIAL, load_peer, special_tokens
 from linrnn.interop._hf_model import LinrnnForCausalLM
 from linrnn.interop._hf_weights import Weight, copy_weights
 
-_ROTARY_KEYS = ("rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor")
+_USUAL_KEYS = (
+    *("rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor"),
+    "head_dim",  # read by attention whether or not their class has a field for it
+)
 
 
 class FamilyLike(Protocol):
@@ -60,7 +63,7 @@ class Family(NamedTuple):
     def keys(self) -> tuple[str, ...]:
         """What is read of their ``config.json``: nothing that could name code or files."""
         fields = vars(self.peer.config_class).get("__annotations__", {})
-        return (*fields, *_ROTARY_KEYS, *SPECIAL, "tie_word_embeddings", *self.more_keys)
+        return (*fields, *_USUAL_KEYS, *SPECIAL, "tie_word_embeddings", *self.more_keys)
 
     def config(self, theirs: PreTrainedConfig) -> LinrnnConfig:
         """The configuration of our model."""

@@ -14,7 +14,7 @@ SIZES = {
     **{"num_attention_heads": 2, "num_key_value_heads": 1, "attn_layer_indices": [1]},
     **{"mamba_n_heads": 8, "mamba_d_head": 4, "mamba_d_state": 8},
 }
-OTHER = {"mamba_n_groups": 2, "attention_bias": True, "tie_word_embeddings": True}
+OTHER = {"head_dim": 12, "mamba_n_groups": 2, "attention_bias": True, "tie_word_embeddings": True}
 BOUNDS = {"mamba_proj_bias": True, "mamba_conv_bias": False, "time_step_limit": (0.3, 1.5)}
 
 

@@ -18,6 +18,7 @@ FACTORS = {
     **{"ssm_out_multiplier": 0.3, "tie_word_embeddings": True},
 }
 NORMED = {
+    "head_dim": 6,
     **{"mamba_rms_norm": True, "mamba_n_groups": 2, "attention_bias": True},
     **{"mamba_proj_bias": True, "projectors_bias": True},
 }

@@ -1,9 +1,13 @@
 """Nemotron-H as a model of ours."""
 
+import json
+
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 from hf_family_laws import laws
+from safetensors.torch import load_file, save_file
 from transformers import NemotronHConfig, NemotronHForCausalLM
 
 from linrnn.errors import DataError
@@ -27,6 +31,22 @@ LATENT = {"layers_block_type": [ATTENTION, "moe", MAMBA], "moe_latent_size": 5, 
 @pytest.mark.parametrize("more", [{}, EXPERTS, LATENT], ids=str)
 def test_nemotron(more, tmp_path):
     laws(NemotronHConfig(**SIZES | more), tmp_path)
+
+
+def test_the_words_of_published_folders(tmp_path):
+    """A pattern of letters, infinity as Python writes it, layers that predict further tokens."""
+    config = NemotronHConfig(**SIZES | EXPERTS)
+    NemotronHForCausalLM(config).bfloat16().save_pretrained(tmp_path)
+    path, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    values = json.loads(path.read_text())
+    del values["layers_block_type"]
+    values |= {"hybrid_override_pattern": "MEM*EM-", "time_step_limit": [0.0, float("inf")]}
+    path.write_text(json.dumps(values))
+    more = {"mtp.layers.0.norm.weight": torch.ones(16)}
+    save_file(load_file(weights) | more, weights, metadata={"format": "pt"})
+    ours = from_pretrained(tmp_path)
+    assert ours.config.block_pattern == ("moe", "bare", "moe", "relu2")
+    assert ours.dtype == torch.bfloat16
 
 
 @pytest.mark.unchecked
