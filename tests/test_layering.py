@@ -24,7 +24,7 @@ LAYERS = (
     {"testing", "dynamics"},
     {"block"},
     {"backbone"},
-    {"rnn", "distillation"},
+    {"rnn", "distillation", "quantization"},
     {"streaming"},
     {"sound", "tokenizers"},
     {"generation"},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from linrnn import lightning as lightning
     from linrnn import mixers as mixers
     from linrnn import ops as ops
+    from linrnn import quantization as quantization
     from linrnn import recipes as recipes
     from linrnn import reproductions as reproductions
     from linrnn import sound as sound
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
     from linrnn.lightning import fit as fit
+    from linrnn.quantization import quantize as quantize
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
     from linrnn.train import load as load
@@ -49,6 +51,7 @@ _SUBMODULES = (
     "mixers",
     "nn",
     "ops",
+    "quantization",
     "recipes",
     "reproductions",
     "rnn",
@@ -70,6 +73,7 @@ _ATTRIBUTES = {
     "keep_memory": "linrnn._process.allocator",
     "last_output": "linrnn.rnn",
     "load": "linrnn.train",
+    "quantize": "linrnn.quantization",
 }
 __all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]
 

@@ -11,6 +11,7 @@
 #include "gated_scan_args.h"
 #include "machine_args.h"
 #include "memory_scan_args.h"
+#include "quantized_args.h"
 #include "recorded_step_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
@@ -21,8 +22,8 @@
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)   \
     X(dplr_powers) X(gated_norm) X(gated_scan) X(log_scan) X(machine) X(memory_scan)      \
-    X(outer_update) X(recorded_step) X(scan) X(selective_scan) X(selective_update)        \
-    X(traces) X(vandermonde)
+    X(outer_update) X(quantized) X(recorded_step) X(scan) X(selective_scan)               \
+    X(selective_update) X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
@@ -39,6 +40,7 @@
     X(machine, LINRNN_MACHINE_FIELDS)              \
     X(memory_scan, LINRNN_MEMORY_SCAN_FIELDS)      \
     X(outer_update, LINRNN_OUTER_UPDATE_FIELDS)    \
+    X(quantized, LINRNN_QUANTIZED_FIELDS)          \
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \

@@ -15,10 +15,10 @@
 
 // What an instruction does beside the operations of the machine, whose numbers come first; the
 // rules that write instructions are linrnn/engine/replay/instructions.py and engine/replay/sums.py.
-#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(standardise) X(take)
+#define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(standardise) X(take) X(quantized)
 
 namespace linrnn {
-constexpr i64 I64 = 6;  // beside the dtypes of floating point
+constexpr i64 I64 = 6, BYTES = 7;  // beside the dtypes of floating point
 
 LINRNN_RECORD(RecordedStepArgs, LINRNN_RECORDED_STEP_FIELDS)
 
@@ -30,7 +30,7 @@ struct RecordedWatch {
 // Numbers in memory, at most four axes of them; or one constant, where slot < 0.
 struct RecordedOperand {
     i64 slot, offset;  // which base, and bytes behind it
-    i64 dtype;         // F32, F64, I64 or BF16
+    i64 dtype;         // F32, F64, I64, BF16 or, of quantized weights, BYTES
     i64 stride[4];     // in elements
     double value;
 };
@@ -41,7 +41,9 @@ struct RecordedOperand {
 // axis of a is dense, and so is that of b or of d; c may be missing. standardise: of each row x along
 // the last axis of a, (x - m) / sqrt(mean((x - m)^2) + value), where m is the mean of x times the
 // constant c, 0 or 1; in the dtype that is computed in. take: a at the places b, below 0 from the end, of an axis of c numbers that lie `value`
-// apart; NaN where it has no such place.
+// apart; NaN where it has no such place. quantized, in F32: size is (1, m, n, k), and d[i, j] is the sum
+// of a[i, k] w[j, k], where w is b with the scales c (quantized.h); value is bits + 16 (zeros + 2 (digits
+// + 4 group)), and the last axes of a and d are dense.
 struct RecordedInstruction {
     i64 op, dtype;  // computed in F32 or F64
     double value;

@@ -10,6 +10,7 @@
 #include "cells.h"
 #include "learning.h"
 #include "memories.h"
+#include "quantized.h"
 #include "recorded.h"
 #include "systems.h"
 #include "updates.h"
@@ -41,6 +42,7 @@ int checks(i64 rounds) {
             one<Memories>(random, large, false);
             one<Memories>(random, large, true);
             one<RecordedProgram>(random, large);
+            one<FewBits>(random, large);
             one<Fractions>(random, large);
             one<SumsOfPowers>(random, large);
             one<LowRankPowers>(random, large);

@@ -30,6 +30,7 @@ from linrnn.lightning._losses import (
     of_numbers,
     scores_of,
 )
+from linrnn.nn.quantized import check_trainable
 from linrnn.tasks import Task
 from linrnn.train import OptimConfig, TrainingModule
 from linrnn.train.config import check_optim
@@ -99,6 +100,7 @@ class RecurrentModule(TrainingModule):
             raise ArgumentTypeError(
                 f"RecurrentModule: model must be a torch.nn.Module, got a {type(model).__name__}."
             )
+        check_trainable("RecurrentModule", model)
         _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
         if isinstance(optim, Mapping):
             optim = OptimConfig(**record("RecurrentModule", OptimConfig, optim, prefix="optim."))

@@ -1,6 +1,7 @@
 """A trained run in a program: answers to arrays and tables, streams, a plain module."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     ShapeError,
+    check_in,
     check_kind,
     check_positive_int,
     check_shape,
 )
+from linrnn.quantization import KINDS, quantize
 from linrnn.streaming import Session
 from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
@@ -27,13 +30,16 @@ from linrnn.train.suits import no_times
 from linrnn.typing import Lengths
 
 
-def load(run: Path | str) -> "TrainedModel":
+def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel":
     """A trained run: its best weights, with what is needed to put them to use.
 
     Args:
         run: the run folder.
+        weights: ``"int8"`` or ``"int4"``: store the weights of linear maps so, as
+            `linrnn.quantize` does with its defaults. Default: as they were trained.
 
     Raises:
+        UnknownNameError: no such weights.
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
         UntrustedError: the run names a mixer of a module that may not be imported.
 
@@ -42,7 +48,11 @@ def load(run: Path | str) -> "TrainedModel":
         >>> labels = linrnn.load("runs/table-lru-1").predict(x)  # doctest: +SKIP
     """
     check_kind("load", "run", run, str, os.PathLike)
-    return TrainedModel(open_run(run))
+    if weights is None:
+        return TrainedModel(open_run(run))
+    check_in("load", "weights", weights, tuple(KINDS))
+    trained = open_run(run)
+    return TrainedModel(replace(trained, model=quantize(trained.model, KINDS[weights])))
 
 
 class TrainedModel:

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../machine_ops.h"
+#include "../quantized.h"
 #include "../recorded_step_args.h"
 
 namespace linrnn {
@@ -242,14 +243,32 @@ struct Recorded {
             }
     }
 
-    void run(const Instruction& step) const {
-        if (step.op < OPS) elementwise(step);
+    bool quantized(const Instruction& step) const {
+        const i64 form = i64(step.value);
+        const i64 bits = form % 16, zeros = form / 16 % 2, digits = form / 32 % 4, group = form / 128;
+        const i64 n = step.size[2], k = step.size[3];
+        const QuantizedMatrix w{bits, n, k, group, (k + group - 1) / group,
+                                reinterpret_cast<const std::uint8_t*>(at(step.b)),
+                                reinterpret_cast<const bf16*>(at(step.c)), zeros != 0};
+        return quantized_product(
+            w, step.size[1], digits, args.threads,
+            [&](QuantizedRows& to, i64 row, i64 i) {
+                to.fill(row, element(step.a, offset(step.a, 0, i, 0, 0)));
+            },
+            [&](i64 i, i64 j, float value) { *element(step.d, offset(step.d, 0, i, j, 0)) = A(value); });
+    }
+
+    bool run(const Instruction& step) const {
+        if (step.op == OPS + 5) {
+            if constexpr (sizeof(A) == sizeof(float)) return quantized(step);
+        } else if (step.op < OPS) elementwise(step);
         else if (step.op == OPS) reduce(step, total);
         else if (step.op == OPS + 1) reduce(step, largest);
         else if (step.op == OPS + 3) standardise(step);
         else if (step.op == OPS + 4) take(step);
         else if (step.b.dtype != BF16) product<A>(step);
         else if constexpr (sizeof(A) == sizeof(float)) product<bf16>(step);
+        return true;
     }
 };
 
@@ -268,10 +287,12 @@ int recorded_step(const void* record) {
         }
     const auto* step = reinterpret_cast<const RecordedInstruction*>(args.program);
     for (i64 i = 0; i < args.count; ++i, ++step) {
-        if (step->op < 0 || step->op > OPS + 4) return 3;
-        if (step->dtype == F32) Recorded<float>{args}.run(*step);
-        else if (step->dtype == F64) Recorded<double>{args}.run(*step);
+        if (step->op < 0 || step->op > OPS + 5) return 3;
+        bool done = true;
+        if (step->dtype == F32) done = Recorded<float>{args}.run(*step);
+        else if (step->dtype == F64) done = Recorded<double>{args}.run(*step);
         else return 2;
+        if (!done) return 1;
     }
     return 0;
 }

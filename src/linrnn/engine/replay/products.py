@@ -53,3 +53,25 @@ def _addmm(
 def _mv(tape: Tape, to: Number, x: Any, y: Any) -> None:
     a, b, output = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
     tape.product(output.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)
+
+
+@rule("quantized_linear")
+def _quantized(
+    tape: Tape,
+    to: Number,
+    x: Tensor,
+    packed: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    *sizes: int,
+) -> None:
+    """Of weights that lie as `linrnn.ops.quantized_linear` lays them."""
+    slots = [tape.slot(part) for part in (packed, scales)]
+    _, _, bits, group, digits = sizes
+    if any(slot is None or slot.kind != "weight" for slot in slots):
+        raise RefusedError("it reads a tensor that is no parameter or buffer")
+    form = bits + 16 * ((scales.shape[2] > 1) + 2 * (digits + 4 * group))
+    rows, output = tape.view(real(tape.number(x)), x.shape), target(to)
+    tape.quantized(output, rows, *slots, form)  # type: ignore[arg-type]
+    if bias is not None:
+        tape.put("add", output, output, real(tape.number(bias)))

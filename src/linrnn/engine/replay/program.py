@@ -29,12 +29,13 @@ from linrnn.engine.replay.tape import Instruction, Real, RefusedError, Slot, Tap
 
 KEPT = 32  # kinds of calls of a module that are remembered: each number of sequences is one
 TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
-_I64 = 6  # as recorded_step_args.h calls it
+_I64, _BYTES = 6, 7  # as recorded_step_args.h calls them
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = native.Kernel("recorded_step", "program count bases watched watches differ")
 _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
 #: Of these modules nothing is read but weights.
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
+_CODES = {**DTYPES, torch.uint8: _BYTES}
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _ABSENT_OPERAND = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
@@ -138,7 +139,7 @@ class Program:
                     base, at = 1, at + lasting[x.slot]
                 elif x.slot.kind == "scratch":
                     base, at = 0, at + places[x.slot]
-                return _OPERAND.pack(base, at, DTYPES.get(dtype, _I64), *strides, 0.0)
+                return _OPERAND.pack(base, at, _CODES.get(dtype, _I64), *strides, 0.0)
 
             codes.append(b"".join(_packed(step, operand) for step in instructions))
         self._early, self._late = (array("b", code) for code in codes)

@@ -254,4 +254,4 @@ _OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory
 def _readable(x: Tensor) -> bool:
     """Whether the kernel can read a weight where it is."""
     addressable = type(x) in (Tensor, nn.Parameter, nn.Buffer) and x.is_cpu and x.is_contiguous()
-    return addressable and x.dtype in STORED and aligned(x)
+    return addressable and (x.dtype in STORED or x.dtype is torch.uint8) and aligned(x)

@@ -18,6 +18,7 @@ REDUCTIONS = ("total", "largest")
 """Over the last axis, which the result does not have."""
 ALONG = (*REDUCTIONS, "standardise")
 """What reads all of the last axis at once."""
+PRODUCTS = ("product", "quantized")
 _WORTH = 2.5  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
@@ -102,7 +103,7 @@ class Number(NamedTuple):
 
 @dataclass
 class Instruction:
-    """An operation of the machine, or one of `REDUCTIONS`, ``product`` or ``take``."""
+    """An operation of the machine, or one of `REDUCTIONS`, `PRODUCTS` or ``take``."""
 
     op: str
     size: tuple[int, ...]
@@ -125,7 +126,7 @@ class Tape:
         self.instructions: list[Instruction] = []
         self.sizes: dict[Slot, int] = {}
         self.dtypes: dict[Slot, torch.dtype] = {}
-        """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16."""
+        """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16 or uint8."""
         self.truths: set[Slot] = set()
         """Memory that holds truth values, as the numbers 0 and 1."""
         self._extents: dict[Slot, int] = {}  # how many numbers lie there
@@ -220,6 +221,8 @@ class Tape:
             raise RefusedError("it reads a tensor that is no parameter or buffer")
         if slot.kind == "constant":
             return self._constant(x)
+        if self.dtypes.get(slot) is torch.uint8:
+            raise RefusedError("it reads bytes")
         operand = self._parts(x, slot)
         if x.is_neg():  # a part of a conjugate
             re, im = operand
@@ -364,6 +367,19 @@ class Tape:
             read.append(added.over(to.shape).wider())
         self._add("product", (q, i, j, k), to.wider(), read)
 
+    def quantized(self, to: View, a: View, packed: Slot, scales: Slot, form: int) -> None:
+        """Write the product of rows with weights of few bits; ``form`` as the kernel reads it."""
+        if self.wide is torch.float64:
+            raise RefusedError("it computes in double precision")
+        numbers = [View(x, 0, (1,) * AXES, (0,) * AXES) for x in (packed, scales)]
+        a = self.new("move", a) if self.dtypes[a.slot] is not self.wide else a
+        a = a if a.strides == _dense(a.shape) else self.new("move", a)
+        (*rows, k), n = a.shape, to.shape[-1]
+        m = prod(rows)
+        read: list[Real] = [a._replace(shape=(1, m, 1, k), strides=(0, k, 0, 1)), *numbers]
+        to = to._replace(shape=(1, m, n, 1), strides=(0, n, 1, 0))
+        self._add("quantized", (1, m, n, k), to, read, float(form))
+
     def finish(self, results: Sequence[Number], dtypes: Sequence[torch.dtype]) -> None:
         """Let the results lie in memory of their own, and drop what nobody reads."""
         for i, dtype in enumerate(dtypes):
@@ -477,7 +493,7 @@ def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
     operands: list[Real] = [step.to, *step.read]
     rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in operands]
     sizes = list(step.size)
-    if step.op == "product":
+    if step.op in PRODUCTS:
         return sizes, rows
     last = 1 if step.op in ALONG else 0
     # in the order in which the result lies in memory
