@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean bench-updates FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean bench-updates bench-serve FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -205,6 +205,9 @@ bench-long-haul: $(VENV)/.bench $(VENV)/.train  ## an hour of `linrnn stream` an
 
 bench-learn-haul: $(VENV)/.bench $(VENV)/.train  ## an hour of `linrnn stream --learner`, paced to a twentieth of a core: memory, time a token
 	$(BIN)/python benchmarks/learn_haul.py
+
+bench-serve: $(VENV)/.bench $(VENV)/.train  ## thousands of streams beside their model, and `linrnn serve` that is killed; about 4 minutes
+	$(BIN)/python benchmarks/serve.py
 
 bench-curves: $(VENV)/.bench  ## time against the length of the sequence, as a plot; about 2 minutes
 	$(BIN)/python benchmarks/curves.py

@@ -46,7 +46,7 @@ def problem(command):
         unknown = {word for word in words[1:] if "=" not in word} - make_targets()
         return f"no make target {unknown}" if unknown else None
     if words[:2] == ["pip", "install"]:
-        known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[train,dev,docs]"}
+        known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[serve]", ".[train,dev,docs]"}
         known |= {"-C", "cmake.define.LINRNN_ISAS="}  # of CMakeLists.txt: all processors
         return None if set(words[2:]) <= known else "an unknown way to install"
     if words[0] == "linrnn":

@@ -37,14 +37,23 @@ class Group(NamedTuple):
         mask = fits[self.places]
         if mask.all():
             return self
-        index = torch.from_numpy(mask.nonzero()[0]).to(self.x.device)
-        return Group(self.places[mask], self.x[index], None if self.dt is None else self.dt[index])
+        return self._at(mask.nonzero()[0])
+
+    def by(self, rows: np.ndarray) -> "Group":
+        """The same streams in the order of their rows, which are given by place in the call."""
+        ours = rows[self.places]
+        return self if (ours[1:] > ours[:-1]).all() else self._at(ours.argsort())
 
     def halves(self) -> tuple["Group", "Group"]:
         """The first and the last half of them."""
         n = len(self.places) // 2
         first, last = slice(n), slice(n, None)
         return self._part(first), self._part(last)
+
+    def _at(self, members: np.ndarray) -> "Group":
+        index = torch.from_numpy(members).to(self.x.device)
+        dt = None if self.dt is None else self.dt[index]
+        return Group(self.places[members], self.x[index], dt)
 
     def _part(self, part: slice) -> "Group":
         return Group(self.places[part], self.x[part], None if self.dt is None else self.dt[part])

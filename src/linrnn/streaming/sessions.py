@@ -354,7 +354,9 @@ class Sessions:
         fits[list(errors)] = False
         parts: list[_Part] = []
         for group in inputs.groups:
-            parts += self._compute(where, names, rows, group.only(fits), errors)
+            # inputs are put in the order of the states, which are larger
+            group = group.only(fits).by(rows)
+            parts += self._compute(where, names, rows, group, errors)
         for place, error in errors.items():
             _of_stream(names[place], error)
         return parts, inputs.single, errors
@@ -421,7 +423,7 @@ class Sessions:
         """Outputs of all streams in the order of the call."""
         pooled = pools(self.model)
         ys = [part.y[:, 0] if single and not pooled else part.y for part in parts]
-        if len(parts) == 1 and len(parts[0].places) == count:
+        if len(parts) == 1 and np.array_equal(parts[0].places, np.arange(count)):
             return ys[0]
         weight = next(self.model.parameters())
         width = self.model.d_output if isinstance(self.model, SequenceModel) else self.model.d_model
