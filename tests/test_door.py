@@ -98,6 +98,7 @@ DECLARED = {
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("lightning/_fit.py", "from tempfile import TemporaryDirectory"): NEW,
     ("lightning/_fit.py", "TemporaryDirectory"): NEW,
+    ("serve/store.py", "tempfile.TemporaryDirectory"): "a new folder of the system's choice",
     ("train/processes.py", "from tempfile import TemporaryDirectory"): STORE,
     ("train/processes.py", "TemporaryDirectory"): STORE,
     ("compare/usage.py", "status.read_text"): SYSTEM,

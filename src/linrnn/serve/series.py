@@ -211,7 +211,7 @@ class Series:
                 answers.append({"id": name, "model": self.name, "steps": 0})
         try:
             if names:
-                self.store.open(names)
+                self.store.begin(names)
             order.done(answers)
         except Exception as error:  # noqa: BLE001 - who asked hears of it
             order.failed(error)

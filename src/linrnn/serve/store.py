@@ -49,12 +49,12 @@ class SessionStore:
         self._number, self._journal = 0, Journal(folder / "none")
         try:
             if self._kept:
-                self._begin()
+                self._recover()
         except BaseException:
             self._open.close()
             raise
 
-    def _begin(self) -> None:
+    def _recover(self) -> None:
         """Read what there is, and begin with a new journal."""
         with folder_at(self.folder, make=True):
             pass
@@ -123,7 +123,7 @@ class SessionStore:
             self.write()
         self._journal.add(kind, header, data)
 
-    def open(self, names: Sequence[str]) -> None:
+    def begin(self, names: Sequence[str]) -> None:
         """Begin sessions that have read nothing."""
         for name in names:
             self._check_new(name)
