@@ -46,7 +46,7 @@ def bits(pool, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_in_any_order_are_as_each_stream_alone(name):
-    """In order, apart, and side by side: rows are views of the states, gathered, and views again."""
+    """In order, apart, and side by side: states are read in place, gathered, and in place again."""
     stack = model(mixer=name)
     alone = {i: Session(stack) for i in range(6)}
     pool = joined(stack, range(6))
@@ -158,7 +158,7 @@ def test_tokens_are_checked_row_by_row():
     fed = pool.feed_rows(list("abc"), torch.tensor([[1, 2], [3, 11], [-1, 4]]))
     assert fed.y.shape == (3, 2, 11)
     assert list(fed.errors) == [1, 2]
-    with pytest.raises(ArgumentError, match="stream 'b': tokens must be .* got 11 at position 1"):
+    with pytest.raises(ArgumentError, match=r"stream 'b': tokens must be .* got 11 at position 1"):
         raise fed.errors[1]
     fed = pool.feed_rows(list("abc"), [1, True, 2.0])
     assert list(fed.errors) == [1, 2]

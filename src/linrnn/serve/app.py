@@ -55,7 +55,7 @@ def application(
         yield
         await asyncio.to_thread(service.close)
 
-    routes = [Route(p, _endpoint(p, h), methods=[m]) for p, m, h in service.paths()]
+    routes: list[Any] = [Route(p, _endpoint(p, h), methods=[m]) for p, m, h in service.paths()]
     inner = FastAPI(version=__version__, lifespan=lifespan, openapi_url=None, routes=routes)
     for kind in (LinrnnError, Exception):
         inner.add_exception_handler(kind, _refused)

@@ -17,6 +17,10 @@ from linrnn.streaming import Sessions
 from linrnn.train.context import Trained
 
 
+def _unheard(piece: str) -> None:
+    """Nobody reads the pieces of a text."""
+
+
 @dataclass(eq=False)
 class Text(Order):
     """A text to write after a prompt."""
@@ -29,7 +33,7 @@ class Text(Order):
     stop: Sequence[str]
     deadline: float
     """Of the clock that `time.monotonic` reads."""
-    said: Callable[[str], None] = lambda piece: None
+    said: Callable[[str], None] = _unheard
     """Called in the writer's thread with each piece of the text."""
     cancelled: bool = False
     """Set where nobody reads the text any more."""

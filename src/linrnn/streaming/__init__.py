@@ -54,6 +54,7 @@ class Session:
             is of several rows or not finite.
 
     Example:
+        >>> from linrnn import SequenceModel
         >>> session = Session(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
         >>> session.feed([[0.5], [0.25]]).shape  # two steps
         torch.Size([2, 3])
