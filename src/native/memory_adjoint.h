@@ -291,18 +291,19 @@ struct Adjoint : Chunk<A> {
     // Every term of the gradient of a decay is a sum of its own: of the pairs, reads and writes that
     // it stands between, and of what the whole chunk keeps.
     void leave_head(const Tape& x, const Slope& d) const {
-        alignas(64) A inner[C * C], together[C * C];
-        if (grouped) copy(together, d.own.pairs, C * C);
+        alignas(64) A inner[C * C];
         const Write& w = x.own;
         const WriteSlope& dw = d.own;
-        for (i64 i = 0; i < C; ++i)
+        for (i64 i = 0; i < C; ++i) {
+            const i64 end = this->seen(i) > i ? this->seen(i) : i + 1;
             for (i64 j = 0; j < C; ++j) {
                 A both = j < i ? dw.pairs[i * C + j] * w.pairs[i * C + j] : A(0);
                 if (delta && j < i) both += dw.solve[i * C + j] * w.solve[i * C + j];
                 inner[i * C + j] = both;
-                dw.pairs[i * C + j] = j > i ? A(0) : dw.pairs[i * C + j] * x.between[i * C + j];
+                dw.pairs[i * C + j] = j < end ? dw.pairs[i * C + j] * x.between[i * C + j] : A(0);
                 if (delta) dw.solve[i * C + j] = j < i ? dw.solve[i * C + j] * x.between[i * C + j] : A(0);
             }
+        }
         if (args.channels) put_head_decays(x, d, inner);
         const i64 n = x.n;
         T::product(d.q, keys, rows(n), keys,
@@ -315,7 +316,6 @@ struct Adjoint : Chunk<A> {
             T::product(dw.key, keys, rows(n), keys,
                        [&](i64 j, i64 c) { return left(j, c) + x.since[j] * T::load(d.reader_in + j * keys + c); },
                        read, Factors{dw.solve, 1, C, w.key, keys, n}, Factors{dw.solve, C, 1, w.key, keys, n});
-        if (grouped) leave_together(x, d, together);
     }
     // What reads see of later writes of their step.
     void leave_together(const Tape& x, const Slope& d, const A* pairs) const {

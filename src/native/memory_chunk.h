@@ -145,7 +145,7 @@ struct Chunk {
         if (channels) by_channel(x);
         else by_head(x);
         if (two_sided) by_column(x);
-        if (grouped) read_together(x);
+        if (grouped && channels) read_together(x);
         x.m = n;
         if (apart) place_reads(x);
     }
@@ -172,12 +172,12 @@ struct Chunk {
             A* row = x.between + i * C;
             for (i64 j = 0; j < i; ++j) row[j] = x.decay[i] * row[j - C];
             row[i] = A(1);
-            for (i64 j = i + 1; j < C; ++j) row[j] = A(0);
+            for (i64 j = i + 1; j < C; ++j) row[j] = j < seen(i) ? A(1) : A(0);
             running *= x.decay[i];
             x.since[i] = running;
         }
         copy(x.until, x.between + (C - 1) * C, C);
-        raw_pairs(x.q, x, x.own.pairs, !args.before);
+        raw_pairs(x.q, x, x.own.pairs, true);
         if (delta) raw_pairs(x.own.key, x, x.own.solve, false);
         for (i64 i = 0; i < C; ++i)
             for (i64 c = 0; c < keys; c += L) {
@@ -190,13 +190,21 @@ struct Chunk {
                 T::store(x.own.left + c * C + j, T::load(x.until + j) * T::load(x.own.left + c * C + j));
         }
     }
-    void raw_pairs(const A* rows, const Tape& x, A* to, bool itself) const {
+    // The writes of a chunk before the first that a read at step i does not see.
+    LINRNN_INLINE i64 seen(i64 i) const {
+        const i64 first = grouped ? i - i % int(args.rank) : i;
+        const i64 end = args.before ? first : grouped ? first + args.rank : i + 1;
+        return end < C ? end : C;
+    }
+    void raw_pairs(const A* rows, const Tape& x, A* to, bool reads) const {
         T::product(to, C, C, C, typename T::Zero(), Factors{rows, keys, 1, x.own.left, C, args.keys});
-        for (i64 i = 0; i < C; ++i)
+        for (i64 i = 0; i < C; ++i) {
+            const i64 end = reads ? seen(i) : i;
             for (i64 j = 0; j < C; ++j) {
                 A both = to[i * C + j] * x.between[i * C + j];
-                to[i * C + j] = j < i + itself ? both : A(0);
+                to[i * C + j] = j < end ? both : A(0);
             }
+        }
     }
 
     void by_channel(Tape& x) const {

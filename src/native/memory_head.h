@@ -34,11 +34,16 @@ struct Head {
     bool low_rank() const { return args.a.data != 0; }
     bool early() const { return args.bonus != 0; }
     // A step here is one write. Those of a step outside share its row of what is not written.
-    i64 row(i64 t) const { return many ? t / args.rank : t; }
-    bool opens(i64 t) const { return !many || t % args.rank == 0; }
+    i64 row(i64 t) const { return many ? divided(t) : t; }
+    bool opens(i64 t) const { return !many || write(t) == 0; }
     bool reads(i64 t) const {
-        return !many || args.reads > 1 || t % args.rank == (args.before ? 0 : args.rank - 1);
+        return !many || args.reads > 1 || write(t) == (args.before ? 0 : args.rank - 1);
     }
+    // By the rank: of 32 bits three times as fast as of 64.
+    LINRNN_INLINE i64 divided(i64 t) const {
+        return t >> 32 ? t / args.rank : i64(unsigned(t) / unsigned(args.rank));
+    }
+    i64 write(i64 t) const { return t - divided(t) * args.rank; }
     i64 read_row(i64 t) const { return args.reads > 1 ? t : row(t); }
     LINRNN_INLINE bool resets(i64 t) const {
         return args.reset.data && opens(t) &&
