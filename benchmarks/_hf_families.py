@@ -109,7 +109,7 @@ def _options(width: int) -> dict[str, dict[str, Any]]:
         "lfm2": {**lfm, "block_auto_adjust_ff_dim": False},
         "lfm2_moe": {**lfm, **moe},
         "lfm3": {**lfm, "head_dim": width // 4},
-        "recurrent_gemma": {"num_attention_heads": 4, "lru_width": width, "num_hidden_layers": 3},
+        "recurrent_gemma": {**_attention(width), "lru_width": width, "num_hidden_layers": 3},
         "rwkv": {"attention_hidden_size": width, "context_length": 2048},
         "xlstm": {"num_heads": 4, "qk_dim_factor": 1.0, "autocast_kernel_dtype": "float32"},
     }

@@ -186,6 +186,46 @@ def test_a_peft_model_learns(model):
     assert all(grad.norm() > 0 for grad in grads)
 
 
+def gradients(model, ids):
+    model.train()
+    model.zero_grad()
+    model(ids, labels=ids, use_cache=False).loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def test_gradient_checkpoints(model):
+    ids = tokens()
+    with accelerate(model):
+        expected = gradients(model, ids)
+        model.gradient_checkpointing_enable()
+        assert relative(gradients(model, ids), expected) < 1e-6
+
+
+@of(["mamba", "mamba2", "qwen3_next", "rwkv", "recurrent_gemma"])
+def test_autocast_rounds_as_theirs_does(model):
+    ids = tokens()
+    expected = logits(model, ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs = logits(model, ids)
+        with accelerate(model):
+            ours = logits(model, ids)
+    assert ours.dtype == theirs.dtype
+    assert relative(ours, expected) < 2 * relative(theirs, expected) + 4e-3
+
+
+def test_an_exported_program_has_their_operators(model):
+    class Convolution(torch.nn.Module):
+        def forward(self, x, weight):
+            return convolution(x, weight)
+
+    module = sys.modules[type(model).__module__]
+    convolution = functions.convolution(Theirs(module.causal_conv1d_fn))
+    inputs = (torch.randn(1, 3, 8), torch.randn(3, 4))
+    exported = torch.export.export(Convolution(), inputs)
+    assert "linrnn" not in exported.graph_module.code
+    assert relative(exported.module()(*inputs), convolution(*inputs)) < 1e-6
+
+
 @pytest.mark.slow
 def test_a_trainer_trains_it_as_without(model, tmp_path):
     rows = [{"input_ids": x, "labels": x} for x in tokens(4)]
