@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.interop._hf_config import LinrnnConfig
-from linrnn.interop._hf_files import read_config
+from linrnn.interop._hf_files import Files, read_config
 from linrnn.interop._hf_load import (
     check_numbers,
     check_weights,
@@ -59,11 +59,17 @@ def load_peer(
             f"{where}: model must be a {cls.__name__}, or the folder of one, got "
             f"{type(model).__name__}."
         )
-    files, config_class = files_of(where, model, {}), cls.config_class
-    values = read_config(files, config_class.model_type, keys)
+    files = files_of(where, model, {})
+    return peer_of(files, cls, read_config(files, cls.config_class.model_type, keys), check)
+
+
+def peer_of(
+    files: Files, cls: type[Peer], values: Mapping[str, Any], check: Callable[[str, Any], None]
+) -> Peer:
+    """A model of transformers with the weights of files, of the ``values`` of its configuration."""
     weights = weights_of(files, values)
-    config = configured(files, lambda: config_class.from_dict(values))
-    check(where, config)  # before a class of transformers acts on it
+    config = configured(files, lambda: cls.config_class.from_dict(values))
+    check(files.where, config)  # before a class of transformers acts on it
     peer, info = load(files, config, weights, cls.from_pretrained)
     check_weights(files, info)
     check_numbers(files, weights, peer)

@@ -1,6 +1,7 @@
 """Hybrids with delta rules, lightning attention and short convolutions as models of ours."""
 
 import inspect
+import json
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers")
 import transformers
-from hf_family_laws import laws, peer
+from hf_family_laws import laws, peer, plainly
 
 from linrnn.errors import ArgumentError, DataError
 from linrnn.interop.hf import LinrnnForCausalLM, from_config, from_pretrained, to_pretrained
@@ -170,6 +171,38 @@ def test_an_imported_hybrid_streams_and_begins_anew(in_pytorch):
     torch.testing.assert_close(torch.cat(outputs), whole[1, 5:])
     sizes = [[x.shape for x in leaves(s["layers"][::2])] for s in (state, model.init_state(1))]
     assert sizes[0] == sizes[1]  # of gated DeltaNet
+
+
+VISION = {
+    **{"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 2},
+    **{"out_hidden_size": 16, "num_position_embeddings": 16},
+}
+
+
+@pytest.mark.parametrize("kind", ["Qwen3_5", "Qwen3_5Moe"])
+def test_the_language_model_in_a_model_of_images(kind, tmp_path, in_pytorch):
+    case = "qwen3_5_text" if kind == "Qwen3_5" else "qwen3_5_moe_text"
+    text = config_of(case)
+    in_pytorch(text)
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=text.to_dict(), vision_config=VISION
+    )
+    torch.manual_seed(0)
+    theirs = plainly(getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval())
+    ids = torch.randint(1, 30, (2, 13))
+    with torch.no_grad():
+        expected = theirs(ids).logits
+    theirs.save_pretrained(tmp_path)
+    for model in (theirs, tmp_path):
+        ours = from_pretrained(model)
+        torch.testing.assert_close(ours(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    again = plainly(to_pretrained(ours))
+    assert again.config.model_type == text.model_type
+    torch.testing.assert_close(again(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    values = json.loads((tmp_path / "config.json").read_text()) | {"text_config": None}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match="text_config must be a table, got NoneType"):
+        from_pretrained(tmp_path)
 
 
 BAD = [
