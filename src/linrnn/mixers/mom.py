@@ -48,10 +48,10 @@ class MoM(Mixer):
         norm_eps: of the norm of each head.
 
     Departures from the paper:
-        Extension beyond the survey. The loss that keeps memories equally busy is not there. Every
-        memory is computed as if all steps were sent to it: memories / top times the work. Published
-        is exp(A_log) on [0, 16], whose lower end has no logarithm. The norm of the heads has no
-        weight: that of W_o is the same.
+        Extension beyond the survey. The loss that keeps memories equally busy is not there. All
+        steps are mapped for every memory, which then reads as many as the one with the most does;
+        in a graph it reads all. Published is exp(A_log) on [0, 16], whose lower end has no
+        logarithm. The norm of the heads has no weight: that of W_o is the same.
 
     Example:
         >>> y, state = MoM(d_model=8, memories=3, n_heads=1)(torch.randn(2, 100, 8))
@@ -142,8 +142,8 @@ class MoM(Mixer):
         weights = weights / weights.sum(-1, keepdim=True)
         return F.pad(weights, (0, int(self.shared)), value=1.0)
 
-    def _seen(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the convolution reads (B, count, T, channels), rates and decays (..., T, H)."""
+    def _seen(self, x: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Parts of what the convolution reads (B, count, T, channels), rates and decays (.., H)."""
         q, k, v, beta = self.heads(x)
         k, v, beta = (z.unflatten(2, (self.maps, self.n_heads)) for z in (k, v, beta))
         each = (z.flatten(3).transpose(1, 2) for z in (k, v))  # (B, maps, T, channels)
@@ -151,17 +151,17 @@ class MoM(Mixer):
         q = q.flatten(2)[:, None].expand(-1, self.count, -1, -1)
         beta, g = wide(beta[..., 0]).sigmoid(), self.decay(x)  # (B, T, maps, H)
         beta, g = (z.transpose(1, 2).expand(-1, self.count, -1, -1) for z in (beta, g))
-        return torch.cat([q, k, v], -1), beta, g
+        return [q, k, v], beta, g
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         x = x.to(self.out.out_proj.weight.dtype)
         H, K, V = self.n_heads, self.d_key, self.d_value
         with without_autocast(x.device):
             weights = self._weights(x)
-        z, beta, g = self._seen(x)
-        past = state["conv"].to(z.dtype)
+        parts, beta, g = self._seen(x)
+        past = state["conv"].to(parts[0].dtype)
         route = Route(weights.transpose(1, 2) != 0, reset)  # a step of NaN spoils all
-        rows = route.gather(z)  # (B count, T, channels)
+        rows = torch.cat([route.gather(z) for z in parts], -1)  # (B count, rows, channels)
         c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)
         q, k, v = wide(c).split([H * K, H * K, H * V], -1)
         q, k, v = q.unflatten(-1, (H, K)), k.unflatten(-1, (H, K)), v.unflatten(-1, (H, V))

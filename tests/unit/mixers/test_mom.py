@@ -30,6 +30,16 @@ def test_two_memories_give_the_golden_numbers():
     )
 
 
+def test_rows_are_as_many_as_the_memory_with_most_is_sent():
+    sent = torch.tensor([[True, False, True, True, False], [False, True, False, False, False]])
+    route, z = Route(sent[None], None), torch.arange(10.0).view(1, 2, 5, 1)
+    rows = route.gather(z)
+    assert rows[..., 0].tolist() == [[0, 2, 3], [6, 0, 0]]
+    torch.testing.assert_close(route.scatter(rows), torch.where(sent[None, ..., None], z, 0))
+    nothing = Route(torch.zeros(1, 2, 3, dtype=torch.bool), None)
+    assert not nothing.scatter(nothing.gather(z[:, :, :3] + 1)).any()
+
+
 def plain_loop(layer, x):
     """One row, step after step, each memory with the inputs that it was sent."""
     (H, K), V = (layer.n_heads, layer.d_key), layer.d_value

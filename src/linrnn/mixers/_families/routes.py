@@ -4,11 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.compute.modes import may_look
+
 
 class Route:
     """Rows of those steps that each memory is sent, before those that it is not.
 
-    So what a memory is sent later moves no row.
+    So what a memory is sent later moves no row, and as many rows are enough as the memory with most
+    is sent.
 
     Args:
         sent: boolean (B, memories, T).
@@ -16,7 +19,7 @@ class Route:
     """
 
     reset: Tensor | None = None
-    """Where a memory begins anew among its rows, (B memories, T)."""
+    """Where a memory begins anew among its rows, (B memories, rows)."""
 
     def __init__(self, sent: Tensor, reset: Tensor | None) -> None:
         self.sent = sent
@@ -25,9 +28,16 @@ class Route:
         self.begun: Tensor | None = None
         if self.single:
             return
+        count = sent.sum(-1, keepdim=True)
+        self.cut = sent.numel() > 0 and may_look(sent)
+        """Whether there are fewer rows than steps; a graph must hold for any number of them."""
+        rows = max(1, int(count.max())) if self.cut else sent.shape[-1]
         # a stable order leaves steps in theirs
-        self.order = (~sent).to(torch.uint8).argsort(dim=-1, stable=True)
-        self.place = self.order.argsort(dim=-1)  # of each step
+        order = (~sent).to(torch.uint8).argsort(dim=-1, stable=True)
+        self.place = order.argsort(dim=-1).clamp(max=rows - 1)  # of each step
+        self.order = order[..., :rows]
+        self.full = torch.arange(rows, device=sent.device) < count
+        """Which rows hold a step, (B, memories, rows)."""
         if reset is not None:
             begun = reset.long().cumsum(-1)[:, None]  # resets up to each step
             self.total = begun[..., -1]
@@ -35,18 +45,22 @@ class Route:
             self.reset = (self.begun > F.pad(self.begun, (1, 0))[..., :-1]).flatten(0, 1)
 
     def gather(self, z: Tensor) -> Tensor:
-        """Rows (B memories, T, ...) of steps (B, memories, T, ...), zeros for those not sent."""
-        z = torch.where(self.sent[..., None], z, 0)
+        """Rows (B memories, rows, ...) of steps (B, memories, T, ...), zeros behind the last."""
         if self.single:
-            return z.flatten(0, 1)
-        return z.gather(2, self.order[..., None].expand(z.shape)).flatten(0, 1)
+            return torch.where(self.sent[..., None], z, 0).flatten(0, 1)
+        order = self.order[..., None].expand(*self.order.shape, z.shape[3])
+        if self.cut:
+            return torch.where(self.full[..., None], z.gather(2, order), 0).flatten(0, 1)
+        # a compiler lays the gradient of what was expanded out in another way than it is
+        return torch.where(self.sent[..., None], z, 0).gather(2, order).flatten(0, 1)
 
     def scatter(self, rows: Tensor) -> Tensor:
         """The steps (B, memories, T, ...) of rows, zeros where a memory was not sent any."""
         rows = rows.unflatten(0, self.sent.shape[:2])
         steps = rows
         if not self.single:
-            steps = rows.gather(2, self.place[..., None].expand(rows.shape))
+            place = self.place[..., None].expand(*self.place.shape, rows.shape[3])
+            steps = rows.gather(2, place)
         return torch.where(self.sent[..., None], steps, 0)
 
     def last(self, memory: Tensor) -> Tensor:
