@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 from linrnn.compute import native
 from linrnn.compute.arguments import check_device, check_numbers
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, choose, requested
-from linrnn.compute.layout import accumulator_dtype, dense
+from linrnn.compute.layout import accumulator_dtype
 from linrnn.compute.op import STOPPED, _library, _ReachedError, watched
 from linrnn.compute.precision import without_autocast
 from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
@@ -54,7 +54,7 @@ def operand(x: Tensor | None, row: int = -1, head: int = -1, lane: int = -1) -> 
     return (x.data_ptr(), native.DTYPES[x.dtype], *strides, step)
 
 
-def apart(state: Tensor) -> bool:
+def without_overlap(state: Tensor) -> bool:
     """Whether no two numbers of a state share memory, as far as strides show."""
     needed = 1
     for stride, size in sorted(zip(state.stride(), state.shape, strict=True)):
@@ -226,7 +226,7 @@ class Update:
                 f"{self.name}: {wanting[0]} must need no gradient, which a step in place has not, "
                 f"got requires_grad=True. Call it inside torch.no_grad()."
             )
-        if not torch.compiler.is_compiling() and not apart(state):
+        if not torch.compiler.is_compiling() and not without_overlap(state):
             raise ArgumentError(
                 f"{self.name}: state must have memory of its own for every number, "
                 f"got strides {state.stride()}. Use state.clone()."
@@ -254,7 +254,7 @@ class Update:
         with torch.no_grad(), without_autocast(state.device):
             y, after = self.definition(*arguments)
             state.copy_(after)
-        return dense(y.to(self._like(arguments).dtype))
+        return y.to(self._like(arguments).dtype).contiguous()
 
     def _run_operator(self, *inputs: Any) -> Tensor:
         *arguments, backend = inputs

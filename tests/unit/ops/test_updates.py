@@ -399,13 +399,22 @@ def test_errors_name_rule_and_value():
 
 
 @each_update
-def test_vmap_meta_and_functions(name):
+def test_mapped_calls_and_calls_without_memory(name):
     call = typed(CASES[name][1](2), torch.float32, torch.float32)
     update = CASES[name][0]
     bare = {n: x.to("meta") if torch.is_tensor(x) else x for n, x in call.items()}
     y = update(**bare)
     assert y.is_meta
     assert y.shape == call["v" if "v" in call else "x"].shape
+    several = [typed(CASES[name][1](2, seed), torch.float64, torch.float64) for seed in (0, 2)]
+    expected = [loop_of(name, each) for each in several]
+    tensors = {
+        n: torch.stack([each[n] for each in several]) for n in call if torch.is_tensor(call[n])
+    }
+    options = {n: x for n, x in call.items() if n not in tensors}
+    mapped = torch.func.vmap(lambda tensors: update(**tensors, **options))(tensors)
+    torch.testing.assert_close(mapped, torch.stack([y for y, _ in expected]))
+    torch.testing.assert_close(tensors["state"], torch.stack([after for _, after in expected]))
 
 
 @pytest.mark.unchecked
