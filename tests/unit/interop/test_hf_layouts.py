@@ -201,6 +201,7 @@ OTHER = {
     **{"tiers": (2,), "expand": 3, "unet": True, "identity_ends": "in"},
     **{"block_pattern": ("mlp",), "residual_scale": 0.6, "head_scale": 0.8},
     **{"skip_scale": 0.7, "out_norm": ("rwkv4", "mamba", "mamba2", "mlstm_large", "rg_lru")},
+    "ends_init": "rwkv",
 }
 """Another value of every option; None is for not what it is."""
 
