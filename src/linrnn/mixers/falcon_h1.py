@@ -32,8 +32,8 @@ class FalconH1(Mixer):
     Args:
         n_heads, d_head, n_kv_heads, d_rotary, base: of `linrnn.mixers.Attention`.
         attention_bias: biases in its projections.
-        d_state, n_groups, d_conv, d_inner, rmsnorm, norm_before_gate, norm_eps, dt_low, dt_high,
-            conv_bias, bias: of `linrnn.mixers.Mamba2`.
+        d_state, n_groups, d_conv, d_inner, conv_bias, bias: of `linrnn.mixers.Mamba2`.
+        rmsnorm, norm_before_gate, norm_eps, dt_low, dt_high: of the same.
         mamba_head: channels of its heads.
         z_scale, s_scale, B_scale, C_scale, dt_scale: of the same.
         ssm_out, attention_out, score_scale: see above.
