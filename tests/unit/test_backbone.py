@@ -267,6 +267,38 @@ def test_a_width_for_nothing_is_refused():
             model(block=kind, d_ffn=0)
 
 
+def test_kinds_of_blocks_alternate():
+    how = {"mixer_options": {}, "n_layers": 3, "pool": "none", "norm": "layer"}
+    options = {"block_pattern": ("moe", "bare"), "block_options": {"moe": {"n_experts": 3}}}
+    net = model(**how, **options, d_ffn=5, residual_scale=0.3, head_scale=0.5)
+    assert [block.kind for block in net.blocks] == ["moe", "bare", "moe"]
+    assert net.blocks[0].moe.down.shape == (3, 8, 5)
+    block, x = net.blocks[2], torch.randn(2, 5, 8, dtype=torch.float64)
+    z = x + 0.3 * block.mixer(block.norm(x))[0]
+    torch.testing.assert_close(block(x)[0], z + 0.3 * block.moe(block.moe_norm(z)))
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    z, _ = net.features(x)
+    torch.testing.assert_close(net(x)[0], net.head(z))
+    net.head_scale = 1.0
+    torch.testing.assert_close(0.5 * net.features(x)[0], z)
+
+
+@pytest.mark.unchecked
+def test_patterns_of_blocks_and_their_options_are_checked():
+    with pytest.raises(UnknownNameError, match="block_pattern named 'mpl'"):
+        model(block_pattern=("mpl",))
+    with pytest.raises(
+        ArgumentError, match="block_pattern must have at most n_layers=1 kinds, got"
+    ):
+        model(block_pattern=("mlp", "bare"), n_layers=1)
+    with pytest.raises(UnknownNameError, match="block_options named 'mlp'"):
+        model(block_options={"mlp": {}})
+    with pytest.raises(UnknownNameError, match="no option of block part 'moe' named 'experts'"):
+        model(block="moe", block_options={"moe": {"experts": 3}})
+    with pytest.raises(ArgumentError, match="residual_scale must be"):
+        model(residual_scale=0.0)
+
+
 def test_dropout_is_on_every_part():
     for kind in BLOCKS:
         net = model(block=kind, conv_width=2, dropout=0.999, pool="none")

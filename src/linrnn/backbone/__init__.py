@@ -646,6 +646,7 @@ def _check_stack(
 
 def _kinds(block: str, pattern: Sequence[str], n_layers: int) -> tuple[str, ...]:
     """The kinds of blocks, to be repeated along the depth."""
+    check_in("Block", "kind", block, BLOCKS)
     for kind in pattern:
         check_in(_WHERE, "block_pattern", kind, BLOCKS)
     if len(pattern) > n_layers:
