@@ -11,8 +11,16 @@ pytest.importorskip("transformers")
 import transformers
 from hf_family_laws import laws, peer, plainly
 
+from linrnn.compute import native
+from linrnn.engine.replay import step as recorded_step
 from linrnn.errors import ArgumentError, DataError
-from linrnn.interop.hf import LinrnnForCausalLM, from_config, from_pretrained, to_pretrained
+from linrnn.interop.hf import (
+    LinrnnConfig,
+    LinrnnForCausalLM,
+    from_config,
+    from_pretrained,
+    to_pretrained,
+)
 from linrnn.state import leaves
 
 SIZES = {
@@ -171,6 +179,29 @@ def test_an_imported_hybrid_streams_and_begins_anew(in_pytorch):
     torch.testing.assert_close(torch.cat(outputs), whole[1, 5:])
     sizes = [[x.shape for x in leaves(s["layers"][::2])] for s in (state, model.init_state(1))]
     assert sizes[0] == sizes[1]  # of gated DeltaNet
+
+
+@pytest.mark.skipif(native.load()[0] is None, reason="the native kernels are not installed")
+def test_with_a_window_an_imported_hybrid_streams_by_recorded_steps(in_pytorch):
+    """The weights stay, attention sees 8 steps, and the state has one size for any stream."""
+    config = config_of("olmo_hybrid")
+    in_pytorch(config)
+    whole = from_pretrained(peer(config).float())
+    values = whole.config.to_dict()
+    values["mixer_options"]["attention"]["window"] = 8
+    bounded = LinrnnForCausalLM(LinrnnConfig.from_dict(values)).eval()
+    bounded.load_state_dict(whole.state_dict())
+    model, ids = bounded.model, torch.randint(30, (1, 30))
+    state, outputs, sizes = model.init_state(1), [], set()
+    with torch.no_grad():
+        for token in ids[0].unbind():
+            y, state = model.step(token[None], state)
+            outputs.append(y)
+            sizes.add(tuple(x.shape for x in leaves(state)))
+        assert any(kind.program is not None for kind in recorded_step._kinds[model].values())
+        torch.testing.assert_close(torch.stack(outputs, 1), model(ids)[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(ids[:, :8])[0], whole.model(ids[:, :8])[0])
+    assert len(sizes) == 1
 
 
 VISION = {
