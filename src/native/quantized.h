@@ -11,18 +11,19 @@
 #include <cstring>
 
 #include "flush_subnormals.h"
+#include "lanes.h"
 #include "storage.h"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // inside GCC's own header
 #endif
 
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__AVX512BW__)
-#define LINRNN_VNNI 1
 #ifdef __clang__
 #define LINRNN_UNROLLED _Pragma("clang loop unroll(full)")
 #else
 #define LINRNN_UNROLLED _Pragma("GCC unroll 8")
 #endif
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__AVX512BW__)
+#define LINRNN_VNNI 1
 #endif
 
 namespace linrnn {
@@ -147,25 +148,54 @@ struct QuantizedRows {
 #endif
 };
 
-// sums (rows, 16) += x of a tile of outputs, all groups, in floats: for any processor.
-inline void quantized_tile(const QuantizedMatrix& w, const QuantizedRows& x, i64 tile, float* sums) {
-    float scale[TILE_ROWS];
+// sums (M rows, 16) += x of a tile of outputs, a group, in floats: for any processor.
+template <int M>
+void quantized_floats(const QuantizedMatrix& w, const QuantizedRows& x, i64 tile, i64 g, i64 r, float* sums) {
+    float scale[TILE_ROWS], total[M][TILE_ROWS] = {};
     std::int32_t zero[TILE_ROWS];
-    for (i64 g = 0; g < w.groups; ++g) {
-        w.read(tile, g, scale, zero);
-        const std::uint8_t* block = w.weights_of(tile, g);
-        for (i64 r = 0; r < x.rows; ++r) {
-            const float* row = x.x + r * x.padded + g * w.group;
-            float total[TILE_ROWS] = {};
-            for (i64 i = 0; i < w.group; i += 4) {
-                std::uint32_t word[TILE_ROWS];
-                w.words(block, i, word);
-                for (int j = 0; j < 4; ++j)
-                    for (i64 l = 0; l < TILE_ROWS; ++l)
-                        total[l] += float(std::int32_t((word[l] >> (8 * j)) & 255u) - zero[l]) * row[i + j];
+    w.read(tile, g, scale, zero);
+    const std::uint8_t* block = w.weights_of(tile, g);
+    const float* row = x.x + r * x.padded + g * w.group;
+#ifdef __GNUC__
+    constexpr int L = 8;  // vectors of 64 bytes go through memory where registers have 32
+    for (int half = 0; half < 2; ++half) {
+        typename VectorOf<float, L>::type sum[M] = {};
+        typename VectorOf<std::int32_t, L>::type nothing, word;
+        std::memcpy(&nothing, zero + half * L, sizeof nothing);
+        for (i64 i = 0; i < w.group; i += 4) {
+            std::memcpy(&word, block + (w.bits == 8 ? i : i / 8 * 4) * TILE_ROWS + half * 4 * L, sizeof word);
+            if (w.bits == 4) word = (i % 8 ? word >> 4 : word) & 0x0f0f0f0f;
+            LINRNN_UNROLLED
+            for (int j = 0; j < 4; ++j) {
+                const auto u = ((word >> (8 * j)) & 255) - nothing;
+                const auto weight = __builtin_convertvector(u, typename VectorOf<float, L>::type);
+                LINRNN_UNROLLED
+                for (int m = 0; m < M; ++m) sum[m] += weight * row[m * x.padded + i + j];
             }
-            for (i64 l = 0; l < TILE_ROWS; ++l) sums[r * TILE_ROWS + l] += total[l] * scale[l];
         }
+        LINRNN_UNROLLED
+        for (int m = 0; m < M; ++m) std::memcpy(total[m] + half * L, &sum[m], sizeof sum[m]);
+    }
+#else
+    for (i64 i = 0; i < w.group; i += 4) {
+        std::uint32_t word[TILE_ROWS];
+        w.words(block, i, word);
+        for (int m = 0; m < M; ++m)
+            for (int j = 0; j < 4; ++j)
+                for (i64 l = 0; l < TILE_ROWS; ++l)
+                    total[m][l] += float(std::int32_t((word[l] >> (8 * j)) & 255u) - zero[l]) *
+                                   row[m * x.padded + i + j];
+    }
+#endif
+    for (int m = 0; m < M; ++m)
+        for (i64 l = 0; l < TILE_ROWS; ++l) sums[m * TILE_ROWS + l] += total[m][l] * scale[l];
+}
+
+inline void quantized_tile(const QuantizedMatrix& w, const QuantizedRows& x, i64 tile, float* sums) {
+    for (i64 g = 0; g < w.groups; ++g) {
+        i64 r = 0;
+        for (; r + 4 <= x.rows; r += 4) quantized_floats<4>(w, x, tile, g, r, sums + r * TILE_ROWS);
+        for (; r < x.rows; ++r) quantized_floats<1>(w, x, tile, g, r, sums + r * TILE_ROWS);
     }
 }
 

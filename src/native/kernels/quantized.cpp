@@ -2,7 +2,6 @@
 // the products of PyTorch where there are many rows.
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include "../lanes.h"
 #include "../quantized.h"
 #include "../quantized_args.h"
 
