@@ -306,9 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         *conditions(command_line(), ("torch", "numpy", "fastapi", "uvicorn")),
         f"- load of the machine as it ended: {os.getloadavg()[1]:.1f} over 5 minutes",
         "",
-        f"A step of {args.streams:,} streams, {LAYERS} layers of width {WIDTH}, in multiples of "
-        "the model's step on as many rows: as one array, as one in another order than they "
-        "joined, and by name.",
+        f"A step of {args.streams:,} streams, {LAYERS} layers of width {WIDTH}: processor time of "
+        "the model, and of feeding in multiples of it. `feed_rows` in the order in which the "
+        "streams joined and in another (apart), and `feed` by name.",
         "",
         *section("streams", table(head, rows)),
         f"`linrnn serve` with {args.sessions:,} sessions that outlive it; clients share the "

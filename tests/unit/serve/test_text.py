@@ -1,12 +1,15 @@
 """Completions and chat: what the library writes alone, whole or piece by piece."""
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from linrnn.generation import generate_text
-from linrnn.serve import Limits
+from linrnn.serve import Limits, openai
+from linrnn.serve.metrics import Metrics
+from linrnn.serve.writer import Writer
 
 pytestmark = pytest.mark.unchecked
 
@@ -145,3 +148,19 @@ def test_a_text_that_takes_too_long_ends(client):
         last = ask.post("/v1/completions", json={**body, "stream": True}).text.split("\n\n")[-2]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout"
         assert ask.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_a_stream_that_nobody_reads_any_more_ends(runs):
+    writer, form = Writer("text", runs["text"], Limits(), Metrics()), openai.COMPLETION
+
+    async def leave():
+        texts = openai.orders(form, {"max_tokens": 4000}, ["the"], writer, Limits())
+        events = openai.stream(form, texts, writer, usage=False)
+        await anext(events)
+        await events.aclose()
+        return texts[0]
+
+    text = asyncio.run(leave())
+    assert text.future.result(timeout=30) == "cancelled"
+    assert text.made < 4000
+    writer.worker.close()
