@@ -51,6 +51,13 @@ def pool(**options):
     return made
 
 
+def fed(names, x, dt=None):
+    y, errors = pool().feed_rows(names, x, dt)
+    for error in errors.values():
+        raise error
+    return y
+
+
 def learning(**options):
     net = copy.deepcopy(NET)
     given = {
@@ -110,11 +117,23 @@ ENTRIES = {
         lambda **given: pool().feed(**{"inputs": {"a": STEP}, **given}),
         ["inputs", "dt"],
     ),
+    "Sessions.feed_rows": (
+        lambda **given: fed(**{"names": ["a"], "x": [STEP], **given}),
+        ["names", "x", "dt"],
+    ),
+    "Sessions.feed_rows one": (lambda x: fed(["a"], [x]), ["x"]),
+    "Sessions.feed_rows times": (
+        lambda dt: fed(["a"], [STEP], [dt]),
+        ["dt"],
+    ),
     "Sessions.feed one": (lambda x: pool().feed({"a": x}), ["x"]),
     "Sessions.feed times": (lambda dt: pool().feed({"a": STEP}, {"a": dt}), ["dt"]),
     "Sessions.state": (lambda **given: pool().state(**given), ["name"]),
     "Sessions.drop": (lambda **given: pool().drop(**given), ["name"]),
     "Sessions.in": (lambda name: name in pool(), ["name"]),
+    "Sessions.steps": (lambda **given: pool().steps(**given), ["name"]),
+    "Sessions.save_all": (lambda **given: pool().save_all(**given), ["path"]),
+    "Sessions.load_all": (lambda **given: pool().load_all(**given), ["path"]),
     "Sessions.save": (lambda name: pool().save(name, "/tmp/none/x"), ["name"]),
     "Sessions.load": (lambda **given: pool().load(**{"name": "b", **given}), ["path"]),
     "LearningSession": (

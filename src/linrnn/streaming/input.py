@@ -82,7 +82,7 @@ def check_state_of(where: str, model: Streamable, state: State, *, growing: bool
 def is_tree_of(first: Any, second: Any) -> bool:
     """Whether two trees have the same branches, and plain tensors of the same kind as leaves."""
     if isinstance(first, Tensor):
-        is_tensor = isinstance(second, Tensor) and _is_strided(second)
+        is_tensor = isinstance(second, Tensor) and is_strided(second)
         return is_tensor and second.ndim == first.ndim and second.is_complex() == first.is_complex()
     if isinstance(first, dict):
         same = isinstance(second, dict) and first.keys() == second.keys()
@@ -91,7 +91,7 @@ def is_tree_of(first: Any, second: Any) -> bool:
     return same and all(map(is_tree_of, first, second))
 
 
-def _is_strided(x: Tensor) -> bool:
+def is_strided(x: Tensor) -> bool:
     """Whether it is numbers in memory, one beside the other."""
     return not (x.is_meta or x.is_quantized) and x.layout is torch.strided
 
@@ -249,7 +249,7 @@ def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
     """Numbers in memory as a tensor; those of Python's that have fractions in float64."""
     try:
         numbers = x if isinstance(x, Tensor) else torch.as_tensor(x)
-        if not _is_strided(numbers):
+        if not is_strided(numbers):
             raise TypeError("a tensor without numbers of its own")
         if numbers.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
             numbers = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32

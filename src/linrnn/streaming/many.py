@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linrnn.backbone import SequenceModel
 from linrnn.compute.finite import all_finite
-from linrnn.errors import DTypeError, LinrnnError, ShapeError, check_shape
+from linrnn.errors import DTypeError, LinrnnError, ShapeError, check_shape, show
 from linrnn.mixers import check_timed
 from linrnn.streaming.input import (
     Streamable,
@@ -17,6 +17,7 @@ from linrnn.streaming.input import (
     as_tensor,
     as_times,
     check_token_type,
+    is_strided,
     mixers_of,
     vocabulary,
 )
@@ -94,24 +95,27 @@ def as_inputs(
         except LinrnnError:
             if is_array:
                 raise
-    _check_count(where, "x", names, x)
-    if dt is not None:
-        _check_count(where, "dt", names, dt)
-    return _one_by_one(where, model, names, x, dt, finite)
+    inputs = _listed(where, "x", names, x)
+    times = None if dt is None else _listed(where, "dt", names, dt)
+    return _one_by_one(where, model, names, inputs, times, finite)
 
 
-def _check_count(where: str, what: str, names: Sequence[Hashable], values: Any) -> None:
-    try:
-        count = len(values)
-    except TypeError as error:
+def _listed(where: str, what: str, names: Sequence[Hashable], values: Any) -> list[Any]:
+    """An entry for each stream."""
+    if isinstance(values, (Tensor, np.ndarray)):
+        numbers = as_tensor(where, values, what)
+        values = list(numbers.unbind(0)) if numbers.ndim else None
+    if not isinstance(values, (list, tuple)):
         raise DTypeError(
-            f"{where}: {what} must be an array, or a list with an input for each stream, got a "
-            f"{type(values).__name__}."
-        ) from error
-    if count != len(names):
-        raise ShapeError(
-            f"{where}: {what} must hold an input for each of {len(names)} streams, got {count}."
+            f"{where}: {what} must be an array, or a list with an entry for each stream, got "
+            f"{show(values)}."
         )
+    if len(values) != len(names):
+        raise ShapeError(
+            f"{where}: {what} must hold an entry for each of {len(names)} streams, got "
+            f"{len(values)}."
+        )
+    return list(values)
 
 
 def _stack(model: Streamable, inputs: Any) -> Tensor | None:
@@ -119,7 +123,8 @@ def _stack(model: Streamable, inputs: Any) -> Tensor | None:
     kinds = {type(x) for x in inputs} if isinstance(inputs, (list, tuple)) else set()
     try:
         if kinds == {Tensor}:
-            alike = len({(x.shape, x.dtype, x.device, x.layout) for x in inputs}) == 1
+            alike = len({(x.shape, x.dtype, x.device, is_strided(x)) for x in inputs}) == 1
+            alike = alike and is_strided(inputs[0])
             return torch.stack(list(inputs)) if alike else None
         if kinds == {np.ndarray}:
             return torch.from_numpy(np.stack(inputs))

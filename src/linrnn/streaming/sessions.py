@@ -237,7 +237,7 @@ class Sessions:
             ShapeError, DTypeError, ArgumentError: an array that fits no stream. Nothing was fed.
         """
         where = "Sessions.feed_rows"
-        if isinstance(names, (np.ndarray, Tensor)):
+        if isinstance(names, np.ndarray):
             names = names.tolist()
         check_kind(where, "names", names, list, tuple)
         parts, single, errors = self._read(where, names, x, dt)
