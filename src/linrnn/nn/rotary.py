@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linrnn.compute.modes import eager
 from linrnn.errors import ArgumentError
+from linrnn.ops.matrix.turns import in_pairs
 
 
 def rotate(
@@ -41,7 +42,7 @@ def rotate(
     angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps
     # (batch, time, 1, ..., channels / 2)
     angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
-    if plainly and _in_pairs(x):  # the same numbers in one pass
+    if plainly and in_pairs(x):  # the same numbers in one pass
         phases = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))  # (..., channels / 2)
         return torch.view_as_real(pairs * phases).flatten(-2)  # (batch, time, ..., channels)
@@ -55,13 +56,6 @@ def _same_rows(position: Tensor) -> bool:
     if not position.is_cpu or 1 in position.shape[:2]:
         return False
     return bool((position == position[:1]).all())
-
-
-def _in_pairs(x: Tensor) -> bool:
-    """Whether pairs of channels can be looked at as complex numbers."""
-    if x.dtype not in (torch.float32, torch.float64) or x.shape[-1] == 0 or x.stride(-1) != 1:
-        return False
-    return not any(step % 2 for step in (x.storage_offset(), *x.stride()[:-1]))
 
 
 def rotate_first(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_numbers
 from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.modes import eager
 from linrnn.compute.op import STOPPED
 from linrnn.errors import ArgumentError, ShapeError, check_shape
 from linrnn.ops.linear.linear_scan import linear_scan
@@ -42,7 +43,8 @@ def phases(
         >>> phases(torch.full((1, 3), 0.5))[0]
         tensor([[0.5000, 1.0000, 1.5000]], dtype=torch.float64)
     """
-    turn = torch.remainder(angle.double() + pi, 2 * pi) - pi
+    angle = angle.double()
+    turn = angle - (angle / (2 * pi)).round() * (2 * pi)  # half the time of a remainder
     rows = turn.flatten(2) if turn.ndim > 2 else turn.unsqueeze(-1)
     if STOPPED.get():  # nothing is to be computed, and what is explained is another scan
         return turn, turn.sum(1)
@@ -59,9 +61,19 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         tensor([0., 1., 5.])
     """
     count = 2 * cos.shape[-1]
+    if count == x.shape[-1] and eager(x, cos, sin) and in_pairs(x):  # the same in one pass
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
+        return torch.view_as_real(pairs).flatten(-2)
     even, odd = x[..., 0:count:2], x[..., 1:count:2]
     pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
     return pairs if count == x.shape[-1] else torch.cat([pairs, x[..., count:]], -1)
+
+
+def in_pairs(x: Tensor) -> bool:
+    """Whether pairs of channels can be looked at as complex numbers."""
+    if x.dtype not in (torch.float32, torch.float64) or x.shape[-1] == 0 or x.stride(-1) != 1:
+        return False
+    return not any(step % 2 for step in (x.storage_offset(), *x.stride()[:-1]))
 
 
 class Turning(NamedTuple):
@@ -75,7 +87,8 @@ class Turning(NamedTuple):
         """Outputs and last memories, these in the frame of their own step."""
         o, final = results
         phase = each_head(self.phase, final.shape[1], 1).unsqueeze(2)  # (seqs, H, 1, pairs or 1)
-        return o.to(self.dtype), _turned_by(final.mT, phase, self.pairs).mT.contiguous()
+        turns = _wave(phase, self.pairs, final.dtype)
+        return o.to(self.dtype), turned(final.mT.contiguous(), *turns).mT.contiguous()
 
 
 def in_frame(
@@ -101,24 +114,32 @@ def in_frame(
     turns = angle if angle.ndim % 2 == 0 else angle.unsqueeze(-1)  # (.., heads, pairs or 1)
     turns = turns if turns.ndim == 4 else turns.expand(*steps, *turns.shape)
     sums, last = phases(turns, reset, cu_seqlens, reverse)
-    for name in ("q", "k", "a", "b"):
+    back = _wave(-sums, pairs, wide)  # (B, T, heads, pairs)
+    for name in ("q", "k", "b"):
         if x[name] is not None:
-            phase = sums if x[name].ndim < 5 else sums.unsqueeze(2)  # (B, T, 1, heads, pairs or 1)
-            if name == "a":
-                phase = _before_first(phase, turns, x["a"])
-            x[name] = _turned_back(x[name].to(wide), phase, pairs)
+            x[name] = _turned_back(x[name].to(wide), *back)
+    if x["a"] is not None:
+        before = _wave(-_before_first(sums, turns, x["a"]), pairs, wide)
+        x["a"] = _turned_back(x["a"].to(wide), *before)
     for name in ("g", "sign"):
         if x[name] is not None and x[name].ndim % 2 == 0:
             x[name] = _of_channels(x[name], pairs)
     return tuple(x.values()), Turning(last, pairs, dtype)
 
 
-def _before_first(phase: Tensor, turns: Tensor, a: Tensor) -> Tensor:
+def _wave(phase: Tensor, pairs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of phases (.., pairs or 1) of so many pairs."""
+    cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
+    shape = (*phase.shape[:-1], pairs)
+    return cos.expand(shape), sin.expand(shape)
+
+
+def _before_first(sums: Tensor, turns: Tensor, a: Tensor) -> Tensor:
     """Phases of what is read before a write: of a step's first one those before it turns."""
     if a.ndim < 5:
-        return phase - turns
-    later = phase.expand(-1, -1, a.shape[2] - 1, -1, -1)  # (B, T, rank - 1, heads, pairs or 1)
-    return torch.cat([phase - turns.unsqueeze(2), later], 2)
+        return sums - turns
+    later = sums.unsqueeze(2).expand(-1, -1, a.shape[2] - 1, -1, -1)
+    return torch.cat([(sums - turns).unsqueeze(2), later], 2)  # (B, T, rank, heads, pairs or 1)
 
 
 def _checked_pairs(where: str, angle: Tensor, x: Mapping[str, Tensor]) -> int:
@@ -159,18 +180,16 @@ def _checked_pairs(where: str, angle: Tensor, x: Mapping[str, Tensor]) -> int:
     return int(pairs)
 
 
-def _turned_back(x: Tensor, phase: Tensor, pairs: int) -> Tensor:
-    """``x`` (B, T, ..., heads, d_key) of all heads that either has, in the frame of the start."""
-    ours, turning = x.shape[-2], phase.shape[-2]
+def _turned_back(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``x`` (B, T, [rank], heads, d_key) of all heads that either has, turned back."""
+    if x.ndim > cos.ndim:
+        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
+    ours, turning = x.shape[-2], cos.shape[-2]
     heads = ours if ours % turning == 0 else turning if turning % ours == 0 else ours * turning
     x = each_head(x, heads, x.ndim - 2)
-    phase = phase if phase.shape[-2] == 1 else each_head(phase, heads, phase.ndim - 2)
-    return _turned_by(x, -phase, pairs)
-
-
-def _turned_by(x: Tensor, phase: Tensor, pairs: int) -> Tensor:
-    cos, sin = (z.to(x.dtype) for z in (phase.cos(), phase.sin()))
-    return turned(x, *(z.expand(*z.shape[:-1], pairs) for z in (cos, sin)))
+    if turning > 1:
+        cos, sin = (each_head(z, heads, z.ndim - 2) for z in (cos, sin))
+    return turned(x, cos, sin)
 
 
 def _of_channels(g: Tensor, pairs: int) -> Tensor:
