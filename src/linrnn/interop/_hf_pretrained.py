@@ -42,6 +42,7 @@ def from_pretrained(model: PreTrainedModel | str | os.PathLike[str]) -> LinrnnFo
         DTypeError: something else.
 
     Example:
+        >>> import torch
         >>> from transformers import BambaConfig, BambaForCausalLM
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 12}
         >>> sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "mamba_n_heads": 4}
