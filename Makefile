@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean bench-updates bench-serve FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-hf house clean bench-updates bench-serve bench-quantized FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -184,6 +184,9 @@ bench-updates: $(VENV)/.bench  ## steps that write their state in place, beside 
 
 bench-flat: $(VENV)/.bench  ## whether a token costs the same at position 1 and at 1,000,000
 	$(BIN)/python benchmarks/flat.py
+
+bench-quantized: $(VENV)/.bench  ## weights of 8 and 4 bits, beside a read; TEXT=FILE to train on, GGML=FOLDER of llama.cpp; about 15 minutes
+	$(BIN)/python benchmarks/quantized.py --text $(TEXT) $(if $(GGML),--ggml $(GGML))
 
 bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
 	$(BIN)/python benchmarks/kept_memory.py

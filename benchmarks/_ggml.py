@@ -45,9 +45,7 @@ class Ggml:
         self._cpu.ggml_cpu_init()
 
         def tensor(kind: int, columns: int, n_rows: int) -> tuple[ctypes.c_void_p, int]:
-            made = pointer(
-                base.ggml_new_tensor_2d(self._context, kind, i64(columns), i64(n_rows))
-            )
+            made = pointer(base.ggml_new_tensor_2d(self._context, kind, i64(columns), i64(n_rows)))
             return made, base.ggml_get_data(made)
 
         right, at = tensor(_F32, inputs, rows)

@@ -92,10 +92,9 @@ def products(shape: tuple[int, int], batch: int, options: argparse.Namespace) ->
     for name, size in sizes.items():
         share = size / found[name] / speed
         weights = size * (numbers / (per_matrix(name, numbers)))
-        rows.append(
-            [f"{inputs} x {outputs}", str(batch), name, f"{size / found[name] / 1e9:.1f}"]
-            + [f"{speed / 1e9:.1f}", f"{share:.2f}", f"{weights / found[name] / 1e9:.1f}"]
-        )
+        row = [f"{inputs} x {outputs}", str(batch), name, f"{size / found[name] / 1e9:.1f}"]
+        row += [f"{speed / 1e9:.1f}", f"{share:.2f}", f"{weights / found[name] / 1e9:.1f}"]
+        rows.append(row)
         print(*rows[-1], sep=" | ", flush=True)
     return rows
 
@@ -144,11 +143,10 @@ def models(mixer: str, options: argparse.Namespace) -> list[list[str]]:
         speed = options.beyond / found["read"]
         for name, model in kinds.items():
             least = stored(model) / speed
-            rows.append(
-                [f"{mixer}, {n / 1e6:.0f} M", str(batch), name, f"{stored(model) / 1e6:.0f}"]
-                + [f"{batch / found[name]:.1f}", f"{batch / found[f'{name} by operators']:.1f}"]
-                + [f"{found['float32'] / found[name]:.1f}", f"{least / found[name]:.2f}"]
-            )
+            row = [f"{mixer}, {n / 1e6:.0f} M", str(batch), name, f"{stored(model) / 1e6:.0f}"]
+            row += [f"{batch / found[key]:.1f}" for key in (name, f"{name} by operators")]
+            row += [f"{found['float32'] / found[name]:.1f}", f"{least / found[name]:.2f}"]
+            rows.append(row)
             print(*rows[-1], sep=" | ", flush=True)
     return rows
 
@@ -159,7 +157,7 @@ def by_operators(model: SequenceModel, token: torch.Tensor, state: Any) -> objec
 
     from linrnn.engine.replay import step
 
-    with mock.patch.object(step, "ready", lambda x: False):
+    with mock.patch.object(step, "ready", return_value=False):
         return model.step(token, state)
 
 
@@ -193,7 +191,9 @@ def trained(options: argparse.Namespace) -> tuple[SequenceModel, torch.Tensor]:
             group["lr"] = 2e-3 * (1 - done) + 1e-5
         starts = torch.randint(cut - 257, (16,))
         rows = torch.stack([text[i : i + 257] for i in starts])
-        loss = nn.functional.cross_entropy(model(rows[:, :-1])[0].flatten(0, 1), rows[:, 1:].flatten())
+        loss = nn.functional.cross_entropy(
+            model(rows[:, :-1])[0].flatten(0, 1), rows[:, 1:].flatten()
+        )
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

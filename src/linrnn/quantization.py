@@ -96,7 +96,7 @@ def quantize(
         )
         for linear in maps.values()
     }
-    return copy.deepcopy(model, dict(small))  # type: ignore[arg-type]
+    return copy.deepcopy(model, dict(small))
 
 
 def errors(model: nn.Module, quantized: nn.Module) -> list[MapError]:
@@ -110,7 +110,7 @@ def errors(model: nn.Module, quantized: nn.Module) -> list[MapError]:
     rows = []
     for name, small in quantized.named_modules():
         if isinstance(small, QuantizedLinear):
-            weight = before[name].weight.detach().double()  # type: ignore[operator, union-attr]
+            weight = before[name].weight.detach().double()
             difference = torch.linalg.norm(small.dequantize().double() - weight)
             error = float(difference / torch.linalg.norm(weight))
             rows.append(MapError(name, (small.out_features, small.in_features), error))

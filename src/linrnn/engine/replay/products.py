@@ -66,12 +66,12 @@ def _quantized(
     *sizes: int,
 ) -> None:
     """Of weights that lie as `linrnn.ops.quantized_linear` lays them."""
-    slots = [tape.slot(part) for part in (packed, scales)]
-    _, _, bits, group, digits = sizes
-    if any(slot is None or slot.kind != "weight" for slot in slots):
+    bytes_at, scales_at = tape.slot(packed), tape.slot(scales)
+    if bytes_at is None or scales_at is None or {bytes_at.kind, scales_at.kind} != {"weight"}:
         raise RefusedError("it reads a tensor that is no parameter or buffer")
+    _, _, bits, group, digits = sizes
     form = bits + 16 * ((scales.shape[2] > 1) + 2 * (digits + 4 * group))
     rows, output = tape.view(real(tape.number(x)), x.shape), target(to)
-    tape.quantized(output, rows, *slots, form)  # type: ignore[arg-type]
+    tape.quantized(output, rows, bytes_at, scales_at, form)
     if bias is not None:
         tape.put("add", output, output, real(tape.number(bias)))
