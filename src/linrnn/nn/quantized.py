@@ -27,7 +27,7 @@ class QuantizedLinear(nn.Linear):
         y = x w^T + bias
 
     ``zero`` is half of the range of u, or is stored beside the scales. On a CPU a few rows of x
-    cost reading the bytes (`linrnn.quantize` has the times). Where the processor multiplies bytes,
+    cost about what reading the bytes does. Where the processor multiplies bytes,
     x is split into digits of 8 bits, by the largest number of each group of it: three, which is as
     precise as float32, or two where x is of half precision. An infinity in a row of x makes all of
     the row's answer NaN there.
