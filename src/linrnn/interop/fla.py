@@ -8,7 +8,7 @@ The names and arguments are those of the package ``fla-core`` 0.6; `signature` s
 names of one system, ``chunk_*``, ``fused_chunk_*``, ``fused_recurrent_*`` and ``parallel_*``, are
 one computation here. Hints to kernels, such as ``chunk_size``, are taken and change nothing.
 
-`accelerate_library("fla")` lets a program that imports ``fla`` itself run on a CPU.
+`linrnn.interop.libraries.accelerate_library` lets a program that imports ``fla`` run on a CPU.
 
 `from_layer` makes a mixer of a layer's weights, and `to_layer` the weights of a mixer.
 
@@ -32,9 +32,8 @@ from linrnn.interop import _fla_attention as attention
 from linrnn.interop import _fla_ops as ops
 from linrnn.interop import _fla_rules as rules
 from linrnn.interop._fla_layers import from_layer, layer_names, to_layer
-from linrnn.interop._libraries import accelerate_library
 
-__all__ = ["accelerate_library", "from_layer", "layer_names", "names", "signature", "to_layer"]
+__all__ = ["from_layer", "layer_names", "names", "signature", "to_layer"]
 
 Function = Callable[..., Any]
 
