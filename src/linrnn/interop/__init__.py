@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["accelerate", "accelerate_report"]
 
 
-def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
+def accelerate(model: "nn.Module | str | None" = None) -> "Acceleration":
     """Run the recurrent layers of a model of ``transformers`` through linrnn's ops, on a CPU.
+
+    Or the functions of another library under their own names: after ``accelerate("fla")``,
+    ``fla.ops.gla.chunk_gla(q, k, v, g)`` computes on a CPU, where it could not.
 
     Weights, names, outputs and caches stay as they are; convolutions, scans and delta rules are
     computed by other functions. Nothing outside of the model changes: another model of the same
@@ -25,7 +28,8 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
     Args:
         model: a model, or any module with one inside. None is every model of the process, those
             to come too, as ``LINRNN_ACCELERATE=1`` in the environment of a program that imports
-            linrnn.
+            linrnn. Or a library, "fla", "mamba_ssm" or "causal_conv1d": its functions are replaced
+            in every module that was imported.
 
     Returns:
         What was replaced. It is a context manager, and has ``detach()``, after which nothing is
@@ -33,6 +37,8 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
 
     Raises:
         ArgumentError: ``model`` is no `torch.nn.Module`.
+        UnknownNameError: another library.
+        BackendError: the library cannot be imported.
 
     A copy by `copy.deepcopy` is attached as well. A pickled model is the plain one when it comes
     back. Methods are bound to a snapshot of their module's globals: what another library patches
@@ -51,6 +57,10 @@ def accelerate(model: "nn.Module | None" = None) -> "Acceleration":
         from linrnn.interop._accelerate import process
 
         return process.accelerate()
+    if isinstance(model, str):
+        from linrnn.interop._libraries import accelerate_library
+
+        return accelerate_library(model)
     from linrnn.interop._accelerate import model as one
 
     return one.accelerate(model)

@@ -1,7 +1,7 @@
 """Functions of other libraries, by their own names, computed here for tensors on a CPU.
 
 The function is replaced wherever a module has it, also under another name, and put back by
-`Acceleration.remove`. What holds it elsewhere, such as a closure or a default argument, keeps what
+`Acceleration.detach`. What holds it elsewhere, such as a closure or a default argument, keeps what
 it has.
 """
 
@@ -12,12 +12,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from linrnn.errors import BackendError, check_in
+from linrnn.interop._accelerate.report import Acceleration, Replaced
 
 Function = Callable[..., Any]
 
@@ -65,75 +65,34 @@ _lock = threading.Lock()
 _active: dict[str, "Swaps"] = {}
 
 
-class Acceleration:
-    """A library some of whose functions this one computes; a context that puts theirs back.
-
-    Args:
-        library: its name.
-        functions: names of the functions that were replaced.
-    """
-
-    def __init__(self, library: str, functions: tuple[str, ...]) -> None:
-        self.library, self.functions = library, functions
-        self._removed = False
-
-    def remove(self) -> None:
-        """Put the library's functions back, unless another acceleration of it is still there."""
-        with _lock:
-            if self._removed:
-                return
-            self._removed = True
-            swaps = _active[self.library]
-            swaps.users -= 1
-            if swaps.users == 0:
-                del _active[self.library]
-                _swap([(ours, theirs) for theirs, ours in swaps.pairs])
-
-    def __enter__(self) -> "Acceleration":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.remove()
-
-    def __repr__(self) -> str:
-        state = "removed" if self._removed else f"{len(self.functions)} functions"
-        return f"Acceleration({self.library!r}, {state})"
-
-
 class Swaps:
     """Pairs of a library's function and what stands for it, and how many accelerations use them."""
 
-    def __init__(self, pairs: list[tuple[Function, Function]]) -> None:
-        self.pairs, self.users = pairs, 0
+    def __init__(self, places: Iterator[Place]) -> None:
+        self.pairs: list[tuple[Function, Function]] = []
+        self.replaced: list[Replaced] = []
+        for theirs, ours in _pairs(places):
+            self.pairs.append((theirs, _standing_for(theirs, ours)))
+            op = f"{ours.__module__}.{ours.__name__}"
+            self.replaced.append(Replaced(theirs.__module__, theirs.__name__, op))
+        self.users = 0
 
 
 def accelerate_library(name: str) -> Acceleration:
     """Let this library compute functions of another one that are called with tensors on a CPU.
 
-    Their names stay: ``fla.ops.gla.chunk_gla(q, k, v, g)`` computes on a CPU, where it could not,
-    and calls the library's own function for tensors elsewhere. Functions are replaced in every
-    module that was imported; a module imported later gets what it finds in the library.
+    Functions are replaced in every module that was imported; a module imported later gets what it
+    finds in the library. Several accelerations of a library may be there at once: the last one
+    that detaches puts everything back.
 
     Args:
         name: "fla", "mamba_ssm" or "causal_conv1d".
 
-    Returns:
-        What puts everything back, by ``remove()`` or as a context.
-
     Raises:
         UnknownNameError: another name.
         BackendError: the library cannot be imported.
-
-    Example:
-        >>> with accelerate_library("fla") as acceleration:  # doctest: +SKIP
-        ...     o, memory = fla.ops.chunk_gla(q, k, v, g)
     """
-    where = "accelerate_library"
+    where = "linrnn.interop.accelerate"
     check_in(where, "library", name, tuple(LIBRARIES))
     try:
         importlib.import_module(name)
@@ -144,23 +103,32 @@ def accelerate_library(name: str) -> Acceleration:
         ) from error
     with _lock:
         if name not in _active:
-            _active[name] = Swaps(list(_pairs(LIBRARIES[name]())))
+            _active[name] = Swaps(LIBRARIES[name]())
             _swap(_active[name].pairs)
         swaps = _active[name]
         swaps.users += 1
-        names = sorted({theirs.__name__ for theirs, _ in swaps.pairs})
-    return Acceleration(name, tuple(names))
+    return Acceleration(swaps.replaced, [], functools.partial(_leave, name))
+
+
+def _leave(name: str) -> None:
+    """Put the library's functions back, unless another acceleration of it is still there."""
+    with _lock:
+        swaps = _active[name]
+        swaps.users -= 1
+        if swaps.users == 0:
+            del _active[name]
+            _swap([(ours, theirs) for theirs, ours in swaps.pairs])
 
 
 def _pairs(places: Iterator[Place]) -> Iterator[tuple[Function, Function]]:
-    """Each function of the library that there is, once, and what stands for it."""
+    """Each function of the library that there is, once, and ours."""
     seen = set()
     for place in places:
         module = _imported(place.module)
         theirs = None if module is None else getattr(module, place.name, None)
         if callable(theirs) and id(theirs) not in seen:
             seen.add(id(theirs))
-            yield theirs, _standing_for(theirs, place.ours)
+            yield theirs, place.ours
 
 
 def _imported(module: str) -> Any:

@@ -8,7 +8,7 @@ The names and arguments are those of the package ``fla-core`` 0.6; `signature` s
 names of one system, ``chunk_*``, ``fused_chunk_*``, ``fused_recurrent_*`` and ``parallel_*``, are
 one computation here. Hints to kernels, such as ``chunk_size``, are taken and change nothing.
 
-`linrnn.interop.libraries.accelerate_library` lets a program that imports ``fla`` run on a CPU.
+`linrnn.interop.accelerate("fla")` lets a program that imports ``fla`` run on a CPU.
 
 `from_layer` makes a mixer of a layer's weights, and `to_layer` the weights of a mixer.
 

@@ -1,4 +1,4 @@
-"""`accelerate_library`: other libraries' functions by ours on a CPU, and back without a trace."""
+"""`accelerate("fla")`: other libraries' functions by ours on a CPU, and back without a trace."""
 
 import importlib.util
 import subprocess
@@ -11,8 +11,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import BackendError, UnknownNameError
 from linrnn.interop import _mamba_functions as ours
-from linrnn.interop import fla
-from linrnn.interop._libraries import accelerate_library
+from linrnn.interop import accelerate, fla
 
 B, T, H, P, G, N, C = 2, 9, 4, 3, 2, 5, 6
 F64 = torch.float64
@@ -64,8 +63,8 @@ def test_functions_of_fla_compute_on_a_cpu_and_come_back(stubs):
     before = held(stubs)
     q, k, v = torch.randn(3, 1, 4, 1, 2).unbind()
     g = -torch.rand(1, 4, 1, 2)
-    with accelerate_library("fla") as acceleration:
-        assert acceleration.functions == ("chunk_gla",)
+    with accelerate("fla") as acceleration:
+        assert [row.function for row in acceleration.replaced] == ["chunk_gla"]
         want = fla.chunk_gla(q, k, v, g)[0]
         for function in (stubs["fla.ops"].chunk_gla, stubs["elsewhere"].attend):
             assert torch.equal(function(q, k, v, g)[0], want)
@@ -77,26 +76,26 @@ def test_functions_of_fla_compute_on_a_cpu_and_come_back(stubs):
 
 def test_the_last_of_several_accelerations_puts_functions_back(stubs):
     before = held(stubs)
-    first, second = accelerate_library("fla"), accelerate_library("fla")
+    first, second = accelerate("fla"), accelerate("fla")
     late = types.ModuleType("late")
     late.chunk_gla = stubs["fla.ops"].chunk_gla  # imported meanwhile
     sys.modules["late"] = late
     try:
-        first.remove()
-        first.remove()
-        assert "1 functions" in repr(second)
+        first.detach()
+        first.detach()
+        assert second.attached
         assert held(stubs) != before
-        second.remove()
+        second.detach()
         assert late.chunk_gla is stubs["fla.ops"].chunk_gla
     finally:
         del sys.modules["late"]
     assert held(stubs) == before
-    assert "removed" in repr(first)
+    assert not first.attached
 
 
 def test_what_has_no_counterpart_is_left_to_the_library(stubs):
     x, weight = torch.randn(1, 2, 5), torch.randn(2, 3)
-    with accelerate_library("causal_conv1d"), accelerate_library("mamba_ssm"):
+    with accelerate("causal_conv1d"), accelerate("mamba_ssm"):
         conv = stubs["causal_conv1d"].causal_conv1d_fn
         assert conv(x, weight, activation="silu").shape == x.shape
         with pytest.raises(RuntimeError, match="0 active drivers"):
@@ -111,10 +110,10 @@ def test_what_has_no_counterpart_is_left_to_the_library(stubs):
 @pytest.mark.unchecked
 def test_libraries_that_are_not_there_are_named(monkeypatch):
     with pytest.raises(UnknownNameError, match="mamba_ssm"):
-        accelerate_library("mamba")
+        accelerate("mamba")
     monkeypatch.setitem(sys.modules, "causal_conv1d", None)
     with pytest.raises(BackendError, match="the package 'causal_conv1d' must be importable"):
-        accelerate_library("causal_conv1d")
+        accelerate("causal_conv1d")
 
 
 def draw(*shape):
@@ -217,12 +216,13 @@ import torch
 import fla.ops
 from fla.ops import chunk_gla as bound
 from linrnn.interop import fla as ours
-from linrnn.interop._libraries import accelerate_library
+from linrnn.interop import accelerate
 q, k, v = torch.randn(3, 1, 6, 2, 16).unbind()
 g = torch.nn.functional.logsigmoid(torch.randn(1, 6, 2, 16))
 original = bound
-with accelerate_library("fla") as acceleration:
-    assert set(ours.names()) - set(acceleration.functions) == {"chunk_gdn", "fused_recurrent_gdn"}
+with accelerate("fla") as acceleration:
+    names = {row.function for row in acceleration.replaced}
+    assert set(ours.names()) - names == {"chunk_gdn", "fused_recurrent_gdn"}
     o, memory = fla.ops.gla.chunk_gla(q, k, v, g, output_final_state=True)
     want = ours.chunk_gla(q, k, v, g, output_final_state=True)
     assert torch.equal(o, want[0]) and torch.equal(memory, want[1])

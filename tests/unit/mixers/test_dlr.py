@@ -71,7 +71,7 @@ def test_powers_of_shared_modes_are_held_once():
 
 
 def test_blocks_are_longer_where_states_are_large():
-    assert [siso._block(2 * modes) for modes in (4, 32, 100, 1024)] == [32, 32, 100, 256]
+    assert [siso._block(2 * modes) for modes in (4, 32, 100, 1024)] == [32, 32, 64, 64]
 
 
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
