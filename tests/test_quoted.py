@@ -58,8 +58,8 @@ def speed(pages):
 
     return (
         f"`mingru` was {ends(times('mingru', 'nn.LSTM'))} times as fast as `nn.LSTM` and "
-        f"{ends(times('mingru', 'nn.GRU'))} times as fast as `nn.GRU`, `lru` "
-        f"{ends(times('lru', 's5-pytorch'))} times as fast as s5-pytorch, `mamba` "
+        f"{ends(times('mingru', 'nn.GRU'))} times as fast as `nn.GRU`. `lru` was "
+        f"{ends(times('lru', 's5-pytorch'))} times as fast as s5-pytorch, and `mamba` "
         f"{times('mamba', 'mambapy')[0]:.0f} times as fast as mambapy at 1,024 steps"
     )
 
@@ -86,7 +86,7 @@ def decoding(pages):
 
     return (
         f"wrote {times('10M', 0)} times as fast as `transformers` and mambapy and read a prompt "
-        f"{times('10M', -1)} times as fast; with 130 million, where reading the weights from "
+        f"{times('10M', -1)} times as fast. With 130 million, where reading the weights from "
         f"memory is nearly all there is, they wrote {times('130M', 0)} times as fast"
     )
 
