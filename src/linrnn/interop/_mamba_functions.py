@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.layout import accumulator_dtype
-from linrnn.ops import causal_conv, outer_scan, selective_scan
+from linrnn.ops import causal_conv, outer_scan, selective_scan, seq_idx_to_reset
 
-_SILU = {None: False, "silu": True, "swish": True}
-_NO_LIMIT = (0.0, float("inf"))
+#: Activations that are SiLU, or none.
+SILU = {None: False, "silu": True, "swish": True}
+NO_LIMIT = (0.0, float("inf"))
+_ANY = (-float("inf"), float("inf"))
 
 
 def causal_conv1d_fn(
@@ -28,10 +30,10 @@ def causal_conv1d_fn(
     activation: str | None = None,
 ) -> Any:
     """A short convolution: x (batch, channels, time), states (batch, channels, width - 1)."""
-    if activation not in _SILU:
+    if activation not in SILU:
         return NotImplemented
     start = None if initial_states is None else initial_states.mT
-    options: Any = {"silu": _SILU[activation], "reset": _begins(seq_idx)}
+    options: Any = {"silu": SILU[activation], "reset": _begins(seq_idx)}
     y, last = causal_conv(x.mT, weight, bias, start, **options)
     y, last = y.to(x.dtype).mT, last.to(x.dtype).mT
     if final_states_out is not None:
@@ -50,7 +52,7 @@ def causal_conv1d_update(
 ) -> Any:
     """Some steps of it from the inputs in ``conv_state``, which is rolled in place."""
     circular = cache_seqlens is not None or any(y is not None for y in others.values())
-    if activation not in _SILU or circular:
+    if activation not in SILU or circular:
         return NotImplemented
     steps = x.unsqueeze(-1) if x.ndim == 2 else x  # (B, C, T)
     inputs = torch.cat([conv_state.to(x.dtype), steps], -1)
@@ -63,7 +65,7 @@ def causal_conv1d_update(
         None if bias is None else bias.to(wide),
         groups=x.shape[1],
     )
-    y = (F.silu(y) if _SILU[activation] else y).to(x.dtype)
+    y = (F.silu(y) if SILU[activation] else y).to(x.dtype)
     return y.squeeze(-1) if x.ndim == 2 else y
 
 
@@ -116,7 +118,7 @@ def mamba_chunk_scan_combined(
     seq_idx: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     dt_softplus: bool = False,
-    dt_limit: Sequence[float] = _NO_LIMIT,
+    dt_limit: Sequence[float] = NO_LIMIT,
     return_final_states: bool = False,
     return_varlen_states: bool = False,
 ) -> Any:
@@ -124,7 +126,7 @@ def mamba_chunk_scan_combined(
     if return_varlen_states:
         return NotImplemented
     wide = accumulator_dtype(x.dtype)
-    values, dt = x.to(wide), _steps(dt.to(wide), dt_bias, dt_softplus, dt_limit)
+    values, dt = x.to(wide), step_sizes(dt.to(wide), dt_bias, dt_softplus, dt_limit)
     start = None if initial_states is None else initial_states.to(wide).mT
     written = values * dt.unsqueeze(-1)
     y, last = outer_scan(C, B, written, dt * A.to(wide), start, reset=_begins(seq_idx))
@@ -153,7 +155,7 @@ def selective_state_update(
     if any(y is not None for y in others.values()):
         return NotImplemented
     wide = accumulator_dtype(state.dtype)
-    values, dt = x.to(wide), _steps(dt.to(wide), dt_bias, dt_softplus, _NO_LIMIT)
+    values, dt = x.to(wide), step_sizes(dt.to(wide), dt_bias, dt_softplus, _ANY)
     B, C = (w.to(wide) for w in (B, C))
     if state.ndim == 4:  # (batch, groups, d_state) to those of heads
         B, C = (w.repeat_interleave(state.shape[1] // w.shape[1], 1) for w in (B, C))
@@ -166,14 +168,16 @@ def selective_state_update(
     return y.to(x.dtype)
 
 
-def _steps(dt: Tensor, bias: Tensor | None, softplus: bool, limit: Sequence[float]) -> Tensor:
+def step_sizes(
+    dt: Tensor, bias: Tensor | None, softplus: bool, limit: Sequence[float] = NO_LIMIT
+) -> Tensor:
+    """Step sizes with their bias, made positive by softplus, and cut off at both ends."""
     dt = dt if bias is None else dt + bias.to(dt.dtype)
     dt = F.softplus(dt) if softplus else dt
-    return dt if tuple(limit) == _NO_LIMIT else dt.clamp(*limit)
+    inside = softplus and limit[0] <= 0 and limit[1] == float("inf")
+    return dt if inside else dt.clamp(limit[0], limit[1])
 
 
 def _begins(seq_idx: Tensor | None) -> Tensor | None:
     """Where the numbers of sequences (batch, time) change."""
-    if seq_idx is None:
-        return None
-    return F.pad(seq_idx[:, 1:] != seq_idx[:, :-1], (1, 0))
+    return None if seq_idx is None else seq_idx_to_reset(seq_idx)

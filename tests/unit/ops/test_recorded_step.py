@@ -100,7 +100,7 @@ def in_block(block):
 )
 def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
     dtype, batch = DTYPES[word]
-    model = built(mixer, dtype, **in_block(block))
+    model = built(mixer, dtype, mixer_options=load(mixer).in_laws, **in_block(block))
     state = model.init_state(batch)
     for t in range(20):
         x = torch.randn(batch, 3, dtype=dtype)

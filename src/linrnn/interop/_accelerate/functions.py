@@ -4,19 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.layout import accumulator_dtype, previous_state
 from linrnn.interop._accelerate.theirs import Function, Theirs, begins, standing_for
+from linrnn.interop._mamba_functions import NO_LIMIT, SILU, step_sizes
 from linrnn.ops import causal_conv, delta_scan, outer_scan, selective_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, shares
 
-#: Activations that are SiLU, or none.
-SILU = {None: False, "silu": True, "swish": True}
 #: Added to the squared length of a query or key.
 EPS = 1e-6
-NO_LIMIT = (0.0, float("inf"))
 
 
 def convolution(theirs: Theirs) -> Function:
@@ -104,7 +101,7 @@ def mamba2(theirs: Theirs) -> Function:
             options = (D, dt_bias, initial_states, dt_softplus, dt_limit, return_final_states)
             return theirs(hidden_states, dt, A, B, C, chunk_size, *options, **kwargs)
         dtype = accumulator_dtype(hidden_states.dtype)
-        dt = _step_sizes(dt.to(dtype), dt_bias, dt_softplus, dt_limit)
+        dt = step_sizes(dt.to(dtype), dt_bias, dt_softplus, dt_limit)
         x = hidden_states.to(dtype)
         start = None if initial_states is None else initial_states.transpose(-1, -2)
         reset = begins(kwargs, x, x.shape[1])
@@ -115,13 +112,6 @@ def mamba2(theirs: Theirs) -> Function:
         return (y, last.transpose(-1, -2).contiguous()) if return_final_states else y
 
     return standing_for(theirs, mamba2_chunk_scan)
-
-
-def _step_sizes(dt: Tensor, bias: Tensor | None, softplus: bool, limit: Sequence[float]) -> Tensor:
-    dt = dt if bias is None else dt + bias
-    dt = F.softplus(dt) if softplus else dt
-    bounded = softplus and limit[0] <= 0 and limit[1] == float("inf")
-    return dt if bounded else dt.clamp(limit[0], limit[1])
 
 
 def delta_rule(theirs: Theirs) -> Function:

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.interop._accelerate.functions import EPS, SILU, delta
+from linrnn.interop._accelerate.functions import EPS, delta
 from linrnn.interop._accelerate.theirs import PACKED, Function, Theirs, standing_for
+from linrnn.interop._mamba_functions import SILU
 from linrnn.ops import conv_update, delta_update, outer_update, selective_update
 
 _STATES = (torch.float32, torch.float64)
