@@ -82,6 +82,19 @@ def same(got, want, tolerance):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * max(1.0, size))
 
 
+def is_as_exact(model, x, state, got, want):
+    """As near to float64 as the operators of the model's own dtype are, by a factor of 4."""
+    wide = copy.deepcopy(model).double()
+    exact = by_operators(wide, x.double(), map_state(as_double, state))
+    for a, b, c in zip(*([y[0], *leaves(y[1])] for y in (got, want, exact)), strict=True):
+        error, allowed = ((part.double() - c.double()).abs().max() for part in (a, b))
+        assert error <= 4 * allowed, (error, allowed)
+
+
+def as_double(x):
+    return x.double() if x.is_floating_point() else x
+
+
 def settled(model, x, state):
     """After a step."""
     with torch.no_grad():
@@ -107,7 +120,12 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
         want = by_operators(model, x, state)
         with torch.no_grad():
             got = model.step(x, state)
-        same(got, want, TOLERANCE[dtype])
+        try:
+            same(got, want, TOLERANCE[dtype])
+        except AssertionError:  # as of ReBased, which divides by almost nothing
+            if dtype is F64:
+                raise
+            is_as_exact(model, x, state, got, want)
         state = got[1]
         if t == 9:  # the first row begins anew
             fresh = model.init_state(batch)
