@@ -89,6 +89,7 @@ DECLARED = {
     ("train/figures.py", "figure.savefig"): "into memory",
     ("interop/_hf_layouts.py", "cls.from_pretrained"): "gets tensors, and no path",
     ("interop/_hf_base.py", "super().from_pretrained"): "gets tensors, and no path",
+    ("interop/_hf_pretrained.py", "LinrnnForCausalLM.from_pretrained"): "ours, through the door",
     ("interop/_hf_files.py", "hf_hub_download"): "into the hub's own cache; read through the door",
     ("compute/native.py", "ctypes.CDLL"): "the library built with the package, or the user's own",
     ("recipes/__init__.py", "Path(spec.origin).read_text"): SOURCE,

@@ -1,7 +1,7 @@
 """What a family of transformers' models has to say to become models of ours, and back again."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -19,6 +19,7 @@ _USUAL_KEYS = (
 )
 
 
+@runtime_checkable
 class FamilyLike(Protocol):
     """How `from_pretrained` and `to_pretrained` see a family."""
 

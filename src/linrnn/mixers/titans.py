@@ -69,10 +69,6 @@ class Titans(Mixer):
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     in_laws: ClassVar[Mapping[str, Any]] = {"mini_batch": 4}
-    declared: ClassVar[Mapping[str, str]] = {
-        "ranges": "with weights of 100 descent diverges; what is read is 1e15 after 7 steps, and "
-        "the cube of one over it, which the gradient of the norm has, underflows in float32"
-    }
     choices = Choices(
         transition="gradient",
         gate="state",

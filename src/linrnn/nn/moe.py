@@ -25,7 +25,7 @@ class MoE(KeepsPrecision):
         T = the top_k experts with the largest p + correction
         w_e = scale p_e / (eps + sum over T of p),       without normalise scale p_e
         y = sum over e in T of w_e expert_e(z) + shared(z)
-        expert_e(z) = W3_e (act(W1_e z) * W2_e z),       with "relu2" W3_e max(W1_e z, 0)^2
+        expert_e(z) = W3_e (act(W1_e z) * (W2_e z)),     with "relu2" W3_e max(W1_e z, 0)^2
 
     With ``n_groups`` the experts are in so many groups of neighbours, and T is chosen from
     ``top_groups`` of them alone: those with the largest sum of their two largest p + correction.

@@ -135,7 +135,7 @@ class Bank:
 def _adjoining(rows: np.ndarray) -> bool:
     """Whether rows follow one another, at least one."""
     n = len(rows)
-    return n > 0 and rows[-1] - rows[0] == n - 1 and bool((rows[1:] - rows[:-1] == 1).all())
+    return n > 0 and bool(rows[-1] - rows[0] == n - 1 and (rows[1:] - rows[:-1] == 1).all())
 
 
 def repeated(rows: np.ndarray) -> Sequence[int]:

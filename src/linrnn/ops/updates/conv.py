@@ -26,7 +26,8 @@ def conv_update(
 
     Equation::
 
-        state <- (state[..., 1:], x)      y = bias + sum_j weight[:, j] * state[..., j], or its silu
+        state <- (state without its oldest input, x)
+        y = bias + sum_j weight_j * state_j              or its silu
 
     It is one step of `causal_conv`, whose state has the inputs before this one alone.
 
