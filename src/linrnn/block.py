@@ -117,6 +117,8 @@ MODULES: dict[str, Callable[[Place], nn.Module]] = {
 WITH_OPTIONS: dict[str, type[nn.Module]] = {"swiglu": GatedMLP, "relu2": MLP, "moe": MoE}
 """Parts whose options can be chosen, and what they are."""
 
+# What the backbone reads and is no part of the reference.
+_SHARED = {"check_part_options", "has_width"}
 _NO_OPTIONS = ("d_model", "n_layers", "device", "dtype")
 
 

@@ -241,7 +241,7 @@ class MoE(KeepsPrecision):
 
     def _dense(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         """The same, with shapes that do not depend on the choice."""
-        shares = weights.new_zeros(len(x), self.n_experts).scatter(-1, index, weights)
+        shares = weights.new_zeros(x.shape[0], self.n_experts).scatter(-1, index, weights)
         reads = [
             share[:, None] * self._expert(x, *expert)
             for share, expert in zip(shares.unbind(-1), self._experts(), strict=True)

@@ -184,7 +184,7 @@ def _run(
 
 def _by_blocks(x: Tensor, packed: Tensor, scales: Tensor, form: Form) -> Tensor:
     """Products of PyTorch's with some rows of the weights at a time, as numbers of x's dtype."""
-    y = x.new_empty((len(x), form.outputs))
+    y = x.new_empty((x.shape[0], form.outputs))
     step = max(TILE, _BLOCK // form.inputs // TILE * TILE)
     room = torch.empty((min(step, form.outputs), form.inputs))
     for first in range(0, form.outputs, step):
