@@ -86,7 +86,7 @@ MODEL = {
 NEEDS = {  # an option that means something beside another alone
     "expand": {"tiers": (2,)},
     "unet": {"tiers": (2,)},
-    "d_ffn": {"block": "mlp"},
+    "d_ffn": {"block": "swiglu"},
     "block_options": {"block": "swiglu"},
     "tie_embeddings": {"encoder": "tokens"},
 }
