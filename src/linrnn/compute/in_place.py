@@ -36,7 +36,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def operand_fields(names: str) -> str:
-    """The fields of a record for tensors that a kernel reads as operands (``update_args.h``).
+    """The fields of a record for tensors that a kernel reads as operands (``operand_args.h``).
 
     Example:
         >>> operand_fields("x")

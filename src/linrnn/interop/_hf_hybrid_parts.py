@@ -6,14 +6,13 @@ from typing import Any
 import torch
 
 from linrnn.errors import DataError
-from linrnn.interop._hf_parts import attention_weights, expert_weights, gated_weights
+from linrnn.interop._hf_parts import (
+    attention_weights,
+    expert_weights,
+    gated_weights,
+    routed_experts,
+)
 from linrnn.interop._hf_weights import Tensors, Weight, one_more, renamed, turned, within
-
-
-def layers(mixers: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Fields of a stack: its mixers, layer by layer, and the options of those that it has."""
-    of_stack = {name: options[name] for name in dict.fromkeys(mixers)}
-    return {"mixer": ",".join(mixers), "mixer_options": of_stack}
 
 
 def stacked(ours: str, theirs: Sequence[str], sizes: Sequence[int]) -> Weight:
@@ -171,15 +170,7 @@ def mixture_weights(theirs: str, names: Mapping[str, str], shared: str = "") -> 
 def deepseek_moe(theirs: Any) -> dict[str, Any]:
     """Options of `linrnn.nn.MoE` as DeepSeek-V3 has it, from its fields of a configuration."""
     return {
-        "n_experts": theirs.num_local_experts,
-        "top_k": theirs.num_experts_per_tok,
-        "d_inner": theirs.moe_intermediate_size,
-        "router": "sigmoid",
-        "normalise": theirs.norm_topk_prob,
-        "scale": float(theirs.routed_scaling_factor),
-        "corrected": True,
-        "n_groups": theirs.n_group,
-        "top_groups": theirs.topk_group,
+        **routed_experts(theirs, theirs.num_local_experts),
         "d_shared": theirs.moe_intermediate_size * theirs.n_shared_experts,
     }
 
@@ -195,13 +186,3 @@ def check_whole_heads(where: str, theirs: Any) -> None:
         raise DataError(
             f"{where}: partial_rotary_factor must be 1.0 to be converted, got {share!r}."
         )
-
-
-def in_blocks(
-    outer: Sequence[Weight], blocks: Sequence[Sequence[Weight]], theirs: str = "model.layers"
-) -> list[Weight]:
-    """Weights of a stack: those around it, and those of each layer."""
-    weights = list(outer)
-    for i, block in enumerate(blocks):
-        weights += within(f"blocks.{i}.", f"{theirs}.{i}.", block)
-    return weights

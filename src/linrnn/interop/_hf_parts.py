@@ -1,12 +1,12 @@
 """Parts that many families have: attention, Mamba-2, feed-forward networks; options and weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
 from linrnn.errors import DataError
 from linrnn.interop._hf_layouts import AFFINE, require
-from linrnn.interop._hf_weights import Weight, equal, renamed, turned
+from linrnn.interop._hf_weights import Weight, equal, plus_one, renamed, turned, within
 
 OUTER = {
     "encoder.weight": "model.embed_tokens.weight",
@@ -14,6 +14,22 @@ OUTER = {
     "head.weight": "lm_head.weight",
 }
 """Weights around the stack, by the names that most have."""
+
+
+def layers(mixers: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Fields of a stack: its mixers, layer by layer, and the options of those that it has."""
+    of_stack = {name: options[name] for name in dict.fromkeys(mixers)}
+    return {"mixer": ",".join(mixers), "mixer_options": of_stack}
+
+
+def in_blocks(
+    outer: Sequence[Weight], blocks: Sequence[Sequence[Weight]], theirs: str = "model.layers"
+) -> list[Weight]:
+    """Weights of a stack: those around it, and those of each layer."""
+    weights = list(outer)
+    for i, block in enumerate(blocks):
+        weights += within(f"blocks.{i}.", f"{theirs}.{i}.", block)
+    return weights
 
 
 def attention_options(theirs: Any, **more: Any) -> dict[str, Any]:
@@ -106,16 +122,8 @@ def qk_norm_weights(
     weights = []
     for ours, theirs in zip(("q_norm", "k_norm"), names, strict=True):
         weight = turned(f"{ours}.weight", f"{theirs}.weight", width, d_rotary)
-        weights.append(_plus_one(weight) if one else weight)
+        weights.append(plus_one(weight) if one else weight)
     return weights
-
-
-def _plus_one(weight: Weight) -> Weight:
-    """Of a norm whose weight lacks a 1 there."""
-    return weight._replace(
-        to_ours=lambda x: [y + 1 for y in weight.to_ours(x)],
-        to_theirs=lambda x: weight.to_theirs([y - 1 for y in x]),
-    )
 
 
 def mamba2_options(theirs: Any, prefix: str = "mamba_") -> dict[str, Any]:
@@ -169,6 +177,21 @@ def expert_weights(ours: str, theirs: str, gated: bool = True) -> list[Weight]:
     """Weights of the experts of `linrnn.nn.MoE`, which are one tensor there as well."""
     first = "gate_up" if gated else "up"
     return renamed({f"{ours}.{p}": f"{theirs}.{p}_proj" for p in (first, "down")})
+
+
+def routed_experts(theirs: Any, n_experts: int) -> dict[str, Any]:
+    """Options of `linrnn.nn.MoE` with DeepSeek-V3's router, by the usual fields for them."""
+    return {
+        "n_experts": n_experts,
+        "top_k": theirs.num_experts_per_tok,
+        "d_inner": theirs.moe_intermediate_size,
+        "router": "sigmoid",
+        "normalise": theirs.norm_topk_prob,
+        "scale": float(theirs.routed_scaling_factor),
+        "corrected": True,
+        "n_groups": theirs.n_group,
+        "top_groups": theirs.topk_group,
+    }
 
 
 def check_usual(where: str, theirs: Any, **expected: Any) -> None:

@@ -53,7 +53,15 @@ def equal(*names: str) -> list[Weight]:
 
 def one_more(ours: str, theirs: str) -> Weight:
     """The weight of a norm that is stored there without a 1."""
-    return Weight((ours,), (theirs,), lambda x: [x[0] + 1], lambda x: [x[0] - 1])
+    return plus_one(Weight((ours,), (theirs,)))
+
+
+def plus_one(weight: Weight) -> Weight:
+    """The same of norms that are stored there without a 1."""
+    return weight._replace(
+        to_ours=lambda x: [y + 1 for y in weight.to_ours(x)],
+        to_theirs=lambda x: weight.to_theirs([y - 1 for y in x]),
+    )
 
 
 def joined(ours: Sequence[str], theirs: str, sizes: Sequence[int] | None = None) -> Weight:

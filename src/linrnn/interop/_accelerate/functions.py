@@ -8,8 +8,8 @@ from torch import Tensor
 
 from linrnn.compute.layout import accumulator_dtype, previous_state
 from linrnn.interop._accelerate.theirs import Function, Theirs, begins, standing_for
-from linrnn.interop._mamba_functions import NO_LIMIT, SILU, step_sizes
-from linrnn.ops import causal_conv, delta_scan, outer_scan, selective_scan
+from linrnn.interop._mamba_functions import NO_LIMIT, SILU, mamba2_scan, mamba_scan
+from linrnn.ops import causal_conv, delta_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, shares
 
 #: Added to the squared length of a query or key.
@@ -62,18 +62,7 @@ def mamba(theirs: Theirs) -> Function:
         if theirs.computes(x):
             options = (return_last_state, use_mambapy, use_associative_scan)
             return theirs(x, dt, A, B, C, D, z, delta_bias, delta_softplus, *options, **kwargs)
-        y, last = selective_scan(
-            x.transpose(1, 2),
-            dt.transpose(1, 2),
-            A,
-            B.transpose(1, 2),
-            C.transpose(1, 2),
-            D,
-            z=None if z is None else z.transpose(1, 2),
-            dt_bias=delta_bias,
-            dt_softplus=delta_softplus,
-        )
-        y = y.transpose(1, 2)  # (B, C, T)
+        y, last = mamba_scan(x, dt, A, B, C, D, z, delta_bias, delta_softplus)
         return (y, last) if return_last_state else y
 
     return standing_for(theirs, mamba_selective_scan)
@@ -100,16 +89,11 @@ def mamba2(theirs: Theirs) -> Function:
         if theirs.computes(hidden_states) or kwargs.get("z") is not None:
             options = (D, dt_bias, initial_states, dt_softplus, dt_limit, return_final_states)
             return theirs(hidden_states, dt, A, B, C, chunk_size, *options, **kwargs)
-        dtype = accumulator_dtype(hidden_states.dtype)
-        dt = step_sizes(dt.to(dtype), dt_bias, dt_softplus, dt_limit)
-        x = hidden_states.to(dtype)
-        start = None if initial_states is None else initial_states.transpose(-1, -2)
+        x, steps = hidden_states, (dt_bias, dt_softplus, dt_limit)
         reset = begins(kwargs, x, x.shape[1])
-        y, last = outer_scan(C, B, x * dt.unsqueeze(-1), dt * A, start, reset=reset)
-        if D is not None:
-            y = torch.addcmul(y, x, D.to(dtype).unsqueeze(-1))
+        y, last = mamba2_scan(x, dt, A, B, C, D, *steps, initial_states, reset)
         # the cache takes the strides of what it gets first, and is written to in place
-        return (y, last.transpose(-1, -2).contiguous()) if return_final_states else y
+        return (y, last.contiguous()) if return_final_states else y
 
     return standing_for(theirs, mamba2_chunk_scan)
 

@@ -1,5 +1,6 @@
 """One step with its state in place: the functions of transformers for generation."""
 
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,7 +13,6 @@ from linrnn.interop._mamba_functions import SILU
 from linrnn.ops import conv_update, delta_update, outer_update, selective_update
 
 _STATES = (torch.float32, torch.float64)
-_NO_LIMIT = (-inf, inf)
 
 
 def _recorded(*tensors: Tensor | None) -> bool:
@@ -42,27 +42,7 @@ def convolution(theirs: Theirs) -> Function:
 
 def mamba(theirs: Theirs) -> Function:
     """``mamba_selective_state_update``: x, dt, z (batch, channels), state (batch, channels, n)."""
-
-    def mamba_selective_state_update(
-        state: Tensor,
-        hidden_states: Tensor,
-        dt: Tensor,
-        A: Tensor,
-        B: Tensor,
-        C: Tensor,
-        D: Tensor | None = None,
-        dt_bias: Tensor | None = None,
-        dt_softplus: bool = False,
-        z: Tensor | None = None,
-        **kwargs: Any,
-    ) -> Tensor:
-        tensors = (hidden_states, dt, A, B, C, D)
-        if _recorded(state, *tensors, dt_bias, z) or theirs.computes(state):
-            answer: Tensor = theirs(state, *tensors, dt_bias, dt_softplus, z, **kwargs)
-            return answer
-        return selective_update(state, *tensors, z, dt_bias, dt_softplus)
-
-    return standing_for(theirs, mamba_selective_state_update)
+    return _state_update(theirs, selective_update)
 
 
 def mamba2(theirs: Theirs) -> Function:
@@ -70,8 +50,13 @@ def mamba2(theirs: Theirs) -> Function:
 
     dt, A, D and the bias are numbers of a head, expanded.
     """
+    return _state_update(theirs, partial(outer_update, dt_limit=(-inf, inf)))
 
-    def mamba2_selective_state_update(
+
+def _state_update(theirs: Theirs, update: Function) -> Function:
+    """Either, whose arguments are the same."""
+
+    def selective_state_update(
         state: Tensor,
         hidden_states: Tensor,
         dt: Tensor,
@@ -87,10 +72,11 @@ def mamba2(theirs: Theirs) -> Function:
         tensors = (hidden_states, dt, A, B, C, D)
         if _recorded(state, *tensors, dt_bias, z) or theirs.computes(state):
             answer: Tensor = theirs(state, *tensors, dt_bias, dt_softplus, z, **kwargs)
-            return answer
-        return outer_update(state, *tensors, z, dt_bias, dt_softplus, _NO_LIMIT)
+        else:
+            answer = update(state, *tensors, z, dt_bias, dt_softplus)
+        return answer
 
-    return standing_for(theirs, mamba2_selective_state_update)
+    return standing_for(theirs, selective_state_update)
 
 
 def delta_rule(theirs: Theirs) -> Function:

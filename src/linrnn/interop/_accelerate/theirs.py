@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrnn.ops import seq_idx_to_reset
+
 Function = Callable[..., Any]
 #: Keywords by which transformers says where packed sequences begin.
 PACKED = ("cu_seqlens", "cu_seq_lens_q", "seq_idx")
@@ -77,5 +79,5 @@ def begins(packed: Mapping[str, Any], x: Tensor, time: int) -> Tensor | None:
         reset[:, inner[inner < last] + (time - last)] = True
     else:
         assert isinstance(index, Tensor)
-        reset[:, time - index.shape[1] + 1 :] = index[:, 1:] != index[:, :-1]
+        reset[:, time - index.shape[1] :] = seq_idx_to_reset(index)
     return reset

@@ -7,12 +7,7 @@ from transformers import BailingHybridForCausalLM
 from linrnn.errors import DataError
 from linrnn.interop._hf_families.kimi_linear import stack_of, weights_of
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import (
-    kda_options,
-    kda_weights,
-    latent_options,
-    latent_weights,
-)
+from linrnn.interop._hf_hybrid_parts import kda_options, kda_weights, latent_options, latent_weights
 from linrnn.interop._hf_parts import check_usual
 from linrnn.interop._hf_weights import Weight
 

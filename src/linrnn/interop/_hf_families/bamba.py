@@ -12,6 +12,8 @@ from linrnn.interop._hf_parts import (
     check_rotary,
     check_usual,
     gated_weights,
+    in_blocks,
+    layers,
     mamba2_options,
     mamba2_weights,
 )
@@ -21,10 +23,8 @@ from linrnn.interop._hf_weights import Weight, renamed, within
 def _stack(theirs: Any) -> dict[str, Any]:
     kinds = {"linear_attention": "mamba2", "full_attention": "attention"}
     mixers = [kinds[kind] for kind in theirs.layers_block_type]
-    options = _options(theirs)
     return {
-        "mixer": ",".join(mixers),
-        "mixer_options": {name: options[name] for name in dict.fromkeys(mixers)},
+        **layers(mixers, _options(theirs)),
         "block": "swiglu",
         "d_ffn": theirs.intermediate_size,
     }
@@ -44,10 +44,8 @@ def _weights(theirs: Any) -> list[Weight]:
         {"norm.weight": "input_layernorm.weight", "swiglu_norm.weight": "pre_ff_layernorm.weight"}
     )
     around += gated_weights("swiglu", "feed_forward")
-    weights = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
-    for i, kind in enumerate(theirs.layers_block_type):
-        weights += within(f"blocks.{i}.", f"model.layers.{i}.", [*around, *parts[kind]])
-    return weights
+    outer = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
+    return in_blocks(outer, [[*around, *parts[kind]] for kind in theirs.layers_block_type])
 
 
 def _check(where: str, theirs: Any) -> None:

@@ -13,6 +13,7 @@ from linrnn.interop._hf_parts import (
     check_rotary,
     check_usual,
     gated_weights,
+    in_blocks,
     mamba2_options,
     mamba2_weights,
 )
@@ -58,10 +59,8 @@ def _weights(theirs: Any) -> list[Weight]:
     inner += within("mixer.mamba.", "mamba.", mamba2_weights(options))
     attention = attention_weights({**options, "bias": options["attention_bias"]})
     inner += within("mixer.attention.", "self_attn.", attention)
-    weights = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
-    for i in range(theirs.num_hidden_layers):
-        weights += within(f"blocks.{i}.", f"model.layers.{i}.", inner)
-    return weights
+    outer = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
+    return in_blocks(outer, [inner] * theirs.num_hidden_layers)
 
 
 def _check(where: str, theirs: Any) -> None:

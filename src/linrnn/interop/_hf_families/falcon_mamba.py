@@ -7,7 +7,7 @@ from transformers import FalconMambaForCausalLM
 from linrnn.interop._hf_families.jamba import mamba_weights
 from linrnn.interop._hf_family import Family
 from linrnn.interop._hf_layouts import require
-from linrnn.interop._hf_parts import check_usual
+from linrnn.interop._hf_parts import check_usual, in_blocks
 from linrnn.interop._hf_weights import Weight, equal, renamed, within
 
 _OUTER = {
@@ -41,10 +41,7 @@ def _options(theirs: Any) -> dict[str, Any]:
 
 def _weights(theirs: Any) -> list[Weight]:
     inner = [*equal("norm.weight"), *within("mixer.", "mixer.", mamba_weights(_options(theirs)))]
-    weights = renamed(_OUTER)
-    for i in range(theirs.num_hidden_layers):
-        weights += within(f"blocks.{i}.", f"backbone.layers.{i}.", inner)
-    return weights
+    return in_blocks(renamed(_OUTER), [inner] * theirs.num_hidden_layers, "backbone.layers")
 
 
 def _check(where: str, theirs: Any) -> None:

@@ -12,6 +12,8 @@ from linrnn.interop._hf_parts import (
     check_rotary,
     check_usual,
     expert_weights,
+    in_blocks,
+    layers,
     mamba2_options,
     mamba2_weights,
 )
@@ -20,15 +22,14 @@ from linrnn.interop._hf_weights import Weight, joined, renamed, within
 
 def _stack(theirs: Any) -> dict[str, Any]:
     mixers = [_kind(kind) for kind in theirs.layer_types]
-    options, has_experts = _options(theirs), bool(theirs.num_local_experts)
+    has_experts = bool(theirs.num_local_experts)
     experts = {
         "n_experts": theirs.num_local_experts,
         "top_k": theirs.num_experts_per_tok,
         "d_shared": theirs.shared_intermediate_size,
     }
     return {
-        "mixer": ",".join(mixers),
-        "mixer_options": {name: options[name] for name in dict.fromkeys(mixers)},
+        **layers(mixers, _options(theirs)),
         "block": "moe" if has_experts else "swiglu",
         "block_options": {"moe": experts} if has_experts else None,
         "d_ffn": theirs.intermediate_size if has_experts else theirs.shared_intermediate_size,
@@ -71,11 +72,8 @@ def _weights(theirs: Any) -> list[Weight]:
     if has_experts:
         around += renamed({"moe.router.weight": "block_sparse_moe.router.weight"})
         around += expert_weights("moe", "block_sparse_moe.experts")
-    weights = renamed(OUTER)
-    for i, kind in enumerate(theirs.layer_types):
-        inner = [*around, *parts[_kind(kind)]]
-        weights += within(f"blocks.{i}.", f"model.layers.{i}.", inner)
-    return weights
+    blocks = [[*around, *parts[_kind(kind)]] for kind in theirs.layer_types]
+    return in_blocks(renamed(OUTER), blocks)
 
 
 def _check(where: str, theirs: Any) -> None:

@@ -13,20 +13,21 @@ from linrnn.interop._hf_parts import (
     check_usual,
     expert_weights,
     gated_weights,
+    in_blocks,
+    layers,
 )
 from linrnn.interop._hf_weights import Weight, equal, renamed, within
 
 
 def _stack(theirs: Any) -> dict[str, Any]:
-    mixers, parts, options = theirs.layers_block_type, _parts(theirs), _options(theirs)
+    parts = _parts(theirs)
     experts = {
         "n_experts": theirs.num_experts,
         "top_k": theirs.num_experts_per_tok,
         "normalise": False,
     }
     return {
-        "mixer": ",".join(mixers),
-        "mixer_options": {name: options[name] for name in dict.fromkeys(mixers)},
+        **layers(theirs.layers_block_type, _options(theirs)),
         "block": "swiglu",
         "block_pattern": tuple(parts),
         "block_options": {"moe": experts} if "moe" in parts else None,
@@ -65,15 +66,15 @@ def _weights(theirs: Any) -> list[Weight]:
         "moe": experts + expert_weights("moe", "feed_forward.experts"),
         "swiglu": gated_weights("swiglu", "feed_forward"),
     }
-    weights = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
-    for i, (mixer, part) in enumerate(zip(theirs.layers_block_type, _parts(theirs), strict=True)):
+    blocks = []
+    for mixer, part in zip(theirs.layers_block_type, _parts(theirs), strict=True):
         norms = {
             "norm.weight": "input_layernorm.weight",
             f"{part}_norm.weight": "pre_ff_layernorm.weight",
         }
-        inner = [*renamed(norms), *mixers[mixer], *networks[part]]
-        weights += within(f"blocks.{i}.", f"model.layers.{i}.", inner)
-    return weights
+        blocks.append([*renamed(norms), *mixers[mixer], *networks[part]])
+    outer = renamed({**OUTER, "final_norm.weight": "model.final_layernorm.weight"})
+    return in_blocks(outer, blocks)
 
 
 def mamba_weights(options: dict[str, Any]) -> list[Weight]:

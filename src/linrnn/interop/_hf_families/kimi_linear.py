@@ -8,15 +8,13 @@ from linrnn.interop._hf_family import Family
 from linrnn.interop._hf_hybrid_parts import (
     DEEPSEEK,
     deepseek_moe,
-    in_blocks,
     kda_options,
     kda_weights,
     latent_options,
     latent_weights,
-    layers,
     mixture_weights,
 )
-from linrnn.interop._hf_parts import OUTER, check_usual, gated_weights
+from linrnn.interop._hf_parts import OUTER, check_usual, gated_weights, in_blocks, layers
 from linrnn.interop._hf_weights import Weight, renamed, within
 
 _KINDS = {"linear_attention": "kda", "full_attention": "latent_attention"}

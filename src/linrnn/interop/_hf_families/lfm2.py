@@ -5,12 +5,14 @@ from typing import Any
 from transformers import Lfm2ForCausalLM
 
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import check_whole_heads, in_blocks, layers
+from linrnn.interop._hf_hybrid_parts import check_whole_heads
 from linrnn.interop._hf_parts import (
     OUTER,
     attention_options,
     attention_weights,
     check_rotary,
+    in_blocks,
+    layers,
     qk_norm_weights,
 )
 from linrnn.interop._hf_weights import Weight, equal, renamed, within

@@ -6,8 +6,8 @@ from transformers import Lfm2MoeForCausalLM
 
 from linrnn.interop._hf_families import lfm2
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import in_blocks, mixture_weights
-from linrnn.interop._hf_parts import OUTER
+from linrnn.interop._hf_hybrid_parts import mixture_weights
+from linrnn.interop._hf_parts import OUTER, in_blocks
 from linrnn.interop._hf_weights import Weight, renamed
 
 _EPS = 1e-6  # added to the sum of the weights of a step

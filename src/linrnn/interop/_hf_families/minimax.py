@@ -6,29 +6,20 @@ import torch
 from transformers import MiniMaxForCausalLM
 
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import (
-    check_whole_heads,
-    in_blocks,
-    layers,
-    mixture_weights,
-)
+from linrnn.interop._hf_hybrid_parts import check_whole_heads, mixture_weights
 from linrnn.interop._hf_layouts import require
 from linrnn.interop._hf_parts import (
     attention_options,
     attention_weights,
     check_rotary,
     check_usual,
+    in_blocks,
+    layers,
 )
 from linrnn.interop._hf_weights import Tensors, Weight, renamed, within
 
 _KINDS = {"linear_attention": "transnormer_llm", "full_attention": "attention"}
-_LIGHTNING = {
-    "heads": "output_gate.weight",
-    "norm_scale": "norm.weight",
-    "out_proj.weight": "out_proj.weight",
-}
 _NORM_EPS = 1e-6  # of lightning attention, whatever the configuration says
-_FACTORS = [f"{part}_factor" for part in ("full_attn", "linear_attn", "mlp")]
 
 
 def _options(theirs: Any) -> dict[str, dict[str, Any]]:

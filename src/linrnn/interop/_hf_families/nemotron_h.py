@@ -15,7 +15,9 @@ from linrnn.interop._hf_parts import (
     attention_weights,
     check_usual,
     expert_weights,
+    layers,
     mamba2_weights,
+    routed_experts,
 )
 from linrnn.interop._hf_weights import Weight, equal, renamed, within
 
@@ -51,26 +53,17 @@ def _blocks(theirs: Any) -> list[_Block]:
 
 
 def _stack(theirs: Any) -> dict[str, Any]:
-    blocks, options = _blocks(theirs), _options(theirs)
-    mixers, parts = [block.mixer for block in blocks], [block.part for block in blocks]
+    blocks = _blocks(theirs)
+    parts = [block.part for block in blocks]
     experts = {
-        "n_experts": theirs.n_routed_experts,
-        "top_k": theirs.num_experts_per_tok,
-        "d_inner": theirs.moe_intermediate_size,
+        **routed_experts(theirs, theirs.n_routed_experts),
         "activation": "relu2",
-        "router": "sigmoid",
-        "normalise": theirs.norm_topk_prob,
-        "scale": float(theirs.routed_scaling_factor),
-        "corrected": True,
-        "n_groups": theirs.n_group,
-        "top_groups": theirs.topk_group,
         "d_latent": theirs.moe_latent_size,
         "d_shared": theirs.moe_shared_expert_intermediate_size,
     }
     return {
         "n_layers": len(blocks),
-        "mixer": ",".join(mixers),
-        "mixer_options": {name: options[name] for name in dict.fromkeys(mixers)},
+        **layers([block.mixer for block in blocks], _options(theirs)),
         "block": "bare",
         "block_pattern": tuple(parts),
         "block_options": {"moe": experts} if "moe" in parts else None,

@@ -10,8 +10,6 @@ from linrnn.interop._hf_hybrid_parts import (
     check_whole_heads,
     delta_options,
     delta_widths,
-    in_blocks,
-    layers,
     stacked,
 )
 from linrnn.interop._hf_parts import (
@@ -21,6 +19,8 @@ from linrnn.interop._hf_parts import (
     check_rotary,
     check_usual,
     gated_weights,
+    in_blocks,
+    layers,
     qk_norm_weights,
 )
 from linrnn.interop._hf_weights import Weight, renamed, within

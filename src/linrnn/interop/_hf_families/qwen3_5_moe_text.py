@@ -6,7 +6,8 @@ from transformers import Qwen3_5MoeForCausalLM
 
 from linrnn.interop._hf_families import qwen3_5_text as dense
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import in_blocks, mixture_weights
+from linrnn.interop._hf_hybrid_parts import mixture_weights
+from linrnn.interop._hf_parts import in_blocks
 from linrnn.interop._hf_weights import Weight
 
 _ROUTER = {"router.weight": "gate.weight", "shared_gate.weight": "shared_expert_gate.weight"}

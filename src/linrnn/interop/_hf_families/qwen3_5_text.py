@@ -5,20 +5,15 @@ from typing import Any
 from transformers import Qwen3_5ForCausalLM
 
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import (
-    DELTA,
-    delta_options,
-    gated_attention_weights,
-    in_blocks,
-    layers,
-    norms,
-)
+from linrnn.interop._hf_hybrid_parts import DELTA, delta_options, gated_attention_weights, norms
 from linrnn.interop._hf_parts import (
     OUTER,
     attention_options,
     check_rotary,
     check_usual,
     gated_weights,
+    in_blocks,
+    layers,
     qk_norm_weights,
 )
 from linrnn.interop._hf_weights import Weight, one_more, renamed, within

@@ -9,8 +9,8 @@ from transformers import Qwen3NextForCausalLM
 
 from linrnn.interop._hf_families import qwen3_5_moe_text, qwen3_5_text
 from linrnn.interop._hf_family import Family
-from linrnn.interop._hf_hybrid_parts import DELTA, delta_widths, in_blocks
-from linrnn.interop._hf_parts import gated_weights
+from linrnn.interop._hf_hybrid_parts import DELTA, delta_widths
+from linrnn.interop._hf_parts import gated_weights, in_blocks
 from linrnn.interop._hf_weights import Tensors, Weight, renamed
 
 _DELTA = {**DELTA, "out.norm_weight": "norm.weight", "out.out_proj.weight": "out_proj.weight"}

@@ -6,7 +6,7 @@ from transformers import Zamba2ForCausalLM
 
 from linrnn.interop._hf_family import Family
 from linrnn.interop._hf_layouts import require
-from linrnn.interop._hf_parts import OUTER, check_rotary, mamba2_weights
+from linrnn.interop._hf_parts import OUTER, check_rotary, layers, mamba2_weights
 from linrnn.interop._hf_weights import Weight, renamed, turned, within
 
 _SHARED = {
@@ -21,12 +21,8 @@ _SHARED = {
 
 def _stack(theirs: Any) -> dict[str, Any]:
     kinds = {"linear_attention": "mamba2", "hybrid": "zamba2"}
-    mixers, options = [kinds[kind] for kind in theirs.layers_block_type], _options(theirs)
-    return {
-        "mixer": ",".join(mixers),
-        "mixer_options": {name: options[name] for name in dict.fromkeys(mixers)},
-        "block": "bare",
-    }
+    mixers = [kinds[kind] for kind in theirs.layers_block_type]
+    return {**layers(mixers, _options(theirs)), "block": "bare"}
 
 
 def _options(theirs: Any) -> dict[str, Any]:
