@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,8 +130,8 @@ def orders(
             400, f"{where}: there must be 1 to {limits.choices} texts, got {copies * len(prompts)}."
         )
     seed = integer(where, body, "seed", None, _MOST_SEED)
-    given = {k: body[k] for k in ("temperature", "top_k", "top_p") if body.get(k) is not None}
-    sampling, stop = Sampling(**given), _stops(where, body.get("stop"))
+    options = {k: body[k] for k in ("temperature", "top_k", "top_p") if body.get(k) is not None}
+    sampling, stop = Sampling(**options), _stops(where, body.get("stop"))
     stop += ["\nuser:", "\nsystem:"] if form is CHAT else []
     deadline = time.monotonic() + limits.seconds
     texts: list[Text] = []
@@ -198,7 +199,9 @@ async def stream(
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Any]]()
 
     def put(i: int, value: Any) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, (i, value))
+        # a loop that has ended has nobody who reads; the other texts must not hear of it
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(queue.put_nowait, (i, value))
 
     head = _head(form, form.chunk, writer)
     try:
