@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn import state as states
 from linrnn._files.door import folder_at, read_bytes
 from linrnn._files.storage import exclusive, remove, write_atomically
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, DataError
 from linrnn.serve.journal import Journal, records
 from linrnn.streaming import Fed, Sessions, fingerprint
-from linrnn.streaming.files import load_streams
 
 _STATES = re.compile(r"sessions-(\d{8})\.safetensors")
 _JOURNALS = re.compile(r"journal-(\d{8})\.log")
@@ -69,11 +67,7 @@ class SessionStore:
             numbers = [int(m[1]) for name in folder.names() if (m := _STATES.fullmatch(name))]
         self._number = max(numbers, default=0)
         if numbers:
-            names, state, steps = load_streams(
-                self._states(self._number), self._model, mark=self._mark
-            )
-            for i, (name, read) in enumerate(zip(names, steps, strict=True)):
-                self.sessions.join(name, states.select(state, slice(i, i + 1)), steps=read)
+            self.sessions.load_all(self._states(self._number), mark=self._mark)
         for header, data in records(self._journal_path(self._number)):
             self._redo(header, data)
         self.write()

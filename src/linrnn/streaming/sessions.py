@@ -293,8 +293,12 @@ class Sessions:
         save_streams(path, self.model, names, state, steps, allow_nonfinite=allow, mark=mark)
 
     @in_turn
-    def load_all(self, path: Path | str) -> None:
+    def load_all(self, path: Path | str, *, mark: Mapping[str, Any] | None = None) -> None:
         """Add the streams of a file of `save_all`; on an error none is added.
+
+        Args:
+            path: the file.
+            mark: as of `save_all`.
 
         Raises:
             DataError: no such file, damaged, not finite where that was not allowed, or of a newer
@@ -302,7 +306,7 @@ class Sessions:
             ArgumentError: it is of another model; a name is taken; there is no room.
         """
         allow = self.allow_nonfinite
-        names, state, steps = load_streams(path, self.model, allow_nonfinite=allow)
+        names, state, steps = load_streams(path, self.model, allow_nonfinite=allow, mark=mark)
         for name in names:
             if name in self:
                 raise ArgumentError(
