@@ -21,9 +21,10 @@ def accelerate(model: "nn.Module | str | None" = None) -> "Acceleration":
     ``fla.ops.gla.chunk_gla(q, k, v, g)`` computes on a CPU, where it could not.
 
     Weights, names, outputs and caches stay as they are; convolutions, scans and delta rules are
-    computed by other functions. Nothing outside of the model changes: another model of the same
-    family computes what it did. Tensors elsewhere than on a CPU, and ``torch.export``, get the
-    functions of ``transformers``, as does whatever is not faster here.
+    computed by other functions. While a model generates, a recurrent layer reads a token in one
+    native call, recorded from its own operators. Nothing outside of the model changes: another
+    model of the same family computes what it did. Tensors elsewhere than on a CPU, and
+    ``torch.export``, get the functions of ``transformers``, as does whatever is not faster here.
 
     Args:
         model: a model, or any module with one inside. None is every model of the process, those

@@ -64,7 +64,7 @@ def built(mixer, dtype=F32, width=12, **options):
 
 
 def small(mixer):
-    """Options of a layer; of two steps a segment would have none that neither begins nor ends it."""
+    """Options of a layer; segments have steps that neither begin nor end them."""
     cls = load(mixer)
     return {**cls.in_laws, **({"segment": 4} if issubclass(cls, SegmentMixer) else {})}
 
@@ -420,6 +420,7 @@ FEW_HAVE = {
         + m.gain.repeat(1, 4, 1)[:, : y.shape[1], : y.shape[2]]
     ),
     "floor_divide": lambda m, y: y * ((m.mask - 7) // 3) + (-m.mask // 2),
+    "var": lambda m, y: y - y.var(-1, unbiased=False, keepdim=True) + y.mT.var(1)[:, None],
     "pad": lambda m, y: nn.functional.pad(y[..., 2:-1], (2, 1, 1, 0), value=0.5)[:, 1:],
 }
 

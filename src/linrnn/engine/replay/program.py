@@ -352,7 +352,8 @@ class Kind:
 
         Args:
             module: whose weights it reads.
-            function: of copies of ``arguments``: its results, and why not to record them.
+            function: of copies of ``arguments``: its results, and why not to record them, which
+                it may also say by a `RefusedError`.
             arguments: as of `Program`.
             compute_dtype: what is computed in.
             max_watched: as of `Program`.
@@ -371,8 +372,12 @@ class Kind:
                 if i and x.dtype not in STORED:
                     recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
                 tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
-            with recorder:
-                results, reason = function(copies)
+            try:
+                with recorder:
+                    results, reason = function(copies)
+            except RefusedError as error:
+                self.reason = f"{error}"
+                return
             reason = reason or recorder.reason
             if reason is None:
                 try:

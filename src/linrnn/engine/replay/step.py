@@ -9,7 +9,7 @@ instructions, or whose state grows, runs as before.
 Without gradients, on a CPU. Weights may be bfloat16: everything else is float32 then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -68,7 +68,7 @@ _kinds: WeakKeyDictionary[nn.Module, Kinds] = WeakKeyDictionary()
 
 
 def recorded_step(
-    module: nn.Module, step: Step, x: Tensor, state: State, way: str = ""
+    module: nn.Module, step: Step, x: Tensor, state: State, way: Hashable = ""
 ) -> tuple[Tensor, State] | None:
     """``step(x, state)`` in one native call, None where it must be run as it is.
 
@@ -93,7 +93,7 @@ def recorded_step(
     return None if results is None else (results[0], next_tree.joined(iter(results[1:])))
 
 
-def _key(module: nn.Module, x: Tensor, way: str = "") -> tuple[Any, ...]:
+def _key(module: nn.Module, x: Tensor, way: Hashable = "") -> tuple[Any, ...]:
     return x.shape[0], x.dtype, module.training, way
 
 

@@ -51,6 +51,26 @@ def _mean(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options
     tape.put("mul", place, place, math.prod(place.shape) / x.numel())
 
 
+@rule("var")
+def _var(
+    tape: Tape, to: Number, x: Tensor, dim: Any = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> None:  # fmt: skip
+    dims = _dims(dim) or range(x.ndim)
+    if len(dims) != 1:
+        raise RefusedError("of several axes")
+    axis, n = dims[0] % x.ndim, x.shape[dims[0]]
+    left = n - (1 if correction is None else correction)
+    if left <= 0:
+        raise RefusedError("of too few numbers")
+    z = tape.view(real(tape.number(x)), x.shape)
+    mean = tape.new("mul", _reduced(tape, "total", z, [axis], x.shape).wider(axis), 1 / n)
+    squares = tape.new("square", tape.new("sub", z, mean))
+    total = _reduced(tape, "total", squares, [axis], x.shape)
+    place = target(to)
+    tape.put("mul", place, total.shaped(place.shape), 1 / left)
+
+
 @rule("amax")
 def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
     largest = _reduced(tape, "largest", real(tape.number(x)), _dims(dim), x.shape)

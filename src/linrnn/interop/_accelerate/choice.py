@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from linrnn.interop._accelerate.rebuild import layers, names_of
@@ -40,10 +39,10 @@ def methods(kind: type) -> Iterator[tuple[str, type, Choice]]:
                 yield method, base, _choice(replacement, theirs)
 
 
-def callers(kind: type) -> Iterator[tuple[str, FunctionType, dict[str, Choice]]]:
+def callers(kind: type) -> Iterator[tuple[str, Any, dict[str, Choice]]]:
     """Methods of a class that call functions of ours to replace."""
     for name in dir(kind):
-        method = inspect.getattr_static(kind, name)
+        method = stood_for(inspect.getattr_static(kind, name))
         names = names_of(method) & FUNCTIONS.keys()
         if names:
             choices = functions(layers(method)[-1].__globals__)

@@ -1,6 +1,7 @@
 """One model: methods of its modules, bound to them over other functions."""
 
 import warnings
+from collections.abc import Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch import nn
 from linrnn.errors import ArgumentTypeError
 from linrnn.interop._accelerate.choice import Choice, callers, methods
 from linrnn.interop._accelerate.rebuild import rebuilt
+from linrnn.interop._accelerate.recorded import by_operators, recorded, records
+from linrnn.interop._accelerate.recorded_blocks import recorded_block
 from linrnn.interop._accelerate.report import Acceleration, Left, Replaced
 
 #: On the methods that are bound here, by which `detach` knows them.
@@ -22,21 +25,39 @@ class _Plan:
         methods: functions to bind, by the name of the method.
         replaced: our ops, by the name of what they replace.
         left: reasons, by the name of what stays.
+        records: whether its ``forward`` is recorded, and a layer around it may be too.
     """
 
     def __init__(self, kind: type[nn.Module]) -> None:
         self.methods: dict[str, FunctionType] = {}
         self.replaced: dict[str, str] = {}
         self.left: dict[str, str] = {}
+        self.records = False
         for name, method, choices in callers(kind):
             functions = self._noted(choices)
-            if functions:
-                self.methods[name] = rebuilt(method, functions)
+            if not functions:
+                continue
+            self.methods[name] = rebuilt(method, functions)
+            if records(name, method):
+                operators = by_operators(method, choices)
+                record = recorded(self.methods[name], operators)
+                self.methods[name] = record or self.methods[name]
+                self.records = record is not None
+        block = recorded_block(kind)
+        if block is not None:
+            self.methods["forward"] = block
         for name, _, one in methods(kind):
             for ours in self._noted({name: one}).values():
                 self.methods[name] = rebuilt(ours, {})  # a function of this model, to be marked
         for method in self.methods.values():
             setattr(method, _MARK, True)
+
+    def surround(self, kind: type[nn.Module]) -> None:
+        """Record a layer around one that is recorded, with its norms and its perceptron."""
+        record = None if "forward" in self.methods else recorded(kind.forward)  # type: ignore[arg-type]
+        if record is not None:
+            self.methods["forward"] = record
+            setattr(record, _MARK, True)
 
     def _noted(self, choices: dict[str, Choice]) -> dict[str, Any]:
         """Functions that do replace; all are written down."""
@@ -53,6 +74,8 @@ def accelerate(model: nn.Module) -> Acceleration:
             "Leave it out for every model of the process."
         )
     plans = {kind: _Plan(kind) for kind in {type(module) for module in model.modules()}}
+    for around in {type(x) for x in model.modules() if _has_recorded(x, plans)}:
+        plans[around].surround(around)
     replaced: list[Replaced] = []
     left: list[Left] = []
     modules: list[tuple[nn.Module, str]] = []
@@ -76,6 +99,10 @@ def accelerate(model: nn.Module) -> Acceleration:
             _unbind(module, name)
 
     return Acceleration(replaced, left, undo)
+
+
+def _has_recorded(module: nn.Module, plans: Mapping[type, _Plan]) -> bool:
+    return any(plans[type(part)].records for part in module.children())
 
 
 def _free(module: nn.Module, name: str) -> bool:
