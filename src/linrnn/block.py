@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn._options.schema import check_options
+from linrnn.engine.replay.program import ready
+from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import (
     ArgumentError,
     DTypeError,
@@ -350,8 +352,51 @@ class Block(nn.Module):
         self, x_t: Token, state: State, *, dt: Time | None = None, signals: Signals | None = None
     ) -> tuple[Token, State] | tuple[Token, State, Signals]:
         """Read one time step: see `Mixer.step`."""
+        if dt is None and signals is None:
+            recorded = recorded_step(self, self._step_by_operators, x_t, state)
+            return self._step_in_parts(x_t, state) if recorded is None else recorded
         arguments = {"dt": dt, "signals": signals}
         arguments = {name: value for name, value in arguments.items() if value is not None}
+        y, next_state, outgoing = self._step_with(x_t, state, arguments)
+        return (y, next_state) if signals is None else (y, next_state, outgoing[0])
+
+    def _step_by_operators(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        y, next_state, _ = self._step_with(x_t, state, {})
+        return y, next_state
+
+    def _step_in_parts(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """A step around a mixer that no program runs: what is behind it is one native call."""
+        chain, norm = self._parts[0]
+        if chain[0] != "mixer" or not ready(x):
+            return self._step_by_operators(x, state)
+        states = self._split(state, x)
+        before = self.prenorm and not self.out_norm
+        z = normalise(self._modules[norm], x, None) if before else x
+        z, mixed = self.mixer.step(z, cast(State, states.pop("mixer")))
+        tree: Any = {"x": x, "states": states}
+        recorded = recorded_step(self, self._behind_mixer, z, tree, "behind the mixer")
+        y, tree = self._behind_mixer(z, tree) if recorded is None else recorded
+        new = {"mixer": mixed, **tree["states"]}
+        return y, mixed if len(self._stateful) == 1 else cast(State, new)
+
+    def _behind_mixer(self, mixed: Tensor, tree: Any) -> tuple[Tensor, Any]:
+        """A step from the mixer's output on."""
+
+        def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
+            if name == "mixer":
+                return mixed, ()
+            return cast(Any, self._modules[name]).step(z, previous_state)  # type: ignore[no-any-return]
+
+        alone = len(self._stateful) == 1
+        states: Any = () if alone else {**tree["states"], "mixer": ()}
+        y, new = self._chain(tree["x"], states, read, _gelu_of_few, behind_mixer=True)
+        others = {} if alone else {name: cast(Any, new)[name] for name in tree["states"]}
+        return y, {"x": tree["x"], "states": others}
+
+    def _step_with(
+        self, x_t: Tensor, state: State, arguments: Mapping[str, Any]
+    ) -> tuple[Tensor, State, list[Signals]]:
+        """A step whose mixer has arguments, and the signals that come out."""
         outgoing: list[Signals] = []
 
         def read(name: str, z: Tensor, previous_state: State | None) -> tuple[Tensor, State]:
@@ -363,7 +408,7 @@ class Block(nn.Module):
             return y, next_state
 
         y, next_state = self._chain(x_t, state, read, _gelu_of_few)
-        return (y, next_state) if signals is None else (y, next_state, outgoing[0])
+        return y, next_state, outgoing
 
     def _chain(
         self,
@@ -372,14 +417,19 @@ class Block(nn.Module):
         read: Callable[[str, Tensor, State | None], tuple[Tensor, State]],
         gelu: Callable[[Tensor], Tensor],
         valid: Tensor | None = None,
+        behind_mixer: bool = False,
     ) -> tuple[Tensor, State]:
-        """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step."""
+        """Every part with its skip; ``read(part, z, state)`` is a whole sequence or one step.
+
+        ``behind_mixer``: the mixer has read, so its input needs no norm.
+        """
         # each look-up of a module and each call of one that does nothing is felt by a single step
         modules = cast(dict[str, Callable[[Tensor], Tensor]], self._modules)
         drop = modules["dropout"] if self.dropout.training else None
         previous_states, next_states, stateful = self._split(state, x), {}, self._stateful
         for chain, norm in self._parts:
             before = self.prenorm and not self.out_norm
+            before = before and not (behind_mixer and chain[0] == "mixer")
             z = normalise(self._modules[norm], x, valid) if before else x
             for name in chain:
                 if name in stateful:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
+from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
@@ -224,12 +225,7 @@ class Attention(Mixer):
         check_cache("Attention", state)
         position = positions(state["position"], x.shape[1], reset)
         u = x.to(self.q_proj.weight.dtype)
-        q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
-        if self.scale is not None:  # in the place of what the op divides by
-            q = q * (self.scale * self.d_head**0.5)
-        q, k = (self._turned(z, position) for z in (q, k))
+        q, k, v = self._projected(u, position)
         if self._policy in ("h2o", "tova"):
             y, state = self._evicting(q, k, v, state, position)
         else:
@@ -238,6 +234,26 @@ class Attention(Mixer):
         if self.g_proj is not None:
             y = y * self.g_proj(u).sigmoid()
         return self.o_proj(y), state
+
+    def _projected(self, u: Tensor, position: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values (B, T, H, K), turned; of one step in one native call."""
+        if u.shape[1] == 1:
+            tree: Any = {"position": position}
+            recorded = recorded_step(self, self._projected_step, u.squeeze(1), tree, "projections")
+            if recorded is not None:
+                split = [n * self.d_head for n in (self.n_heads, self.n_kv_heads, self.n_kv_heads)]
+                parts = recorded[0].split(split, -1)  # (B, H K) each
+                return tuple(z.unflatten(-1, (-1, self.d_head)).unsqueeze(1) for z in parts)
+        q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
+        if self.scale is not None:  # in the place of what the op divides by
+            q = q * (self.scale * self.d_head**0.5)
+        return self._turned(q, position), self._turned(k, position), v
+
+    def _projected_step(self, u: Tensor, tree: Any) -> tuple[Tensor, Any]:
+        parts = self._projected(u.unsqueeze(1), tree["position"])
+        return torch.cat([z.flatten(1) for z in parts], -1), tree  # (B, (H + 2 G) K)
 
     def _in_window(
         self, q: Tensor, k: Tensor, v: Tensor, state: Any, position: Tensor, reset: Tensor | None

@@ -138,6 +138,10 @@ class FalconH1(Mixer):
         check_cache("FalconH1", state)
         cache = {name: part for name, part in state.items() if name != "mamba"}
         looked_up, cache = self.attention._read(x, cache, reset)
-        remembered, memory = self.mamba._read(x, state["mamba"], reset, None)
+        if x.shape[1] == 1 and reset is None:  # in one native call
+            y_t, memory = self.mamba.step(x[:, 0], state["mamba"])
+            remembered = y_t.unsqueeze(1)  # (B, 1, D)
+        else:
+            remembered, memory = self.mamba._read(x, state["mamba"], reset, None)
         y = self.ssm_out * remembered + self.attention_out * looked_up
         return y, {**cache, "mamba": memory}

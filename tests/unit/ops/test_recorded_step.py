@@ -53,7 +53,7 @@ pytestmark = pytest.mark.skipif(
 def built(mixer, dtype=F32, width=12, **options):
     """A model none of whose parts is zero, as some are at first."""
     torch.manual_seed(0)
-    model = SequenceModel(3, 5, mixer=mixer, d_model=width, n_layers=2, **options)
+    model = SequenceModel(3, 5, mixer=mixer, d_model=width, **{"n_layers": 2, **options})
     for part in model.modules():
         if isinstance(part, nn.Linear) and not part.weight.any():
             nn.init.normal_(part.weight, std=part.in_features**-0.5)
@@ -404,7 +404,7 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(reason):
         with torch.no_grad():
             same(model.step(x, state), want, 1e-6)
     said = explain(model.step, x, state)
-    assert said.startswith("PyTorch's operators: ")
+    assert said.startswith("PyTorch's operators")
     assert reason in said
 
 
@@ -597,13 +597,41 @@ def test_recording_draws_no_random_number():
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("word", DTYPES)
+def test_a_layer_that_grows_stands_between_native_calls(block, word):
+    dtype, batch = DTYPES[word]
+    model = built("lru,attention,falcon_h1,gla", dtype, **{"n_layers": 4, **in_block(block)})
+    state = model.init_state(batch)
+    for t in range(6):
+        x = torch.randn(batch, 3, dtype=dtype)
+        want = by_operators(model, x, state)
+        with torch.no_grad():
+            got = model.step(x, state)
+        same(got, want, TOLERANCE[dtype])
+        state = got[1]
+        if t == 3:  # with states that have grown, other weights are read
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.mul_(0.9)
+    assert program(model) is None
+    first, growing, joint, last = model.blocks
+    assert all(
+        program(part) is not None for part in (first, last, growing.mixer, joint.mixer.mamba)
+    )
+    behind = [kind for key, kind in _recorded_step._kinds[growing].items() if key[-1]]
+    conv = "conv_width" in BLOCKS[block]  # stands before the mixer, and is no part of what follows
+    assert [kind.program is not None for kind in behind] == ([] if conv else [True])
+
+
 def test_explain_says_how_a_step_runs():
     model = built("lru")
     x, state = torch.randn(1, 3), model.init_state(1)
     assert explain(model.step, x, state).startswith("one native call of ")
     growing = built("attention")
     said = explain(growing.step, x, growing.init_state(1))
-    assert said == "PyTorch's operators: its state is of another size after each step"
+    assert said.startswith("PyTorch's operators around 4 native calls of ")  # of two layers
+    assert said.endswith(" recorded instructions: its state is of another size after each step")
     writer = SequenceModel(7, 7, mixer="lru", d_model=8, n_layers=1, encoder="tokens").eval()
     token, state = torch.tensor([3]), writer.init_state(1)
     assert explain(writer.step, token, state).startswith("one native call of ")

@@ -121,17 +121,17 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
     """The code that computes the steps of a module, in words; runs one step."""
     with torch.no_grad():
         step(x, state)
-    module_kinds = _like(module, x)
+    reason, module_kinds = "", _like(module, x)
     if module_kinds:
         # of tokens no kind has the dtype: what is recorded begins behind their embedding
         kind = module_kinds.get(_key(module, x), list(module_kinds.values())[-1])
-        if kind.program is None:
-            return f"PyTorch's operators: {kind.reason or 'somebody watches'}"
-        return f"one native call of {kind.program.count} recorded instructions"
+        if kind.program is not None:
+            return f"one native call of {kind.program.count} recorded instructions"
+        reason = f": {kind.reason or 'somebody watches'}"
     kinds = [kind for part in module.modules() for kind in _like(part, x).values()]
     counts = [kind.program.count for kind in kinds if kind.program is not None]
-    calls = f"{len(counts)} native calls of {sum(counts)} recorded instructions"
-    return f"PyTorch's operators around {calls}" if counts else "PyTorch's operators"
+    calls = f" around {len(counts)} native calls of {sum(counts)} recorded instructions"
+    return f"PyTorch's operators{calls if counts else ''}{reason}"
 
 
 def _like(module: nn.Module, x: Tensor) -> Kinds:
