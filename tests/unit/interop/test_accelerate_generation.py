@@ -94,6 +94,17 @@ def test_rows_beams_and_padding(model):
         assert programs(model)
 
 
+@pytest.mark.parametrize("model", ["lfm2"], indirect=True)  # others transformers refuses
+def test_a_smaller_model_assists(model):
+    assistant = copy.deepcopy(model)
+    with torch.no_grad():
+        for x in assistant.parameters():
+            x.add_(0.02 * torch.randn_like(x))
+    expected = write(model, assistant_model=assistant)
+    with accelerate(model), accelerate(assistant):
+        assert torch.equal(write(model, assistant_model=assistant), expected)
+
+
 @pytest.mark.parametrize("model", ["mamba", "kimi_linear", "rwkv"], indirect=True)
 def test_weights_that_changed_are_read(model):
     ids = torch.randint(2, VOCABULARY, (1, 8))
