@@ -64,6 +64,40 @@ struct Gemv {
         for (; i < n; ++i) total += widen(row[i]) * x[i];
         return total;
     }
+
+    // The products of a row with four vectors that lie ``apart``, each with the bits of `dot`:
+    // numbers of the row that have been loaded serve all of them. Four arrays of sums, since
+    // compilers leave one of two axes in memory.
+    static void four(const W* __restrict row, const A* __restrict x, i64 apart, i64 n, A* total) {
+        const A *x1 = x + apart, *x2 = x1 + apart, *x3 = x2 + apart;
+        i64 i = 0;
+        for (int r = 0; r < 4; ++r) total[r] = A(0);
+#ifdef __GNUC__
+        constexpr int U = 4;
+        V a[U] = {}, b[U] = {}, c[U] = {}, d[U] = {};
+        auto add = [&](i64 at, int k) {
+            const V w = load(row + at);
+            a[k] += w * load(x + at);
+            b[k] += w * load(x1 + at);
+            c[k] += w * load(x2 + at);
+            d[k] += w * load(x3 + at);
+        };
+        for (; i + U * L <= n; i += U * L)
+            for (int k = 0; k < U; ++k) add(i + k * L, k);
+        for (; i + L <= n; i += L) add(i, 0);
+        total[0] = sum<L>((a[0] + a[1]) + (a[2] + a[3]));
+        total[1] = sum<L>((b[0] + b[1]) + (b[2] + b[3]));
+        total[2] = sum<L>((c[0] + c[1]) + (c[2] + c[3]));
+        total[3] = sum<L>((d[0] + d[1]) + (d[2] + d[3]));
+#endif
+        for (; i < n; ++i) {
+            const A w = widen(row[i]);
+            total[0] += w * x[i];
+            total[1] += w * x1[i];
+            total[2] += w * x2[i];
+            total[3] += w * x3[i];
+        }
+    }
 };
 
 }  // namespace

@@ -147,6 +147,13 @@ struct Recorded {
                     }
     }
 
+    // Whether the sums of a row with four vectors fit into the registers.
+#ifdef __AVX512F__
+    static constexpr i64 TOGETHER = 4;
+#else
+    static constexpr i64 TOGETHER = 0;
+#endif
+
     static constexpr i64 LANES = 16;  // sums that go side by side
     static A total(const A* x, i64 stride, i64 n) {
         constexpr i64 L = LANES;
@@ -216,12 +223,22 @@ struct Recorded {
             team = team < args.threads ? team : args.threads;
             for (i64 q = 0; q < blocks; ++q) {
 #pragma omp parallel for num_threads(int(team)) if (team > 1) schedule(static)
-                for (i64 j = 0; j < n; ++j)
-                    for (i64 i = 0; i < m; ++i)
+                for (i64 j = 0; j < n; ++j) {
+                    const W* row = matrix + offset(b, q, 0, j, 0);
+                    i64 i = 0;
+                    for (; TOGETHER && i + TOGETHER <= m; i += TOGETHER) {
+                        A totals[4];
+                        Gemv<A, W>::four(row, element(a, offset(a, q, i, 0, 0)), a.stride[1], k,
+                                         totals);
+                        for (i64 r = 0; r < 4; ++r)
+                            *element(d, offset(d, q, i + r, j, 0)) =
+                                totals[r] + added(q, i + r, j);
+                    }
+                    for (; i < m; ++i)
                         *element(d, offset(d, q, i, j, 0)) =
-                            Gemv<A, W>::dot(matrix + offset(b, q, 0, j, 0),
-                                            element(a, offset(a, q, i, 0, 0)), k) +
+                            Gemv<A, W>::dot(row, element(a, offset(a, q, i, 0, 0)), k) +
                             added(q, i, j);
+                }
             }
             return;
         }
