@@ -7,7 +7,7 @@ has ended counts nowhere, in whatever order blocks end.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +22,18 @@ T = TypeVar("T")
 class _Block(Generic[T]):
     value: T
     active: bool = True
+
+
+_steering: ContextVar[tuple[_Block[Any], ...]] = ContextVar("steering", default=())
+
+
+def steered() -> bool:
+    """Whether a block around this call says how it is to be computed.
+
+    What was recorded of calls without such a block does not stand in their place then.
+    """
+    blocks = _steering.get()
+    return bool(blocks) and any([block.active for block in blocks])
 
 
 class _OfThread(threading.local):
@@ -41,6 +53,7 @@ class Ambient(Generic[T]):
 
     Args:
         name: for debuggers.
+        steers: whether a value says how the calls inside are to be computed: see `steered`.
 
     Example:
         >>> scale = Ambient("scale")
@@ -51,7 +64,8 @@ class Ambient(Generic[T]):
         True
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, steers: Callable[[T], bool] | None = None) -> None:
+        self._steers = steers
         self._of_context: ContextVar[tuple[_Block[T], ...]] = ContextVar(name, default=())
         self._of_thread = _OfThread()
 
@@ -61,12 +75,16 @@ class Ambient(Generic[T]):
         block, open_blocks = _Block(value), self._of_thread.blocks
         self._of_context.set((*self._of_context.get(), block))
         open_blocks.append(block)
+        if self._steers is not None and self._steers(value):
+            _steering.set((*_steering.get(), block))
         try:
             yield value
         finally:
             # a token would put back what stood there when this block began, which may have ended
             block.active = False
             self._of_context.set(tuple(x for x in self._of_context.get() if x is not block))
+            if self._steers is not None:
+                _steering.set(tuple(x for x in _steering.get() if x is not block))
             open_blocks.remove(block)
 
     def get(self) -> T | None:

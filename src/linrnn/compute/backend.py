@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from linrnn._process.ambient import Ambient
+from linrnn._process.ambient import Ambient, steered
 from linrnn.errors import BackendError, UnknownNameError, check_in
 
 #: Every backend, fastest first: `auto` takes the first with kernels that can compute the call.
@@ -21,7 +21,8 @@ WRITTEN_FOR = {"triton": "cuda", "cpu": "cpu"}
 # to look for a name that is not there takes a microsecond in os.environ, which raises an error
 _environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
 _VARIABLE = getattr(os.environ, "encodekey", str)("LINRNN_BACKEND")
-_REQUESTED: Ambient[str | None] = Ambient("backend")
+_NATIVE = (None, "auto", "cpu")  # what asks for no other kernels than a recorded step is
+_REQUESTED: Ambient[str | None] = Ambient("backend", lambda name: name not in _NATIVE)
 _announced: set[str] = set()
 
 
@@ -65,6 +66,13 @@ def requested(explicit: str | None) -> tuple[str, str]:
     if name not in (*BACKENDS, "auto"):
         raise UnknownNameError("backend (LINRNN_BACKEND)", name, (*BACKENDS, "auto"))
     return name, "LINRNN_BACKEND"
+
+
+def another_requested() -> bool:
+    """Whether calls are to be computed by other code than native kernels, as far as these can."""
+    if steered():
+        return True
+    return _VARIABLE in _environment and os.environ["LINRNN_BACKEND"] not in _NATIVE
 
 
 def choose(

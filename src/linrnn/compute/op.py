@@ -357,7 +357,7 @@ class _ReachedError(Exception):
 
 
 #: Inside, no op computes: it raises what it was called with.
-STOPPED: Ambient[bool] = Ambient("stopped")
+STOPPED: Ambient[bool] = Ambient("stopped", lambda stopped: stopped)
 
 
 def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

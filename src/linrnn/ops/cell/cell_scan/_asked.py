@@ -10,7 +10,7 @@ from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
 FORMS = ("native", "scan", "loop", "newton")
 """How a cell can be computed; fastest first, and what must be asked for behind."""
 
-_REQUESTED: Ambient[str | None] = Ambient("form")
+_REQUESTED: Ambient[str | None] = Ambient("form", lambda form: form is not None)
 
 
 @contextmanager
