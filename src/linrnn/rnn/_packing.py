@@ -100,6 +100,25 @@ class Rows:
         return y[:, -1]
 
 
+class Single(Rows):
+    """A sequence is a step, with a state before it and no marks."""
+
+    def reverse(self, x: Tensor) -> Tensor:
+        """See `Layout.reverse`."""
+        return x
+
+    def read(
+        self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
+    ) -> tuple[Tensor, State, Signals]:
+        """See `Layout.read`; a step may have a shorter way than a sequence of one."""
+        if not mixer.causal or state is None:
+            return super().read(mixer, x, state, marks, signals)
+        at = signals and {n: z[:, 0] if n in mixer.carries else z for n, z in signals.items()}
+        y, next_state, *outgoing = mixer.step(x[:, 0], state, signals=at)
+        new = {n: z[:, None] for part in outgoing for n, z in part.items()}
+        return y[:, None], next_state, new
+
+
 class EndTogether:
     """Padding comes first: one call reads all, and its final states are those of all."""
 

@@ -54,13 +54,15 @@ def _elementwise(step: Instruction) -> bool:
 
 def _flat(step: Instruction) -> Instruction:
     """An elementwise instruction without axes of one number, so that equal walks are equal."""
+    if 1 not in step.size:
+        return step
     axes = [axis for axis, n in enumerate(step.size) if n != 1]
     size = tuple(step.size[axis] for axis in axes)
 
     def flat(x: Real) -> Any:
         if not isinstance(x, View):
             return x
-        return x._replace(shape=size, strides=tuple(x.strides[axis] for axis in axes))
+        return View(x.slot, x.offset, size, tuple([x.strides[axis] for axis in axes]))
 
     return replace(step, size=size, to=flat(step.to), read=list(map(flat, step.read)))
 

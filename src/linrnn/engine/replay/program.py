@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -20,14 +21,25 @@ from torch import Tensor, nn
 from linrnn._process.turns import drawing
 from linrnn.compute import native
 from linrnn.compute.arguments import traced
+from linrnn.compute.backend import another_requested
 from linrnn.compute.layout import dense
 from linrnn.compute.modes import eager, transformed
 from linrnn.compute.native import DTYPES
 from linrnn.engine.replay.fusion import fused
 from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
-from linrnn.engine.replay.tape import Instruction, Real, RefusedError, Slot, Tape, View, collapsed
+from linrnn.engine.replay.tape import (
+    PRODUCTS,
+    Instruction,
+    Real,
+    RefusedError,
+    Slot,
+    Tape,
+    View,
+    collapsed,
+)
 
-KEPT = 32  # kinds of calls of a module that are remembered: each number of sequences is one
+KEPT = 64  # kinds of calls of a module that are remembered: each number of sequences is one
+_REPLACED = 128  # of them by others; a module with more kinds would be recorded for ever
 TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
 _I64, _BYTES = 6, 7  # as recorded_step_args.h calls them
 _LINE = 64  # bytes: what memory is aligned to
@@ -42,11 +54,18 @@ _PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have
 _COMPARABLE_TYPES = (bool, int, float, str, type(None))
 
 
-#: More sequences at once are better served by the matrix products of PyTorch. A step of two layers
-#: (lru, mamba, mingru, gla) takes 0.21 to 0.31 of its time by operators with 16 sequences of 64
-#: channels, 0.58 to 0.64 of 256 and 1.00 to 1.11 of 768; with 32 sequences 0.80 to 1.10 of 256
+#: Steps of more sequences are not looked at: few are faster when they are recorded.
+_MOST_ROWS = 128
+#: The calls of PyTorch cost what instructions take for so many numbers each: with more, the
+#: operators are faster (`_slower`). Of 24 mixers of 12 to 768 channels and 4 to 128 sequences, the
+#: steps that are recorded so take 0.05 to 1.19 of the time by operators, four of them more than
+#: 1.1; those that are not would take 0.37 (cfc, 32 of 256) to 9.5 (retnet, 64 of 256). Choosing the
+#: faster by hindsight would save 1.4 % on average. A limit of 16 sequences alone loses 21 %
 #: (2026-11-28, EPYC with AVX-512, one core, in turn).
-_MOST_ROWS = 16
+_NUMBERS = 20_000
+#: A term of a product, in numbers. Up to so many vectors PyTorch takes as long to read the matrix.
+_TERM, _FEW = 0.3, 12
+SLOWER = "they are faster with so many sequences"
 #: The dtype that is computed in, for each dtype of weights.
 WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 #: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
@@ -57,18 +76,21 @@ EVERY_MODULES_HOOKS: tuple[Mapping[int, Any], ...] = tuple(
 
 
 def ready(x: Any, max_rows: int | None = None) -> bool:
-    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences."""
+    """Whether a kernel could compute: nobody watches, a plain CPU tensor of few sequences.
+
+    What autocast changes is for the caller to say.
+    """
     max_rows = _MOST_ROWS if max_rows is None else max_rows
     return (
         not torch.is_grad_enabled()
         and eager(x)
         and not traced()
+        and not another_requested()
         and x.dtype in WIDE
         and x.is_cpu
         and x.ndim == 2
         and 0 < x.shape[0] <= max_rows
         and not transformed()
-        and not torch.is_autocast_enabled("cpu")
         and native.load()[0] is not None
     )
 
@@ -108,13 +130,17 @@ class Program:
         self._holders, self._weight_names = ([place[i] for place in self._weights] for i in (0, 1))
         self._derivation = recorder.derivation()
         self._pointers = self._addresses()
-        self._assemble(tape, len(arguments), max_watched)
+        self._assemble(tape, arguments, recorder.count, max_watched)
         self._watch(module)
 
-    def _assemble(self, tape: Tape, n_arguments: int, max_watched: int) -> None:
+    def _assemble(
+        self, tape: Tape, arguments: Sequence[Tensor], n_operators: int, max_watched: int
+    ) -> None:
+        n_arguments, n_rows = len(arguments), len(arguments[0])
         early, late, between = tape.fixed(max_watched)
         early, late = fused(tape, early, between), fused(tape, late, ())
         self.count = len(late)
+        self.slower = _slower(late, n_operators, n_rows)
         ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
         lasting = dict(zip(between, ends, strict=False))
         # the bases: scratch, what is computed early, given, results, then what stays
@@ -275,6 +301,14 @@ class _Prepared(NamedTuple):
         return _address(self.watched), len(self.watched) // 3
 
 
+def _slower(instructions: Sequence[Instruction], n_operators: int, n_rows: int) -> bool:
+    """Whether so many operators take less time than the instructions: see `_NUMBERS`."""
+    # the operator of a quantized product is the same kernel
+    costs = {**dict.fromkeys(PRODUCTS, 0.0), "product": _TERM * max(0.0, 1 - _FEW / n_rows)}
+    numbers = sum([prod(step.size) * costs.get(step.op, 1.0) for step in instructions])
+    return numbers > _NUMBERS * n_operators
+
+
 def _address(x: "array[int]") -> int:
     return x.buffer_info()[0]
 
@@ -324,6 +358,8 @@ class Kind:
     def __init__(self) -> None:
         self.program: Program | None = None
         self.reason = ""
+        self.slower = False
+        """Whether the operators are faster."""
         self.calls = 0
         """The number of calls that were not run by a program."""
         self.form: Any = None
@@ -347,17 +383,18 @@ class Kind:
         compute_dtype: torch.dtype,
         max_watched: int = _WATCHED,
         constants: Sequence[Tensor] = (),
+        if_faster: bool = False,
     ) -> None:
         """Run a function as it is, and write it down, unless another thread has just done so.
 
         Args:
             module: whose weights it reads.
-            function: of copies of ``arguments``: its results, and why not to record them, which
-                it may also say by a `RefusedError`.
+            function: of copies of ``arguments``: its results, and why not to record them.
             arguments: as of `Program`.
             compute_dtype: what is computed in.
             max_watched: as of `Program`.
             constants: that the function reads, beside.
+            if_faster: give up where the operators are taken to be faster.
         """
         # what is drawn here is drawn again by the call that is answered
         with drawing(), torch.no_grad():
@@ -372,23 +409,30 @@ class Kind:
                 if i and x.dtype not in STORED:
                     recorder.reason = recorder.reason or f"the state has numbers of {x.dtype}"
                 tape.know(x, Slot("given", i), STORED.get(x.dtype, tape.wide))
-            try:
-                with recorder:
-                    results, reason = function(copies)
-            except RefusedError as error:
-                self.reason = f"{error}"
-                return
+            with recorder:
+                results, reason = function(copies)
             reason = reason or recorder.reason
             if reason is None:
                 try:
-                    self.program = Program(recorder, module, arguments, results, max_watched)
+                    program = Program(recorder, module, arguments, results, max_watched)
+                    self.slower = program.slower and if_faster
+                    if self.slower:
+                        raise RefusedError(SLOWER)
+                    self.program = program
                 except RefusedError as error:
                     reason = f"{error}"
             self.reason = reason or ""
 
 
-Kinds = dict[tuple[Any, ...], Kind]
-"""What is known of a module's calls, by what tells one kind from another."""
+class Kinds(dict[tuple[Any, ...], Kind]):
+    """What is known of a module's calls, by what tells one kind from another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced = 0
+        """The number of kinds that were forgotten for others."""
+        self.slower: dict[tuple[Any, ...], int] = {}
+        """From how many sequences on operators are faster, by the rest of a key."""
 
 
 def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
@@ -396,6 +440,9 @@ def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | Non
     kind = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
         if kind is None and len(kinds) >= KEPT:
+            if kinds.replaced >= _REPLACED:
+                return None
+            kinds.replaced += 1
             kinds.pop(next(iter(list(kinds)), ()), None)  # the oldest; threads may do this too
         kind = kinds[key] = Kind()
     if kind.program is not None:

@@ -1,5 +1,6 @@
 """Writes down the operators of a step while they run: see `linrnn.engine.replay.step`."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ class Recorder(TorchDispatchMode):
         self.tape = tape
         self.reason: str | None = None
         """Why the step could not be recorded."""
+        self.count = 0
+        """The number of operators, of views too."""
         self.weights: list[tuple[Mapping[str, Any], str]] = []
         self.assumed: list[Tensor] = []
         """Truth values of the step: the record holds for steps where they are all true."""
@@ -89,40 +92,48 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs, name = kwargs or {}, function._schema.name.partition("::")[2]
-        if function.namespace == "linrnn" and name in ALL:
+        kwargs, facts = kwargs or {}, _facts(function)
+        if facts.ours is not None:
             with self:
-                return ALL[name].decomposition(*args)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(
-            function.name(), "CompositeImplicitAutograd"
-        ):
+                return facts.ours.decomposition(*args)
+        if facts.composite:
             with self:
                 return function.decompose(*args, **kwargs)
-        if self.reason is None:
-            self._meet((*args, *kwargs.values()))
+        if self.reason is not None:
+            return function(*args, **kwargs)
+        tensors = tensors_in((*args, *kwargs.values()) if kwargs else args)
+        self._meet(tensors)
         output = function(*args, **kwargs)
-        if self.reason is None:
-            call = self._call(function, args, kwargs, output)
-            try:
-                self._write(function, name, args, kwargs, output)
-            except RefusedError as error:
-                if call is None or not self._derive(call):
-                    self.reason = f"{name}: {error}"
+        if self.reason is not None:
+            return output
+        results = list(output) if isinstance(output, (tuple, list)) else [output]
+        call = self._call(function, facts, (args, kwargs), tensors, results)
+        try:
+            self._write(facts, args, kwargs, results)
+        except RefusedError as error:
+            if call is None or not self._derive(call):
+                self.reason = f"{facts.name}: {error}"
         return output
 
-    def _call(self, function: Any, args: Any, kwargs: Any, output: Any) -> Call | None:
+    def _call(
+        self,
+        function: Any,
+        facts: "_Facts",
+        arguments: tuple[Any, Any],
+        tensors: list[Tensor],
+        results: list[Any],
+    ) -> Call | None:
         """The call, if it is given nothing but weights and what follows from them."""
-        tensors, results = tensors_in((args, [*kwargs.values()])), tensors_in((output,))
-        if function._schema.is_mutable:
+        if facts.mutable:
             for x in tensors:
                 self._early.pop(id(x), None)
             return None
-        early = all(id(x) in self._early or id(x) in self._owners for x in tensors)
-        if not early or torch.Tag.nondeterministic_seeded in function.tags:
+        early = all([id(x) in self._early or id(x) in self._owners for x in tensors])
+        if not early or facts.random:
             return None
-        call = Call(function, args, kwargs, results)
+        call = Call(function, *arguments, tensors_in(results))
         self._alive.append(call)
-        self._early |= {id(x): call for x in results}
+        self._early |= {id(x): call for x in call.results}
         return call
 
     def _derive(self, call: Call) -> bool:
@@ -158,43 +169,76 @@ class Recorder(TorchDispatchMode):
             self.reason = self.reason or NOT_NOW
         return holds
 
-    def _meet(self, args: Any) -> None:
+    def _meet(self, tensors: list[Tensor]) -> None:
         """Weights that are read for the first time."""
-        for x in tensors_in(args):
-            if self.tape.slot(x) is None and id(x) in self._owners:
+        for x in tensors:
+            if id(x) in self._owners and self.tape.slot(x) is None:
                 slot = Slot("weight", len(self.weights))
                 self.weights.append(self._owners[id(x)])
                 if not _readable(x):
                     self.reason = "a weight is of another dtype or device, or not in plain memory"
                 self.tape.know(x, slot, _stored(x))
 
-    def _write(self, function: Any, name: str, args: Any, kwargs: Any, output: Any) -> None:
-        tape = self.tape
-        results = list(output) if isinstance(output, (tuple, list)) else [output]
-        if torch.Tag.nondeterministic_seeded in function.tags and name not in RULES:
+    def _write(self, facts: "_Facts", args: Any, kwargs: Any, results: list[Any]) -> None:
+        tape, name, plain = self.tape, facts.name, facts.name.removesuffix("_")
+        self.count += 1
+        if facts.random and name not in RULES:
             raise RefusedError("it draws random numbers")
-        if torch.Tag.data_dependent_output in function.tags or not isinstance(results[0], Tensor):
+        if facts.looks or not isinstance(results[0], Tensor):
             raise RefusedError("it looks at numbers")
-        returns = function._schema.returns[0].alias_info
-        written = returns is not None and returns.is_write
-        if not written and all(tape.slot(x) is not None for x in results):
+        if not facts.written and all([tape.slot(x) is not None for x in results]):
             if name.startswith("view") and name not in ("view", "view_as_real", "view_as_complex"):
                 raise RefusedError("it has no instructions")
             return  # a view
-        if not written and is_constant(name, (args, list(kwargs.values())), tape):
+        if not facts.written and is_constant(name, (args, list(kwargs.values())), tape):
             for x in results:
                 tape.hold(x)
             return
         if name == "detach" or name == "alias":
             raise RefusedError("it reads a tensor that is no parameter or buffer")
-        write = RULES.get(name.removesuffix("_"))
+        write = RULES.get(plain)
         if write is None:
             raise RefusedError("it has no instructions")
-        if name.removesuffix("_") in _COPIES and _narrows(args, results[0]):
-            raise RefusedError("it makes other numbers of them")
-        to = tape.result(args[0] if written else results[0])
-        kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES or name not in _COPIES}
+        if plain in _COPIES:
+            kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES}
+            if _narrows(args, results[0]):
+                write = _narrowing(plain, results[0].dtype)
+        to = tape.result(args[0] if facts.written else results[0])
         write(tape, to, *args, **kwargs)
+
+
+class _Facts(NamedTuple):
+    """What an operator is; PyTorch takes longer to say it than the operator to run."""
+
+    name: str
+    ours: Any
+    """The op of `linrnn.ops` that it is, or None."""
+    composite: bool
+    """Whether it is written in other operators."""
+    mutable: bool
+    written: bool
+    """Whether its result is the memory of an argument."""
+    random: bool
+    looks: bool
+    """Whether it looks at numbers."""
+
+
+@functools.cache
+def _facts(function: Any) -> _Facts:
+    schema, tags = function._schema, function.tags
+    name = schema.name.partition("::")[2]
+    alias = schema.returns[0].alias_info if schema.returns else None
+    return _Facts(
+        name,
+        ALL.get(name) if function.namespace == "linrnn" else None,
+        torch._C._dispatch_has_kernel_for_dispatch_key(
+            function.name(), "CompositeImplicitAutograd"
+        ),
+        schema.is_mutable,
+        alias is not None and alias.is_write,
+        torch.Tag.nondeterministic_seeded in tags,
+        torch.Tag.data_dependent_output in tags,
+    )
 
 
 class Derivation:
@@ -245,6 +289,13 @@ def _narrows(args: Sequence[Any], result: Tensor) -> bool:
     kinds = [x.dtype for x in args if isinstance(x, Tensor)]
     integral = not (result.dtype.is_floating_point or result.dtype.is_complex)
     return integral and any(kind is not result.dtype and kind is not torch.bool for kind in kinds)
+
+
+def _narrowing(name: str, dtype: torch.dtype) -> Any:
+    """The rule of a copy that rounds: to whole numbers it cuts off, as a counter's does."""
+    if name != "_to_copy" or dtype is not torch.int64:
+        raise RefusedError("it makes other numbers of them")
+    return RULES["trunc"]
 
 
 _COPIES = ("_to_copy", "clone", "copy")

@@ -10,16 +10,28 @@ Without gradients, on a CPU. Weights may be bfloat16: everything else is float32
 """
 
 from collections.abc import Callable, Hashable
+from math import inf
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from linrnn.engine.replay.program import WIDE, Kind, Kinds, kind_of, operations, ready
+from linrnn.engine.replay.program import (
+    SLOWER,
+    WIDE,
+    Kind,
+    Kinds,
+    kind_of,
+    operations,
+    ready,
+)
+from linrnn.engine.replay.recorder import NOT_NOW
+from linrnn.errors import LinrnnError
 from linrnn.typing import State
 
-Step = Callable[[Tensor, State], tuple[Tensor, State]]
+Step = Callable[[Tensor, State], tuple[Tensor, State] | None]
 
 
 class Tree(NamedTuple):
@@ -68,21 +80,38 @@ _kinds: WeakKeyDictionary[nn.Module, Kinds] = WeakKeyDictionary()
 
 
 def recorded_step(
-    module: nn.Module, step: Step, x: Tensor, state: State, way: Hashable = ""
+    module: nn.Module,
+    step: Step,
+    x: Tensor,
+    state: State | Callable[[], State],
+    way: Hashable = "",
 ) -> tuple[Tensor, State] | None:
     """``step(x, state)`` in one native call, None where it must be run as it is.
 
     Args:
         module: whose step it is, and whose weights it reads.
-        step: computes ``(y, state)`` of x (batch, columns) with operators of PyTorch.
+        step: computes ``(y, state)`` of x (batch, columns) with operators of PyTorch; None for
+            arguments that most calls do not have, which are not to be recorded.
         x: not checked yet, nor is the state.
-        state: before the step.
+        state: before the step, or what makes it, called only where a step can be recorded.
         way: which of several steps of the module it is.
     """
     if not ready(x) or not operations():
         return None
-    kind = kind_of(_kinds.setdefault(module, {}), _key(module, x, way), module)
-    if kind is None or (kind.program is None and not _record(kind, module, step, x, state)):
+    if torch.is_autocast_enabled("cpu"):  # which may change the dtypes of a state
+        state = state() if callable(state) else state
+        way = way, tuple([getattr(h, "dtype", None) for h in tree_leaves(state)])
+    kinds, key = _kinds_of(module), _key(module, x, way)
+    if kinds.slower and key[0] >= kinds.slower.get(key[1:], inf):
+        return None
+    kind = kind_of(kinds, key, module)
+    if kind is None:
+        return None
+    if callable(state):
+        state = state()
+    if kind.program is None and not _record(kind, module, step, x, state):
+        if kind.slower:
+            kinds.slower[key[1:]] = key[0]
         return None
     assert kind.program is not None
     state_tree, next_tree = kind.form
@@ -93,19 +122,28 @@ def recorded_step(
     return None if results is None else (results[0], next_tree.joined(iter(results[1:])))
 
 
+def _kinds_of(module: nn.Module) -> Kinds:
+    kinds = _kinds.get(module)
+    return _kinds.setdefault(module, Kinds()) if kinds is None else kinds
+
+
 def _key(module: nn.Module, x: Tensor, way: Hashable = "") -> tuple[Any, ...]:
-    return x.shape[0], x.dtype, module.training, way
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+    return x.shape[0], (x.dtype, autocast), module.training, way
 
 
 def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) -> bool:
-    """Write a step down; False where that cannot be done."""
+    """Write a step down; False where that cannot be done, or an argument is wrong."""
     tree, arguments = tree_of(state), [x]
     tree.leaves(state, arguments)
     if not all(type(h) is Tensor and h.is_cpu for h in arguments):
         return False
 
     def run(copies: list[Tensor]) -> tuple[list[Tensor], str | None]:
-        y, new = step(copies[0], tree.joined(iter(copies[1:])))
+        done = run_step(copies[0], tree.joined(iter(copies[1:])))
+        if done is None:
+            return [], NOT_NOW
+        y, new = done
         kind.form, results = (tree, tree_of(new)), [y]
         kind.form[1].leaves(new, results)
         next_leaves: list[Any] = []
@@ -113,8 +151,70 @@ def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) 
         same = [h.shape for h in arguments[1:]] == [getattr(h, "shape", None) for h in next_leaves]
         return results, None if same else "its state is of another size after each step"
 
-    kind.record(module, run, arguments, WIDE[x.dtype])
+    run_step = step
+    try:
+        if torch.is_autocast_enabled("cpu"):
+            run_step = _without_autocast(module, step, x, state)
+        kind.record(module, run, arguments, WIDE[x.dtype], if_faster=True)
+    except LinrnnError:  # the operators say what is wrong
+        return False
     return kind.program is not None
+
+
+def _without_autocast(module: nn.Module, step: Step, x: Tensor, state: State) -> Step:
+    """The step in the dtype of the weights, with results of the dtypes that autocast gives them.
+
+    So it is computed in float32, and rounds once where the operators round each product.
+    """
+    done = step(x, state)
+    if done is None:
+        return step
+    dtypes = [h.dtype for h in tree_leaves(done)]
+    weights = next((p.dtype for p in module.parameters() if p.is_floating_point()), x.dtype)
+
+    def exact(x: Tensor, state: State) -> tuple[Tensor, State] | None:
+        with torch.autocast("cpu", enabled=False):
+            leaves, form = tree_flatten(step(x.to(weights), state))
+        leaves = [h.to(dtype) for h, dtype in zip(leaves, dtypes, strict=True)]
+        y, state = tree_unflatten(leaves, form)
+        return y, state
+
+    return exact
+
+
+def marks_rows(reset: Any, shape: tuple[int, ...]) -> bool:
+    """Whether this is a mask of the rows of a single step, of the shape of the input's axes."""
+    return (
+        type(reset) is Tensor
+        and reset.dtype is torch.bool
+        and reset.layout is torch.strided
+        and reset.is_cpu
+        and reset.shape == shape
+    )
+
+
+def cleared(state: Any, reset: Tensor, axis: int) -> Any:
+    """A state with zeros in the rows that begin anew; what is no state stays what it is.
+
+    Args:
+        state: a tree of tensors.
+        reset: a mask that `marks_rows`.
+        axis: of the rows in every tensor.
+    """
+
+    def clear(h: Any) -> Any:
+        if type(h) is not Tensor or h.ndim <= axis or h.shape[axis] != reset.numel():
+            raise _MisfitError
+        return h.masked_fill(reset.reshape(-1, *[1] * (h.ndim - axis - 1)), 0)
+
+    try:
+        return tree_map(clear, state)
+    except _MisfitError:
+        return state
+
+
+class _MisfitError(Exception):
+    """A state is none of this batch."""
 
 
 def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
@@ -128,14 +228,16 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
         if kind.program is not None:
             return f"one native call of {kind.program.count} recorded instructions"
         reason = f": {kind.reason or 'somebody watches'}"
+    elif any([len(x) >= rows for rows in _kinds_of(module).slower.values()]):
+        reason = f": {SLOWER}"
     kinds = [kind for part in module.modules() for kind in _like(part, x).values()]
     counts = [kind.program.count for kind in kinds if kind.program is not None]
     calls = f" around {len(counts)} native calls of {sum(counts)} recorded instructions"
     return f"PyTorch's operators{calls if counts else ''}{reason}"
 
 
-def _like(module: nn.Module, x: Tensor) -> Kinds:
+def _like(module: nn.Module, x: Tensor) -> dict[tuple[Any, ...], Kind]:
     """The recorded kinds of a module's steps with the same number of sequences, of any dtype."""
     rows, _, training, _ = _key(module, x)
-    kinds = _kinds.get(module, {})
+    kinds = _kinds.get(module, Kinds())
     return {key: kind for key, kind in kinds.items() if key[::2] == (rows, training)}

@@ -19,6 +19,7 @@ REDUCTIONS = ("total", "largest")
 ALONG = (*REDUCTIONS, "standardise")
 """What reads all of the last axis at once."""
 PRODUCTS = ("product", "quantized")
+_ENDLESS = 1 << 62
 _WORTH = 2.5  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
@@ -65,7 +66,7 @@ class View(NamedTuple):
         """Broadcast to a shape."""
         missing = len(shape) - len(self.shape)
         strides = [0 if n == 1 else s for n, s in zip(self.shape, self.strides, strict=True)]
-        return self._replace(shape=tuple(shape), strides=(*[0] * missing, *strides))
+        return View(self.slot, self.offset, tuple(shape), (*[0] * missing, *strides))
 
     def narrowed(self, axis: int, first: int, n: int, by: int = 1) -> "View":
         """The ``n`` numbers from ``first`` on along an axis, every so many."""
@@ -267,7 +268,7 @@ class Tape:
     ) -> None:
         for x in (to, *read):
             # a rule that is wrong about a shape must not let the machine read what is not there
-            if isinstance(x, View) and _end(x) > self._extents.get(x.slot, _end(x)):
+            if isinstance(x, View) and _end(x) > self._extents.get(x.slot, _ENDLESS):
                 raise RefusedError(f"{op} would leave a tensor")
         dtype = self._computed((to, *read))
         self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
@@ -472,9 +473,12 @@ def _numbers(x: Tensor) -> int:
 
 def _end(x: View) -> int:
     """Behind the last number of a view."""
-    if not prod(x.shape):
-        return 0
-    return x.offset + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) + 1
+    end = x.offset + 1
+    for n, s in zip(x.shape, x.strides, strict=True):
+        if not n:
+            return 0
+        end += (n - 1) * s
+    return end
 
 
 def _views(step: Instruction) -> list[View]:
@@ -519,7 +523,7 @@ def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
 
 
 def _renamed(x: View, names: Mapping[Slot, Slot]) -> View:
-    return x._replace(slot=names.get(x.slot, x.slot))
+    return View(names[x.slot], *x[1:]) if x.slot in names else x
 
 
 def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:

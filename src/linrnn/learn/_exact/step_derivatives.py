@@ -30,12 +30,12 @@ Named = dict[str, Tensor]
 class Stepped(Known):
     """Layout of the traces of a layer that learns step by step, and its recorded programs."""
 
-    kinds: Kinds = field(default_factory=dict)
+    kinds: Kinds = field(default_factory=Kinds)
     """Of programs that find derivatives."""
 
     def __deepcopy__(self, memo: object) -> "Stepped":
         """The same layout, which never changes; a copy records new programs."""
-        return replace(self, kinds={})
+        return replace(self, kinds=Kinds())
 
     @cached_property
     def constants(self) -> list[Tensor]:

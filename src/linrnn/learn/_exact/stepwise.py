@@ -156,6 +156,7 @@ class Call:
     def _recordable(self, arguments: Named) -> bool:
         same = all(p.dtype in _NATIVE and p.is_cpu for p in self.layer.parameters())
         few = self.x.dtype in _NATIVE and ready(self.x, _ROWS) and not self.mode.autocast
+        few = few and not torch.is_autocast_enabled("cpu")
         return same and few and eager(*arguments.values()) and bool(operations())
 
     def _recorded(

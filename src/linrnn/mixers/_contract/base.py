@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal, overload
 
 import torch
@@ -11,7 +12,7 @@ from linrnn._process.memory import bounded
 from linrnn.compute.arguments import check_device, check_numbers, check_reset, traced
 from linrnn.compute.layout import accumulator_dtype
 from linrnn.compute.sequence_parallel import current, refuse
-from linrnn.engine.replay.step import recorded_step
+from linrnn.engine.replay.step import cleared, marks_rows, recorded_step
 from linrnn.errors import ArgumentError, check_positive_int, check_shape
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
@@ -306,6 +307,10 @@ class Mixer(KeepsPrecision):
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
             With signals, ``(y, state, signals)``: those that this layer makes for later ones.
         """
+        if dt is None and signals is None and not torch.is_grad_enabled():
+            done = None if torch.compiler.is_compiling() else self._recorded(x, state, reset)
+            if done is not None:
+                return done
         self._check_input(x, time=True)
         if current() is not None:
             self.check_split()
@@ -323,6 +328,23 @@ class Mixer(KeepsPrecision):
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
         y, state = y.to(x.dtype), closed(state, begins)
         return (y, state) if signals is None else (y, state, *outgoing)
+
+    def _recorded(self, x: Any, state: Any, reset: Any) -> tuple[Any, State] | None:
+        """A sequence of one step in one native call; None where it must be read as it is.
+
+        Nothing has been checked: what does not fit a record is read as it is, and checked there.
+        """
+        if type(x) is not Tensor or x.ndim != 3 or x.shape[1] != 1 or not self.causal:
+            return None
+        if reset is not None:
+            if not marks_rows(reset, x.shape[:2]) or self.form in self.without_reset:
+                return None
+            if state is not None and reset.any():
+                state = partial(cleared, state, reset, 0)
+        if state is None:
+            state = partial(self.init_state, x.shape[0])
+        done = recorded_step(self, self._step_by_operators, x[:, 0], state)
+        return None if done is None else (done[0].unsqueeze(1), done[1])
 
     @overload
     def step(
