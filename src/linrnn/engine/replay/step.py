@@ -28,6 +28,7 @@ from linrnn.engine.replay.program import (
     ready,
 )
 from linrnn.engine.replay.recorder import NOT_NOW
+from linrnn.engine.replay.tape import RefusedError
 from linrnn.errors import LinrnnError
 from linrnn.typing import State
 
@@ -140,7 +141,10 @@ def _record(kind: Kind, module: nn.Module, step: Step, x: Tensor, state: State) 
         return False
 
     def run(copies: list[Tensor]) -> tuple[list[Tensor], str | None]:
-        done = run_step(copies[0], tree.joined(iter(copies[1:])))
+        try:
+            done = run_step(copies[0], tree.joined(iter(copies[1:])))
+        except RefusedError as error:
+            return [], f"{error}"
         if done is None:
             return [], NOT_NOW
         y, new = done
@@ -170,11 +174,17 @@ def _without_autocast(module: nn.Module, step: Step, x: Tensor, state: State) ->
     if done is None:
         return step
     dtypes = [h.dtype for h in tree_leaves(done)]
-    weights = next((p.dtype for p in module.parameters() if p.is_floating_point()), x.dtype)
+    weights = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    smallest = min(weights, key=lambda dtype: dtype.itemsize, default=x.dtype)
 
     def exact(x: Tensor, state: State) -> tuple[Tensor, State] | None:
-        with torch.autocast("cpu", enabled=False):
-            leaves, form = tree_flatten(step(x.to(weights), state))
+        if x.dtype.itemsize > smallest.itemsize:
+            raise RefusedError("its input would be rounded")
+        try:
+            with torch.autocast("cpu", enabled=False):
+                leaves, form = tree_flatten(step(x.to(smallest), state))
+        except (RuntimeError, TypeError, ValueError) as error:  # as products of two dtypes are
+            raise RefusedError("it needs autocast") from error
         leaves = [h.to(dtype) for h, dtype in zip(leaves, dtypes, strict=True)]
         y, state = tree_unflatten(leaves, form)
         return y, state
