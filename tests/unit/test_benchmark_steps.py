@@ -24,3 +24,6 @@ def test_a_row_says_how_a_step_runs(monkeypatch, tmp_path, capsys):
     assert "×" in recorded
     assert grown.split("|")[3].strip() == "-"
     assert "of another size after each step" in grown
+    one = (tmp_path / "one-step-cpu.md").read_text()
+    ratios = next(line for line in one.splitlines() if line.startswith("| lru")).split("|")[3:-1]
+    assert all(float(ratio) > 0 for ratio in ratios)

@@ -74,7 +74,7 @@ class RNN(nn.Module):
                         the layers.
 
     Without gradients a call with one step is recorded the first time, in some milliseconds, and is
-    one native call from then on. With eight sequences of 24 channels it takes 0.7 (minGRU) to 1.4
+    one native call from then on. With eight sequences of 24 channels it takes 0.7 (minGRU) to 1.5
     (Mamba) of the time of `torch.nn.GRU`'s.
 
     `state` takes it apart into the states of the mixers. Zeros of ``hidden_size`` numbers as ``hx``
