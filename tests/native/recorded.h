@@ -24,7 +24,7 @@ struct RecordedProgram : Problem {
         name = "recorded_step";
         has_adjoint = false;
         dtypes = {linrnn::F32, linrnn::F64, linrnn::BF16};
-        batch = random.size(4), model = random.size(60), inner = random.size(60) + 1;
+        batch = random.size(9), model = random.size(60), inner = random.size(60) + 1;
         if (large) model += 600, inner += 700;  // several threads
         for (i64 size : {batch * model, inner * model, inner, batch})
             inputs.push_back(random.numbers(size, 0.5));
