@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
+from linrnn.backbone.model import Model as Model
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels
 from linrnn.backbone.signals import AHEAD, Shared, handed, made_ahead
 from linrnn.backbone.tiers import (
@@ -71,7 +72,7 @@ def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Opti
 _WHERE = "SequenceModel"
 
 
-class SequenceModel(nn.Module):
+class SequenceModel(Model):
     r"""Encoder, a stack of residual blocks around mixers, pooling, linear head.
 
     Equation::
@@ -325,6 +326,11 @@ class SequenceModel(nn.Module):
     def mixers(self) -> list[Mixer]:
         """The mixer of every layer, first to last."""
         return [cast(Mixer, block.mixer) for block in self.blocks]
+
+    @property
+    def timed(self) -> bool:
+        """Whether a layer knows the time between steps."""
+        return any(mixer.timed for mixer in self.mixers)
 
     def init_state(
         self,

@@ -48,9 +48,10 @@ def _report(why: str) -> None:
 
 def _watcher(args: argparse.Namespace) -> Any:
     from linrnn.cli._verbs.watch import Answers, Surprise, Threshold, check_flags
-    from linrnn.train import load_model
+    from linrnn.train.context import open_run
 
-    model, task, config = load_model(args.run)
+    run = open_run(args.run)
+    model, task, config = run.model, run.task, run.config
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is not None:
         flag = Threshold(args.above, args.quantile)

@@ -3,23 +3,30 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from linrnn import recipes, tasks
 from linrnn._process.allocator import keep_memory
-from linrnn.cli._line.data_tasks import likely_tasks
+from linrnn.cli._line.data_tasks import OF_OWN_FILES, likely_tasks
 from linrnn.cli._line.entries import summaries
 from linrnn.cli._line.extras import need_train
 from linrnn.cli._line.names import UNTUNED, respelt, task_named
 from linrnn.cli._line.options import CHOSEN, SHORT, Start, parse_train, peek, spell_out
-from linrnn.cli._line.output import MANNER, answer, note, row
+from linrnn.cli._line.output import MANNER, answer, joined, note, plain, row
 from linrnn.cli._line.parser import Parser, take_manners
 from linrnn.cli._line.progress import make_reporter, summary
 from linrnn.cli._line.train_options import check_train
+from linrnn.cli._verbs.contested import ONLY, chooses, run_contest, take_only
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.train import Result
 
-USAGE = """usage: linrnn train TASK [OPTIONS]
+if TYPE_CHECKING:
+    from linrnn.contest import Contest
+
+BANK = "bank"
+"""The mixer of a run whose read-out was solved for."""
+
+USAGE = """usage: linrnn train TASK [--only bank|trained] [OPTIONS]
        linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback] [--devices N]
 
 Trains a model on a task. The run folder it leaves holds the configuration, metrics, weights,
@@ -27,6 +34,10 @@ newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with 
 ends with the same weights. Where its newest checkpoint is damaged, --fallback goes on from the one
 before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite, and
 --devices (--train.devices) by how many GPUs, or processes on a CPU, it is trained.
+
+For data of your own (table, images, sounds, forecast) a frozen bank of modes, which is solved for
+in seconds, competes with a mixer on data that neither was fitted to, and the better one is left.
+--only bank and --only trained leave the other out; so does --mixer, which trains what it names.
 
 -q prints the result alone, --json as JSON, and -v also says where an error comes from.
 
@@ -38,6 +49,7 @@ examples:
   linrnn train digits
   linrnn train digits --mixer lru --mixer.d-state 128 --optim.lr 0.002 --seed 1
   linrnn train listops --scale paper
+  linrnn train table --data rows.csv
   linrnn train --resume runs/digits-lru-1
 """
 
@@ -51,6 +63,7 @@ def parser() -> Parser:
     parser.add("task", metavar="TASK", kind="task")
     for name in CHOSEN:
         parser.add(f"--{name}", kind=name)
+    parser.add("--only", choices=ONLY, default=None)
     parser.add("--resume", metavar="RUN", kind="folder")
     parser.add("--fallback", action="store_true")
     return parser
@@ -58,19 +71,22 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Train and print what came out."""
-    args = respelt(take_manners(argv), [*_RESUMED, "--help"])
+    args = respelt(take_manners(argv), [*_RESUMED, "--only", "--help"])
     if not args or args[0] in ("-h", "--help"):
         (sys.stdout if args else sys.stderr).write(USAGE.format(tasks=_list_tasks()))
         need_train("training")
         return 0 if args else 2
     keep_memory()
     run = peek(args, "--resume")
-    result = _resume(args, run) if run is not None else _start(args)
-    _tell(result)
+    if run is not None:
+        result, held = _resume(args, run), None
+    else:
+        result, held = _start(args)
+    _tell(result, held)
     return 0
 
 
-def _start(args: list[str]) -> Result:
+def _start(args: list[str]) -> "tuple[Result, Contest | None]":
     task = args[0]
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
@@ -83,14 +99,17 @@ def _start(args: list[str]) -> Result:
         )
     task = task_named(task)
     _check_strategy(args)
+    only, args = take_only(args)
     args = check_train(task, args[1:])
     need_train("training")
     start = starting_config(task, args)
     config, out = parse_train(args, start)
-    from linrnn.train import run
+    if only is None and (chooses(args) or task not in OF_OWN_FILES):
+        from linrnn.train import run
 
-    note(_announcement(task, start))
-    return run(config, out=out, reporter=make_reporter())
+        note(_announcement(task, start))
+        return run(config, out=out, reporter=make_reporter()), None
+    return run_contest(config, only, out, args)
 
 
 def _check_strategy(args: Sequence[str]) -> None:
@@ -202,9 +221,12 @@ def _use(result: Result) -> str:
     return f"linrnn predict {result.folder} FILE"
 
 
-def _tell(result: Result) -> None:
+def _tell(result: Result, held: "Contest | None") -> None:
+    if held is None and not MANNER.quiet:
+        note(_baselines(result))  # what does better without a training is said first
     row(f"{summary(result)}\n")
-    answer(lambda: result)
+    entries = None if held is None else [vars(one) for one in held.entries]
+    answer(lambda: joined(plain(result), {"contest": plain(entries)}))
     if not MANNER.quiet:
         note(_remarks(result))
 
@@ -222,10 +244,7 @@ def _baselines(result: Result) -> str:
 
 def _remarks(result: Result) -> str:
     folder: Path = result.folder
-    return (
-        f"{_baselines(result)}"
-        f"{folder} holds the weights, metrics, checkpoint and plots. Next:\n"
-        f"  linrnn eval {folder}\n"
-        f"  {_use(result)}\n"
-        f"  tensorboard --logdir {folder / 'tensorboard'}\n"
-    )
+    trained = result.mixer != BANK
+    holds = "weights, metrics, checkpoint and plots" if trained else "weights, contest and plots"
+    board = f"  tensorboard --logdir {folder / 'tensorboard'}\n" if trained else ""
+    return f"{folder} holds the {holds}. Next:\n  linrnn eval {folder}\n  {_use(result)}\n{board}"

@@ -27,6 +27,10 @@ class BankReadout:
     Args:
         n_modes: of the bank.
         seed: of its random numbers.
+
+    Attributes:
+        left_out: what the ridge without a series says of it, a row for each: scores of the classes
+            (of two classes of the second), or the number.
     """
 
     def __init__(self, n_modes: int, seed: int) -> None:
@@ -38,14 +42,17 @@ class BankReadout:
         """Fit to class labels."""
         features = self._fit(RidgeClassifierCV, self._prepare(series), y)
         targets = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
-        left_out = leave_one_out(features, targets, self.ridge.alpha_)
-        self.temperature = temperature(left_out, targets)
+        self.left_out = leave_one_out(features, targets, self.ridge.alpha_)
+        self.temperature = temperature(self.left_out, targets)
         return self
 
     def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to numbers."""
         self.unit = float(unit(torch.tensor(y, dtype=torch.float64)[:, None]))
-        self._fit(RidgeCV, self._prepare(series), y / self.unit)
+        targets = y / self.unit
+        features = self._fit(RidgeCV, self._prepare(series), targets)
+        left_out = leave_one_out(features, targets[:, None], self.ridge.alpha_)
+        self.left_out = left_out * self.unit
         return self
 
     def decide(self, series: Series) -> np.ndarray:
@@ -61,6 +68,20 @@ class BankReadout:
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Of the classes, from their scores."""
         return softmax(scores, self.temperature)
+
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """The read-out as a map of the bank's features: weight (outputs, features) and bias.
+
+        Of classes the outputs are scores, whose softmax gives the probabilities; else the number.
+        """
+        coefficients = np.atleast_2d(self.ridge.coef_)
+        weight = self._weighted(coefficients, self.end_weight) / self.scaler.scale_
+        bias = np.atleast_1d(self.ridge.intercept_) - weight @ self.scaler.mean_
+        if isinstance(self.ridge, RidgeCV):
+            return weight * self.unit, bias * self.unit
+        if len(weight) == 1:  # of two classes the first has a score of 0
+            weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
+        return weight / self.temperature, bias / self.temperature
 
     def _fit(self, ridge: Any, features: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The features that the best of the weights leaves for its ridge."""

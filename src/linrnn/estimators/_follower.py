@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.moments import Moments
-from linrnn.estimators._forecast_modes import Reading
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
 from linrnn.estimators.read_out import Choice, ReadOut
 from linrnn.estimators.rows import Limits, Rows
+from linrnn.nn.change_bank import Reading
 
 
 @dataclass(frozen=True, kw_only=True)

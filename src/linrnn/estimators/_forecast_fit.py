@@ -12,11 +12,12 @@ from linrnn._process.memory import check_fits
 from linrnn.compute.moments import Moments
 from linrnn.errors import ArgumentError
 from linrnn.estimators._follower import Follower
-from linrnn.estimators._forecast_modes import ChangeBank, Reading, draw_modes
+from linrnn.estimators._forecast_modes import draw_modes
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
 from linrnn.estimators.read_out import Choice, choose
 from linrnn.estimators.rows import Limits, Rows
+from linrnn.nn.change_bank import ChangeBank, Reading
 
 _WORK = 1e11  # multiplications of all rows, above which not every step has one
 _MAX_SUMS = 2**24  # numbers in sums that are kept for each channel apart

@@ -206,6 +206,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
         spread, spreads = Spread.of(series, self.season_)
         self._follower = fit.follower(series, spread, naive, bool(self.refit))
+        self._judged = fit.choice.solve(fit.train)
         self._before: tuple[Follower, TimeIndex | None] | None = None
         self._bands = calibrate(rolling_residuals(fit, series), spreads)
         self.horizon_ = sizes.horizon

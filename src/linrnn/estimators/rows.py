@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.moments import Moments
-from linrnn.estimators._forecast_modes import ChangeBank, Reading
+from linrnn.nn.change_bank import ChangeBank, Reading
 
 _LARGE = 30.0  # root mean squares
 

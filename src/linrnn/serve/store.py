@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linrnn._files.door import folder_at, read_bytes
 from linrnn._files.storage import exclusive, remove, write_atomically
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, DataError
 from linrnn.serve.journal import Journal, records
 from linrnn.streaming import Fed, Sessions, fingerprint
@@ -35,7 +35,7 @@ class SessionStore:
         ArgumentError: it is of another model, or another process uses it.
     """
 
-    def __init__(self, model: SequenceModel, folder: Path | None, journal: int) -> None:
+    def __init__(self, model: Model, folder: Path | None, journal: int) -> None:
         self.sessions = Sessions(model)
         self._model, self._limit = model, journal
         self._mark = fingerprint(model)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn import state as states
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.compute.finite import all_finite, first_bad
 from linrnn.errors import (
     ArgumentError,
@@ -22,7 +22,7 @@ from linrnn.errors import (
 from linrnn.mixers import Mixer, check_timed
 from linrnn.typing import State
 
-Streamable: TypeAlias = SequenceModel | Mixer
+Streamable: TypeAlias = Model | Mixer
 """Models that can be streamed: causal, with ``forward``, ``step`` and ``init_state``."""
 
 
@@ -126,7 +126,7 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
         check_tokens(where, model, x)
         x = x.to(weight.device, torch.long)
         return (x[None], True) if x.ndim == 0 else (x, False)
-    width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+    width = model.d_input if isinstance(model, Model) else model.d_model
     axes: dict[str, int | None] = {"time": None, "channels": width}
     if x.ndim == 1:
         del axes["time"]
@@ -145,23 +145,23 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
 
 def mixers_of(model: Streamable) -> list[Mixer]:
     """The mixers of a model."""
-    return list(model.mixers) if isinstance(model, SequenceModel) else [model]
+    return list(model.mixers) if isinstance(model, Model) else [model]
 
 
 def reads_times(model: Streamable) -> bool:
     """Whether a layer knows the time between steps."""
-    return any(mixer.timed for mixer in mixers_of(model))
+    return model.timed
 
 
 def vocabulary(model: Streamable) -> int | None:
     """How many tokens a model reads, or None where its input is real numbers."""
-    tokens = isinstance(model, SequenceModel) and isinstance(model.encoder, nn.Embedding)
-    return model.d_input if tokens and isinstance(model, SequenceModel) else None
+    tokens = isinstance(model, Model) and isinstance(model.encoder, nn.Embedding)
+    return model.d_input if tokens and isinstance(model, Model) else None
 
 
 def pools(model: Streamable) -> bool:
     """Whether a model gives one output for a whole sequence."""
-    return isinstance(model, SequenceModel) and model.pool.kind != "none"
+    return isinstance(model, Model) and model.pool.kind != "none"
 
 
 def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
@@ -196,7 +196,7 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
         model: the mixer or model.
         growing: whether a state that grows with what was read is allowed.
     """
-    if not isinstance(model, SequenceModel) and not all(hasattr(model, x) for x in _NEEDED):
+    if not isinstance(model, Model) and not all(hasattr(model, x) for x in _NEEDED):
         raise ArgumentTypeError(
             f"{where}: model must be a linrnn.SequenceModel or a mixer, got a "
             f"{type(model).__name__}. Of linrnn.RNN and PyTorch's layers carry the state yourself: "
@@ -236,7 +236,7 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
     """
     if dt is None:
         return None
-    check_timed(where, dt, mixers_of(model))
+    check_timed(where, dt, [model])
     times, weight = as_tensor(where, dt, "dt"), next(model.parameters())
     axes: dict[str, int | None] = {} if single else {"time": steps}
     check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")

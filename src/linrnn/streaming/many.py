@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.compute.finite import all_finite
 from linrnn.errors import DTypeError, LinrnnError, ShapeError, check_shape, show
 from linrnn.mixers import check_timed
@@ -18,7 +18,6 @@ from linrnn.streaming.input import (
     as_times,
     check_token_type,
     is_strided,
-    mixers_of,
     vocabulary,
 )
 
@@ -144,7 +143,7 @@ def _of_array(
     weight, size = next(model.parameters()), vocabulary(model)
     axes: dict[str, int | None] = {"streams": len(names), "time": None}
     if size is None:
-        width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+        width = model.d_input if isinstance(model, Model) else model.d_model
         axes["channels"] = width
     single = x.ndim == len(axes) - 1
     if single:
@@ -177,7 +176,7 @@ def _of_array(
 
 def _times(where: str, model: Streamable, dt: Any, x: Tensor, single: bool) -> Tensor:
     """Times of all streams, (streams, time)."""
-    check_timed(where, dt, mixers_of(model))
+    check_timed(where, dt, [model])
     times, weight = as_tensor(where, dt, "dt"), next(model.parameters())
     axes = {"streams": len(x)} if single else {"streams": len(x), "time": x.shape[1]}
     check_shape(where, "dt", times.shape, axes, "Pass one number for each step.")

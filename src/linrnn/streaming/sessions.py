@@ -11,7 +11,7 @@ from torch import Tensor
 from linrnn import state as states
 from linrnn._process.memory import check_fits
 from linrnn._process.turns import Turns, in_turn
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.compute.finite import all_finite
 from linrnn.errors import (
     ArgumentError,
@@ -430,7 +430,7 @@ class Sessions:
         if len(parts) == 1 and np.array_equal(parts[0].places, np.arange(count)):
             return ys[0]
         weight = next(self.model.parameters())
-        width = self.model.d_output if isinstance(self.model, SequenceModel) else self.model.d_model
+        width = self.model.d_output if isinstance(self.model, Model) else self.model.d_model
         shape = [count, width]
         if not single and not pooled:
             shape.insert(1, max((y.shape[1] for y in ys), default=0))

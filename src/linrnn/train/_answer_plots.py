@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from linrnn._options.numbers import counted
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.tasks import Task
 from linrnn.train._outputs import outputs
 from linrnn.train.data import eval_loader, size_of, unpack
@@ -32,7 +32,7 @@ _ANSWER: dict[str, Any] = {
 
 
 @torch.no_grad()
-def draw_confusion(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
+def draw_confusion(task: Task, model: Model, data: Dataset[Any]) -> Figure | None:
     """A confusion matrix, predicted class by label; None where the task has no classes to count.
 
     Args:
@@ -93,7 +93,7 @@ def _write(axes: Axes, counts: Tensor) -> None:
 
 
 @torch.no_grad()
-def draw_forecasts(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure | None:
+def draw_forecasts(task: Task, model: Model, data: Dataset[Any]) -> Figure | None:
     """A model's predictions beside the true numbers; None for a task that is no regression.
 
     Answers of many steps are drawn over them, three test examples beside one another and up to
@@ -152,9 +152,7 @@ def _against_truth(task: Task, answer: Tensor, truth: Tensor) -> Figure:
     return figure
 
 
-def _answered(
-    model: SequenceModel, data: Dataset[Any], examples: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _answered(model: Model, data: Dataset[Any], examples: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Predictions and targets, both on the CPU."""
     count = min(examples, size_of(data, "evaluation data"))
     for x, target, *more in map(unpack, eval_loader(data, min(_ROWS, ceil(count)), count)):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.learn import Batch
 from linrnn.state import map_state
 from linrnn.tasks import IGNORE
@@ -16,7 +16,7 @@ CHUNK = 8192
 
 
 def outputs(
-    model: SequenceModel,
+    model: Model,
     x: Tensor,
     lengths: Tensor | None = None,
     reset: Tensor | None = None,
@@ -33,9 +33,7 @@ def first_rows(state: State | None, rows: int) -> State | None:
     return None if state is None else map_state(lambda h: h[:rows], state)
 
 
-def carried_answers(
-    model: SequenceModel, batches: Iterable[Batch]
-) -> Iterator[tuple[Tensor, Tensor]]:
+def carried_answers(model: Model, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
     """`answers` to batches whose rows each go on where they ended in the batch before."""
     state = None
     for x, target, *more in batches:
@@ -44,7 +42,7 @@ def carried_answers(
         yield y, target.to(y.device)
 
 
-def why_not_streamed(model: SequenceModel) -> str | None:
+def why_not_streamed(model: Model) -> str | None:
     """Why a model has to read a sequence in one pass; None if it can carry its state over."""
     if model.documents > 1:
         return "it compares whole documents"
@@ -56,7 +54,7 @@ def why_not_streamed(model: SequenceModel) -> str | None:
     return None
 
 
-def answers(model: SequenceModel, batch: "Batch", chunk: int | None) -> tuple[Tensor, Tensor]:
+def answers(model: Model, batch: "Batch", chunk: int | None) -> tuple[Tensor, Tensor]:
     """Output and target of a batch, both on the model's device.
 
     In chunks, with one output a step, those steps are left out for which no row has a target; what
@@ -100,7 +98,7 @@ def _has_target(target: Tensor) -> Tensor:
 
 
 def _placed(
-    model: SequenceModel,
+    model: Model,
     x: Tensor,
     lengths: Tensor | None,
     reset: Tensor | None,

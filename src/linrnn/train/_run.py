@@ -19,7 +19,8 @@ from linrnn.train._report import Reporter, Result
 from linrnn.train._restored import progress
 from linrnn.train._together import Group
 from linrnn.train.checkpoint import load_tensors
-from linrnn.train.config import Config, OnNan
+from linrnn.train.closed import finish
+from linrnn.train.config import BANK, Config, OnNan
 from linrnn.train.context import Run
 from linrnn.train.data import check_memory, check_order, train_loader, unpack
 from linrnn.train.evaluation import score
@@ -114,6 +115,8 @@ def resume(
     finished = folder.read_result()
     if finished is not None:
         return finished
+    if config.mixer == BANK:
+        return finish(folder, reporter)
     if os.path.lexists(folder.distillation):
         raise RunFolderError(
             f"{folder.path}: a run must have checkpoints to go on from, got one that `linrnn "

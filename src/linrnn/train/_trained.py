@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,6 +25,7 @@ from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
 from linrnn.train._predict import answers_to, check_inputs
 from linrnn.train.context import Trained, open_run
+from linrnn.train.model import with_layers
 from linrnn.train.scales import input_scale, named, output_scale
 from linrnn.train.suits import no_times
 from linrnn.typing import Lengths
@@ -40,6 +41,7 @@ def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel":
 
     Raises:
         UnknownNameError: no such weights.
+        ArgumentError: weights of a frozen bank, which are as they are.
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
         UntrustedError: the run names a mixer of a module that may not be imported.
 
@@ -52,7 +54,8 @@ def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel":
         return TrainedModel(open_run(run))
     check_in("load", "weights", weights, tuple(KINDS))
     trained = open_run(run)
-    return TrainedModel(replace(trained, model=quantize(trained.model, KINDS[weights])))
+    layers = with_layers(trained.model, run)
+    return TrainedModel(replace(trained, model=quantize(layers, KINDS[weights])))
 
 
 class TrainedModel:
@@ -66,13 +69,13 @@ class TrainedModel:
     run was told to do with missing values is done with NaN.
 
     Attributes:
-        model: the `linrnn.SequenceModel`, in evaluation mode.
+        model: the `linrnn.SequenceModel`, in evaluation mode; or one of `linrnn.frozen`.
         task: with its options.
     """
 
     def __init__(self, trained: Trained) -> None:
         self._trained = trained
-        self.model: SequenceModel = trained.model
+        self.model: Model = trained.model
         self.task: Task = trained.task
 
     @property

@@ -24,6 +24,9 @@ from linrnn.errors import (
 
 OnNan = Literal["stop", "skip", "rollback"]
 
+BANK = "bank"
+"""In the place of a mixer: no layers, but a frozen bank with a read-out that was solved for."""
+
 MAX_LAYERS = 10_000
 """More than any model has: each takes time to build however small it is."""
 
@@ -112,7 +115,8 @@ class Config:
     mixer: Any = "lru"
     """What mixes along time, as `linrnn.SequenceModel` takes it. Here it becomes a text: a name or
     an import path, or several with commas between; of an instance the class and the options are
-    kept, and its parameters are drawn anew like all others."""
+    kept, and its parameters are drawn anew like all others. ``"bank"`` is no mixer, but what
+    `linrnn.contest` writes where a frozen bank answers best."""
     seed: int = 0
     """Seed of the initial weights, the order of the data, dropout and augmentation."""
     model: ModelConfig = field(default_factory=ModelConfig)

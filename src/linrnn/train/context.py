@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model, SequenceModel
 from linrnn.learn import Learner
 from linrnn.tasks import Splits, Task
 from linrnn.train._nonfinite import Guard
@@ -16,7 +16,7 @@ from linrnn.train._report import Plan, Reporter
 from linrnn.train.config import Config
 from linrnn.train.data import size_of, steps_per_epoch
 from linrnn.train.folder import RunFolder
-from linrnn.train.model import load_model, sizes
+from linrnn.train.model import load_reader, sizes
 from linrnn.train.suits import reads_dt
 
 
@@ -26,7 +26,7 @@ class Trained:
 
     config: Config
     task: Task
-    model: SequenceModel
+    model: Model
     folder: RunFolder
 
     @cached_property
@@ -44,9 +44,9 @@ def open_run(run: Path | str) -> Trained:
     """The best weights of a run folder, in evaluation mode.
 
     Raises:
-        RunFolderError: as `load_model`.
+        RunFolderError: as `load_reader`.
     """
-    model, task, config = load_model(run)
+    model, task, config = load_reader(run)
     return Trained(config=config, task=task, model=model, folder=RunFolder(Path(run)))
 
 
@@ -54,6 +54,7 @@ def open_run(run: Path | str) -> Trained:
 class Run(Trained):
     """A run that is under way: where it started from, its data, and who is told of it."""
 
+    model: SequenceModel
     splits: Splits
     learner: Learner
     start: Restart

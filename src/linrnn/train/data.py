@@ -13,7 +13,7 @@ from torch.utils.data import (
 )
 
 from linrnn._process.memory import available
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, DataError
 from linrnn.learn import Batch as Batch
 from linrnn.learn import unpack as unpack
@@ -91,7 +91,7 @@ class Spread(Sampler[int]):
         return self.count
 
 
-def check_order(config: Config, task: Task, model: SequenceModel) -> None:
+def check_order(config: Config, task: Task, model: Model) -> None:
     """Raise unless data and model suit the order of the batches and a state that is carried.
 
     Raises:
@@ -113,7 +113,7 @@ def check_order(config: Config, task: Task, model: SequenceModel) -> None:
 
 
 def check_memory(
-    model: SequenceModel, task: Task, rows: int, *, steps: int | None = None, examples: int = 0
+    model: Model, task: Task, rows: int, *, steps: int | None = None, examples: int = 0
 ) -> None:
     """Raise unless there is memory for a batch, and for the order of the examples.
 

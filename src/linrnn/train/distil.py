@@ -23,7 +23,7 @@ from linrnn.train.context import Trained, open_run
 from linrnn.train.data import check_memory, eval_loader, size_of, unpack
 from linrnn.train.evaluation import Score, Tally
 from linrnn.train.folder import RunFolder, check_free
-from linrnn.train.model import sizes
+from linrnn.train.model import sizes, with_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,9 @@ def distill_run(
     if examples is not None:
         check_positive_int("distill", examples=examples)
     trained = open_run(run)
+    model = with_layers(trained.model, run)
     length = trained.task.sequence_length if length is None else length
-    distilled = distill_orders(trained.model, orders, length=length)
+    distilled = distill_orders(model, orders, length=length)
     config, last = _config(trained, distilled[-1]), distilled[-1].model
     original, fits = measure_orders(trained, distilled, examples)
 
@@ -114,7 +115,7 @@ def distill_run(
 
     folder = RunFolder.create(out, config, trained.task.kept(), fill)
     replaced = {layer.name for layer in fits[-1].layers}
-    mixers = [(type(m).__name__, f"blocks.{i}.mixer") for i, m in enumerate(trained.model.mixers)]
+    mixers = [(type(m).__name__, f"blocks.{i}.mixer") for i, m in enumerate(model.mixers)]
     return DistilledRun(
         before=original,
         orders=fits,

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, NonFiniteError, check_positive_int
 from linrnn.tasks import Task
 from linrnn.train._outputs import CHUNK, answers, carried_answers, why_not_streamed
 from linrnn.train.checkpoint import write_atomically
 from linrnn.train.config import Config
 from linrnn.train.context import Trained, open_run
-from linrnn.train.data import check_memory, eval_loader, size_of, unpack
+from linrnn.train.data import Batch, check_memory, eval_loader, size_of, unpack
 from linrnn.train.figures import metric_against_length, save
 
 _READ = 2**16  # steps a model reads at once, over all rows of a batch
@@ -73,9 +74,14 @@ class Tally:
             )
         self._loss += value * len(target)
 
+    @property
+    def scores(self) -> Tensor:
+        """(examples,): the metric of each, of one batch at least."""
+        return torch.cat(self._scores)
+
     def score(self) -> Score:
         """The score of all batches so far, one at least."""
-        every = torch.cat(self._scores)
+        every = self.scores
         n = len(every)
         return Score(
             loss=self._loss / n,
@@ -84,6 +90,19 @@ class Tally:
             examples=n,
             standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
         )
+
+
+@torch.no_grad()
+def each(model: Model, task: Task, batches: Iterable[Batch]) -> Tensor:
+    """The metric of each example of some batches, (examples,).
+
+    Raises:
+        NonFiniteError: as `score`.
+    """
+    tally = Tally(task)
+    for batch in batches:
+        tally.add(*answers(model, batch, None))
+    return tally.scores
 
 
 @torch.no_grad()

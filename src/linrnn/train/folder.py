@@ -38,7 +38,7 @@ _LOCK = ".lock"
 PLOT_ENDINGS = ("png", "svg", "drawn.csv")
 """Of the files of a plot: two pictures, and the numbers in them."""
 
-_FILLED = ("model.safetensors", "distillation.csv", "stream")
+_FILLED = ("model.safetensors", "distillation.csv", "contest.csv", "stream")
 
 
 class InUseError(RunFolderError):
@@ -105,6 +105,8 @@ class RunFolder:
         self.forecasts = path / "forecasts"
         # of `linrnn distill`, which writes such a folder
         self.distillation = path / "distillation.csv"
+        # of `linrnn train`, where a bank and a mixer competed
+        self.contest = path / "contest.csv"
         # of `linrnn eval --lengths`
         self.lengths = path / "lengths.csv"
         self.lengths_plot = path / "lengths"
@@ -159,7 +161,7 @@ class RunFolder:
     def remove_leftovers(self) -> None:
         """Remove what a killed process left half-written; for whoever holds the lock."""
         records = (self.config, self.environment, self.metrics, self.model, self.result)
-        results = (*records, self.distillation)
+        results = (*records, self.distillation, self.contest)
         checkpoints = (self.last, self.previous, self.epoch, self.best)
         trained = (self.curves, self.eigenvalues, self.memory)
         plots = (*trained, self.samples, self.confusion, self.forecasts)
@@ -364,8 +366,9 @@ class RunFolder:
         with reading(self.result, RunFolderError, "be as it was written", fix, got=got):
             fields = record("result", Result, values, left_out=["folder"])
             result = Result(**fields, folder=self.path)
-            counts = (result.best_step, result.steps, result.n_parameters)
-            if min(counts) < 1 or min(result.n_state, result.skipped, result.rollbacks) < 0:
+            # a bank has no steps
+            counts = (result.best_step, result.steps, result.n_state, result.skipped)
+            if result.n_parameters < 1 or min(*counts, result.rollbacks) < 0:
                 raise ValueError("a number of steps or sizes that is none")
         return result
 

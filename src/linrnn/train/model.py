@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from linrnn import state, tasks
 from linrnn._process.memory import available, within
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model, SequenceModel
 from linrnn.compute.finite import first_bad, misfit
 from linrnn.errors import ArgumentError, DataError, RunFolderError
-from linrnn.tasks import Task
+from linrnn.frozen import BankModel, SeriesModel
+from linrnn.tasks import ForecastTask, Task
 from linrnn.train.checkpoint import load_tensors
-from linrnn.train.config import Config, shape_of
+from linrnn.train.config import BANK, Config, shape_of
 from linrnn.train.folder import RunFolder
 from linrnn.train.seeding import derive
 
@@ -55,6 +56,11 @@ def build_model(
         ArgumentError: an option of the mixer is outside its range, or the model does not fit into
             memory, which is noticed before memory is asked for; more steps pooled than there are.
     """
+    if config.mixer == BANK:
+        raise ArgumentError(
+            "Config: mixer must be one that can be trained, got 'bank', whose read-out is solved "
+            "for. linrnn.contest.run(config, only='bank') does that."
+        )
     pooled = math.prod(config.model.tiers)
     if pooled > task.sequence_length:
         raise ArgumentError(
@@ -81,13 +87,16 @@ def build_model(
         )
 
 
-def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, Task, Config]:
+def load_reader(run: Path | str, *, trust: bool = False) -> tuple[Model, Task, Config]:
     """The best weights of a run, in evaluation mode, with its task and configuration.
 
     Args:
         run: the run folder.
         trust: import the modules of mixers that the run names by import paths, which runs their
             code. Without it they must have been imported before, or be named in ``LINRNN_TRUST``.
+
+    Returns:
+        A `SequenceModel`, or one of `linrnn.frozen` where a bank won.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
@@ -96,11 +105,61 @@ def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, 
     folder = RunFolder(Path(run))
     config = folder.load_config(trust=trust)
     weights, _ = load_tensors(folder.weights(), inside=folder.path)
+    model: Model
     with folder.suits():
         task = build_task(config, folder)
-        model = build_stored(config, task, weights)
+        if config.mixer == BANK:
+            model, task = _build_frozen(task, weights)
+        else:
+            model = build_stored(config, task, weights)
     restore(model, weights, folder.model)
     return model.eval(), task, config
+
+
+def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, Task, Config]:
+    """The same of a run with layers.
+
+    Args:
+        run, trust: as of `load_reader`.
+
+    Raises:
+        ArgumentError: a bank, which has none.
+        RunFolderError, UntrustedError: as of `load_reader`.
+    """
+    model, task, config = load_reader(run, trust=trust)
+    return with_layers(model, run), task, config
+
+
+def with_layers(model: Model, run: Path | str) -> SequenceModel:
+    """The model of a run, which must have layers.
+
+    Raises:
+        ArgumentError: it is a bank.
+    """
+    if isinstance(model, SequenceModel):
+        return model
+    raise ArgumentError(
+        f"{run}: the run must be of layers that were trained, got a frozen bank, which has none. "
+        "predict, eval, stream and serve take it; for anything else train one: linrnn train TASK "
+        "--only trained."
+    )
+
+
+def _build_frozen(task: Task, weights: Mapping[str, Tensor]) -> tuple[Model, Task]:
+    """A model for stored weights, and the task with windows as long as it reads."""
+    if isinstance(task, ForecastTask):
+        series = SeriesModel.of_weights(weights, task.d_input)
+        fits, task = series.d_output == task.d_output, task.reaching(series.reach)
+        model: Model = series
+    else:
+        model = BankModel.of_weights(weights, task.d_input)
+        fits = model.d_output == task.d_output
+    if not fits:
+        raise ArgumentError(
+            f"Config: the task must have {model.d_output} outputs as the weights, got "
+            f"{task.d_output}."
+        )
+    return model, task
 
 
 def build_stored(config: Config, task: Task, weights: Mapping[str, Tensor]) -> SequenceModel:
@@ -121,7 +180,7 @@ def build_stored(config: Config, task: Task, weights: Mapping[str, Tensor]) -> S
     return build_model(config, task, _SPARE + _TIMES * stored)
 
 
-def restore(model: SequenceModel, weights: Mapping[str, Tensor], path: Path) -> None:
+def restore(model: Model, weights: Mapping[str, Tensor], path: Path) -> None:
     """Put stored weights into a model.
 
     Raises:
@@ -154,7 +213,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path | 
         )
 
 
-def sizes(model: SequenceModel) -> tuple[int, int]:
+def sizes(model: Model) -> tuple[int, int]:
     """Number of parameters that learn, and floats of state for one sequence."""
     learn = (p for p in model.parameters() if p.requires_grad)
     n_parameters = sum(p.numel() * (2 if p.is_complex() else 1) for p in learn)

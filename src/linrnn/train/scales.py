@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.errors import ArgumentError
 from linrnn.streaming.input import pools
 from linrnn.tasks import Task
@@ -39,7 +39,7 @@ def input_scale(task: Task) -> Scale | None:
     return Scale((task.scaled(zero + 1) - shift)[0, 0], shift[0, 0])
 
 
-def output_scale(task: Task, model: SequenceModel) -> Scale | None:
+def output_scale(task: Task, model: Model) -> Scale | None:
     """The map from a model's answers to numbers in the units of the data; None of classes."""
     if task.kind != "regression":
         return None
@@ -60,9 +60,7 @@ def named(task: Task, y: Tensor) -> np.ndarray:
     return labels
 
 
-def described(
-    name: str, task: Task, model: SequenceModel, *, times: bool = False
-) -> dict[str, Any]:
+def described(name: str, task: Task, model: Model, *, times: bool = False) -> dict[str, Any]:
     """Describe, for JSON, what a program that runs a model without this package has to know."""
     read, answer = None, output_scale(task, model)
     with suppress(ArgumentError):  # then no such map makes of a step what is read

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model, SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.learn import unpack
 from linrnn.streaming.input import mixers_of, reads_times
@@ -33,7 +33,7 @@ def check_data(config: Config, task: Task, model: SequenceModel, splits: Splits)
     _check_norm(config, task, model, splits)
 
 
-def reads_dt(task: Task, model: SequenceModel) -> bool:
+def reads_dt(task: Task, model: Model) -> bool:
     """Whether answers depend on times between steps, which an array or a line does not hold."""
     return reads_times(model) and task.time_unit is not None
 

@@ -13,6 +13,9 @@ _OF_ENDING |= {".txt": ("lm",), ".wav": ("sound",)}
 _OTHERS = ("table", "forecast", "lm", "images", "sounds", "sound")
 """Those that take files of a user's own, of which some take folders."""
 
+OF_OWN_FILES = ("table", "images", "sounds", "forecast")
+"""Those of a user's own data for which a frozen bank and a mixer compete."""
+
 
 def likely_tasks(args: Sequence[str]) -> Sequence[str]:
     """Tasks for a command line that names none, the likeliest first.

@@ -54,7 +54,7 @@ def summary(result: Result) -> str:
         f"test {metric_text(result.metric, result.test_metric)} | "
         f"{counted(result.n_parameters, 'parameter')} | "
         f"{counted(result.n_state, 'float')} of state | "
-        f"{result.seconds:.1f} s of training"
+        f"{result.seconds:.1f} s of {'training' if result.steps else 'solving'}"
         + (f" | {counted(result.skipped, 'step')} left out" if result.skipped else "")
         + (f" | {counted(result.rollbacks, 'time')} back" if result.rollbacks else "")
         + (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn._options.numbers import number, whole
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.cli._line.output import json_text, note
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
@@ -76,7 +76,7 @@ class Surprise:
 
     def __init__(
         self,
-        model: SequenceModel,
+        model: Model,
         tokenizer: Any,
         flag: Threshold,
         only_flagged: bool,
@@ -130,7 +130,7 @@ class Answers:
         ArgumentError: the model reads times, of which lines have none.
     """
 
-    def __init__(self, model: SequenceModel, task: Task, *, as_json: bool = False) -> None:
+    def __init__(self, model: Model, task: Task, *, as_json: bool = False) -> None:
         self.stream, self._json = Session(model), as_json
         self._task = task
         self._vocabulary = vocabulary(model)

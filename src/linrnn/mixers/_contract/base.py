@@ -599,8 +599,8 @@ class Mixer(KeepsPrecision):
         return check_state(where, state, spec, x.shape[0], x.device, dtype)
 
 
-def check_timed(where: str, dt: object, mixers: Iterable[Mixer]) -> None:
-    """Raise `ArgumentError` for times that none of a model's mixers would read."""
+def check_timed(where: str, dt: object, mixers: Iterable[Any]) -> None:
+    """Raise `ArgumentError` for times that no mixer, or no model, would read."""
     if dt is not None and not any(mixer.timed for mixer in mixers):
         raise ArgumentError(
             f"{where}: dt must be None, for no layer of this model knows time, got a value. "

@@ -126,6 +126,18 @@ class ForecastTask(Regression, Task):
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
         self._stored = known
+        self._reach = 0
+
+    @property
+    def reach(self) -> int:
+        """Steps that a model is given where there are as many; ``length`` at least."""
+        return max(self._reach, self.options.length)
+
+    def reaching(self, steps: int) -> "ForecastTask":
+        """The same task for a model that reads up to so many steps, where there are as many."""
+        other = type(self)(self.options, self._stored)
+        other._reach = steps
+        return other
 
     @abstractmethod
     def history(self, download: bool = True) -> History:
@@ -215,7 +227,7 @@ class ForecastTask(Regression, Task):
         return masked(((x.double() - mean) / std).to(x.dtype), self._missing)
 
     def arranged(self, x: Tensor) -> Tensor:
-        """The last ``length`` steps, scaled and with missing values filled."""
+        """The last `reach` steps, scaled and with missing values filled."""
         length = self.options.length
         if x.shape[1] < length:
             raise ArgumentError(
@@ -224,7 +236,7 @@ class ForecastTask(Regression, Task):
             )
         # a value from before the window may stand for one that is missing in it
         x = forward_filled(x) if self._missing == "ffill" else x
-        return self.scaled(x[:, -length:])
+        return self.scaled(x[:, -self.reach :])
 
     def numbers(self, y: Tensor) -> Tensor:
         """(batch, horizon, columns) in the units of the file."""
@@ -265,6 +277,7 @@ class ForecastTask(Regression, Task):
             return Given(x)
         stamps = read_stamps(frame, self.time, None if facts.stamps == "none" else facts.stamps)
         check_rising(frame, self.time, stamps.at, np.arange(len(frame)))
+        length = min(self.reach, len(frame))
         gaps = np.diff(stamps.at[-length:]) / facts.unit
         if facts.even:
             if not even(np.append(gaps, 1.0)):
@@ -282,7 +295,7 @@ class ForecastTask(Regression, Task):
     def datasets(self) -> Splits:
         """Windows of each part; what is read may begin in the part before."""
         series, history = self.normalised()
-        length, horizon = self.options.length, self.options.horizon
+        length, horizon = self.reach, self.options.horizon
         begins = (length, *history.ends[:2])
         read = forward_filled(series[None]) if self._missing == "ffill" else series[None]
         read = masked(read, self._missing)[0]

@@ -1,0 +1,107 @@
+"""Who competed, on what they were judged, and who won."""
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["bank", "trained", "plain"]
+
+_FAR = 2.0
+"""Standard errors by which a mixer is behind when it is given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One that competed."""
+
+    name: str
+    kind: Kind
+    score: float
+    """The metric on data it was not fitted to; NaN of one that was not finished."""
+    standard_error: float
+    seconds: float
+    remark: str = ""
+    """Why it was not finished, or for how long it was trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """All that competed, the best first."""
+
+    metric: str
+    higher_is_better: bool
+    how: str
+    """On what they were judged."""
+    entries: tuple[Entry, ...]
+    winner: Literal["bank", "trained"]
+
+    @property
+    def lost_to(self) -> Entry | None:
+        """The plain method that did better than the winner by more than a standard error."""
+        won = next(one for one in self.entries if one.kind == self.winner)
+        plain = next((one for one in self.entries if one.kind == "plain"), None)
+        if plain is None or not math.isfinite(won.score):
+            return None
+        ahead = plain.score - won.score if self.higher_is_better else won.score - plain.score
+        return plain if ahead > won.standard_error else None
+
+    def table(self) -> str:
+        """The rows as CSV."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("who", "kind", self.metric, "standard_error", "seconds", "remark", "won"))
+        for one in self.entries:
+            numbers = (f"{v:.6g}" for v in (one.score, one.standard_error, one.seconds))
+            won = int(one.kind == self.winner)
+            writer.writerow((one.name, one.kind, *numbers, one.remark, won))
+        return text.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How scores of examples are compared.
+
+    Args:
+        higher_is_better: as the task has it.
+        best: the score of an example that cannot be better.
+        independent: as how many examples they count, of which windows that overlap are fewer.
+    """
+
+    higher_is_better: bool
+    best: float
+    independent: float
+
+    def error_of(self, scores: Tensor) -> float:
+        """The standard error of their mean."""
+        n = min(self.independent, len(scores))
+        return float(scores.std() / math.sqrt(n)) if n > 1 else math.nan
+
+    def wins(self, rival: Tensor, holder: Tensor) -> bool:
+        """Whether a rival is ahead by more than the standard error of the difference."""
+        return self._lead(rival, holder) > 1
+
+    def may_win(self, rival: Tensor, holder: Tensor, judged: Tensor) -> bool:
+        """Whether a rival that was judged in part could still win, and is not far behind.
+
+        Args:
+            rival: its scores, whatever they are where it was not judged.
+            holder: those of who is ahead.
+            judged: boolean, where it was.
+        """
+        hoped = torch.where(judged, rival, torch.full_like(rival, self.best))
+        if not self.wins(hoped, holder):
+            return False
+        return not bool(judged.any()) or self._lead(rival[judged], holder[judged]) > -_FAR
+
+    def _lead(self, rival: Tensor, holder: Tensor) -> float:
+        """In standard errors; 1 is no lead, whatever rounding says."""
+        ahead = rival - holder if self.higher_is_better else holder - rival
+        mean, error = float(ahead.mean()), self.error_of(ahead)
+        if not math.isfinite(error) or error == 0:
+            return math.copysign(math.inf, mean) if mean else 0.0
+        return mean / error - 1e-6

@@ -1,0 +1,255 @@
+"""Hold the contest, and leave the winner in a run folder."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from linrnn.contest import _sequences, _windows
+from linrnn.contest._race import Contest, Entry, Scale
+from linrnn.errors import ArgumentError, check_in
+from linrnn.frozen import BankModel, SeriesModel
+from linrnn.tasks import ForecastTask, Splits, Task
+from linrnn.train import Config, Reporter, Result
+from linrnn.train import run as train_run
+from linrnn.train.closed import Solved, write_contest, write_run
+from linrnn.train.data import size_of
+from linrnn.train.folder import check_free
+from linrnn.train.model import build_task
+
+Only = Literal["bank", "trained"]
+
+_STEPS = 300
+"""Steps of a training, at least."""
+_PASS = 6
+"""Batches of small data in an epoch, about."""
+_LEAST_ROWS = 8
+
+
+class Held(NamedTuple):
+    """A contest, and the bank that competed, where it could."""
+
+    contest: Contest
+    bank: Solved | None
+
+
+def run(
+    config: Config,
+    *,
+    only: Only | None = None,
+    out: Path | str | None = None,
+    fit_budget: bool = True,
+    reporter: Reporter | None = None,
+    say: Callable[[Contest], Any] = lambda contest: None,
+) -> Result:
+    """Let a frozen bank and a mixer compete, and leave the better one in a run folder.
+
+    The bank is solved for at once. What it says of each sequence without it, or of the validation
+    part of a series, is compared with a mixer that is trained for some steps on the same. The mixer
+    wins where it is better by more than a standard error of the difference, and is trained as
+    `linrnn.train.run` does it then. It is given up as soon as it cannot win.
+
+    Args:
+        config: of the mixer.
+        only: "bank" or "trained" where there is to be no contest.
+        out: the run folder, which must be new or empty; None takes the next free
+            ``runs/<task>-<mixer>-<n>``.
+        fit_budget: whether the mixer is trained for as long as `fitted_budget` says.
+        reporter: told what happens.
+        say: told who competed, before the winner is written.
+
+    Returns:
+        As `linrnn.train.run`; ``mixer`` is "bank" where that won. The folder has the contest as
+        ``contest.csv``.
+
+    Raises:
+        ArgumentError: ``only="bank"`` for a task that a bank cannot answer.
+        LinrnnError: as `linrnn.train.run`.
+
+    Example:
+        >>> from linrnn import contest, recipes
+        >>> result = contest.run(recipes.untuned("table"))        # doctest: +SKIP
+    """
+    if only is not None:
+        check_in("contest.run", "only", only, ("bank", "trained"))
+    out = None if out is None else Path(out)
+    if out is not None:
+        check_free(out)
+    reporter = reporter or Reporter()
+    task = build_task(config)
+    splits = task.datasets()
+    if fit_budget:
+        config = fitted_budget(config, size_of(splits.train, "training data"))
+    if only == "trained":
+        return train_run(config, out=out, reporter=reporter)
+    held = hold(config, task, splits, bank_alone=only == "bank", reporter=reporter)
+    say(held.contest)
+    table = held.contest.table()
+    if held.contest.winner == "bank":
+        assert held.bank is not None
+        return write_run(config, task, held.bank, contest=table, out=out, reporter=reporter)
+    result = train_run(config, out=out, reporter=reporter)
+    write_contest(result.folder, table)
+    return result
+
+
+def fitted_budget(config: Config, n_train: int) -> Config:
+    """The configuration with batches and epochs that give small data enough steps.
+
+    Args:
+        config: whose batch size and epochs are changed: batches are made smaller, down to 8 rows,
+            until an epoch has about six, and epochs more until there are 300 steps.
+        n_train: training examples.
+
+    Example:
+        >>> from linrnn import recipes
+        >>> train = fitted_budget(recipes.untuned("table"), 45).train
+        >>> train.batch_size, train.epochs
+        (8, 50)
+    """
+    train = config.train
+    rows = max(_LEAST_ROWS, 1 << max(0, n_train // _PASS).bit_length() - 1)
+    rows = min(rows, train.batch_size)
+    epochs = max(train.epochs, math.ceil(_STEPS / math.ceil(n_train / rows)))
+    return replace(config, train=replace(train, batch_size=rows, epochs=epochs))
+
+
+def hold(
+    config: Config,
+    task: Task,
+    splits: Splits,
+    *,
+    bank_alone: bool = False,
+    reporter: Reporter | None = None,
+) -> Held:
+    """Let all compete; nothing is written.
+
+    Args:
+        config: of the mixer.
+        task, splits: of the configuration, with its data.
+        bank_alone: whether no mixer competes.
+        reporter: told what is not tried.
+
+    Raises:
+        ArgumentError: ``bank_alone`` for a task that a bank cannot answer.
+    """
+    reporter = reporter or Reporter()
+    if why := _not_for_banks(task, splits, bank_alone):
+        if bank_alone:
+            raise ArgumentError(f"contest.run: only must be 'trained' here, got 'bank': {why}.")
+        reporter.noticed(f"no contest with a frozen bank: {why}")
+        return Held(_uncontested(config, task, ()), None)
+    parts = _series_parts(task, splits) if isinstance(task, ForecastTask) else _parts(task, splits)
+    plain = [] if bank_alone else list(parts.plain())
+    begin = time.perf_counter()
+    try:
+        model, scores = parts.bank(config.seed)
+    except (ValueError, TypeError) as error:
+        if bank_alone:
+            raise
+        reporter.noticed(f"the frozen bank cannot compete: {error}")
+        return Held(_uncontested(config, task, plain), None)
+    scores = scores.double()
+    bank = Entry(
+        name="a frozen bank of modes",
+        kind="bank",
+        score=float(scores.mean()),
+        standard_error=parts.scale.error_of(scores),
+        seconds=time.perf_counter() - begin,
+        remark=parts.how,
+    )
+    rivals, won = [], False
+    if not bank_alone:
+        entry, won = parts.race(config, scores)
+        rivals.append(entry)
+    contest = Contest(
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        how=parts.how,
+        entries=_sorted(task, [bank, *rivals, *plain]),
+        winner="trained" if won else "bank",
+    )
+    return Held(contest, Solved(model, bank.score, bank.seconds))
+
+
+class _Parts(NamedTuple):
+    """What differs between sequences and forecasts."""
+
+    how: str
+    scale: Scale
+    plain: Callable[[], Iterable[Entry]]
+    bank: Callable[[int], tuple[BankModel | SeriesModel, Tensor]]
+    race: Callable[[Config, Tensor], tuple[Entry, bool]]
+
+
+def _parts(task: Task, splits: Splits) -> _Parts:
+    pool = _sequences.Pool.of(task, splits.train, splits.validation)
+    best = 1.0 if pool.classes else 0.0
+    scale = Scale(higher_is_better=task.higher_is_better, best=best, independent=len(pool.target))
+    return _Parts(
+        "each sequence left out once",
+        scale,
+        lambda: _sequences.plain_entries(pool, scale),
+        lambda seed: _sequences.fit_bank(pool, seed),
+        lambda config, scores: _sequences.race(config, pool, scores, scale),
+    )
+
+
+def _series_parts(task: ForecastTask, splits: Splits) -> _Parts:
+    series = _windows.Series(task, splits)
+    scale = Scale(higher_is_better=False, best=0.0, independent=series.independent)
+    return _Parts(
+        "windows of the validation part",
+        scale,
+        lambda: _windows.plain_entries(series, scale),
+        lambda seed: _windows.fit_bank(series, seed),
+        lambda config, scores: _windows.race(config, series, scores, scale),
+    )
+
+
+def _not_for_banks(task: Task, splits: Splits, bank_alone: bool) -> str:
+    """Why a bank does not compete; empty where it does."""
+    if isinstance(task, ForecastTask):
+        return ""
+    if task.encoder != "linear" or task.documents != 1 or task.pools[0] == "none":
+        return "it reads numbers, and gives one answer to a sequence"
+    if task.kind != "classification" and task.d_output != 1:
+        return "it gives one number to a sequence"
+    n = size_of(splits.train, "training data") + size_of(splits.validation, "validation data")
+    numbers = n * task.sequence_length * task.d_input
+    if numbers > _sequences.MOST_NUMBERS and not bank_alone:
+        return (
+            f"the data have {numbers:,} numbers, more than the {_sequences.MOST_NUMBERS:,} that "
+            "it reads in a minute; --only bank tries it anyway"
+        )
+    return ""
+
+
+def _uncontested(config: Config, task: Task, plain: Iterable[Entry]) -> Contest:
+    trained = Entry(
+        name=config.mixer,
+        kind="trained",
+        score=math.nan,
+        standard_error=math.nan,
+        seconds=0.0,
+        remark="alone",
+    )
+    return Contest(
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        how="",
+        entries=_sorted(task, [trained, *plain]),
+        winner="trained",
+    )
+
+
+def _sorted(task: Task, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The best first; at the end what has no score."""
+    sign = -1.0 if task.higher_is_better else 1.0
+    return tuple(
+        sorted(entries, key=lambda one: sign * one.score if math.isfinite(one.score) else math.inf)
+    )

@@ -1,0 +1,139 @@
+"""The contest for forecasts of a series."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linrnn.contest._race import Entry, Scale
+from linrnn.contest._trial import Trial
+from linrnn.estimators import RecurrentForecaster
+from linrnn.estimators.frozen import series_model
+from linrnn.estimators.seasons import candidates, naive_season
+from linrnn.frozen import SeriesModel
+from linrnn.tasks import ForecastTask, forward_filled
+from linrnn.train import Config
+from linrnn.train.data import size_of, unpack
+from linrnn.train.evaluation import each
+
+_JUDGED = 1000
+"""Windows of the validation part that judge at most, spread evenly."""
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series, and the windows that judge forecasts of it."""
+
+    task: ForecastTask
+    splits: Any
+    ends: tuple[int, int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends", self.task.normalised()[1].ends)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """(time, channels) at the scale of the task; what is missing is the last value before."""
+        raw = self.task.normalised()[0].double()[None]
+        values: np.ndarray = forward_filled(raw)[0].nan_to_num().numpy()
+        return values
+
+    @cached_property
+    def judges(self) -> Tensor:
+        """Numbers of the windows of validation that judge."""
+        count = size_of(self.splits.validation, "validation data")
+        some = min(count, _JUDGED)
+        return torch.arange(some) * count // some
+
+    @property
+    def independent(self) -> float:
+        """How many windows of the validation part do not overlap."""
+        return (self.ends[1] - self.ends[0]) / self.task.options.horizon
+
+    def scores(self, model: SeriesModel) -> Tensor:
+        """The metric of each of the windows that judge."""
+        task = self.task.reaching(model.reach)
+        windows = task.datasets().validation
+        batches = (unpack(windows.batch(rows)) for rows in self.judges.split(_ROWS))
+        return each(model, task, batches)
+
+
+def fit_bank(series: Series, seed: int) -> tuple[SeriesModel, Tensor]:
+    """A forecaster that read both parts, and what one of the first says of the second.
+
+    Raises:
+        ValueError: of the estimator, where it cannot be fitted.
+    """
+    first, end, _ = series.ends
+    task = series.task
+    forecaster = RecurrentForecaster(
+        horizon=task.options.horizon,
+        validation=end - first,
+        random_state=seed,
+        layout="time_channels",
+    ).fit(series.values[:end])
+    longest = first - task.options.horizon
+    judged = series_model(forecaster, task.d_input, longest, judged=True)
+    return series_model(forecaster, task.d_input, longest), series.scores(judged)
+
+
+def plain_entries(series: Series, scale: Scale) -> Iterator[Entry]:
+    """The last value, and the season before."""
+    train = series.values[: series.ends[0]]
+    begin = time.perf_counter()
+    season = naive_season(train, candidates(train, len(train) // 3))
+    for name, back in (("the last value", 1), (f"the value {season} steps before", season)):
+        if back == 1 and name != "the last value":
+            continue
+        scores = _repeated(series, back)
+        yield Entry(
+            name=name,
+            kind="plain",
+            score=float(scores.mean()),
+            standard_error=scale.error_of(scores),
+            seconds=time.perf_counter() - begin,
+        )
+        begin = time.perf_counter()
+
+
+def _repeated(series: Series, season: int) -> Tensor:
+    """The metric where the last season is repeated."""
+    windows, horizon = series.splits.validation, series.task.options.horizon
+    back = season * (torch.arange(horizon) // season + 1) - torch.arange(horizon)
+    values = torch.from_numpy(series.values)
+    parts = []
+    for rows in series.judges.split(_ROWS):
+        target = windows.batch(rows)[1]
+        y = values[windows.starts[rows][:, None] - back].flatten(1)  # (windows, horizon * channels)
+        parts.append(series.task.scores(y.to(target.dtype), target).double())
+    return torch.cat(parts)
+
+
+def race(config: Config, series: Series, holder: Tensor, scale: Scale) -> tuple[Entry, bool]:
+    """Train the mixer for some steps, and judge it; and whether it won."""
+    begin, train = time.perf_counter(), series.splits.train
+    n_train = size_of(train, "training data")
+    parts = {"train": train, "judge": series.splits.validation}
+
+    def take(rows: Tensor) -> tuple[Tensor, ...]:
+        part, numbers = ("train", rows) if int(rows[0]) < n_train else ("judge", rows - n_train)
+        batch: tuple[Tensor, ...] = parts[part].batch(numbers)
+        return batch
+
+    trial = Trial(config, series.task, take)
+    scores = trial.scores(torch.arange(n_train), series.judges + n_train).double()
+    entry = Entry(
+        name=config.mixer,
+        kind="trained",
+        score=float(scores.mean()),
+        standard_error=scale.error_of(scores),
+        seconds=time.perf_counter() - begin,
+        remark=f"{trial.steps} steps",
+    )
+    return entry, scale.wins(scores, holder)
