@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linrnn import compare as compare
+    from linrnn import contest as contest
     from linrnn import distillation as distillation
     from linrnn import dynamics as dynamics
     from linrnn import estimators as estimators
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 _SUBMODULES = (
     "backbone",
     "compare",
+    "contest",
     "distillation",
     "dynamics",
     "errors",

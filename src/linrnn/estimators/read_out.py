@@ -13,6 +13,8 @@ PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 9))
 _FEW_PENALTIES = tuple(10.0**k for k in range(-2, 5))
 _GAIN = 0.99
 """A channel leaves the common read-out for one of its own if its error falls below this share."""
+_NOISE = 1e-16
+"""A feature that sums to less than this share of the largest is one of rounding errors."""
 _AHEAD = 64  # steps ahead at which such errors are compared, evenly spaced
 
 
@@ -88,7 +90,7 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
         kinds: what is allowed besides the shared read-out, of "own" and "together".
     """
     pooled, judge = train.pooled(), valid.pooled()
-    scale = pooled.xx[0].diagonal().clone()
+    scale = _scale_of(pooled.xx[0])
     ridge = Ridge(pooled.xx[0], pooled.xy[0], scale)
     errors = {p: judge.error(0, ridge.solve(p)) for p in PENALTIES}
     best = min(PENALTIES, key=lambda p: float(errors[p].sum()))
@@ -96,15 +98,27 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
         penalty=best,
         scale=scale,
         own={},
-        own_scale=train.xx.diagonal(dim1=1, dim2=2).clone(),
+        own_scale=_scale_of(train.xx),
         together={},
-        together_scale=train.zz.diagonal().clone(),
+        together_scale=_scale_of(train.zz),
         error=errors[best],
     )
     if not kinds or train.groups == 1:
         return choice
     few = _few_steps(train.xy.shape[-1])
     return _leave(choice, _thinned(train, few), _thinned(valid, few), kinds)
+
+
+def _scale_of(products: Tensor) -> Tensor:
+    """What each feature summed to, (..., features).
+
+    That of a mode of two steps has an imaginary part of rounding errors. In units of themselves
+    they would be read as any other, with coefficients of 1e12.
+    """
+    sums = products.diagonal(dim1=-2, dim2=-1)
+    if not sums.numel():
+        return sums.clone()
+    return torch.maximum(sums, _NOISE * sums.amax(-1, keepdim=True))
 
 
 def _few_steps(horizon: int) -> slice:

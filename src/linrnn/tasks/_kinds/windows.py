@@ -131,7 +131,8 @@ class ForecastTask(Regression, Task):
     @property
     def reach(self) -> int:
         """Steps that a model is given where there are as many; ``length`` at least."""
-        return max(self._reach, self.options.length)
+        length: int = self.options.length
+        return max(self._reach, length)
 
     def reaching(self, steps: int) -> "ForecastTask":
         """The same task for a model that reads up to so many steps, where there are as many."""
