@@ -173,6 +173,8 @@ class SequenceModel(Model):
         Orvieto et al. 2023, arXiv:2303.06349, Figure 1.
     """
 
+    head: nn.Linear
+
     @bounded("the model", "Lower d_model, n_layers, or the sizes of the mixer or the vocabulary.")
     def __init__(
         self,

@@ -55,7 +55,7 @@ def _watcher(args: argparse.Namespace) -> Any:
     tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is not None:
         flag = Threshold(args.above, args.quantile)
-        return Surprise(model, tokenizer, flag, args.only_flagged, as_json=MANNER.json)
+        return Surprise(run.layers, tokenizer, flag, args.only_flagged, as_json=MANNER.json)
     check_flags(args, config.task)
     return Answers(model, task, as_json=MANNER.json)
 

@@ -54,12 +54,13 @@ class Series:
     @property
     def independent(self) -> float:
         """How many windows of the validation part do not overlap."""
-        return (self.ends[1] - self.ends[0]) / self.task.options.horizon
+        steps = self.ends[1] - self.ends[0]
+        return float(steps / self.task.options.horizon)
 
     def scores(self, model: SeriesModel) -> Tensor:
         """The metric of each of the windows that judge."""
         task = self.task.reaching(model.reach)
-        windows = task.datasets().validation
+        windows: Any = task.datasets().validation
         batches = (unpack(windows.batch(rows)) for rows in self.judges.split(_ROWS))
         return each(model, task, batches)
 
@@ -88,9 +89,10 @@ def plain_entries(series: Series, scale: Scale) -> Iterator[Entry]:
     train = series.values[: series.ends[0]]
     begin = time.perf_counter()
     season = naive_season(train, candidates(train, len(train) // 3))
-    for name, back in (("the last value", 1), (f"the value {season} steps before", season)):
-        if back == 1 and name != "the last value":
-            continue
+    backs = {"the last value": 1}
+    if season > 1:
+        backs[f"the value {season} steps before"] = season
+    for name, back in backs.items():
         scores = _repeated(series, back)
         yield Entry(
             name=name,

@@ -161,7 +161,7 @@ class SeriesModel(Model):
         self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
     ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
         """Read one step, and forecast what follows it."""
-        return self(x_t[:, None], state)
+        return self.forward(x_t[:, None], state)
 
     def _bank(self) -> ChangeBank:
         return ChangeBank(torch.view_as_complex(self.modes))

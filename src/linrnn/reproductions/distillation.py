@@ -125,7 +125,7 @@ class Distillation(Reproduction):
     def _distilled(self, folder: Path, setting: Setting) -> Seed:
         run = open_run(folder)
         length = run.task.sequence_length
-        seed = Seed(*measure_orders(run, distill_orders(run.model, self.orders, length=length)))
+        seed = Seed(*measure_orders(run, distill_orders(run.layers, self.orders, length=length)))
         last = seed.fits[-1]
         setting.say(f"{folder.name}: order {last.order} has an error of {last.outputs:.2g}")
         return seed

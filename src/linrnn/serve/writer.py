@@ -85,7 +85,7 @@ class Writer:
     def __init__(self, name: str, run: Trained, limits: Limits, metrics: Metrics) -> None:
         self.name, self.run = name, run
         self.tokenizer: Any = run.task.tokenizer  # type: ignore[attr-defined]
-        check_tokenizer(TokenStream(run.model), self.tokenizer)
+        check_tokenizer(TokenStream(run.layers), self.tokenizer)
         self._limits, self._metrics = limits, metrics
         self._sessions = Sessions(run.model)
         self._rows: dict[int, _Row] = {}
@@ -122,7 +122,7 @@ class Writer:
         try:
             if _over(order):
                 return
-            stream = TokenStream(self.run.model)
+            stream = TokenStream(self.run.layers)
             stream.read(torch.tensor(order.prompt, dtype=torch.long))
             if not order.count:
                 order.done("length")

@@ -25,7 +25,6 @@ from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
 from linrnn.train._predict import answers_to, check_inputs
 from linrnn.train.context import Trained, open_run
-from linrnn.train.model import with_layers
 from linrnn.train.scales import input_scale, named, output_scale
 from linrnn.train.suits import no_times
 from linrnn.typing import Lengths
@@ -54,8 +53,7 @@ def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel":
         return TrainedModel(open_run(run))
     check_in("load", "weights", weights, tuple(KINDS))
     trained = open_run(run)
-    layers = with_layers(trained.model, run)
-    return TrainedModel(replace(trained, model=quantize(layers, KINDS[weights])))
+    return TrainedModel(replace(trained, model=quantize(trained.layers, KINDS[weights])))
 
 
 class TrainedModel:

@@ -16,7 +16,7 @@ from linrnn.train._report import Plan, Reporter
 from linrnn.train.config import Config
 from linrnn.train.data import size_of, steps_per_epoch
 from linrnn.train.folder import RunFolder
-from linrnn.train.model import load_reader, sizes
+from linrnn.train.model import load_reader, sizes, with_layers
 from linrnn.train.suits import reads_dt
 
 
@@ -28,6 +28,15 @@ class Trained:
     task: Task
     model: Model
     folder: RunFolder
+
+    @property
+    def layers(self) -> SequenceModel:
+        """The model, which must have layers.
+
+        Raises:
+            ArgumentError: it is a frozen bank.
+        """
+        return with_layers(self.model, self.folder.path)
 
     @cached_property
     def reads_dt(self) -> bool:

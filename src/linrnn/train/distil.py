@@ -23,7 +23,7 @@ from linrnn.train.context import Trained, open_run
 from linrnn.train.data import check_memory, eval_loader, size_of, unpack
 from linrnn.train.evaluation import Score, Tally
 from linrnn.train.folder import RunFolder, check_free
-from linrnn.train.model import sizes, with_layers
+from linrnn.train.model import sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def distill_run(
     if examples is not None:
         check_positive_int("distill", examples=examples)
     trained = open_run(run)
-    model = with_layers(trained.model, run)
+    model = trained.layers
     length = trained.task.sequence_length if length is None else length
     distilled = distill_orders(model, orders, length=length)
     config, last = _config(trained, distilled[-1]), distilled[-1].model
@@ -158,7 +158,7 @@ def measure_orders(
     count = size_of(data, "validation data")
     rows = run.config.train.batch_size
     check_memory(run.model, task, min(rows, examples or count, count))
-    models = [run.model, *(one.model for one in distilled)]
+    models = [run.layers, *(one.model for one in distilled)]
     carry = run.config.train.carry_state and examples is None
     loader = eval_loader(data, rows, examples, contiguous=carry)
     batches = (_untimed(run, batch) for batch in map(unpack, loader))

@@ -27,7 +27,9 @@ def test_a_run_has_them_beside_its_own(noise, worse, tmp_path, monkeypatch, caps
     wave = np.sin(np.arange(600) * np.pi / 6) + noise * rng.standard_normal(600)
     lines = ["wave", *(f"{x:.6f}" for x in wave)]
     (tmp_path / "wave.csv").write_text("\n".join(lines))
-    assert main(["train", "forecast", "--task.data", "wave.csv", *TASK, *TINY]) == 0
+    assert (
+        main(["train", "forecast", "--task.data", "wave.csv", *TASK, *TINY, "--only=trained"]) == 0
+    )
     out = capsys.readouterr().out
     assert "without a model, test mse: the last value " in out
     assert ("the value 12 steps before" in out) == worse

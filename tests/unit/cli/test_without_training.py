@@ -7,6 +7,7 @@ from linrnn.cli import main
 from linrnn.cli._verbs.without_training import verdict
 
 TINY = ["--model.d-model", "4", "--model.n-layers", "1", "--train.batch-size", "64"]
+ALONE = ["--only", "trained"]
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -17,7 +18,7 @@ def test_a_run_says_what_the_nearest_and_a_bank_reach(kind, tmp_path, monkeypatc
     x = np.sin(np.arange(30) / (2 + y[:, None])) + rng.standard_normal((60, 30)) / 9
     np.savez(tmp_path / "x.npz", x=x, y=y)
     task = ["--task.data", "x.npz", "--task.kind", kind, "--train.epochs", "1"]
-    assert main(["train", "table", *task, *TINY]) == 0
+    assert main(["train", "table", *task, *TINY, *ALONE]) == 0
     out = capsys.readouterr().out
     metric, right = ("accuracy", "1") if kind == "classification" else ("mse", "")
     said = next(line for line in out.splitlines() if line.startswith("without training"))

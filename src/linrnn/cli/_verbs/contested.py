@@ -62,13 +62,18 @@ def run_contest(
     from linrnn import contest
 
     held: list[Contest] = []
+
+    def say(one: Contest) -> None:
+        held.append(one)
+        note(told(one))
+
     result = contest.run(
         config,
         only=only,
         out=out,
         fit_budget=all(peek(args, flag) is None for flag in _BUDGET),
         reporter=make_reporter(),
-        say=lambda one: (held.append(one), note(told(one))),
+        say=say,
     )
     return result, held[0] if held else None
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn._options.numbers import number, whole
-from linrnn.backbone import Model
+from linrnn.backbone import Model, SequenceModel
 from linrnn.cli._line.output import json_text, note
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
@@ -76,7 +76,7 @@ class Surprise:
 
     def __init__(
         self,
-        model: Model,
+        model: SequenceModel,
         tokenizer: Any,
         flag: Threshold,
         only_flagged: bool,
