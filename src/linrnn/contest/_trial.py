@@ -20,7 +20,8 @@ Take = Callable[[Tensor], tuple[Tensor, ...]]
 """The examples of some numbers as a batch."""
 
 _NUMBERS = 500_000
-"""Steps of sequences that a trial reads: some ten seconds of a core with the default model (measured: 16,000 to 47,000 a second)."""
+"""Steps of sequences that a trial reads; the default model read 14,000 to 48,000 a second of a core
+on three of the sets of `benchmarks/small_series.py`."""
 _STEPS = (50, 200)
 _ROWS = 64
 
