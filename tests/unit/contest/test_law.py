@@ -5,6 +5,7 @@ names.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from linrnn import contest, train
+from linrnn.cli._verbs.contested import told
 from linrnn.tasks.forecast import Forecast, ForecastOptions
 from linrnn.tasks.table import Table, TableOptions
 
@@ -57,12 +59,24 @@ def holds(result, rivals, n):
 
 
 def test_the_law_on_a_small_set_of_ones_own(tmp_path):
+    rng, y = np.random.default_rng(0), np.arange(90) % 2
+    x = np.sin(np.arange(40) / (2 + y[:, None])) + rng.standard_normal((90, 40)) / 2
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    config = table(str(tmp_path / "x.npz"), d_model=4, n_layers=1)
+    result = contest.run(config, only="bank", out=tmp_path / "run")
+    holds(result, plain_accuracies(Table(config.task_options)), 18)
+
+
+def test_where_a_plain_method_does_better_it_is_named(tmp_path):
     rng, y = np.random.default_rng(0), np.arange(90) % 3
     x = np.sin(np.arange(40) / (2 + y[:, None] / 2) + rng.uniform(0, 6, (90, 1)))
     np.savez(tmp_path / "x.npz", x=x + 0.4 * rng.standard_normal((90, 40)), y=y)
     config = table(str(tmp_path / "x.npz"), d_model=4, n_layers=1)
-    result = contest.run(config, only="bank", out=tmp_path / "run")
-    holds(result, plain_accuracies(Table(config.task_options)), 18)
+    config = replace(config, train=train.TrainConfig(batch_size=4096))
+    task = Table(config.task_options)
+    held = contest.hold(config, task, task.datasets()).contest
+    assert held.lost_to.name == "the nearest sequence"
+    assert told(held).startswith("the nearest sequence does better than what can be left here")
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def run_contest(
 
     held: list[Contest] = []
 
-    def say(one: Contest) -> None:
+    def say(one: "Contest") -> None:
         held.append(one)
         note(told(one))
 
