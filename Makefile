@@ -77,10 +77,10 @@ extras = $(addprefix --extra ,$(1))
 PINS = rm -rf build/pins && mkdir -p build/pins && awk -F== '/^[a-z0-9]/ {sub(/ .*/, ""); print > ("build/pins/" ++seen[$$1] ".txt")}'
 
 lock: $(VENV)/.supply  ## write the lock anew; for newer versions with UPGRADE="--upgrade-package NAME"
-	$(COMPILE) --no-annotate $(UPGRADE) $(call extras,build train tables onnx text triton serve dev docs bench supply) pyproject.toml -o constraints.txt
+	$(COMPILE) --no-annotate $(UPGRADE) $(call extras,build train tables onnx text triton serve rl dev docs bench supply) pyproject.toml -o constraints.txt
 	echo torch | $(HASHED) - -o requirements/torch.txt
 	$(LAYER) --no-emit-package triton $(call extras,build train tables onnx) -o requirements/train.txt
-	$(LAYER) $(call extras,text triton serve dev docs) -o requirements/dev.txt
+	$(LAYER) $(call extras,text triton serve rl dev docs) -o requirements/dev.txt
 	$(LAYER) $(call extras,bench) -o requirements/bench.txt
 	$(LAYER) $(call extras,supply) -o requirements/supply.txt
 	$(MAKE) -o $(VENV)/.supply torch-cpu bill  # the tools are there, whatever the new lock says
@@ -96,7 +96,7 @@ torch-cpu: $(VENV)/.supply  ## the hash of PyTorch without CUDA; `make lock` wri
 bill: $(VENV)/.supply  ## the bill of materials, from the lock; `make lock` writes it too
 	rm -rf build/bill && mkdir -p build/bill
 	$(COMPILE) --no-annotate --constraints constraints.txt pyproject.toml -o build/bill/always.txt
-	printf 'transformers\naccelerate\n' | $(HASHED) $(call extras,train tables text triton onnx serve) pyproject.toml - -o build/bill/wheel.txt
+	printf 'transformers\naccelerate\n' | $(HASHED) $(call extras,train tables text triton onnx serve rl) pyproject.toml - -o build/bill/wheel.txt
 	$(PINS) build/bill/wheel.txt
 	set -e; for list in $$(ls build/pins); do \
 	  $(BIN)/python -m pip install --quiet --dry-run --ignore-installed --ignore-requires-python --no-deps --only-binary :all: \

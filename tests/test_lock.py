@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SETS = {
     "torch": (),
     "train": ("build", "train", "tables", "onnx"),
-    "dev": ("text", "triton", "serve", "dev", "docs"),
+    "dev": ("text", "triton", "serve", "rl", "dev", "docs"),
     "bench": ("bench",),
     "supply": ("supply",),
 }
@@ -207,7 +207,7 @@ def test_the_bill_lists_what_the_wheel_needs(bill):
     assert {"torch", "numpy", "safetensors", "jaxtyping", "filelock"} <= required
     assert not {"lightning", "transformers", "aiohttp"} & required
     for environment in ENVIRONMENTS:
-        extras = [name for name in ("train", "text", "tables", "triton", "hf", "onnx")]
+        extras = [name for name in ("train", "text", "tables", "triton", "hf", "onnx", "rl")]
         asked = {canonicalize_name(r.name) for r in asked_for(environment, extras)}
         assert asked - {"scikit-build-core"} <= {entry["name"] for entry in bill["components"]}
 
