@@ -1,0 +1,165 @@
+"""The module for TorchRL: steps and whole rollouts, slices with stored states, what is missing."""
+
+import pytest
+import torch
+
+pytest.importorskip("torchrl", reason="the extra rl is not installed")
+pytest.importorskip("gymnasium", reason="the extra rl is not installed")
+
+from tensordict import TensorDict  # noqa: E402
+from tensordict.nn import TensorDictModule, TensorDictSequential  # noqa: E402
+from torchrl.collectors import Collector  # noqa: E402
+from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv  # noqa: E402
+from torchrl.modules import (  # noqa: E402
+    GRUModule,
+    ProbabilisticActor,
+    ValueOperator,
+    set_recurrent_mode,
+)
+from torchrl.modules.utils import get_primers_from_module  # noqa: E402
+from torchrl.objectives import ClipPPOLoss  # noqa: E402
+from torchrl.objectives.value import GAE  # noqa: E402
+
+from linrnn.errors import ArgumentError  # noqa: E402
+from linrnn.interop.torchrl import RNNModule  # noqa: E402
+
+MIXERS = {
+    "mingru": {},
+    "lru": {},
+    "gru": {"num_layers": 2},
+    "hippo": {},
+    "rwkv7": {"num_layers": 2},
+    "attention": {"mixer_options": {"window": 4}},
+}
+STATE = ("next", "recurrent_state")
+
+
+def made(name="mingru", **options):
+    torch.manual_seed(0)
+    return RNNModule(name, 4, 16, **{**MIXERS.get(name, {}), **options})
+
+
+def environment(*modules):
+    env = TransformedEnv(SerialEnv(2, lambda: GymEnv("CartPole-v1")), InitTracker())
+    for module in modules:
+        env.append_transform(module.make_tensordict_primer())
+    env.set_seed(0)
+    return env
+
+
+def actor(memory):
+    head = TensorDictModule(torch.nn.Linear(16, 2), ["embed"], ["logits"])
+    return ProbabilisticActor(
+        TensorDictSequential(memory, head),
+        in_keys=["logits"],
+        distribution_class=torch.distributions.OneHotCategorical,
+        return_log_prob=True,
+    )
+
+
+@pytest.fixture(params=MIXERS)
+def rolled(request):
+    memory = made(request.param)
+    policy = actor(memory)
+    env = environment(memory)
+    with torch.no_grad():
+        data = env.rollout(40, policy, break_when_any_done=False)
+    assert data["is_init"][:, 1:].any()
+    return memory, data
+
+
+def close(one, two):
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_rollout_in_one_pass_is_its_steps(rolled):
+    memory, data = rolled
+    with set_recurrent_mode(True):
+        whole = memory(data.clone())
+    close(whole["embed"], data["embed"])
+    end = memory.memory.unpack(whole[STATE][:, -1])
+    from linrnn.state import leaves
+
+    for one, two in zip(leaves(end), leaves(memory.memory.unpack(data[STATE][:, -1])), strict=True):
+        close(one, two)
+
+
+@torch.no_grad()
+def test_slices_go_on_from_the_states_stored_with_them(rolled):
+    memory, data = rolled
+    for cuts in ([5, 20, 30], [20], [7, 23]):
+        marked = data.clone()
+        for cut in cuts:  # as samplers of slices mark them
+            marked["is_init"][:, cut] = True
+        with set_recurrent_mode(True):
+            close(memory(marked)["embed"], data["embed"])
+        flat = marked.exclude("embed").reshape(-1)
+        flat["is_init"][40] = True
+        with set_recurrent_mode(True):
+            close(memory(flat)["embed"], data["embed"].reshape(-1, 16))
+
+
+@torch.no_grad()
+def test_the_gru_is_that_of_torchrl():
+    theirs = GRUModule(4, 16, in_keys=["observation", "rs"], out_keys=["embed", ("next", "rs")])
+    ours = RNNModule("gru", 4, 16, state_key="rs")
+    ours.memory.layers.rnn.load_state_dict(theirs.gru.state_dict())
+    observation, start = torch.randn(3, 9, 4), torch.rand(3, 9, 1) < 0.3
+    start[:, 0] = True
+    data = TensorDict({"observation": observation, "is_init": start}, [3, 9])
+    with set_recurrent_mode(True):
+        expected = theirs(data.clone().set("rs", torch.zeros(3, 9, 1, 16)))
+        got = ours(data.clone().set("rs", torch.zeros(3, 9, 16)))
+    close(got["embed"], expected["embed"])
+    close(got["next", "rs"][:, -1], expected["next", "rs"][:, -1, 0])
+    step = data[:, 0]
+    close(
+        ours(step.clone().set("rs", torch.ones(3, 16)))["next", "rs"],
+        theirs(step.clone().set("rs", torch.ones(3, 1, 16)))["next", "rs"][:, 0],
+    )
+
+
+def test_a_loss_reads_whole_rollouts_and_trains_the_memory():
+    memory, other = made("lru"), made("mingru", state_key="critic_state", out_key="seen")
+    policy = actor(memory)
+    critic = TensorDictSequential(other, ValueOperator(torch.nn.Linear(16, 1), in_keys=["seen"]))
+    both = TensorDictSequential(policy, critic)
+    env = environment()
+    env.append_transform(get_primers_from_module(both))
+    collector = Collector(env, both, frames_per_batch=40, total_frames=80)
+    loss_of = ClipPPOLoss(policy, critic)
+    advantage = GAE(gamma=0.9, lmbda=0.9, value_network=critic, shifted=True)
+    for data in collector:
+        advantage(data)
+        losses = loss_of(data)
+        sum(losses[f"loss_{name}"] for name in ("objective", "critic", "entropy")).backward()
+        for module in (memory, other):
+            assert all(p.grad.abs().sum() > 0 for p in module.parameters() if p.requires_grad)
+    collector.shutdown()
+
+
+def test_gradients_flow_through_time():
+    memory = made("mingru")
+    x = torch.randn(2, 6, 4, requires_grad=True)
+    start = torch.zeros(2, 6, 1, dtype=torch.bool)
+    start[1, 3] = True
+    numbers = memory.memory.numbers
+    data = TensorDict({"observation": x, "is_init": start}, [2, 6])
+    data["recurrent_state"] = torch.zeros(2, 6, numbers)
+    with set_recurrent_mode(True):
+        memory(data)["embed"][:, -1].sum().backward()
+    assert x.grad[0].abs().sum(-1).min() > 0
+    assert not x.grad[1, :3].any()
+
+
+@pytest.mark.unchecked
+def test_what_is_missing_is_said():
+    memory = made()
+    bare = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
+    with pytest.raises(ArgumentError, match=r"'recurrent_state', got none\. Append .*primer\(\)"):
+        memory(bare.reset())
+    with pytest.raises(ArgumentError, match=r"'is_init', got none\. Append .*InitTracker\(\)"):
+        memory(GymEnv("CartPole-v1").append_transform(memory.make_tensordict_primer()).reset())
+    with set_recurrent_mode(True), pytest.raises(ArgumentError, match="an axis of time"):
+        memory(bare.append_transform(memory.make_tensordict_primer()).reset())
