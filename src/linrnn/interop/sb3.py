@@ -29,9 +29,9 @@ _LEAST_PIXELS = 36  # a side, what the kernels and strides of NatureCNN need
 class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
     """An actor and a critic with a memory of any mixer, for ``RecurrentPPO`` of sb3-contrib.
 
-    It is what ``MlpLstmPolicy``, ``CnnLstmPolicy`` and ``MultiInputLstmPolicy`` are, with a stack of
-    mixers in the place of each LSTM. A minibatch is read in one pass, which begins anew where
-    an episode does. What ``RecurrentPPO`` stores as ``(h, c)`` is half of the state each, bit for
+    It is what ``MlpLstmPolicy``, ``CnnLstmPolicy`` and ``MultiInputLstmPolicy`` are, with a stack
+    of mixers in the place of each LSTM. A minibatch is read in one pass, which begins anew where an
+    episode does. The ``(h, c)`` that ``RecurrentPPO`` stores are the halves of the state, bit for
     bit. ``save``, ``load``, ``predict`` and ``evaluate_policy`` are those of the library.
 
     Args:

@@ -37,8 +37,8 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
     It stands where ``LSTMModule`` or ``GRUModule`` of TorchRL do. Alone it reads a step, and begins
     anew where ``is_init`` says so. Under ``set_recurrent_mode(True)``, as in losses, the last axis
     of the batch is time, and all of it is read in one pass. Then a row begins from the state stored
-    with its first step. A later step with ``is_init`` begins from the state stored with it, which is
-    zeros for a new episode; a slice of a replay buffer has that of the rollout.
+    with its first step. A later step with ``is_init`` begins from the state stored with it, too: of
+    a new episode that is zeros, of a slice of a replay buffer what the rollout had.
 
     The state is one row of numbers, bit for bit (float32; a counter or a number of float64 has two
     of them), so do not cast it. ``("next", state_key)`` is written for each step alone, and in
@@ -146,7 +146,9 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
         first = cut.flatten().nonzero()[:, 0]
         ends = torch.cat([first[1:], first.new_tensor([rows * time])])
         lengths = (ends - first).tolist()
-        pieces = [pad_sequence(z.flatten(0, 1).split(lengths), batch_first=True) for z in (x, start)]
+        pieces = [
+            pad_sequence(z.flatten(0, 1).split(lengths), batch_first=True) for z in (x, start)
+        ]
         y, last = self.memory(pieces[0], state.flatten(0, 1)[first], pieces[1])
         y = torch.cat([piece[:n] for piece, n in zip(y, lengths, strict=True)])
         # of a piece with padding behind it the state is not that of its last step

@@ -12,7 +12,15 @@ from mixer_pairs import cases
 ROWS, TIME, WIDTH = 3, 7, 16
 GROWS = tuple(n for n in mixers.names() if "constant_memory" in mixers.load(n).declared)
 CONSTANT = [name for name in mixers.names() if name not in GROWS]
-QUICK = [("mingru", 2), ("lru", 1), ("gru", 2), ("lstm", 1), ("hippo", 1), ("mlstm", 1), ("rwkv7", 2)]
+QUICK = [
+    ("mingru", 2),
+    ("lru", 1),
+    ("gru", 2),
+    ("lstm", 1),
+    ("hippo", 1),
+    ("mlstm", 1),
+    ("rwkv7", 2),
+]
 
 
 @pytest.fixture
@@ -63,7 +71,9 @@ def test_a_rollout_is_a_loop_that_begins_anew(name, residual, episodes):
     parameters = [p for p in made.parameters() if p.requires_grad]
     weights = torch.randn_like(y)
     ours, theirs = (
-        torch.autograd.grad((z * weights).sum(), parameters, allow_unused=True, materialize_grads=True)
+        torch.autograd.grad(
+            (z * weights).sum(), parameters, allow_unused=True, materialize_grads=True
+        )
         for z in (y, expected)
     )
     scale = max(float(g.abs().max()) for g in theirs)

@@ -98,7 +98,9 @@ def updated(policy, **options):
     """Losses and weights after one rollout and one minibatch."""
     made = agent(policy, features_extractor_class=Double, **options)
     made.learn(32)
-    names = [f"train/{name}" for name in ("loss", "value_loss", "policy_gradient_loss", "approx_kl")]
+    names = [
+        f"train/{name}" for name in ("loss", "value_loss", "policy_gradient_loss", "approx_kl")
+    ]
     weights = [p.detach().clone() for p in made.policy.parameters()]
     return [made.logger.name_to_value[name] for name in names], weights
 
@@ -161,7 +163,10 @@ def test_a_minibatch_gives_what_the_rollout_gave(mixer):
     for batch in made.rollout_buffer.get(20):
         real = batch.mask > 0.5
         values, log_prob, _ = made.policy.evaluate_actions(
-            batch.observations, batch.actions.long().flatten(), batch.lstm_states, batch.episode_starts
+            batch.observations,
+            batch.actions.long().flatten(),
+            batch.lstm_states,
+            batch.episode_starts,
         )
         torch.testing.assert_close(values.flatten()[real], batch.old_values[real])
         torch.testing.assert_close(log_prob[real], batch.old_log_prob[real])

@@ -6,22 +6,22 @@ import torch
 pytest.importorskip("torchrl", reason="the extra rl is not installed")
 pytest.importorskip("gymnasium", reason="the extra rl is not installed")
 
-from tensordict import TensorDict  # noqa: E402
-from tensordict.nn import TensorDictModule, TensorDictSequential  # noqa: E402
-from torchrl.collectors import Collector  # noqa: E402
-from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv  # noqa: E402
-from torchrl.modules import (  # noqa: E402
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
+from torchrl.modules import (
     GRUModule,
     ProbabilisticActor,
     ValueOperator,
     set_recurrent_mode,
 )
-from torchrl.modules.utils import get_primers_from_module  # noqa: E402
-from torchrl.objectives import ClipPPOLoss  # noqa: E402
-from torchrl.objectives.value import GAE  # noqa: E402
+from torchrl.modules.utils import get_primers_from_module
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
 
-from linrnn.errors import ArgumentError  # noqa: E402
-from linrnn.interop.torchrl import RNNModule  # noqa: E402
+from linrnn.errors import ArgumentError
+from linrnn.interop.torchrl import RNNModule
 
 MIXERS = {
     "mingru": {},
