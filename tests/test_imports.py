@@ -12,7 +12,10 @@ from linrnn.errors import ShapeError, check_in
 from linrnn.ops import fft_scan
 from package_modules import MODULES
 
-OPTIONAL = ("lightning", "matplotlib", "sklearn", "transformers", "tyro", "rich", "tensorboard")
+OPTIONAL = (
+    *("lightning", "matplotlib", "sklearn", "transformers", "tyro", "rich", "tensorboard"),
+    *("gymnasium", "sb3_contrib", "torchrl"),
+)
 
 
 @pytest.mark.parametrize(

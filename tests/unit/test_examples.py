@@ -37,3 +37,23 @@ def test_a_checkpoint_is_compared(tmp_path):
     lines = run.stdout.splitlines()
     assert lines[0].startswith("falcon_mamba, ")
     assert lines[-2:] == ["tokens written: 3 of 3 are the same", "EQUAL"]
+
+
+def agent(*options):
+    """What the agent of the example answers right at the end."""
+    pytest.importorskip("gymnasium", reason="the extra rl is not installed")
+    command = [sys.executable, EXAMPLES / "ppo_memory.py", *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"^\S+, seed \d: ([\d.]+) of the answers right at the end$", run.stdout, re.M)
+    return float(found[1])
+
+
+@pytest.mark.parametrize("mixer", ["gru", "lru", "none"])
+def test_an_agent_with_memory_trains(mixer):
+    assert 0 < agent("--mixer", mixer, "--steps", "2048") < 1
+
+
+@pytest.mark.slow
+def test_an_agent_with_memory_learns_what_one_without_cannot():
+    assert agent("--mixer", "mingru") > 0.9
+    assert agent("--mixer", "none") < 0.4  # 0.3 is what the first step of an episode brings

@@ -4,6 +4,7 @@ It needs the extra ``linrnn[rl]``. The page "Agents with memory" says how to use
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         features_extractor_class: Any = None,
         **options: Any,
     ) -> None:
-        own = {"mixer": mixer, "mixer_options": mixer_options, "residual": residual}
+        layers: Any = {"mixer_options": mixer_options, "residual": residual}
         sizes = {"lstm_hidden_size": lstm_hidden_size, "n_lstm_layers": n_lstm_layers}
         parts = {"shared_lstm": shared_lstm, "enable_critic_lstm": enable_critic_lstm}
         extractor = features_extractor_class or _extractor(observation_space)
@@ -90,11 +91,11 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
             **parts,
             **options,
         )
-        self._own = {**own, **sizes, **parts}
+        self._own = {"mixer": mixer, **layers, **sizes, **parts}
         size = self.features_dim, lstm_hidden_size, n_lstm_layers
-        self.lstm_actor = _Core("RNNPolicy", mixer, *size, **_but_mixer(own))
-        if self.lstm_critic is not None:
-            self.lstm_critic = _Core("RNNPolicy", mixer, *size, **_but_mixer(own))
+        self.lstm_actor = _Core("RNNPolicy", mixer, *size, **layers)
+        if self.lstm_critic is not None:  # of an instance a copy, or both would train one
+            self.lstm_critic = _Core("RNNPolicy", deepcopy(mixer), *size, **layers)
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
         # that of the parent has the parameters of its LSTMs
         self.optimizer = self.optimizer_class(
@@ -126,10 +127,6 @@ class _Core(Memory):
     def hidden_size(self) -> int:
         """Numbers of h, and of c."""
         return -(-self.numbers // 2)
-
-
-def _but_mixer(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "mixer"}
 
 
 def _extractor(space: Any) -> type[nn.Module]:
