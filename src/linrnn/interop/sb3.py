@@ -62,6 +62,8 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         >>> action, state = model.predict(model.observation_space.sample())
     """
 
+    lstm_critic: Any
+
     def __init__(
         self,
         observation_space: Any,
