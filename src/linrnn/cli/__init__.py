@@ -19,6 +19,7 @@ from pathlib import Path
 from linrnn import __version__
 from linrnn._files.reading import why
 from linrnn._options.import_path import look_here
+from linrnn.cli._line.answers import answered
 from linrnn.cli._line.names import known_as
 from linrnn.cli._line.output import MANNER, begin
 from linrnn.cli._line.streams import give_up_output, say, standard_streams
@@ -67,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin()
     try:
         with standard_streams():
-            return _run(args)
+            # a program that calls us may have changed anything
+            return _run(args) if argv is not None else answered(args, lambda: _run(args))
     except LinrnnError as error:
         if MANNER.verbose:
             say(traceback.format_exc().rstrip())

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from linrnn import recipes
 from linrnn._options.catalogue import entries
 from linrnn._options.import_path import is_import_path
+from linrnn.cli._line.answers import doubt
 from linrnn.cli._line.entries import CATALOGUES, package_of
 from linrnn.cli._line.names import known_as
 from linrnn.cli._line.output import answer, joined, row
@@ -132,6 +133,7 @@ def _example(task: Any) -> dict[str, str]:
     try:
         return {"Example": task.example().replace("\n", "\n  ")}
     except (DataError, MissingExtraError) as error:
+        doubt()  # it is there as soon as the data are
         return {"Example": f"none: {error}"}
 
 
