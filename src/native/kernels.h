@@ -7,6 +7,7 @@
 #include "cauchy_args.h"
 #include "causal_conv_args.h"
 #include "dplr_powers_args.h"
+#include "exceedance_args.h"
 #include "gated_norm_args.h"
 #include "gated_scan_args.h"
 #include "machine_args.h"
@@ -21,8 +22,8 @@
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)   \
-    X(dplr_powers) X(gated_norm) X(gated_scan) X(log_scan) X(machine) X(memory_scan)      \
-    X(outer_update) X(quantized) X(recorded_step) X(scan) X(selective_scan)               \
+    X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_scan) X(machine)        \
+    X(memory_scan) X(outer_update) X(quantized) X(recorded_step) X(scan) X(selective_scan) \
     X(selective_update) X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
@@ -34,6 +35,7 @@
     X(conv_update, LINRNN_CONV_UPDATE_FIELDS)      \
     X(delta_update, LINRNN_DELTA_UPDATE_FIELDS)    \
     X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \
+    X(exceedance, LINRNN_EXCEEDANCE_FIELDS)        \
     X(gated_norm, LINRNN_GATED_NORM_FIELDS)        \
     X(gated_scan, LINRNN_GATED_SCAN_FIELDS)        \
     X(log_scan, LINRNN_SCAN_FIELDS)                \

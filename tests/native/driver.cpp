@@ -10,6 +10,7 @@
 #include "cells.h"
 #include "learning.h"
 #include "memories.h"
+#include "modes.h"
 #include "quantized.h"
 #include "recorded.h"
 #include "systems.h"
@@ -48,6 +49,7 @@ int checks(i64 rounds) {
             one<LowRankPowers>(random, large);
             one<Carried>(random, large);
             one<Owed>(random, large);
+            one<Counted>(random, large);
             one<ConvStep>(random, large);
             one<SelectiveStep>(random, large);
             one<OuterStep>(random, large);

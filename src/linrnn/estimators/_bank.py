@@ -1,20 +1,19 @@
 """Series by a frozen bank of modes, and a ridge regression that reads them out."""
 
-from typing import Any
-
 import numpy as np
 import torch
-from sklearn.linear_model import RidgeClassifierCV, RidgeCV
-from sklearn.preprocessing import LabelBinarizer, StandardScaler
+from sklearn.preprocessing import LabelBinarizer
 
 from linrnn._process.memory import check_fits
+from linrnn.estimators._ridge import choose_ridge
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
 
-ALPHAS = np.logspace(-3, 3, 10)
+PENALTIES = np.logspace(-3, 3, 10).tolist()
 END_WEIGHTS = (0.0, 1.0, 3.0)
 """Of where the waves end: what a series says by its last values, and not by how often."""
+_ROWS = 128  # series whose features are held at once when they are read out
 _TEMPERATURES = np.logspace(-2, 1, 121)
 
 
@@ -35,34 +34,31 @@ class BankReadout:
 
     def __init__(self, n_modes: int, seed: int) -> None:
         self.n_modes, self.seed = n_modes, seed
-        self.scaler = StandardScaler()
         self.temperature = 1.0
+        self.unit: float | None = None  # of numbers; classes have none
 
     def classify(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to class labels."""
-        features = self._fit(RidgeClassifierCV, self._prepare(series), y)
         targets = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
-        self.left_out = leave_one_out(features, targets, self.ridge.alpha_)
+        self.left_out = self._fit(series, targets)
         self.temperature = temperature(self.left_out, targets)
         return self
 
     def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
         """Fit to numbers."""
         self.unit = float(unit(torch.tensor(y, dtype=torch.float64)[:, None]))
-        targets = y / self.unit
-        features = self._fit(RidgeCV, self._prepare(series), targets)
-        left_out = leave_one_out(features, targets[:, None], self.ridge.alpha_)
-        self.left_out = left_out * self.unit
+        self.left_out = self._fit(series, (y / self.unit)[:, None]) * self.unit
         return self
 
     def decide(self, series: Series) -> np.ndarray:
         """A score for each class, or one number for two; positive is the second."""
-        scores: np.ndarray = self.ridge.decision_function(self._read(series))
-        return scores
+        scores = self._read(series)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
-        numbers: np.ndarray = self.ridge.predict(self._read(series)) * self.unit
+        assert self.unit is not None
+        numbers: np.ndarray = self._read(series)[:, 0] * self.unit
         return numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
@@ -74,30 +70,28 @@ class BankReadout:
 
         Of classes the outputs are scores, whose softmax gives the probabilities; else the number.
         """
-        coefficients = np.atleast_2d(self.ridge.coef_)
-        weight = self._weighted(coefficients, self.end_weight) / self.scaler.scale_
-        bias = np.atleast_1d(self.ridge.intercept_) - weight @ self.scaler.mean_
-        if isinstance(self.ridge, RidgeCV):
+        weight = np.ascontiguousarray(self.coefficients.T)  # (outputs, features)
+        bias = self.intercept - weight @ self.centre
+        if self.unit is not None:
             return weight * self.unit, bias * self.unit
         if len(weight) == 1:  # of two classes the first has a score of 0
             weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
         return weight / self.temperature, bias / self.temperature
 
-    def _fit(self, ridge: Any, features: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The features that the best of the weights leaves for its ridge."""
-        fitted = {w: ridge(ALPHAS).fit(self._weighted(features, w), y) for w in END_WEIGHTS}
-        self.end_weight = max(fitted, key=lambda w: fitted[w].best_score_)
-        self.ridge: Any = fitted[self.end_weight]
-        return self._weighted(features, self.end_weight)
-
-    def _weighted(self, features: np.ndarray, weight: float) -> np.ndarray:
-        by_statistic = features.reshape(len(features), len(STATISTICS), -1)  # (rows, statistics, n)
-        weights = np.where(np.array(STATISTICS) == "end", weight, 1.0)
-        weighted: np.ndarray = (by_statistic * weights[:, None]).reshape(features.shape)
-        return weighted
-
-    def _prepare(self, series: Series) -> np.ndarray:
+    def _fit(self, series: Series, targets: np.ndarray) -> np.ndarray:
+        """Fit bank and ridge; return its leave-one-out predictions (rows, targets)."""
         self._check_size(len(series.x))
+        self._calibrate(series)
+        features = self.bank(series.x, series.dt).double().numpy()  # (rows, n)
+        self.centre, scale = standardise(features)
+        assert STATISTICS[-1] == "end"
+        ridge = choose_ridge(features, targets, PENALTIES, END_WEIGHTS, self.n_modes)
+        self.penalty, self.end_weight = ridge.penalty, ridge.weight
+        self.coefficients = ridge.coefficients / scale[:, None]
+        self.intercept = ridge.intercept
+        return ridge.left_out
+
+    def _calibrate(self, series: Series) -> None:
         generator = torch.Generator().manual_seed(self.seed)
         length = float(series.lengths.max() if series.dt is None else series.dt.sum(1).max())
         self.bank = ModeBank(
@@ -108,41 +102,41 @@ class BankReadout:
             dtype=torch.float32,
         )
         self.bank.calibrate(series.x, series.dt, generator=generator)
-        scaled: np.ndarray = self.scaler.fit_transform(self._features(series))
-        return scaled
 
     def _check_size(self, rows: int) -> None:
-        """The features in both precisions, scaled, weighted and centred; and their products."""
+        """The features in both precisions and by the vectors of their products; and these."""
         features = len(STATISTICS) * self.n_modes
-        needed = 44 * rows * features + 16 * min(rows, features) ** 2
+        needed = 32 * rows * features + 56 * min(rows, features) ** 2
         check_fits("n_modes", "the features of all series", needed, "Lower n_modes.")
 
     def _read(self, series: Series) -> np.ndarray:
-        features = self.scaler.transform(self._features(series))
-        return self._weighted(features, self.end_weight)
+        """(rows, targets)."""
+        results = []
+        for k in range(0, max(1, len(series.x)), _ROWS):
+            rows = slice(k, k + _ROWS)
+            dt = None if series.dt is None else series.dt[rows]
+            features = self.bank(series.x[rows], dt).double().numpy()
+            features -= self.centre
+            results.append(features @ self.coefficients + self.intercept)
+        return np.concatenate(results)
 
-    def _features(self, series: Series) -> np.ndarray:
-        features: np.ndarray = self.bank(series.x, series.dt).double().numpy()
-        return features
 
+def standardise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give each column of x (rows, n) mean 0 and variance 1, in place; return what was taken out.
 
-def leave_one_out(features: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
-    """Leave-one-out predictions of a ridge regression with an intercept.
+    A column is constant if its variance is no more than rounding leaves of one; its scale is 1.
 
-    Args:
-        features: (rows, n), each column with mean 0.
-        targets: (rows, m).
-        alpha: the penalty.
+    Returns:
+        The means and the scales, (n,) each.
     """
-    products = features @ features.T  # (rows, rows)
-    # the intercept is not penalised: what is constant is taken out of the residuals. Features are
-    # blind to it, as to much else if they are few, and only this makes it the last of the vectors
-    values, vectors = np.linalg.eigh(products + (np.trace(products) + 1) / len(products))
-    weights = 1 / (values.clip(0) + alpha)
-    weights[-1] = 0
-    residuals = vectors @ (weights[:, None] * (vectors.T @ targets))
-    predictions: np.ndarray = targets - residuals / (vectors**2 @ weights)[:, None]
-    return predictions
+    mean = x.mean(0)
+    x -= mean
+    variance = np.einsum("ij,ij->j", x, x) / len(x)
+    smallest = len(x) * np.finfo(x.dtype).eps
+    constant = variance <= smallest * variance + (smallest * mean) ** 2
+    scale = np.where(constant, 1.0, np.sqrt(variance))
+    x /= scale
+    return mean, scale
 
 
 def temperature(scores: np.ndarray, targets: np.ndarray) -> float:

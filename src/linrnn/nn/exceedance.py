@@ -1,5 +1,10 @@
-"""Count what a wave does above a threshold, inside the scan of its mode."""
+"""Count what a wave does above a threshold, inside the scan of its mode.
 
+Of equal steps a kernel of its own does it, where there is one; else the step is a cell.
+"""
+
+import importlib
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -7,8 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import cell
+from linrnn.compute.backend import choose
+from linrnn.compute.modes import eager
 from linrnn.ops import cell_scan
 
+_KERNELS = (("cpu", "linrnn.nn._exceedance_cpu"),)
 _STATES = "h run steps excess place longest top end"
 _BELOW = -1e30  # a wave where nothing was observed: under every threshold, and no maximum
 
@@ -115,16 +123,26 @@ def _timed_wave(h: Any, x: Any, dt: Any, rate: Any, angle: Any, out: Any, W: Any
     return (out * h).real, h
 
 
-def waves(modes: Modes, drive: Drive) -> Tensor:
-    """The waves themselves, (B, T, N), from zero: to find thresholds, of a few series."""
+def waves(modes: Modes, drive: Drive, places: Tensor) -> Tensor:
+    """Some numbers of the waves, (N, places), from zero.
+
+    Args:
+        modes: the recurrences.
+        drive: of some series.
+        places: rising, among the steps of all series behind one another.
+    """
+    kernels = _kernels(drive)
+    if kernels is not None:
+        chosen: Tensor = kernels.waves_at(_constants(modes), drive[:3], places)
+        return chosen
     operands: dict[str, Any] = {"x": drive.x, "out": modes.out, "W": modes.weight}
     if drive.dt is None:
         step, operands = _wave, operands | {"decay": _decay(modes)}
     else:
         step, operands = _timed_wave, operands | {"dt": drive.dt, "ones": _ones(modes)}
         operands |= {"rate": modes.rate, "angle": modes.angle}
-    result: Tensor = cell_scan(step, **operands)[0]
-    return result
+    every: Tensor = cell_scan(step, **operands)[0]  # (B, T, N)
+    return every.flatten(0, 1)[places].T.contiguous()
 
 
 def tally(modes: Modes, threshold: Tensor, drive: Drive, start: Tally) -> Tally:
@@ -136,6 +154,9 @@ def tally(modes: Modes, threshold: Tensor, drive: Drive, start: Tally) -> Tally:
         drive: of at least one step.
         start: the state before the first step.
     """
+    kernels = _kernels(drive)
+    if kernels is not None:
+        return Tally(*kernels.tally(_constants(modes), threshold, drive[:3], list(start)))
     operands: dict[str, Any] = {
         "x": drive.x,
         "observed": drive.observed,
@@ -150,6 +171,28 @@ def tally(modes: Modes, threshold: Tensor, drive: Drive, start: Tally) -> Tally:
         operands |= {"dt": drive.dt, "rate": modes.rate, "angle": modes.angle}
     _, final = cell_scan(step, state=tuple(start), **operands)
     return Tally(*final)
+
+
+def describe(modes: Modes, threshold: Tensor, drive: Drive) -> Tensor | None:
+    """The features of `linrnn.nn.ModeBank`, (B, 6 * N), of whole series; None without a kernel."""
+    kernels = _kernels(drive)
+    if kernels is None:
+        return None
+    features: Tensor = kernels.features(_constants(modes), threshold, drive[:3])
+    return features
+
+
+def _kernels(drive: Drive) -> ModuleType | None:
+    single = drive.x.dtype in (torch.float32, torch.float64)
+    if drive.dt is not None or not single or not eager(drive.x):
+        return None
+    name, _ = choose("exceedance", _KERNELS, None, drive.x.device, drive.x.dtype)
+    modules = dict(_KERNELS)
+    return importlib.import_module(modules[name]) if name in modules else None
+
+
+def _constants(modes: Modes) -> tuple[Tensor, ...]:
+    return _decay(modes), modes.out, modes.weight
 
 
 def _decay(modes: Modes) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from linrnn._process.memory import check_fits
 from linrnn.errors import ArgumentError, DTypeError, check_positive_int, check_shape
-from linrnn.nn.exceedance import Drive, Modes, Tally, tally
+from linrnn.nn.exceedance import Drive, Modes, Tally, describe, tally
 from linrnn.nn.gaps import centre_and_spread, increments
 from linrnn.nn.mode_draws import random_modes, random_quantiles, some_rows
 from linrnn.typing import Float, Times
@@ -152,8 +152,8 @@ class ModeBank(nn.Module):
         self.scale.copy_(scale)
         x, dt = x[steps.any(1)], None if dt is None else dt[steps.any(1)]
         rows = some_rows(len(x), x.shape[1], generator).to(x.device)
-        last = self.threshold.new_full((len(rows), self.d_input), torch.nan)
-        drive, _ = self._drive(x[rows], last, None if dt is None else dt[rows])
+        rows_dt = None if dt is None else dt[rows]
+        drive, _ = self._drive(x[rows], self._no_value(len(rows)), rows_dt)
         self.threshold.copy_(random_quantiles(self._modes(), drive, generator))
         return self
 
@@ -182,10 +182,18 @@ class ModeBank(nn.Module):
         features = []
         for k in range(0, max(1, len(x)), _ROWS):
             rows = slice(k, k + _ROWS)
-            state = self.init_state(len(x[rows]))
-            state = self._update(x[rows], state, None if dt is None else dt[rows])
-            features.append(self.features(state))
-        return torch.cat(features)
+            features.append(self._describe(x[rows], None if dt is None else dt[rows]))
+        return features[0] if len(features) == 1 else torch.cat(features)
+
+    def _describe(self, x: Tensor, dt: Tensor | None) -> Tensor:
+        """The features of a few series."""
+        if len(x) and 0 < x.shape[1] <= _CHUNK:
+            drive, _ = self._drive(x, self._no_value(len(x)), dt)
+            features = describe(self._modes(), self.threshold, drive)
+            if features is not None:
+                return features
+        state = self.init_state(len(x))
+        return self.features(self._update(x, state, dt))
 
     def init_state(self, batch_size: int) -> dict[str, Tensor]:
         """The state before the first step; see `linrnn.state` for what can be done with one."""
@@ -196,7 +204,7 @@ class ModeBank(nn.Module):
             **dict.fromkeys(("run", "longest", "end"), zero),
             **dict.fromkeys(("steps", "excess", "place"), sums),
             "top": torch.full_like(zero, -torch.inf),
-            "last": self.threshold.new_full((batch_size, self.d_input), torch.nan),
+            "last": self._no_value(batch_size),
             # the time of the last step, that of the last observed one, and how many these were
             **dict.fromkeys(("time", "until", "observed"), numbers),
         }
@@ -244,6 +252,10 @@ class ModeBank(nn.Module):
 
     def _modes(self) -> Modes:
         return Modes(self.rate, self.angle, torch.view_as_complex(self.out), self.weight)
+
+    def _no_value(self, rows: int) -> Tensor:
+        """The last value of each channel before there was one."""
+        return self.threshold.new_full((rows, self.d_input), torch.nan)
 
     def _update(self, x: Tensor, state: dict[str, Tensor], dt: Tensor | None) -> dict[str, Tensor]:
         for k in range(0, x.shape[1] if len(x) else 0, _CHUNK):

@@ -2,6 +2,7 @@
 
 from math import log, pi
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,14 +65,32 @@ def random_quantiles(
     """
     observed = drive.observed[..., 0].flatten() > 0
     places = observed.nonzero()[:, 0].cpu()
-    places = places[torch.randperm(len(places), generator=generator)[:_SAMPLE]]
+    places = places[torch.randperm(len(places), generator=generator)[:_SAMPLE]].sort().values
     # between two numbers of the wave: at one of them rounding would decide
     level = torch.rand(len(modes.rate), generator=generator).to(observed.device) * (len(places) - 1)
     under = level.long().clamp(max=max(0, len(places) - 2))
     quantiles = []
     for part in torch.arange(len(level)).split(max(1, _WAVES // observed.numel())):
         part_modes = Modes(*(x[part] for x in modes))
-        wave = waves(part_modes, drive).flatten(0, 1)[places].sort(0).values
-        low, high = (wave.gather(0, under[part][None] + k)[0] for k in (0, min(1, len(wave) - 1)))
+        low, high = _ranked(waves(part_modes, drive, places), under[part])
         quantiles.append(torch.lerp(low, high, (level - under)[part].to(low.dtype)))
     return torch.cat(quantiles)
+
+
+def _ranked(wave: Tensor, under: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row the number with ``under`` smaller ones, and the next larger one.
+
+    To part a row around a number takes a tenth of the time of sorting it.
+    """
+    if wave.shape[1] == 1:
+        return wave[:, 0], wave[:, 0]
+    if wave.device.type != "cpu":
+        ranked = wave.sort(1).values
+        return ranked.gather(1, under[:, None])[:, 0], ranked.gather(1, under[:, None] + 1)[:, 0]
+    rows = wave.numpy()
+    ranked_rows = np.empty((2, len(rows)), rows.dtype)
+    for k, (row, rank) in enumerate(zip(rows, under.tolist(), strict=True)):
+        row.partition(rank)
+        ranked_rows[:, k] = row[rank], row[rank + 1 :].min()
+    low, high = torch.from_numpy(ranked_rows)
+    return low, high

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from linrnn import RecurrentClassifier, RecurrentForecaster, RecurrentRegressor
 from linrnn.errors import ArgumentError
-from linrnn.estimators._bank import leave_one_out
+from linrnn.estimators._ridge import choose_ridge
 
 SIZES = [2.0**1000, 2.0**500, 2.0**130, 2.0**-130, 2.0**-500, 2.0**-1000]
 BANK = {"n_modes": 50, "random_state": 0}
@@ -105,7 +105,7 @@ def test_leave_one_out_of_few_features_is_leaving_one_out(features):
     others = [np.arange(12) != k for k in range(12)]
     for alpha in (1e-2, 10.0):
         expected = [Ridge(alpha).fit(x[o], y[o]).predict(x[~o])[0] for o in others]
-        np.testing.assert_allclose(leave_one_out(x, y, alpha), expected, rtol=1e-6)
+        np.testing.assert_allclose(choose_ridge(x, y, [alpha]).left_out, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mixer", ["lru", "gru", "mamba"])

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from linrnn import RecurrentClassifier, RecurrentRegressor
 from linrnn.errors import ArgumentError, DataError, ShapeError, UnknownNameError
-from linrnn.estimators._bank import leave_one_out
+from linrnn.estimators._bank import standardise
+from linrnn.estimators._ridge import choose_ridge
 from linrnn.nn.mode_bank import ModeBank
 
 SIZE = {"n_modes": 150, "random_state": 0}
@@ -147,14 +148,46 @@ def test_an_interrupted_fit_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(model.predict_proba(X), before)
 
 
-def test_leave_one_out_is_leaving_one_out():
+@pytest.mark.parametrize("rows", [12, 50])
+def test_leave_one_out_is_leaving_one_out(rows):
     random = np.random.default_rng(0)
-    x = StandardScaler().fit_transform(random.normal(size=(12, 30)))
-    y = random.normal(size=(12, 2))
-    others = [np.arange(12) != k for k in range(12)]
+    x = StandardScaler().fit_transform(random.normal(size=(rows, 30)))
+    y = random.normal(size=(rows, 2))
+    others = [np.arange(rows) != k for k in range(rows)]
     for alpha in (1e-2, 10.0):
+        ridge = choose_ridge(x, y, [alpha])
         expected = [Ridge(alpha).fit(x[o], y[o]).predict(x[~o])[0] for o in others]
-        np.testing.assert_allclose(leave_one_out(x, y, alpha), expected, rtol=1e-6)
+        np.testing.assert_allclose(ridge.left_out, expected, rtol=1e-6, atol=1e-9)
+        whole = Ridge(alpha).fit(x, y).predict(x)
+        np.testing.assert_allclose(x @ ridge.coefficients + ridge.intercept, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [20, 70])
+def test_penalty_and_weight_are_those_that_scikit_learn_would_choose(rows):
+    """Of each weight by `RidgeCV`, whose features are multiplied."""
+    random = np.random.default_rng(1)
+    x = StandardScaler().fit_transform(random.normal(size=(rows, 40)))
+    y = x[:, 30:] @ random.normal(size=(10, 3)) + random.normal(size=(rows, 3))
+    penalties, weights = np.logspace(-3, 3, 10).tolist(), (0.0, 1.0, 3.0)
+    scales = {w: np.repeat([1.0, w], [30, 10]) for w in weights}
+    fitted = {w: RidgeCV(penalties).fit(x * scales[w], y) for w in weights}
+    best = max(fitted, key=lambda w: fitted[w].best_score_)
+    ridge = choose_ridge(x, y, penalties, weights, 10)
+    assert (ridge.weight, ridge.penalty) == (best, fitted[best].alpha_)
+    expected = fitted[best].predict(x * scales[best])
+    np.testing.assert_allclose(x @ ridge.coefficients + ridge.intercept, expected, rtol=1e-6)
+
+
+def test_columns_are_standardised_as_scikit_learn_does():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(30, 6)) * 10.0 ** np.arange(-3, 3)
+    x[:, 2], x[:, 4] = 0.1, 1e6 + 1e-12 * x[:, 4]
+    expected = StandardScaler().fit(x)
+    found = x.copy()
+    mean, scale = standardise(found)
+    np.testing.assert_allclose(mean, expected.mean_, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(scale, expected.scale_, rtol=1e-9)
+    np.testing.assert_allclose(found, expected.transform(x), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.unchecked

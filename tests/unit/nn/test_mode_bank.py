@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import linrnn.nn.mode_bank as module
+import linrnn.nn.mode_draws as draws
 from linrnn import state as states
 from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.nn import ModeBank
+from linrnn.ops import use_backend
 from linrnn.ops.cell.cell_scan._cpu import unavailable
 
 NAN = math.nan
@@ -126,6 +128,31 @@ def test_chunks_of_time_and_blocks_of_rows_change_nothing(monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 7)
     monkeypatch.setattr(module, "_ROWS", 2)
     torch.testing.assert_close(bank(x), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_kernel_computes_what_the_cell_does(dtype, channels):
+    x = with_gaps(series(5, 40, channels)).to(dtype)
+    bank = a_bank(x, n_modes=37)
+    with use_backend("reference"):
+        expected = a_bank(x, n_modes=37)
+        features = expected(x)
+    exact = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
+    torch.testing.assert_close(bank.threshold, expected.threshold, rtol=exact, atol=exact)
+    bank.threshold.copy_(expected.threshold)
+    torch.testing.assert_close(bank(x), features, rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 300])
+def test_thresholds_lie_between_two_numbers_of_the_sorted_wave(steps):
+    wave = torch.randn(20, steps, generator=torch.Generator().manual_seed(0))
+    under = torch.arange(20).clamp(max=max(0, steps - 2))
+    ranked = wave.sort(1).values
+    low, high = draws._ranked(wave, under)
+    assert torch.equal(low, ranked.gather(1, under[:, None])[:, 0])
+    above = (under + 1).clamp(max=steps - 1)
+    assert torch.equal(high, ranked.gather(1, above[:, None])[:, 0])
 
 
 def test_counts_stay_exact_over_many_steps():

@@ -14,6 +14,7 @@ import torch
 from linrnn.compute import native
 from linrnn.compute.in_place import UPDATES
 from linrnn.errors import BackendError
+from linrnn.nn import _exceedance_cpu
 from linrnn.ops import linear_scan
 from linrnn.ops.conv import _block_carry_cpu, _cauchy_cpu, _dplr_powers_cpu, _vandermonde_cpu
 from linrnn.ops.conv.causal_conv import _cpu as conv_cpu
@@ -49,6 +50,7 @@ KERNELS = [
     conv_cpu._CONV,
     _block_carry_cpu._CARRY,
     _traces_cpu._TRACES,
+    _exceedance_cpu._EXCEEDANCE,
     _cauchy_cpu._CAUCHY,
     _vandermonde_cpu._VANDERMONDE,
     _dplr_powers_cpu._POWERS,
