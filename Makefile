@@ -194,7 +194,7 @@ bench-quantized: $(VENV)/.bench  ## weights of 8 and 4 bits, beside a read; TEXT
 bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
 	$(BIN)/python benchmarks/kept_memory.py
 
-bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and aeon's ROCKET if that is installed; about 15 minutes
+bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and classifiers of aeon if that is installed; about 15 minutes
 	$(BIN)/python benchmarks/small_series.py
 
 bench-long-conv: $(VENV)/.bench  ## a step of a long convolution, read online and as a product with its past; about 1 minute

@@ -2,13 +2,17 @@
 
 Prints, for every set of the UCR and UEA archives in the folder, the test accuracy, a mean over
 seeds, and the seconds of processor time of one fit and one test, all in one run, and writes
-``benchmarks/results/small-series-cpu.md``. One default configuration each, nothing is tuned to a
-set. Beside it stand the nearest neighbour, and where aeon is installed its ROCKET and MiniRocket,
-which are handed zeros behind the ends of shorter series, for they take one length only. One thread;
-what is compiled on first use is compiled before anything is timed.
+``benchmarks/results/small-series-cpu.md``, and a row for each fit into the .csv beside it. One
+default configuration each, nothing is tuned to a set. Beside it stand the nearest neighbour, and
+where aeon is installed its nearest neighbour by dynamic time warping (in a tenth of the length),
+MiniRocket, MultiRocket-Hydra, QUANT and ROCKET. These are handed zeros behind the ends of shorter
+series, for they take one length only. Sets that come with aeon are read from its package, with
+``--of-aeon``. One thread; what is compiled on first use is compiled before anything is timed. All
+are measured in turn, seed by seed, so what else the machine does is the same for each.
 """
 
 import argparse
+import csv
 import statistics
 import time
 from collections.abc import Callable
@@ -35,6 +39,8 @@ SETS = (
     "JapaneseVowels",
     "ECG5000",
 )
+OF_AEON = ("ArrowHead", "PickupGestureWiimoteZ", "UnitTest")
+"""Sets that lie in aeon's package and not in the folder."""
 OURS = "linrnn"
 Rows = list[np.ndarray]
 
@@ -48,6 +54,8 @@ class Split(NamedTuple):
 
 def read(folder: Path, name: str, part: str) -> Split:
     """One part of a set: a .ts file, or an array whose last column is the label."""
+    if not any(folder.glob(f"{name}_{part}*")):
+        return of_aeon(name, part)
     path = folder / f"{name}_{part}.ts.gz"
     if path.exists():
         found = read_series(path, Layout(1, False))
@@ -56,6 +64,14 @@ def read(folder: Path, name: str, part: str) -> Split:
     (path,) = folder.glob(f"{name}_{part}*.npy")
     rows = np.load(path)
     return Split([row[1:, None] for row in rows], [str(int(row[0])) for row in rows])
+
+
+def of_aeon(name: str, part: str) -> Split:
+    """One part of a set that comes with aeon."""
+    from aeon.datasets import load_classification
+
+    series, labels = load_classification(name, split=part.lower())
+    return Split([np.asarray(row).T for row in series], [*map(str, labels)])
 
 
 def padded(x: Rows, length: int) -> np.ndarray:
@@ -91,13 +107,28 @@ def candidates() -> dict[str, Callable[[int], Any]]:
         "1-NN": lambda seed: Padded(KNeighborsClassifier(1), flat=True),
     }
     if find_spec("aeon"):
-        from aeon.classification.convolution_based import MiniRocketClassifier, RocketClassifier
+        from aeon.classification.convolution_based import (
+            MiniRocketClassifier,
+            MultiRocketHydraClassifier,
+            RocketClassifier,
+        )
+        from aeon.classification.distance_based import KNeighborsTimeSeriesClassifier
+        from aeon.classification.interval_based import QUANTClassifier
 
         def theirs(kind: Any, seed: int) -> Padded:
             return Padded(kind(random_state=seed))
 
-        found |= {"MiniRocket": partial(theirs, MiniRocketClassifier)}
-        found |= {"ROCKET": partial(theirs, RocketClassifier)}
+        def warped(seed: int) -> Padded:
+            options = {"distance": "dtw", "distance_params": {"window": 0.1}}
+            return Padded(KNeighborsTimeSeriesClassifier(**options))
+
+        found |= {
+            "1-NN DTW": warped,
+            "MiniRocket": partial(theirs, MiniRocketClassifier),
+            "MultiRocket-Hydra": partial(theirs, MultiRocketHydraClassifier),
+            "QUANT": partial(theirs, QUANTClassifier),
+            "ROCKET": partial(theirs, RocketClassifier),
+        }
     return found
 
 
@@ -111,18 +142,21 @@ class Score(NamedTuple):
         """As a cell of the table."""
         spread = f" ± {statistics.stdev(self.accuracy):.1f}" if len(self.accuracy) > 1 else ""
         mean = statistics.mean(self.accuracy)
-        return f"{mean:.1f}{spread} ({statistics.mean(self.seconds):.1f} s)"
+        return f"{mean:.1f}{spread} ({statistics.mean(self.seconds):.2f} s)"
 
 
-def score(make: Callable[[int], Any], train: Split, test: Split, seeds: int) -> Score:
-    """Fit and test once a seed."""
-    accuracy, seconds = [], []
+def measure(
+    makers: dict[str, Callable[[int], Any]], train: Split, test: Split, seeds: int
+) -> dict[str, Score]:
+    """Fit and test each in turn, once a seed."""
+    scores = {who: Score([], []) for who in makers}
     for seed in range(seeds):
-        start = time.process_time()
-        told = make(seed).fit(train.x, train.y).predict(test.x)
-        seconds.append(time.process_time() - start)
-        accuracy.append(100 * float(np.mean(told == np.array(test.y))))
-    return Score(accuracy, seconds)
+        for who, make in makers.items():
+            start = time.process_time()
+            told = make(seed).fit(train.x, train.y).predict(test.x)
+            scores[who].seconds.append(time.process_time() - start)
+            scores[who].accuracy.append(100 * float(np.mean(told == np.array(test.y))))
+    return scores
 
 
 def warm_up(makers: dict[str, Callable[[int], Any]]) -> None:
@@ -139,6 +173,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--only", nargs="+", help="names of what is compared")
+    parser.add_argument("--of-aeon", action="store_true", help="also sets that come with aeon")
     parser.add_argument("--data", type=Path, help="the folder; default: timeseries in LINRNN_DATA")
     parser.add_argument("--output", type=Path, default=RESULTS / "small-series-cpu.md")
     args = parser.parse_args()
@@ -147,13 +182,15 @@ def main() -> None:
     makers = {n: make for n, make in candidates().items() if not args.only or n in args.only}
     warm_up(makers)
     scores: dict[str, list[Score]] = {name: [] for name in makers}
-    rows = []
-    for name in args.sets:
+    rows, records = [], []
+    for name in (*args.sets, *(OF_AEON if args.of_aeon else ())):
         train, test = (read(folder, name, part) for part in ("TRAIN", "TEST"))
+        for who, one in measure(makers, train, test, args.seeds).items():
+            scores[who].append(one)
+            print(name, who, one.text(), flush=True)
+            fits = enumerate(zip(one.accuracy, one.seconds, strict=True))
+            records += [(name, who, seed, f"{a:.3f}", f"{s:.3f}") for seed, (a, s) in fits]
         size = f"{len(train.y)} / {len(test.y)}"
-        for who, make in makers.items():
-            scores[who].append(score(make, train, test, args.seeds))
-            print(name, who, scores[who][-1].text(), flush=True)
         rows.append([name, size, *(found[-1].text() for found in scores.values())])
     means = [statistics.mean(statistics.mean(s.accuracy) for s in f) for f in scores.values()]
     rows.append(["mean", "", *(f"{mean:.2f}" for mean in means)])
@@ -168,6 +205,9 @@ def main() -> None:
         *section("small-series", table(["set", "train / test", *makers], rows)),
     ]
     write_lines(args.output, lines)
+    with args.output.with_suffix(".csv").open("w", newline="") as file:
+        head = ("set", "classifier", "seed", "accuracy", "seconds")
+        csv.writer(file, lineterminator="\n").writerows([head, *records])
     print("\n".join(lines))
 
 
