@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 import linrnn
 from linrnn._files.door import Folder, folder_at, read_bytes
@@ -108,7 +108,7 @@ def _files() -> list[Any]:
     ]
 
 
-def _terminal(stream: TextIO) -> list[Any]:
+def _terminal(stream: Any) -> list[Any]:
     size = None
     with suppress(OSError, ValueError):
         size = [*os.get_terminal_size(stream.fileno())]
@@ -193,7 +193,7 @@ class _Record:
 class _Twin:
     """A stream that is also written down; who goes around it leaves a doubt."""
 
-    def __init__(self, stream: TextIO, record: _Record, answer: bool) -> None:
+    def __init__(self, stream: Any, record: _Record, answer: bool) -> None:
         self._stream, self._record, self._answer = stream, record, answer
 
     def write(self, text: str) -> int:
