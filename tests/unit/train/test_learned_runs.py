@@ -29,7 +29,8 @@ SHORT = {
 NEEDS = {"stagewise": "constructive"}  # the mixer that a learner is made for
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
 LAST = "checkpoints/last.safetensors"
-each_learner = pytest.mark.parametrize("name", [*learn.names(), "averaged"])
+LEARNERS = [*learn.names(), "averaged"]
+each_learner = pytest.mark.parametrize("name", LEARNERS)
 
 
 @pytest.fixture(autouse=True)
@@ -104,8 +105,18 @@ def same_bits(run, other):
         assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
 
 
-@each_learner
-@pytest.mark.parametrize(("mixer", "step"), [("lru", 2), ("mingru", 6)])
+#: In the first epoch, or in the second of another mixer: a learner meets one of the two.
+CUTS = [("lru", 2), ("mingru", 6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "mixer", "step"),
+    [
+        pytest.param(name, *cut, marks=[] if i % 2 == j else [pytest.mark.slow])
+        for i, name in enumerate(LEARNERS)
+        for j, cut in enumerate(CUTS)
+    ],
+)
 def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at, tmp_path):
     config = config_of(name, mixer)
     whole = train.run(config, out=tmp_path / "whole")
@@ -170,24 +181,26 @@ def seen(monkeypatch):
 
 
 @each_learner
-def test_skip_goes_back_to_what_was_before_the_step(name, monkeypatch, seen, tmp_path):
-    spoil(monkeypatch, (1, 6))
-    result = train.run(config_of(name, on_nan="skip"), out=tmp_path / "run")
-    assert result.skipped == 2
-    assert all(map(torch.equal, seen[6], seen[5]))
-    assert not all(map(torch.equal, seen[6], seen[7]))
-    assert all(x.isfinite().all() for step in seen.values() for x in step)
-
-
-@each_learner
-def test_skip_around_an_interruption_gives_the_same_bits(name, monkeypatch, signal_at, tmp_path):
+def test_skip_goes_back_to_what_was_before_the_step(name, monkeypatch, seen, signal_at, tmp_path):
+    """Around an interruption, too."""
     spoil(monkeypatch, (3, 6))
     config = config_of(name, on_nan="skip")
     whole = train.run(config, out=tmp_path / "whole")
+    for before, spoilt, after in ((2, 3, 4), (5, 6, 7)):
+        assert all(map(torch.equal, seen[spoilt], seen[before]))
+        assert not all(map(torch.equal, seen[spoilt], seen[after]))
+    assert all(x.isfinite().all() for step in seen.values() for x in step)
     with pytest.raises(InterruptedRunError):
         train.run(config, out=tmp_path / "cut", reporter=signal_at(3))
     assert train.resume(tmp_path / "cut").skipped == whole.skipped == 2
     same_bits(tmp_path / "cut", whole.folder)
+
+
+@pytest.mark.parametrize("name", ["averaged", "bptt"])
+def test_the_first_step_may_be_skipped(name, monkeypatch, tmp_path):
+    """Before the optimiser has any means."""
+    spoil(monkeypatch, (1,))
+    assert train.run(config_of(name, on_nan="skip"), out=tmp_path / "run").skipped == 1
 
 
 @each_learner
@@ -243,7 +256,9 @@ def test_a_shorter_window_trains_other_weights(text, tmp_path):
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
 @each_learner
 def test_precision_is_that_of_the_run(name, precision, tmp_path):
-    result = train.run(config_of(name, precision=precision), out=tmp_path / "run")
+    config = config_of(name, precision=precision)
+    short = replace(config, train=replace(config.train, epochs=1))
+    result = train.run(short, out=tmp_path / "run")
     dtype = torch.float64 if precision == "64-true" else torch.float32
     assert load_file(tmp_path / "run" / "model.safetensors")["head.weight"].dtype == dtype
     assert math.isfinite(result.test_loss)
