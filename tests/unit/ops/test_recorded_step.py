@@ -126,7 +126,7 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
     dtype, batch = DTYPES[word]
     model = built(mixer, dtype, mixer_options=small(mixer), **in_block(block))
     state = model.init_state(batch)
-    for t in range(20):
+    for t in range(12):
         x = torch.randn(batch, 3, dtype=dtype)
         want = by_operators(model, x, state)
         with torch.no_grad():
@@ -138,7 +138,7 @@ def test_a_recorded_step_is_that_of_its_operators(mixer, block, word):
                 raise
             is_as_exact(model, x, state, got, want)
         state = got[1]
-        if t == 9:  # the first row begins anew
+        if t == 5:  # the first row begins anew
             fresh = model.init_state(batch)
             state = map_state(lambda h: h.clone(), state)
             for h, start in zip(leaves(state), leaves(fresh), strict=True):
