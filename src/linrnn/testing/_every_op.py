@@ -33,6 +33,7 @@ Run = Callable[..., tuple[Tensor, Tensor]]
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _TIME = 11
+_TURNS = 4  # layouts of which a kind of call has one, in turns
 _OFFSETS = (0, 0, 4, 5)  # and the end, twice
 # what is not finite anywhere in a row is so everywhere: said there
 _TRANSFORMED = ("fft_conv", "fft_scan")
@@ -82,10 +83,15 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
     return torch.stack([outputs[t] for t in range(len(outputs))], 1), torch.cat(finals)
 
 
-def matches_its_steps(op: str | Cell, backend: str, device: str = "cpu", time: int = _TIME) -> None:
-    """Outputs, final state and all gradients are those of its step, in every layout and dtype."""
+def matches_its_steps(
+    op: str | Cell, backend: str, device: str = "cpu", time: int = _TIME, *, in_turns: bool = False
+) -> None:
+    """Outputs, final state and all gradients are those of its step, in every layout and dtype.
+
+    ``in_turns``, a layout has one kind of call, or a quarter of the kinds, and not two or all.
+    """
     double, single = torch.float64, torch.float32
-    for call, layout, i in _layouts(op, time):
+    for call, layout, i in _layouts(op, time, in_turns=in_turns):
         lower = (single, torch.bfloat16, torch.float16) if call.half else (single,)
         for dtype in (double, lower[i % len(lower)]):
             exact = _cast({**call.arguments, **layout}, dtype)
@@ -297,15 +303,26 @@ def _packed(op: str | Cell, sequences: int, time: int) -> dict[str, Any]:
     )
 
 
-def _layouts(op: str | Cell, time: int = _TIME) -> Iterator[tuple[Call, dict[str, Any], int]]:
-    """Every combination of initial state, resets, packing and direction; the kinds take turns."""
+def _layouts(
+    op: str | Cell, time: int = _TIME, *, in_turns: bool = False
+) -> Iterator[tuple[Call, dict[str, Any], int]]:
+    """Every combination of initial state, resets, packing and direction; the kinds take turns.
+
+    Of an op that lacks some of them every kind has every other one, unless it is ``in_turns``.
+    """
     flags = itertools.product((False, True), repeat=4)
+    tried = 0
     for i, (initial, resets, packed, reverse) in enumerate(flags):
         kinds = list(calls(op, 1 if packed else 2, time, 3))
         turns = range(len(kinds)) if kinds[0].lacks else (i, i + i // len(kinds) + 1)
+        chosen = {"reset": resets, "cu_seqlens": packed, "reverse": reverse}
+        if in_turns and not kinds[0].lacks:
+            turns = (i,)
+        elif in_turns and len(kinds) >= _TURNS:
+            turns = range(-tried % _TURNS, len(kinds), _TURNS)
+        tried += not any(on and name in kinds[0].lacks for name, on in chosen.items())
         for j in turns:
             call = kinds[j % len(kinds)]
-            chosen = {"reset": resets, "cu_seqlens": packed, "reverse": reverse}
             if any(on and name in call.lacks for name, on in chosen.items()):
                 continue
             sequences = len(_OFFSETS) + 1 if packed else 2
