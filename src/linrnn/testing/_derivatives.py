@@ -61,11 +61,16 @@ def _chained(
     function: Callable[..., Any], arguments: Mapping[str, Any], order: list[str]
 ) -> Scalar:
     """A real number made of all results, as a function of the point."""
+    causes = (_POINT, *(arguments[name] for name in order))
+    drifts = {
+        name: _drift(_real(cause).numel(), arguments[name], seed=i)
+        for i, (name, cause) in enumerate(zip(order, causes, strict=False))
+    }
 
     def value(point: Tensor) -> Tensor:
         moved, cause = dict(arguments), point
-        for i, name in enumerate(order):
-            moved[name] = arguments[name] + _drift(cause, arguments[name], seed=i)
+        for name, drift in drifts.items():
+            moved[name] = arguments[name] + drift(cause)
             cause = moved[name]
         results = torch.utils._pytree.tree_leaves(function(**moved))
         total = point.new_zeros(())
@@ -76,18 +81,20 @@ def _chained(
     return value
 
 
-def _drift(cause: Tensor, like: Tensor, *, seed: int) -> Tensor:
-    """Small numbers of the shape of ``like`` that follow from ``cause``."""
-    cause = _real(cause).flatten()
-    near, far = (_numbers(cause.shape, seed=seed + k) / cause.numel() for k in (200, 300))
-    first, second = (cause * near).sum().sin(), (cause * far).sum().sin()
-    shape = like.shape
-    dtype = like.dtype
-    return 0.1 * (
-        first * _numbers(shape, seed=seed + 400).to(dtype)
-        + second * _numbers(shape, seed=seed + 500).to(dtype)
-        + first * second * _numbers(shape, seed=seed + 600).to(dtype)
-    )
+def _drift(numel: int, like: Tensor, *, seed: int) -> Scalar:
+    """Small numbers of the shape of ``like`` that follow from a cause of so many numbers.
+
+    The numbers that are mixed are made here once: a law evaluates the function some fifty times.
+    """
+    near, far = (_numbers(torch.Size([numel]), seed=seed + k) / numel for k in (200, 300))
+    parts = [0.1 * _numbers(like.shape, seed=seed + k).to(like.dtype) for k in (400, 500, 600)]
+
+    def drift(cause: Tensor) -> Tensor:
+        cause = _real(cause).flatten()
+        first, second = (cause * near).sum().sin(), (cause * far).sum().sin()
+        return first * parts[0] + second * parts[1] + first * second * parts[2]
+
+    return drift
 
 
 def _check(what: str, f: Scalar, *, modes: bool) -> None:
