@@ -50,6 +50,16 @@ def test_sequential_mixer_is_finite_over_the_whole_length(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in mixers.names() if mixers.load(name).cost == "parallel"]
+)
+def test_parallel_mixer_is_finite_over_the_whole_length_of_bfloat16(name):
+    """The law itself reads an eighth of it."""
+    if "finite_when_long" not in mixers.load(name).declared:
+        finite_when_long(mixers.load(name), LONG)
+
+
+@pytest.mark.slow
 @pytest.mark.unchecked
 @pytest.mark.parametrize("name", mixers.names())
 def test_gradients_in_a_graph_serve_every_size(name):
