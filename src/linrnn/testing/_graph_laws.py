@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from linrnn.testing._mixer_runs import (
     build,
     busy_state,
     compare,
+    in_single,
     results,
     signal,
+    to_single,
 )
 from linrnn.testing._one_device import one_device
 from linrnn.testing._options import option_sets
@@ -200,7 +203,17 @@ def every_option(make: MakeMixer) -> None:
             for times in ways:
                 passed = results(_one_pass(mixer, mask), mixer, x, state, **times)
                 alone = results(_steps(mixer, mask), mixer, x, state, **times)
-                compare(f"{options} {[*times]}", passed, alone, FORM_ROUNDINGS)
+                single = partial(_single_steps, mixer, mask, x, state, times)
+                compare(f"{options} {[*times]}", passed, alone, FORM_ROUNDINGS, single)
+
+
+def _single_steps(
+    mixer: Mixer, mask: Tensor, x: Tensor, state: State, times: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    single = in_single(mixer)
+    times = {name: to_single(z) for name, z in times.items()}
+    run = _steps(single, mask)
+    return results(run, single, to_single(x), map_state(to_single, state), **times)
 
 
 def _one_pass(mixer: Mixer, reset: Tensor) -> Run:

@@ -1,9 +1,6 @@
 """The options of a mixer, from the annotations of its constructor."""
 
 import inspect
-import itertools
-import math
-import random
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -11,8 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Mixer
 from linrnn.testing._mixer_runs import MakeMixer, build
+from linrnn.testing._pairwise import Chosen, pairwise
 
-_CANDIDATES = 4096  # sets of options among which few are looked for; a pair is in hundreds of them
 _NOT_OPTIONS = {"self", "d_model", "receives", "device", "dtype"}
 
 
@@ -29,24 +26,19 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         [{}, {'d_state': 4, 'step_size': 2.0}, {'step_size': 2.0}, {'d_state': 4}]
     """
     choices = _values(type(build(make)))
-    sets = _candidates([len(values) for values in choices.values()])
-    bits: dict[Any, int] = {}
-    open_ = [(chosen, _pairs(chosen, bits)) for chosen in sets]  # the defaults are the first
-    met = 0
-    while open_:
-        # whichever has most pairs that have not met; the first of several
-        best = max(range(len(open_)), key=lambda i: (open_[i][1] & ~met).bit_count()) if met else 0
-        chosen, pairs = open_.pop(best)
-        if not pairs & ~met:
-            return
+
+    def options(chosen: Chosen) -> dict[str, Any]:
         of = zip(choices.items(), chosen, strict=True)
-        options = {name: values[i] for (name, values), i in of if i}
+        return {name: values[i] for (name, values), i in of if i}
+
+    def taken(chosen: Chosen) -> bool:
         try:
-            build(make, **options)
+            build(make, **options(chosen))
         except (LinrnnError, TypeError):
-            continue
-        met |= pairs
-        yield options
+            return False
+        return True
+
+    yield from map(options, pairwise([len(values) for values in choices.values()], taken))
 
 
 def texts_and_flags(make: MakeMixer) -> Iterator[dict[str, Any]]:
@@ -88,24 +80,6 @@ def _kinds(hints: dict[str, Any], name: str) -> tuple[Any, ...]:
     """The types in a union, empty for another hint; a literal of integers counts as no union."""
     hint = hints.get(name)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
-
-
-def _candidates(counts: list[int]) -> list[tuple[int, ...]]:
-    """Every choice of one value of each option, or so many of them, the same at every call."""
-    if math.prod(counts) <= _CANDIDATES:
-        return list(itertools.product(*(range(count) for count in counts)))
-    draw = random.Random(0)
-    sampled = {tuple(draw.randrange(count) for count in counts) for _ in range(_CANDIDATES)}
-    defaults = (0,) * len(counts)
-    return [defaults, *sorted(sampled - {defaults})]
-
-
-def _pairs(chosen: tuple[int, ...], bits: dict[Any, int]) -> int:
-    """Each two values that meet in a set, and each alone, as bits of one number."""
-    mask = 0
-    for pair in itertools.combinations_with_replacement(enumerate(chosen), 2):
-        mask |= 1 << bits.setdefault(pair, len(bits))
-    return mask
 
 
 def _values(mixer: type[Mixer]) -> dict[str, list[Any]]:

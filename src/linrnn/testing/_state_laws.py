@@ -16,8 +16,10 @@ from linrnn.testing._mixer_runs import (
     compare,
     detached,
     in_each_form,
+    in_single,
     results,
     signal,
+    to_single,
 )
 from linrnn.testing._options import option_sets
 from linrnn.testing._tolerance import check_close, check_true
@@ -66,7 +68,7 @@ def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
         cleared = torch.arange(len(h)).view(-1, *[1] * (h.ndim - 1)) == CLEARED_ROW
         return h * (1 - cleared.to(h.dtype))
 
-    def weights(y: Tensor) -> dict[str, Tensor]:
+    def weights(y: Tensor, mixer: Mixer = mixer) -> dict[str, Tensor]:
         named = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
         if not named:
             return {}
@@ -89,8 +91,12 @@ def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
     if x.dtype == torch.float32:  # its rounding, in sums of numbers that cancel, is no news
         return
     gradients, expected_gradients = weights(y[CLEARED_ROW : CLEARED_ROW + 1]), weights(expected)
-    for name in expected_gradients:
-        grad = gradients.get(name, torch.zeros_like(expected_gradients[name]))
-        check_close(
-            f"{what}: gradient of {name}", grad, expected_gradients[name], roundings=FORM_ROUNDINGS
-        )
+    reached = {
+        name: gradients.get(name, torch.zeros_like(g)) for name, g in expected_gradients.items()
+    }
+
+    def single() -> dict[str, Tensor]:
+        layer = in_single(mixer)
+        return weights(layer(to_single(alone))[0], layer)
+
+    compare(f"{what}: gradients", reached, expected_gradients, FORM_ROUNDINGS, single)
