@@ -240,8 +240,8 @@ for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, Tru
 
 def plan(shape, *, processors=132, packed=False, seqs=None, dtype=torch.float32, monkeypatch):
     monkeypatch.setattr(_scan_triton.gpu, "processors", lambda device: processors)
-    x = torch.empty(shape, dtype=dtype, device="meta")
-    return _scan_triton.make_plan(x, seqs or shape[0], packed)
+    meta = torch.device("meta")
+    return _scan_triton.make_plan(shape, dtype, seqs or shape[0], packed, meta)
 
 
 def test_plan_streams_when_channels_fill_the_device(monkeypatch):

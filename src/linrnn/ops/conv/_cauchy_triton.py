@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.launch import launch
 from linrnn.compute.layout import dense
 
 _NODES = 128
@@ -46,7 +47,9 @@ def _run(kernel: Any, programs: int, arguments: Any, results: Any) -> None:
     if not programs or not rows:
         return
     with torch.cuda.device_of(beta):
-        kernel[(programs,)](
+        launch(
+            kernel,
+            programs,
             beta,
             alpha,
             radius,

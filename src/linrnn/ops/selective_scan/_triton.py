@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.launch import launch
 from linrnn.compute.layout import dense, unit_channels
 from linrnn.ops.selective_scan._reference import Problem
 
@@ -33,9 +34,11 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     p = Problem(*fields)
     y = torch.empty_like(p.x, memory_format=torch.contiguous_format)
     final = p.A.new_empty(p.seqs, *p.A.shape)
-    grid, options = _launch(p)
+    programs, options = _programs(p)
     with torch.cuda.device_of(p.x):
-        _kernels().run_forward[grid](
+        launch(
+            _kernels().run_forward,
+            programs,
             *_inputs(p),
             None if p.initial_state is None else dense(p.initial_state),
             *_steps(y),
@@ -57,9 +60,9 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     p = Problem(*fields)
     batch, time, channels = p.x.shape
     modes = p.A.shape[1]
-    grid, options = _launch(p)
+    programs, options = _programs(p)
     seqs = p.seqs
-    parts = (grid[0] // seqs, batch, time, modes)
+    parts = (programs // seqs, batch, time, modes)
     x, dt = (torch.empty(p.x.shape, dtype=p.x.dtype, device=p.x.device) for _ in "xd")
     z = None if p.z is None else torch.empty_like(x)
     B, C = (p.A.new_empty(parts) for _ in "BC")
@@ -67,7 +70,9 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     D, bias = (p.A.new_empty(seqs, channels) for _ in "Db")
     scratch = p.A.new_empty(seqs, min(CHUNK, time), channels, modes)
     with torch.cuda.device_of(p.x):
-        _kernels().run_backward[grid](
+        launch(
+            _kernels().run_backward,
+            programs,
             *_inputs(p),
             *_steps(unit_channels(grad_y)),
             dense(grad_final),
@@ -92,13 +97,13 @@ def _kernels() -> ModuleType:
     return importlib.import_module("linrnn.ops.selective_scan._triton_kernels")
 
 
-def _launch(p: Problem) -> tuple[tuple[int], dict[str, Any]]:
+def _programs(p: Problem) -> tuple[int, dict[str, Any]]:
     """Programs, and what they are compiled for."""
     kernels = _kernels()
     modes = max(1, 1 << (p.A.shape[1] - 1).bit_length())
     block = max(1, _TILE // modes)
     double = p.A.dtype == torch.float64
-    return (p.seqs * -(-p.x.shape[2] // block),), {
+    return p.seqs * -(-p.x.shape[2] // block), {
         "SOFTPLUS": p.dt_softplus,
         "ZOH": p.zoh,
         "REVERSE": p.reverse,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.launch import launch
 from linrnn.compute.layout import dense, unit_channels
 from linrnn.engine.adjoint import adjoint
 from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
@@ -222,7 +223,9 @@ class _Code:
             offsets = offsets.to(first.device, torch.long).contiguous()
         parts, options = self.tile(len(first), leaves)
         with torch.cuda.device_of(first):
-            self.kernel[(len(first) * parts,)](
+            launch(
+                self.kernel,
+                len(first) * parts,
                 *arguments,
                 *_steps(layout.reset),
                 offsets,

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.launch import Launch
 from linrnn.compute.layout import dense
 from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import each_head, rolled, spread_reads, unrolled
@@ -199,12 +200,13 @@ class _Run:
 
     def __init__(self, p: Problem) -> None:
         self.p = p
-        kernels = _module("_triton_kernels")
         batch, time, heads, values = p.v.shape
         self.low_rank = p.a is not None
         self.chunk = CHUNK
         if p.delta:
             self.chunk = SOLVED if p.q.shape[3] <= MANY_KEYS else SOLVED_WIDE
+        self.solving = _precision(p, True)
+        self.launches = _launches(_layout(p), _precision(p), self.solving, p.v.device)
         g, offsets = p.g, p.cu_seqlens
         self.count = batch * -(-time // self.chunk)
         slots = None
@@ -221,9 +223,7 @@ class _Run:
             "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
             "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
             "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
-            "REVERSE": p.reverse, "PRECISION": _precision(p), "SOLVING": _precision(p, True),
-            "bonus": None,
-            "DTYPE": kernels.tl.float64 if p.wide == torch.float64 else kernels.tl.float32,
+            "REVERSE": p.reverse, "bonus": None,
         }  # fmt: skip
         if p.reset is not None:
             self.shared["reset"] = dense(p.reset)
@@ -243,9 +243,16 @@ class _Run:
         tensors = {n: None if x is None else dense(x) for n, x in of_steps.items()}
         return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
 
-    def launch(self, name: str, programs: int, **operands: Any) -> None:
-        """Run a kernel for every head of every chunk, so many programs each."""
-        self._start(name, programs * self.count * self.p.v.shape[2], operands)
+    def launch(self, name: str, programs: int, of: str = "", **operands: Any) -> None:
+        """Run a kernel for every head of every chunk, so many programs each.
+
+        Args:
+            name: of the kernel.
+            programs: of a head and chunk.
+            of: which tensors it works on, if there are several calls of it.
+            operands: its arguments, beside those of the problem.
+        """
+        self._start(name, of, programs * self.count * self.p.v.shape[2], operands)
 
     def tiles(self, columns: int) -> int:
         """Tiles of columns that programs of all keys have."""
@@ -258,11 +265,24 @@ class _Run:
             keys = min(keys, 32 if name in WALKS else 64)
         return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
 
-    def _start(self, name: str, programs: int, operands: dict[str, Any]) -> None:
+    def _start(self, name: str, of: str, programs: int, operands: dict[str, Any]) -> None:
+        launch = self.launches.get((name, of))
+        if launch is None:
+            launch = self._prepared(name, programs, operands)
+            self.launches[name, of] = launch
+        shared = self.shared
+        launch(*[operands[n] if n in operands else shared[n] for n in launch.tensors])
+
+    def _prepared(self, name: str, programs: int, operands: dict[str, Any]) -> Launch:
+        """A kernel with its arguments but for tensors: the same in all calls of one layout."""
         kernel = getattr(_module(_MODULES[name]), name)
-        tile = self._tile(name)
-        values = {**self.shared, **tile, "SIDE": SIDE, **operands}
-        arguments = {n: values[n] for n in kernel.arg_names}
+        tile, tl = self._tile(name), gpu.language()
+        values = {
+            **self.shared, **tile, "SIDE": SIDE, "PRECISION": _precision(self.p),
+            "SOLVING": self.solving, **operands,
+            "DTYPE": tl.float64 if self.p.wide == torch.float64 else tl.float32,
+        }  # fmt: skip
+        fixed = {n: values[n] for n in kernel.arg_names if not isinstance(values[n], Tensor)}
         warps = WARPS[name][self.p.delta]
         if name in WALKS and tile["KEYS"] * tile["COLUMNS"] <= 512:
             warps = 4
@@ -270,13 +290,13 @@ class _Run:
             warps = 2
         # chunks under way at once (num_stages) would be faster still, but made a layer of few
         # channels read memory that is not its own (H100, Triton 3.6)
-        kernel[(programs,)](**arguments, num_warps=warps, num_stages=1)
+        return Launch(kernel, programs, fixed, {"num_warps": warps, "num_stages": 1})
 
     def _walk(self, name: str, operands: dict[str, Any]) -> None:
         """Run a kernel for every tile of the memories of a sequence."""
         tile, p = self._tile(name), self.p
         tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
-        self._start(name, p.seqs * p.v.shape[2] * tiles, operands)
+        self._start(name, "", p.seqs * p.v.shape[2] * tiles, operands)
 
     def empty(self, *shape: int) -> Tensor:
         """Room for numbers that are computed with."""
@@ -306,7 +326,7 @@ class _Run:
                 kernel, blocks = "run_pairs", 1
                 if by_channel:
                     kernel, blocks = "run_channel_pairs", self.chunk // SIDE
-                self.launch(kernel, blocks, A=pairs[name], **self.pairs(x, y))
+                self.launch(kernel, blocks, name, A=pairs[name], **self.pairs(x, y))
         system = pairs["system"]
         pairs["solved"] = None if system is None else torch.empty_like(system)
         if system is not None:
@@ -386,18 +406,18 @@ class _Gradients:
         operands |= {"dx": self.of[n], "dg": self.dg}
         if n in self.read:
             operands |= {"dy": self.read[n], "kept": memories, **self._options(n)}
-            self.run.launch("run_asked", 1, **operands)
+            self.run.launch("run_asked", 1, n, **operands)
         else:  # with what crosses a chunk, once
             entering = memories if n == "k" or "k" not in self.of else None
             operands |= {"before": entering, "kept": behind, **self._values(n)}
-            self.run.launch("run_written", 1, **operands)
+            self.run.launch("run_written", 1, n, **operands)
 
     def _of_pairs(self, x: str, y: str) -> None:
         run, p = self.run, self.run.p
         dA = run.empty(run.count, p.v.shape[2], run.chunk, run.chunk)
         values = self._values(y)
         read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
-        run.launch("run_products", 1, A=dA, y_size=values.pop("values"), **read, **values)
+        run.launch("run_products", 1, x + y, A=dA, y_size=values.pop("values"), **read, **values)
         by_channel = run.shared["G"] == 2
         blocks = run.chunk // SIDE if by_channel else 1
         operands = run.pairs(x, y)
@@ -405,7 +425,7 @@ class _Gradients:
             self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])
         grads = {"dx": self.of[x], "dy": self.of[y], "dg": self.dg, "dbonus": self.dbonus}
         kernel = "run_channel_pairs_back" if by_channel else "run_pairs_back"
-        run.launch(kernel, blocks, dA=dA, **operands, **grads)
+        run.launch(kernel, blocks, x + y, dA=dA, **operands, **grads)
 
     def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
         """In the order of a `Problem`, from the gradient of values times beta."""
@@ -432,6 +452,19 @@ class _Gradients:
         state = None if p.initial_state is None else initial
         dv = dv.to(p.v.dtype)
         return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
+
+
+def _layout(p: Problem) -> tuple[Any, ...]:
+    """Its options, and shapes and dtypes of its tensors, which kernels read as dense ones."""
+    tensors = (*p.tensors, p.sign, p.reset, p.cu_seqlens)
+    layouts = (None if x is None else (x.shape, x.dtype) for x in tensors)
+    return *layouts, *p[len(tensors) :]
+
+
+@functools.lru_cache(maxsize=256)
+def _launches(*layout: Any) -> dict[tuple[str, str], Launch]:
+    """The kernels of one layout, precision and device, by name and by what they work on."""
+    return {}
 
 
 def _repeat_shared(x: Tensor, heads: int) -> Tensor:
