@@ -46,8 +46,8 @@ def causal_conv(
         silu: apply SiLU, in the same pass.
         reset: boolean (batch, time); no sum reaches over a True.
         cu_seqlens, reverse: as in `linear_scan`; in reverse, the past is what comes after.
-        backend: ``cpu`` for the kernel; any other is a sum of shifted inputs; None takes what
-            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
+        backend: ``cpu`` or ``triton`` for the kernel; any other is a sum of shifted inputs; None
+            takes what `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
 
     Returns:
         ``(y, final_state)``: the outputs in the dtype of ``x``, and the last ``width - 1`` inputs,
@@ -147,5 +147,8 @@ _OP = Op(
     results=1,
     definition=_definition,
     shapes=lambda x, *rest: x.new_empty(x.shape),
-    kernels={"cpu": "linrnn.ops.conv.causal_conv._cpu"},
+    kernels={
+        "triton": "linrnn.ops.conv.causal_conv._triton",
+        "cpu": "linrnn.ops.conv.causal_conv._cpu",
+    },
 )
