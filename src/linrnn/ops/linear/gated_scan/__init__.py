@@ -39,7 +39,7 @@ def gated_scan(
         three parts (a, u, w): f = sigmoid(u),  i = sigmoid(w), both divided by f + i if normalise
         v = a, or g(a) if positive, with g(a) = a + 1/2 for a >= 0 and sigmoid(a) below
 
-    `linear_scan` with its decay and input computed on the way: a CPU kernel reads every
+    `linear_scan` with its decay and input computed on the way: a kernel reads every
     pre-activation once, writes ``h`` once, and keeps nothing for the gradient but these two. The
     gradient has the layout of ``x``, so one product takes it through the projection that made
     ``x``. Elsewhere the same is composed of PyTorch's operators.
@@ -54,7 +54,7 @@ def gated_scan(
         start: the state before a sequence begins, in every channel.
         reset: boolean (batch, time); True begins a new sequence at that step, from ``start``.
         cu_seqlens, reverse: as in `linear_scan`.
-        backend: ``cpu`` for the kernel; ``tree``, ``reference`` or ``triton`` for the composition
+        backend: ``cpu`` or ``triton`` for the kernel; ``tree`` or ``reference`` for the composition
             with `linear_scan` on that backend; None takes what `use_backend` or ``LINRNN_BACKEND``
             asks for, else the fastest that can.
 
@@ -126,6 +126,9 @@ _OP = Op(
     results=2,
     definition=composite,
     shapes=_shapes,
-    kernels={"cpu": "linrnn.ops.linear.gated_scan._cpu"},
+    kernels={
+        "triton": "linrnn.ops.linear.gated_scan._triton",
+        "cpu": "linrnn.ops.linear.gated_scan._cpu",
+    },
     saved=(0,),
 )
