@@ -6,6 +6,7 @@ Each is a `Job`: calls that take turns, with the fewest bytes that they must mov
 import contextlib
 import importlib.metadata
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +22,11 @@ from _memory_calls import MEMORIES, MEMORY_SHAPES, fla_peer, has_fla_peer, memor
 from cells import CELLS
 from cells import arguments as of_cell
 from linrnn import mixers
-from linrnn.ops import cell_scan, linear_scan, selective_scan
+from linrnn.ops import causal_conv, cell_scan, gated_scan, linear_scan, selective_scan
 
 CELL_SHAPES = ((8, 1024, 256), (1, 16384, 256), (64, 1024, 64))
 SELECTIVE_SHAPES = ((8, 2048, 2048, 16), (1, 16384, 2048, 16))
+CONV_SHAPE = (32, 1024, 512)
 LAYER_SHAPE = (32, 1024, 256)
 LAYERS = (
     *("lru", "mingru", "gla", "mamba", "gated_delta_net", "s5", "rg_lru", "lstm", "rwkv7"),
@@ -49,6 +51,28 @@ class Row(NamedTuple):
     ms: float
     rate: float  # GB/s of the fewest bytes
     of_copy: float
+
+
+class Split(NamedTuple):
+    """Where the time of one call goes, in milliseconds: Python, or the GPU."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    decay: str  # or which cell, or memory
+    work: str
+    name: str
+    eager: float
+    replay: float  # of the same call in a CUDA graph; NaN where it cannot be captured
+    kernels: float  # all of them together, by the profiler
+    launches: int
+    megabytes: float  # the fewest that must be moved
+    rate: float  # GB/s of these over the time of the replay
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether launching takes longer than the kernels, by a fifth at least."""
+        alone = self.kernels if math.isnan(self.replay) else max(self.replay, self.kernels)
+        return self.eager > 1.2 * alone
 
 
 class Job(NamedTuple):
@@ -80,6 +104,11 @@ def small_jobs() -> Jobs:
     for name in MEMORIES:
         shape = MEMORY_SHAPES[-1]
         yield f"{shape} {name} float32", partial(measure_memory, name, shape, CUDA, torch.float32)
+    for shape in CELL_SHAPES:
+        for parts in (2, 3):
+            yield f"{shape} gated_scan, {parts} parts", partial(measure_gated, shape, parts, CUDA)
+    for dtype in (torch.float32, torch.bfloat16):
+        yield f"{CONV_SHAPE} causal_conv {dtype}", partial(measure_conv, CONV_SHAPE, dtype, CUDA)
     for shape in SELECTIVE_SHAPES:
         yield f"{shape} selective scan", partial(measure_selective, shape, CUDA)
     for name in LAYERS:
@@ -183,6 +212,36 @@ def measure_selective(shape: tuple[int, ...], device: torch.device) -> Job:
     return Job(runs, 1, shape, ("bfloat16", "selective scan"))
 
 
+def measure_gated(shape: tuple[int, int, int], parts: int, device: torch.device) -> Job:
+    """The scan of minGRU or minLSTM and its gradient, and a copy."""
+    batch, steps, channels = shape
+    x = torch.randn(batch, steps, parts, channels, device=device, requires_grad=True)
+    scan = (lambda: gated_scan(x, backend="triton")[0], (x,))
+    runs: dict[tuple[str, str], tuple[Run, int]] = {
+        ("copy", "clone"): (x.detach().clone, 2 * parts),
+        ("forward", "linrnn"): (without_gradient(scan), parts + 1),
+        ("both", "linrnn"): (with_gradient(scan), 3 * parts + 3),
+    }
+    unit = batch * steps * channels * x.element_size()
+    return Job(runs, unit, shape, ("float32", f"gated_scan, {parts} parts"))
+
+
+def measure_conv(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> Job:
+    """A short convolution as Mamba has it and its gradients, and a copy; beside its definition."""
+    channels = shape[2]
+    x = torch.randn(shape, device=device).to(dtype).requires_grad_()
+    weight = torch.randn(channels, 4, device=device, requires_grad=True)
+    bias = torch.randn(channels, device=device, requires_grad=True)
+    runs: dict[tuple[str, str], tuple[Run, int]] = {("copy", "clone"): (x.detach().clone, 2)}
+    for name, backend in (("linrnn", "triton"), ("shifts of PyTorch", "tree")):
+        call = partial(causal_conv, x, weight, bias, silu=True, backend=backend)
+        scan = (lambda call=call: call()[0], (x, weight, bias))
+        runs["forward", name] = (without_gradient(scan), 2)
+        runs["both", name] = (with_gradient(scan), 5)
+    kinds = (str(dtype).removeprefix("torch."), "causal_conv")
+    return Job(runs, x.numel() * x.element_size(), shape, kinds)
+
+
 def training_step(name: str, shape: tuple[int, int, int], device: torch.device) -> Run:
     """Four layers with residuals and norms, forward, backward and AdamW."""
     d_model = shape[2]
@@ -261,6 +320,30 @@ def captured(step: Run) -> Run:
     with torch.cuda.graph(graph):
         step()
     return graph.replay
+
+
+def split(job: Job) -> list[Split]:
+    """Eager time, time of a graph's replay, sum of kernels, launches and bytes, side by side."""
+    graphs: dict[tuple[str, str], Run] = {}
+    for key, (run, _) in job.runs.items():
+        with contextlib.suppress(RuntimeError):  # of what asks the GPU for a number
+            graphs[key] = captured(run)
+    replays = {(f"{work} replay", name): run for (work, name), run in graphs.items()}
+    medians = interleaved({key: run for key, (run, _) in job.runs.items()} | replays)
+    found = []
+    for (work, name), (run, units) in job.runs.items():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run()
+            torch.cuda.synchronize()
+        device = torch.autograd.DeviceType.CUDA
+        events = [x for x in profile.events() if x.device_type == device]
+        kernels, eager = sum(x.device_time for x in events) / 1e3, medians[work, name]
+        replay = medians.get((f"{work} replay", name), float("nan"))
+        size = units * job.unit / 1e6
+        rate = size / (kernels if math.isnan(replay) else replay)
+        facts = (eager, replay, kernels, len(events), size, rate)
+        found.append(Split(job.shape, *job.kinds, work, name, *facts))
+    return found
 
 
 def timed(job: Job) -> list[Row]:

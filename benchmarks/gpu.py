@@ -14,6 +14,7 @@ import itertools
 import re
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,11 +30,13 @@ from _gpu_times import (
     Jobs,
     Profile,
     Row,
+    Split,
     compiled,
     peer_jobs,
     profiled,
     scan_jobs,
     small_jobs,
+    split,
     timed,
     version,
 )
@@ -54,6 +57,7 @@ class Found(NamedTuple):
     wrong: list[str]
     unchecked: list[str]
     profiles: dict[str, Profile]
+    splits: list[Split]
 
 
 def main() -> int:
@@ -61,6 +65,11 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--no-times", action="store_true", help="check the numbers alone")
     arguments.add_argument("--kernels", action="store_true", help="where steps of layers spend it")
+    arguments.add_argument(
+        "--graph",
+        action="store_true",
+        help="beside the time of a call that of its graph and of its kernels: what is Python's",
+    )
     arguments.add_argument("--no-checks", action="store_true", help="measure alone")
     arguments.add_argument("--seconds", type=float, default=540.0, help="then stop (540)")
     arguments.add_argument(
@@ -74,7 +83,7 @@ def main() -> int:
     if problem != "available":
         sys.stderr.write(f"bench-gpu: the backend 'triton' cannot run: {problem}.\n")
         return 1
-    start, found = time.monotonic(), Found([], [], [], [], [], {})
+    start, found = time.monotonic(), Found([], [], [], [], [], {}, [])
     torch.manual_seed(0)
     small, large = {}, {}
     if not asked.no_times:
@@ -92,6 +101,10 @@ def main() -> int:
     for said in problems(small, large, CHECKS * asked.seconds):
         print(said, flush=True)
         (found.unchecked if said.startswith(NOT_CHECKED) else found.wrong).append(said)
+
+    def save() -> None:
+        write(report(found, time.monotonic() - start), say=False)
+
     print(f"{len(found.wrong)} wrong numbers on {torch.cuda.get_device_name()}", flush=True)
     if not asked.no_times:
         for jobs, into in (
@@ -99,7 +112,8 @@ def main() -> int:
             (peer_jobs(), found.others),
         ):
             jobs = ((what, job) for what, job in jobs if asked.only.search(what))
-            found.skipped.extend(measured(jobs, into, start + asked.seconds))
+            splits = found.splits if asked.graph else None
+            found.skipped.extend(measured(jobs, into, start + asked.seconds, splits, save))
             write(report(found, time.monotonic() - start))
         if asked.kernels:
             some = [n for n in mixers.names() if asked.only.search(f"{LAYER_SHAPE} {n}")]
@@ -110,23 +124,39 @@ def main() -> int:
     return bool(found.wrong)
 
 
-def write(text: str) -> None:
-    """Print a report and keep it."""
-    print(text, flush=True)
+def write(text: str, *, say: bool = True) -> None:
+    """Keep a report, and print it."""
+    if say:
+        print(text, flush=True)
     RESULTS.mkdir(exist_ok=True)
     name = re.sub(r"\W+", "-", torch.cuda.get_device_name().lower())
     (RESULTS / f"gpu-{name}-{datetime.date.today()}.md").write_text(text, encoding="utf-8")
 
 
-def measured(jobs: Jobs, rows: list[Row], end: float) -> list[str]:
-    """Adds to the rows all there is time for up to ``end``; what was left out and why."""
-    skipped = []
+def measured(
+    jobs: Jobs,
+    rows: list[Row],
+    end: float,
+    splits: list[Split] | None,
+    save: Callable[[], None],
+) -> list[str]:
+    """Add to the rows, or to ``splits``, all there is time for up to ``end``; say what was not.
+
+    A machine may be taken away at any time: once a minute all is saved.
+    """
+    skipped, saved = [], time.monotonic()
     for what, prepare in jobs:
+        if time.monotonic() > saved + 60:
+            save()
+            saved = time.monotonic()
         if time.monotonic() > end:
             skipped.append(f"{what}: no time was left")
             continue
         try:
-            rows += timed(prepare())
+            if splits is None:
+                rows += timed(prepare())
+            else:
+                splits += split(prepare())
         except Exception as error:  # noqa: BLE001 - the others are measured
             skipped.append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             print(skipped[-1], flush=True)
@@ -155,6 +185,8 @@ def report(found: Found, seconds: float) -> str:
         "",
         *table(found.rows),
     ]
+    if found.splits:
+        lines += ["", "## Python and the GPU", "", *host_and_device(found.splits)]
     if found.others:
         lines += ["", "## Beside others, in turn", "", *table(found.others)]
     if found.profiles:
@@ -178,6 +210,21 @@ def table(rows: list[Row]) -> list[str]:
             f"| {row.shape} | {row.dtype} | {row.decay} | {row.work} | {row.name} "
             f"| {row.ms:.3f} | {row.rate:.0f} | {row.of_copy:.0%} |"
             for row in rows
+        ),
+    ]
+
+
+def host_and_device(splits: list[Split]) -> list[str]:
+    """Splits as Markdown: a call that is bound by its host says nothing of its kernels."""
+    return [
+        "| shape | dtype | a, or what | work | what | eager, ms | graph, ms | kernels, ms "
+        "| launches | MB | GB/s | bound by |",
+        "| --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        *(
+            f"| {x.shape} | {x.dtype} | {x.decay} | {x.work} | {x.name} | {x.eager:.3f} "
+            f"| {x.replay:.3f} | {x.kernels:.3f} | {x.launches} | {x.megabytes:.0f} "
+            f"| {x.rate:.0f} | {'its host' if x.host_bound else 'its kernels'} |"
+            for x in splits
         ),
     ]
 

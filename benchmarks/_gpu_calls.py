@@ -1,0 +1,108 @@
+"""Small calls of each op with Triton kernels: what launches and Python cost, whatever the size.
+
+Tensors are so small that what a CPU computes in their place takes little beside Python.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from _memory_calls import memory, op_of, options_of
+from cells import CELLS
+from cells import arguments as of_cell
+from linrnn.ops import causal_conv, cell_scan, gated_scan, linear_scan, selective_scan
+
+#: A function without arguments, and the leaves it is differentiated by.
+Call = tuple[Callable[[], Tensor], tuple[Tensor, ...]]
+Shape = tuple[int, ...]
+
+
+def _leaf(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(shape, dtype=torch.float32).to(dtype).requires_grad_()
+
+
+def scan(
+    shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32, constant: bool = False
+) -> Call:
+    """`linear_scan`; of many sequences, so that time is not split, unless the shape says else."""
+    a, b = _leaf(*(shape[2:] if constant else shape), dtype=dtype), _leaf(*shape, dtype=dtype)
+    return (lambda: linear_scan(a, b, backend="triton")[0]), (a, b)
+
+
+def gated(shape: Shape = (64, 4, 96), parts: int = 2, dtype: torch.dtype = torch.float32) -> Call:
+    """`gated_scan`, minGRU's or, with three parts, minLSTM's."""
+    x = _leaf(*shape[:2], parts, shape[2], dtype=dtype)
+    return (lambda: gated_scan(x, backend="triton")[0]), (x,)
+
+
+def conv(shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32) -> Call:
+    """`causal_conv` with four taps, a bias and SiLU, as Mamba has it."""
+    x, weight, bias = _leaf(*shape, dtype=dtype), _leaf(shape[2], 4), _leaf(shape[2])
+    leaves = (x, weight, bias)
+    return (lambda: causal_conv(*leaves, silu=True, backend="triton")[0]), leaves
+
+
+def selective() -> Call:
+    """Mamba's scan."""
+    x, B = _leaf(2, 64, 32), _leaf(2, 64, 16)
+    leaves = (x, torch.rand_like(x), -_leaf(32, 16), B, torch.rand_like(B))
+    leaves = tuple(t.detach().requires_grad_() for t in leaves)
+    return (lambda: selective_scan(*leaves, backend="triton")[0]), leaves
+
+
+def cell(name: str = "minGRU") -> Call:
+    """A cell that has a kernel written for it."""
+    of_shape = of_cell(CELLS[name], (2, 16, 32))
+    given = {n: x.detach().requires_grad_() for n, x in of_shape.items()}
+    return (lambda: cell_scan(CELLS[name], **given, backend="triton")[0]), tuple(given.values())
+
+
+def memories(kind: str) -> Call:
+    """A matrix memory of 64 keys and values."""
+    shape = memory(kind, (1, 64, 2, 64, 64), 1)
+    shape.pop("initial_state")
+    half = ("q", "k", "v", "a", "b")
+    given: dict[str, Any] = {
+        n: (x.to(torch.bfloat16) if n in half else x).detach().requires_grad_()
+        for n, x in shape.items()
+    }
+    options = options_of(kind)
+    run = lambda: op_of(kind)(**given, **options, backend="triton")[0]  # noqa: E731
+    return run, tuple(given.values())
+
+
+#: By their names.
+CALLS: dict[str, Callable[[], Call]] = {
+    "linear_scan": scan,
+    "linear_scan, constant": lambda: scan(constant=True),
+    "linear_scan, complex": lambda: scan(dtype=torch.complex64),
+    "linear_scan, time split": lambda: scan((1, 256, 64)),
+    "gated_scan": gated,
+    "gated_scan, time split": lambda: gated((1, 256, 64)),
+    "causal_conv": conv,
+    "selective_scan": selective,
+    "cell_scan, minGRU": cell,
+    "outer_scan": lambda: memories("outer"),
+    "outer_scan, decays by channel": lambda: memories("outer, by channel"),
+    "delta_scan": lambda: memories("delta"),
+    "delta_scan, decays by head": lambda: memories("delta, by head"),
+}
+
+
+def forward(call: Call) -> Callable[[], object]:
+    """Run it without a gradient."""
+
+    def run() -> object:
+        with torch.no_grad():
+            return call[0]()
+
+    return run
+
+
+def both(call: Call) -> Callable[[], object]:
+    """Run it and its gradient."""
+    function, leaves = call
+    into = torch.ones_like(function())
+    return lambda: torch.autograd.grad(function(), leaves, into, allow_unused=True)

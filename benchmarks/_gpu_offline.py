@@ -1,0 +1,211 @@
+"""A GPU that is not here: Triton's kernels compile as a call launches them, and do not run.
+
+For a process of its own: it stands in for Triton's driver and for what the package knows of
+devices. Tensors lie on the CPU, so numbers mean nothing; what is launched, with which grids and
+which machine code, is what an H100 would be given. So is the time that Python takes.
+"""
+
+import collections
+import gc
+import math
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from linrnn.compute import backend, gpu
+
+PROCESSORS = 132
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+#: Operators that are no kernels: views, memory without numbers.
+_FREE = re.compile(
+    r"empty|view|expand|transpose|permute|slice|select|squeeze|detach|alias|split|unbind|"
+    r"as_strided|::t$|::to$|flatten|resolve|lift|promote|result_type|::item|is_nonzero|movedim|"
+    r"chunk|narrow|set_|resize|broadcast|::zeros$|zeros_like|new_zeros|::full$|new_full|"
+    r"::contiguous$|_unsafe_view|::reshape$|::clone$|_has_same_storage"
+)
+
+
+class Launch(NamedTuple):
+    """A kernel that a call launched."""
+
+    name: str
+    programs: int
+    cubin: bytes
+    warps: int
+
+
+#: What was launched since it was last cleared.
+LAUNCHES: list[Launch] = []
+
+
+class _Utils:
+    shared = 227 * 1024
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {"max_shared_mem": self.shared, "multiprocessor_count": PROCESSORS, "warpSize": 32}
+
+    def load_binary(self, name: str, kernel: bytes, *arguments: Any) -> tuple[int, ...]:
+        handle, registers, spilled, threads = len(_LOADED), 32, 0, 1024
+        _LOADED.append(kernel)
+        found = 1, handle, registers, spilled, threads
+        return found[:4] if version("triton").startswith("3.3.") else found  # knew no threads
+
+
+_LOADED: list[bytes] = []
+
+
+class _Driver:
+    utils = _Utils()
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        def launch(x: int, y: int, z: int, stream: int, function: int, *arguments: Any) -> None:
+            LAUNCHES.append(Launch(metadata.name, x * y * z, _LOADED[function], metadata.num_warps))
+
+        return launch
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def pretend(shared: int = 227 * 1024) -> None:
+    """From here on every launch of this process compiles alone.
+
+    Args:
+        shared: memory that a program may have; an H100's.
+    """
+    _Utils.shared = shared
+    driver.set_active(_Driver())
+    gpu.processors = lambda device: PROCESSORS
+
+    def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None if dtype in gpu.DTYPES else f"it has no kernel for {dtype}"
+
+    gpu.unavailable = unavailable
+    backend.WRITTEN_FOR.pop("triton", None)
+
+
+class Code(NamedTuple):
+    """What is read off a kernel's machine code."""
+
+    registers: int
+    spills: int  # instructions that load or store registers in memory
+    widest: int  # bits of a load
+    loads: dict[int, int]  # of global memory, by bits
+    barriers: int
+    loop_barriers: int  # of the innermost loop that has most
+    instructions: int
+
+
+def code(cubin: bytes) -> Code:
+    """Registers, spills, loads and barriers of compiled code."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage, sass = (
+            subprocess.run(
+                [TOOLS / "cuobjdump", option, file.name], capture_output=True, text=True, check=True
+            ).stdout
+            for option in ("-res-usage", "-sass")
+        )
+    found = re.search(r"REG:(\d+)", usage)
+    lines = []
+    for line in sass.splitlines():
+        m = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*?);", line)
+        if m:
+            lines.append((int(m[1], 16), m[2], m[3]))
+    loads: dict[int, int] = collections.Counter()
+    for _, operation, _ in lines:
+        if operation.split(".")[0] in ("LDG", "LDGSTS"):
+            loads[_bits(operation)] += 1
+    heads = [x.split(".")[0] for _, x, _ in lines]
+    return Code(
+        int(found[1]) if found else 0,
+        sum(x in ("LDL", "STL") for x in heads),
+        max(loads, default=0),
+        dict(loads),
+        heads.count("BAR"),
+        max((_barriers(lines, *loop) for loop in _inner_loops(lines)), default=0),
+        len(lines),
+    )
+
+
+def _bits(operation: str) -> int:
+    wide = re.search(r"\.(128|64)\b", operation)
+    narrow = re.search(r"\.[US](16|8)\b", operation)
+    return int(wide[1]) if wide else int(narrow[1]) if narrow else 32
+
+
+def _inner_loops(lines: list[tuple[int, str, str]]) -> list[tuple[int, int]]:
+    """First and last address of each loop that holds no other."""
+    loops = []
+    for at, operation, operands in lines:
+        to = re.search(r"0x([0-9a-f]+)", operands)
+        if operation.startswith("BRA") and to and int(to[1], 16) < at:
+            loops.append((int(to[1], 16), at))
+    return [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in loops)]
+
+
+def _barriers(lines: list[tuple[int, str, str]], first: int, last: int) -> int:
+    return sum(x.split(".")[0] == "BAR" for at, x, _ in lines if first <= at <= last)
+
+
+def launched(run: Callable[[], object]) -> list[Launch]:
+    """What a call launches once its kernels are compiled."""
+    run()
+    LAUNCHES.clear()
+    run()
+    return list(LAUNCHES)
+
+
+def operators(run: Callable[[], object]) -> dict[str, int]:
+    """Operators of PyTorch that would be kernels, by name: the outermost of nested ones."""
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu) as profile:
+        run()
+    found: dict[str, int] = collections.Counter()
+    for event in profile.events():
+        above = event.cpu_parent
+        while above is not None and not _is_kernel(above.name):
+            above = above.cpu_parent
+        if above is None and _is_kernel(event.name):
+            found[event.name.removeprefix("aten::")] += 1
+    return dict(found)
+
+
+def _is_kernel(name: str) -> bool:
+    return name.startswith("aten::") and not _FREE.search(name)
+
+
+def host_us(run: Callable[[], object], rounds: int = 200) -> float:
+    """The fastest of many calls, in microseconds: of small tensors it is Python's own time."""
+    for _ in range(5):
+        run()
+    best, collects = math.inf, gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            start = time.perf_counter()
+            run()
+            best = min(best, time.perf_counter() - start)
+            LAUNCHES.clear()
+    finally:
+        if collects:
+            gc.enable()
+    return 1e6 * best

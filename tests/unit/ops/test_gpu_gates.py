@@ -1,0 +1,182 @@
+"""What a GPU would be given, held without one: launches, operators, machine code.
+
+Kernels compile for an H100 as calls launch them, and do not run. How long Python takes is for
+`benchmarks/launches.py` to say.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from linrnn.compute.launch import Launch, launch
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="triton is not installed (pip install 'linrnn[triton]')",
+)
+
+SETUP = f"""
+import sys
+sys.path[:0] = [{str(Path(__file__).parents[3] / "benchmarks")!r}]
+import torch
+import _gpu_offline as offline
+import _gpu_calls as calls
+
+offline.pretend()
+
+def counts(make):
+    call = make()
+    found = []
+    for run in (calls.forward(call), calls.both(call)):
+        found += [len(offline.launched(run)), sum(offline.operators(run).values())]
+    return found
+
+def codes(make):
+    launches = offline.launched(calls.both(make()))
+    return [[x.name, *offline.code(x.cubin)] for x in launches]
+"""
+
+#: Kernels forward, operators of PyTorch forward, and both with the gradient: no more than these.
+#: Of the operators one fills the gradient of a final state that nobody reads.
+MOST = {
+    "linear_scan": (1, 0, 2, 1),
+    "linear_scan, constant": (1, 0, 2, 3),
+    "linear_scan, time split": (3, 0, 6, 1),
+    "gated_scan": (1, 0, 2, 1),
+    "causal_conv": (1, 2, 3, 2),
+}
+MEMORIES = {
+    "outer_scan": (3, 0, 10, 6),
+    "outer_scan, decays by channel": (3, 0, 10, 7),
+    "delta_scan": (5, 3, 17, 21),
+}
+
+
+@pytest.fixture
+def offline(python, tmp_path):
+    """Run code where launches compile and do not run."""
+
+    def run(code):
+        return python(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+
+    return run
+
+
+@needs_triton
+@pytest.mark.parametrize("call", MOST)
+def test_launches_and_operators(offline, call):
+    counted = offline(f"result = counts(calls.CALLS[{call!r}])")
+    assert all(n <= most for n, most in zip(counted, MOST[call], strict=True)), counted
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("call", MEMORIES)
+def test_launches_and_operators_of_memories(offline, call):
+    counted = offline(f"result = counts(calls.CALLS[{call!r}])")
+    assert all(n <= most for n, most in zip(counted, MEMORIES[call], strict=True)), counted
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "make",
+    [
+        "lambda: calls.scan((128, 4, 1024))",
+        "lambda: calls.gated((128, 4, 1024))",
+        "lambda: calls.conv((8, 64, 512))",
+        "lambda: calls.conv((8, 64, 512), torch.bfloat16)",
+    ],
+    ids=["linear_scan", "gated_scan", "causal_conv", "causal_conv, bfloat16"],
+)
+def test_walks_load_128_bits_spill_nothing_and_wait_for_no_thread(offline, make):
+    """Where channels are many, side by side and aligned."""
+    for name, registers, spills, widest, _, _, loop_barriers, _ in offline(
+        f"result = codes({make})"
+    ):
+        assert (spills, widest, loop_barriers) == (0, 128, 0), name
+        assert registers <= 255, name
+
+
+class Compiled:
+    """What a kernel was compiled to."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __getitem__(self, grid):
+        return lambda *arguments: self.calls.append(arguments)
+
+
+class Kernel:
+    """Like Triton's: a launch compiles and returns what it compiled."""
+
+    arg_names = ("x", "y", "n", "BLOCK")
+
+    def __init__(self):
+        self.launches, self.direct = [], []
+
+    def __getitem__(self, grid):
+        def run(*arguments, **options):
+            self.launches.append((grid, arguments, options))
+            return Compiled(self.direct)
+
+        return run
+
+
+def at(offset):
+    """Four numbers that begin so many bytes behind a multiple of 16."""
+    memory = torch.zeros(64)
+    first = -memory.data_ptr() % 16 // 4 + offset // 4
+    return memory[first : first + 4]
+
+
+def test_only_the_first_launch_of_a_plan_takes_the_compilers_way():
+    kernel = Kernel()
+    run = Launch(kernel, 3, {"n": 4, "other": 1}, {"BLOCK": 32, "num_warps": 1})
+    assert run.tensors == ["x", "y"]
+    x, y = at(0), at(0)
+    run(x, y)
+    run(y, x)
+    ((grid, arguments, options),) = kernel.launches
+    assert (grid, options) == ((3, 1, 1), {"num_warps": 1})
+    assert arguments[0] is x
+    assert arguments[2:] == (4, 32)
+    ((first, second, *numbers),) = kernel.direct
+    assert first is y
+    assert second is x
+    assert numbers == [4, 32]
+
+
+def test_tensors_that_are_missing_or_lie_elsewhere_are_compiled_for():
+    kernel = Kernel()
+    run = Launch(kernel, 1, {"n": 4}, {"BLOCK": 32})
+    run(at(0), None)
+    run(at(0), at(0))
+    assert (len(kernel.launches), len(kernel.direct)) == (2, 0)
+    run(at(4), at(0))  # what is compiled for aligned ones would read beside them
+    run(at(4), at(0))
+    assert (len(kernel.launches), len(kernel.direct)) == (4, 0)
+    run(at(0), None)
+    run(at(0), at(0))
+    assert (len(kernel.launches), len(kernel.direct)) == (4, 2)
+
+
+def test_a_launch_without_a_plan_tells_numbers_and_dtypes_apart():
+    kernel, x = Kernel(), at(0)
+    for n, y in ((4, x), (4, x), (5, x), (4, x.double()), (4, None), (5, x)):
+        launch(kernel, 1, x, y, n, BLOCK=32)
+    assert len(kernel.launches) == 4
+    assert [arguments[2] for arguments in kernel.direct] == [4, 5]
+
+
+def test_complex_numbers_are_pairs_to_the_compiler():
+    kernel = Kernel()
+    run = Launch(kernel, 1, {"n": 4}, {"BLOCK": 32})
+    z = torch.zeros(8, dtype=torch.complex64)
+    z = z[-z.data_ptr() % 16 // 8 :][:2]
+    run(z, None)
+    run(z, None)
+    assert kernel.launches[0][1][0].shape == (2, 2)
+    assert kernel.direct[0][0] is z
