@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from linrnn.compute.triton_kernel import kernel
-from linrnn.ops.linear.linear_scan._triton_kernels import _flags, _place, _rows
+from linrnn.ops.linear.linear_scan.triton_walk import flags, place, rows
 
 
 @triton.jit
@@ -33,30 +33,30 @@ def _taps(weight, c, inside, WIDTH: tl.constexpr, DTYPE: tl.constexpr):
 @no_type_check
 def _cleared(past, flag, zero, WIDTH: tl.constexpr):
     """No sum reaches over a reset: a selection, which stops NaN as well."""
-    rows = ()
+    lines = ()
     for j in tl.static_range(WIDTH - 1):
-        rows = rows + (tl.where(flag, zero, past[j]),)
-    return rows
+        lines = lines + (tl.where(flag, zero, past[j]),)
+    return lines
 
 
 @triton.jit
 @no_type_check
 def _pushed(past, now, WIDTH: tl.constexpr):
     """The newest inputs, oldest first, one step later."""
-    rows = ()
+    lines = ()
     for j in tl.static_range(WIDTH - 2):
-        rows = rows + (past[j + 1],)
-    return rows + (now,)
+        lines = lines + (past[j + 1],)
+    return lines + (now,)
 
 
 @triton.jit
 @no_type_check
 def _cut(linked, flag, WIDTH: tl.constexpr):
     """The same for flags: none but False where there is a reset."""
-    flags = ()
+    uncut = ()
     for j in tl.static_range(WIDTH - 1):
-        flags = flags + (linked[j] & (flag == 0),)
-    return flags
+        uncut = uncut + (linked[j] & (flag == 0),)
+    return uncut
 
 
 @triton.jit
@@ -75,9 +75,9 @@ def _entering(x, by, past, reset, reset_by, s, k, n, c, channels, inside,
               WIDTH: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """The inputs before a stretch: of the sequence itself, or, before its first, what came."""
     zero = tl.zeros_like(c).to(DTYPE)
-    rows = ()
+    lines = ()
     for _ in tl.static_range(WIDTH - 1):
-        rows = rows + (zero,)
+        lines = lines + (zero,)
     earlier = (k > 0) & (n > 0)
     for j in tl.static_range(WIDTH - 1):
         new = tl.load(x - (WIDTH - 1 - j) * by + c, mask=inside & earlier, other=0).to(DTYPE)
@@ -85,9 +85,9 @@ def _entering(x, by, past, reset, reset_by, s, k, n, c, channels, inside,
         old = tl.load(past + row + c, mask=inside & (k == 0), other=0).to(DTYPE)
         if reset is not None:
             flag = tl.load(reset - (WIDTH - 1 - j) * reset_by, mask=earlier, other=0) != 0
-            rows = _cleared(rows, flag, zero, WIDTH)
-        rows = _pushed(rows, tl.where(k > 0, new, old), WIDTH)
-    return rows
+            lines = _cleared(lines, flag, zero, WIDTH)
+        lines = _pushed(lines, tl.where(k > 0, new, old), WIDTH)
+    return lines
 
 
 @kernel
@@ -116,7 +116,7 @@ def run_forward(
     UNROLL: tl.constexpr,
 ):
     """The outputs of one stretch."""
-    s, k, row, t, _, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    s, k, row, t, _, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
     inside = c < channels
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
@@ -127,20 +127,20 @@ def run_forward(
     if bias is not None:
         start = tl.load(bias + c, mask=inside, other=0).to(DTYPE)
     x += row * x_seq + t * x_step
-    x_next = _rows(x, x_by, c, steps, UNROLL)
+    x_next = rows(x, x_by, c, steps, UNROLL)
     if reset is not None:
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
+        reset_next = flags(reset, reset_by, n, UNROLL)
     before = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
     y += (row * time + t) * channels
     for j in range(0, n, UNROLL):
         x_now = x_next
         x += UNROLL * x_by
-        x_next = _rows(x, x_by, c, steps - j - UNROLL, UNROLL)
+        x_next = rows(x, x_by, c, steps - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             if reset is not None:
                 before = _cleared(before, reset_now[i], zero, WIDTH)
@@ -189,7 +189,7 @@ def run_backward(
     far into the next stretch, whose outputs it computes as well. Before the first stretch lies what
     came before the sequence.
     """
-    s, k, row, t, left, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
     LATE: tl.constexpr = WIDTH - 1
     inside = c < channels
     walked = tl.where((n > 0) | (k == 0), n + LATE, 0)
@@ -204,12 +204,12 @@ def run_backward(
     if bias is not None:
         start = tl.load(bias + c, mask=inside, other=0).to(DTYPE)
     x += row * x_seq + t * x_step
-    x_next = _rows(x, x_by, c, steps, UNROLL)
+    x_next = rows(x, x_by, c, steps, UNROLL)
     g += row * g_seq + t * g_step
-    g_next = _rows(g, g_by, c, steps, UNROLL)
+    g_next = rows(g, g_by, c, steps, UNROLL)
     if reset is not None:
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, read, UNROLL)
+        reset_next = flags(reset, reset_by, read, UNROLL)
     before = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
     grad_x += (row * time + t) * channels
     waiting = ()  # gradients of the last inputs, the oldest first
@@ -226,12 +226,12 @@ def run_backward(
         x_now, g_now = x_next, g_next
         x += UNROLL * x_by
         g += UNROLL * g_by
-        x_next = _rows(x, x_by, c, steps - j - UNROLL, UNROLL)
-        g_next = _rows(g, g_by, c, steps - j - UNROLL, UNROLL)
+        x_next = rows(x, x_by, c, steps - j - UNROLL, UNROLL)
+        g_next = rows(g, g_by, c, steps - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, read - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, read - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             now = x_now[i].to(DTYPE)
             if reset is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from linrnn.compute import gpu
 from linrnn.compute.launch import Launch, layout
 from linrnn.compute.layout import accumulator_dtype, dense, n_sequences, unit_channels
-from linrnn.ops.linear.linear_scan._triton import Plan, make_plan, tile
+from linrnn.ops.linear.linear_scan.triton_plan import Plan, make_plan, tile
 
 #: Steps at once: fewer than `linear_scan` has, whose steps are two operations and no exponentials,
 #: since compiling takes as long as all of their operations.
@@ -172,4 +172,4 @@ def _kernels() -> ModuleType:
 
 @functools.cache
 def _scan_kernels() -> ModuleType:
-    return importlib.import_module("linrnn.ops.linear.linear_scan._triton_kernels")
+    return importlib.import_module("linrnn.ops.linear.linear_scan.triton_walk")

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from linrnn.compute.triton_kernel import kernel
-from linrnn.ops.linear.linear_scan._triton_kernels import _flags, _last, _place, _rows
+from linrnn.ops.linear.linear_scan.triton_walk import flags, last, place, rows
 
 
 @triton.jit
@@ -73,7 +73,7 @@ def run_forward(
     UNROLL: tl.constexpr,
 ):
     """All states of one chunk from the state that enters it; the last chunk writes the final."""
-    s, k, row, t, left, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
     inside = c < channels
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
@@ -81,31 +81,31 @@ def run_forward(
     state = tl.zeros([BLOCK], DTYPE)
     start = state + START
     if entering is not None:
-        place = entering + (s * chunks + k) * channels + c
-        state = tl.load(place, mask=inside, other=0).to(DTYPE)
+        start_of = entering + (s * chunks + k) * channels + c
+        state = tl.load(start_of, mask=inside, other=0).to(DTYPE)
     x += row * x_seq + t * x_step
-    a_next = _rows(x, by, c, steps, UNROLL)
-    u_next = _rows(x + x_part, by, c, steps, UNROLL)
+    a_next = rows(x, by, c, steps, UNROLL)
+    u_next = rows(x + x_part, by, c, steps, UNROLL)
     if KIND > 0:
-        w_next = _rows(x + 2 * x_part, by, c, steps, UNROLL)
+        w_next = rows(x + 2 * x_part, by, c, steps, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
+        reset_next = flags(reset, reset_by, n, UNROLL)
     h += (row * time + t) * channels
     for j in range(0, n, UNROLL):
         a_now, u_now = a_next, u_next
         w_now = u_now
         x += UNROLL * by
-        a_next = _rows(x, by, c, steps - j - UNROLL, UNROLL)
-        u_next = _rows(x + x_part, by, c, steps - j - UNROLL, UNROLL)
+        a_next = rows(x, by, c, steps - j - UNROLL, UNROLL)
+        u_next = rows(x + x_part, by, c, steps - j - UNROLL, UNROLL)
         if KIND > 0:
             w_now = w_next
-            w_next = _rows(x + 2 * x_part, by, c, steps - j - UNROLL, UNROLL)
+            w_next = rows(x + 2 * x_part, by, c, steps - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             keep, take = _gates(u_now[i].to(DTYPE), w_now[i].to(DTYPE), KIND)
             before = state
@@ -115,7 +115,7 @@ def run_forward(
             state = tl.where(i < n - j, after, state)
             tl.store(h + i * h_by + c, state, mask=i < steps - j)
         h += UNROLL * h_by
-    tl.store(final + s * channels + c, state, mask=_last(left, k, chunk, inside))
+    tl.store(final + s * channels + c, state, mask=last(left, k, chunk, inside))
 
 
 @kernel
@@ -150,51 +150,51 @@ def run_backward(
     UNROLL: tl.constexpr,
 ):
     """The adjoint of one chunk, from its last step to its first, given the cotangent entering."""
-    s, k, row, t, left, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
     PARTS: tl.constexpr = 2 if KIND == 0 else 3
     inside = c < channels
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
     by, g_by, h_by, out_by = sign * x_step, sign * g_step, sign * channels, sign * PARTS * channels
     start = tl.zeros([BLOCK], DTYPE) + START
-    place = entering + (s * chunks + k) * channels + c
-    carried = tl.load(place, mask=inside, other=0).to(DTYPE)
+    start_of = entering + (s * chunks + k) * channels + c
+    carried = tl.load(start_of, mask=inside, other=0).to(DTYPE)
     first = tl.zeros([BLOCK], DTYPE)
     if initial is not None:
         first = tl.load(initial + s * channels + c, mask=inside, other=0).to(DTYPE)
     x += row * x_seq + t * x_step
-    a_next = _rows(x, by, c, steps, UNROLL)
-    u_next = _rows(x + x_part, by, c, steps, UNROLL)
+    a_next = rows(x, by, c, steps, UNROLL)
+    u_next = rows(x + x_part, by, c, steps, UNROLL)
     if KIND > 0:
-        w_next = _rows(x + 2 * x_part, by, c, steps, UNROLL)
+        w_next = rows(x + 2 * x_part, by, c, steps, UNROLL)
     g += row * g_seq + t * g_step
-    g_next = _rows(g, g_by, c, steps, UNROLL)
+    g_next = rows(g, g_by, c, steps, UNROLL)
     # the state a step started from is that of the step the adjoint comes to next
     h += (row * time + t + sign) * channels
     previous = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
-    h_next = _rows(h, h_by, c, previous, UNROLL)
+    h_next = rows(h, h_by, c, previous, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
+        reset_next = flags(reset, reset_by, n, UNROLL)
     grad_x += (row * time + t) * PARTS * channels
     for j in range(0, n, UNROLL):
         a_now, u_now, g_now, h_now = a_next, u_next, g_next, h_next
         w_now = u_now
         x += UNROLL * by
-        a_next = _rows(x, by, c, steps - j - UNROLL, UNROLL)
-        u_next = _rows(x + x_part, by, c, steps - j - UNROLL, UNROLL)
+        a_next = rows(x, by, c, steps - j - UNROLL, UNROLL)
+        u_next = rows(x + x_part, by, c, steps - j - UNROLL, UNROLL)
         if KIND > 0:
             w_now = w_next
-            w_next = _rows(x + 2 * x_part, by, c, steps - j - UNROLL, UNROLL)
+            w_next = rows(x + 2 * x_part, by, c, steps - j - UNROLL, UNROLL)
         g += UNROLL * g_by
-        g_next = _rows(g, g_by, c, steps - j - UNROLL, UNROLL)
+        g_next = rows(g, g_by, c, steps - j - UNROLL, UNROLL)
         h += UNROLL * h_by
-        h_next = _rows(h, h_by, c, previous - j - UNROLL, UNROLL)
+        h_next = rows(h, h_by, c, previous - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             a, u, w = a_now[i].to(DTYPE), u_now[i].to(DTYPE), w_now[i].to(DTYPE)
             keep, take = _gates(u, w, KIND)
@@ -223,7 +223,7 @@ def run_backward(
                     tl.store(out + channels, -to_logit * tl.sigmoid(-u), mask=exists)
                     tl.store(out + 2 * channels, to_logit * tl.sigmoid(-w), mask=exists)
         grad_x += UNROLL * out_by
-    tl.store(grad_initial + s * channels + c, carried, mask=_last(left, k, chunk, inside))
+    tl.store(grad_initial + s * channels + c, carried, mask=last(left, k, chunk, inside))
 
 
 @kernel
@@ -258,7 +258,7 @@ def summarise(
     UNROLL: tl.constexpr,
 ):
     """The map of a state, or of its cotangent, by a chunk, as in `linear_scan`."""
-    s, k, row, t, _, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    s, k, row, t, _, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
     inside = c < channels
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
@@ -273,18 +273,18 @@ def summarise(
     if reset is not None:
         reset += row * reset_seq + t * reset_step
     for j in range(0, n, UNROLL):
-        u_now = _rows(x + x_part, by, c, steps - j, UNROLL)
+        u_now = rows(x + x_part, by, c, steps - j, UNROLL)
         w_now = u_now
         if KIND > 0:
-            w_now = _rows(x + 2 * x_part, by, c, steps - j, UNROLL)
+            w_now = rows(x + 2 * x_part, by, c, steps - j, UNROLL)
         if ADJOINT:
-            a_now = _rows(g, g_by, c, steps - j, UNROLL)
+            a_now = rows(g, g_by, c, steps - j, UNROLL)
             g += UNROLL * g_by
         else:
-            a_now = _rows(x, by, c, steps - j, UNROLL)
+            a_now = rows(x, by, c, steps - j, UNROLL)
         x += UNROLL * by
         if reset is not None:
-            reset_now = _flags(reset, reset_by, n - j, UNROLL)
+            reset_now = flags(reset, reset_by, n - j, UNROLL)
             reset += UNROLL * reset_by
         for i in tl.static_range(UNROLL):
             exists = i < n - j
