@@ -314,7 +314,8 @@ def _layouts(
     tried = 0
     for i, (initial, resets, packed, reverse) in enumerate(flags):
         kinds = list(calls(op, 1 if packed else 2, time, 3))
-        turns = range(len(kinds)) if kinds[0].lacks else (i, i + i // len(kinds) + 1)
+        turns: Sequence[int] = (i, i + i // len(kinds) + 1)
+        turns = range(len(kinds)) if kinds[0].lacks else turns
         chosen = {"reset": resets, "cu_seqlens": packed, "reverse": reverse}
         if in_turns and not kinds[0].lacks:
             turns = (i,)

@@ -201,7 +201,7 @@ class _Twin:
             self._record.parts.append(text)
         elif text:
             self._record.complete = False
-        return self._stream.write(text)
+        return int(self._stream.write(text))
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
