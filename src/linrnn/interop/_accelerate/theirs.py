@@ -51,10 +51,9 @@ def standing_for(theirs: Theirs, ours: Function) -> Function:
     return ours
 
 
-def stood_for(function: Function) -> Function:
-    """What one of ours stands for; any other function itself."""
-    original: Function = getattr(function, "__linrnn_stands_for__", function)
-    return original
+def stood_for(value: Any) -> Any:
+    """What one of our functions stands for; anything else itself."""
+    return getattr(value, "__linrnn_stands_for__", value)
 
 
 def is_ours(function: object) -> bool:
