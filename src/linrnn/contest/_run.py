@@ -22,6 +22,7 @@ from linrnn.train.folder import check_free
 from linrnn.train.model import build_task
 
 Only = Literal["bank", "trained"]
+"""The one competitor that is asked, without a contest."""
 
 _STEPS = 300
 """Steps of a training, at least."""

@@ -44,6 +44,7 @@ class Fed(NamedTuple):
     """The outputs of `Sessions.feed_rows`, and which streams were not fed.
 
     Example:
+        >>> from linrnn import SequenceModel
         >>> pool = Sessions(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
         >>> pool.join("a")
         >>> fed = pool.feed_rows(["a", "b"], torch.ones(2, 1))
@@ -102,6 +103,7 @@ class Sessions:
             what was read; the states of ``capacity`` streams do not fit into memory.
 
     Example:
+        >>> from linrnn import SequenceModel
         >>> pool = Sessions(SequenceModel(1, 3, d_model=8, n_layers=1, pool="none").eval())
         >>> pool.join("a")
         >>> pool.join("b")
