@@ -28,7 +28,7 @@ _steering: ContextVar[tuple[_Block[Any], ...]] = ContextVar("steering", default=
 
 
 def steered() -> bool:
-    """Whether a block around this call says how it is to be computed.
+    """Whether a block around this call says how it is to be computed, or watches its ops.
 
     What was recorded of calls without such a block does not stand in their place then.
     """
@@ -53,7 +53,8 @@ class Ambient(Generic[T]):
 
     Args:
         name: for debuggers.
-        steers: whether a value says how the calls inside are to be computed: see `steered`.
+        steers: whether a value says how the calls inside are to be computed, or watches the ops
+            that compute them: see `steered`.
 
     Example:
         >>> scale = Ambient("scale")

@@ -170,6 +170,10 @@ def test_a_bank_is_no_mixer_that_is_trained(waves, capsys):
     options = TableOptions(data="x.npz")
     with pytest.raises(ArgumentError, match="can be trained"):
         train.run(train.Config(task="table", mixer="bank", task_options=options))
+
+
+@pytest.mark.unchecked
+def test_another_competitor_is_refused():
     with pytest.raises(UnknownNameError):
         contest.run(recipes.untuned("table"), only="best")
     with pytest.raises(ArgumentError, match="only must be 'trained' here"):

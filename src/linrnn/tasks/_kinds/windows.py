@@ -109,7 +109,7 @@ class Windows(BatchDataset):
     def __len__(self) -> int:
         return len(self.starts)
 
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+    def batch(self, indices: Sequence[int] | Tensor) -> tuple[Tensor, ...]:
         """(windows, length, d_input), flat (windows, horizon * columns), dt where there is one."""
         starts = self.starts[torch.as_tensor(indices)][:, None]  # (windows, 1)
         input_rows = starts - self.length + torch.arange(self.length)  # (windows, length)

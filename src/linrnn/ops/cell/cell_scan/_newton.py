@@ -40,7 +40,7 @@ class Convergence(NamedTuple):
 
 
 #: Where `newton_scan` listens.
-NOTED: Ambient[list[Convergence]] = Ambient("convergence")
+NOTED: Ambient[list[Convergence]] = Ambient("convergence", lambda noted: True)
 
 
 class Solution(NamedTuple):

@@ -24,7 +24,7 @@ class Watch:
     """By how much a scan back to the start multiplies rounding errors at most, as a logarithm."""
 
 
-_WATCH: Ambient[Watch] = Ambient("watch")
+_WATCH: Ambient[Watch] = Ambient("watch", lambda watch: True)
 
 
 @contextmanager
