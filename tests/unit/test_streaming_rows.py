@@ -234,7 +234,7 @@ def calls(run):
 def test_thousands_of_streams_are_fed_without_a_look_at_each(order):
     """But for one to find a stream by its name; `benchmarks/serve.py` has the times."""
     counts = []
-    for n in (20, 2000):
+    for n in (200, 2000):  # steps of fewer may be recorded
         names = [f"client-{i}" for i in range(n)]
         pool, x = joined(model(mixer="gru", d_model=16), names), torch.randn(n, 2)
         with torch.no_grad():
@@ -243,4 +243,4 @@ def test_thousands_of_streams_are_fed_without_a_look_at_each(order):
             )
     (few_ours, few_others), (ours, others) = counts
     assert ours == few_ours
-    assert others - few_others <= 2000 - 20
+    assert others - few_others <= 2000 - 200
