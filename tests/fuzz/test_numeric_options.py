@@ -164,6 +164,7 @@ COMMANDS = {
     "eval": ["eval", "RUN/digits"],
     "export": ["export", "RUN/digits", "RUN/a.onnx"],
     "generate": ["generate", "RUN/language", "--prompt", "to", "--stop", "e", "--seed", "1"],
+    "serve": ["serve", "RUN/digits"],
     "stream": ["stream", "RUN/language"],
     "compare": ["compare", "digits", "--mixers", "lru", "--out", "RUN/compared"],
     "reproduce": ["reproduce", "lru-table-1", "--out", "RUN/reproduced"],
@@ -195,6 +196,8 @@ def test_number_of_a_verb(verb, flag, golden, tmp_path, monkeypatch):
     monkeypatch.setattr("linrnn.compare._runs._train", not_here)
     monkeypatch.setattr("linrnn.compare.estimate.trial", lambda config: 1.0)
     monkeypatch.setattr("linrnn.cli.reproduce._run", lambda *args: ([], True))
+    if verb == "serve":
+        monkeypatch.setattr("linrnn.serve.serve", not_here)
     if verb == "export":
         monkeypatch.setattr("linrnn.interop.onnx.available", lambda: MEMORY)
     argv = [word.replace("RUN", str(golden)) for word in COMMANDS[verb]]
