@@ -54,7 +54,7 @@ def answered(args: Sequence[str], compute: Callable[[], int]) -> int:
         args: the words of the command line of this process.
         compute: runs it.
     """
-    if not _may_be_kept(args):
+    if not _storable(args):
         return compute()
     try:
         files = _files()
@@ -62,7 +62,7 @@ def answered(args: Sequence[str], compute: Callable[[], int]) -> int:
     except (OSError, AttributeError):  # it cannot be seen
         return compute()
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    text = _kept(key)
+    text = _stored(key)
     if text is not None:
         sys.stdout.write(text)
         return 0
@@ -71,14 +71,14 @@ def answered(args: Sequence[str], compute: Callable[[], int]) -> int:
             code = compute()
     except SystemExit as end:  # of a parser that has printed its help
         if end.code in (0, None):
-            _keep(key, files, record)
+            _store(key, files, record)
         raise
     if code == 0:
-        _keep(key, files, record)
+        _store(key, files, record)
     return code
 
 
-def _may_be_kept(args: Sequence[str]) -> bool:
+def _storable(args: Sequence[str]) -> bool:
     environment = os.environ
     if environment.get(OFF) == "0" or environment.get("LINRNN_TRUST") or "torch" in sys.modules:
         return False
@@ -153,12 +153,12 @@ def _place(key: str) -> Path:
     return Path(root or Path.home() / ".cache") / "linrnn" / "answers" / f"{key}.json"
 
 
-def _kept(key: str) -> str | None:
+def _stored(key: str) -> str | None:
     try:
         place = _place(key)
-        kept = json.loads(read_bytes(place, inside=place.parent, limit=_LARGEST))
-        text = kept["text"]
-        return text if _digest(key, text) == kept["digest"] else None
+        stored = json.loads(read_bytes(place, inside=place.parent, limit=_LARGEST))
+        text = stored["text"]
+        return text if _digest(key, text) == stored["digest"] else None
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None  # there is none, or it is damaged
 
@@ -236,7 +236,7 @@ def _recorded() -> Iterator[_Record]:
         sys.stdout, sys.stderr = record.stdout, record.stderr
 
 
-def _keep(key: str, files: list[Any], record: _Record) -> None:
+def _store(key: str, files: list[Any], record: _Record) -> None:
     """Keep an answer, if all of it was recorded and it is as it would be again."""
     if not record.complete or any(map(registered, OPEN)):
         return
