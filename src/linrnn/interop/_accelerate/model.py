@@ -10,7 +10,7 @@ from torch import nn
 from linrnn.errors import ArgumentTypeError
 from linrnn.interop._accelerate.choice import Choice, callers, methods
 from linrnn.interop._accelerate.rebuild import rebuilt
-from linrnn.interop._accelerate.recorded import by_operators, recorded, records
+from linrnn.interop._accelerate.recorded import recorded, records
 from linrnn.interop._accelerate.recorded_blocks import recorded_block
 from linrnn.interop._accelerate.report import Acceleration, Left, Replaced
 
@@ -39,8 +39,7 @@ class _Plan:
                 continue
             self.methods[name] = rebuilt(method, functions)
             if records(name, method):
-                operators = by_operators(method, choices)
-                record = recorded(self.methods[name], operators)
+                record = recorded(self.methods[name])
                 self.methods[name] = record or self.methods[name]
                 self.records = record is not None
         block = recorded_block(kind)
@@ -54,7 +53,8 @@ class _Plan:
 
     def surround(self, kind: type[nn.Module]) -> None:
         """Record a layer around one that is recorded, with its norms and its perceptron."""
-        record = None if "forward" in self.methods else recorded(kind.forward)  # type: ignore[arg-type]
+        forward: Any = kind.forward
+        record = None if "forward" in self.methods else recorded(forward, around=True)
         if record is not None:
             self.methods["forward"] = record
             setattr(record, _MARK, True)

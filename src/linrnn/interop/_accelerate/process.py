@@ -94,7 +94,7 @@ def _patch(module: ModuleType, replaced: list[Replaced], left: list[Left]) -> No
 def _record(kind: type) -> None:
     """Let a class record how its layers read a token."""
     from linrnn.interop._accelerate.choice import callers
-    from linrnn.interop._accelerate.recorded import by_operators, recorded, records
+    from linrnn.interop._accelerate.recorded import recorded, records
     from linrnn.interop._accelerate.recorded_blocks import recorded_block
     from linrnn.interop._accelerate.theirs import is_ours
 
@@ -102,9 +102,9 @@ def _record(kind: type) -> None:
     if forward is None or is_ours(forward):
         return
     record = recorded_block(kind)
-    for name, method, choices in callers(kind):
+    for name, method, _ in callers(kind):
         if records(name, method):
-            record = recorded(method, by_operators(method, choices))
+            record = recorded(method)
     if record is not None:
         record.__linrnn_stands_for__ = forward  # type: ignore[attr-defined]
         kind.forward = record  # type: ignore[attr-defined]

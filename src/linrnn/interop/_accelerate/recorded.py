@@ -3,12 +3,13 @@
 Such a layer is some forty operators for a token, and its arithmetic is little beside calling them.
 Its own method is run once over a cache that holds copies, its operators are written down, and from
 then on what was written is run (`linrnn.engine.replay.step`): projections, convolution, gates,
-recurrence and norm. The states that come out are written into those of the cache.
+recurrence and norm. Ops that write a state in place, such as `linrnn.ops.conv_update`, run as their
+definitions meanwhile. The states that come out are written into those of the cache.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,9 +19,7 @@ from torch import Tensor, nn
 
 from linrnn.engine.replay.step import recorded_step
 from linrnn.engine.replay.tape import RefusedError
-from linrnn.interop._accelerate.rebuild import layers, names_of, rebuilt
-from linrnn.interop._accelerate.theirs import stood_for
-from linrnn.interop._mamba_functions import SILU
+from linrnn.interop._accelerate.rebuild import names_of
 
 #: Functions by which a layer reads one token. One that calls none of them has no state to carry.
 UPDATES = (
@@ -73,22 +72,12 @@ def one_token(x: Tensor) -> bool:
     return not graph and x.shape[1] == 1
 
 
-def by_operators(method: FunctionType, names: Iterable[str]) -> FunctionType:
-    """A method over definitions in PyTorch of the functions it calls, which can be written down."""
-    space = layers(method)[-1].__globals__
-    plain = {name: inspect.unwrap(stood_for(space[name])) for name in names}
-    if "causal_conv1d_update" in plain:  # of a convolution nothing can be
-        plain["causal_conv1d_update"] = _convolution
-    return rebuilt(method, plain)
-
-
-def recorded(forward: FunctionType, operators: FunctionType | None = None) -> FunctionType | None:
+def recorded(forward: FunctionType, *, around: bool = False) -> FunctionType | None:
     """The method of a layer, which records how it reads a token while it generates.
 
     Args:
-        forward: as it is otherwise.
-        operators: the same over functions of PyTorch alone, which can be written down; None for a
-            layer around another, which has such a method.
+        forward: as it is otherwise, over functions of ours.
+        around: whether it is of a layer around another, which has such a method.
 
     Returns:
         None if it takes no cache.
@@ -97,19 +86,14 @@ def recorded(forward: FunctionType, operators: FunctionType | None = None) -> Fu
     cache_name = next((name for name in names if name in _CACHES), None)
     if cache_name is None:
         return None
-    around = operators is None
-    run = forward if operators is None else operators
 
     @functools.wraps(forward)
     def read(self: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if one_token(hidden_states):
             arguments = dict(zip(names, args, strict=False)) | kwargs
-            cache = arguments.get(cache_name)
-            if isinstance(cache, _Copies):  # what is around is being recorded
-                return run(self, hidden_states, *args, **kwargs)
-            states = None if cache is None else _states(self, cache, around)
+            states = _states(self, arguments.get(cache_name), around)
             if states is not None:
-                token = _Token(self, run, arguments, cache_name)
+                token = _Token(self, forward, arguments, cache_name)
                 answer = token.read(hidden_states, states)
                 if answer is not None:
                     return answer
@@ -127,7 +111,7 @@ class _Token:
 
     Args:
         module: the layer.
-        run: its method.
+        forward: its method.
         arguments: of the method, but for the token.
         cache: the name of the argument that is the cache.
     """
@@ -135,11 +119,11 @@ class _Token:
     def __init__(
         self,
         module: nn.Module,
-        run: Callable[..., Any],
+        forward: Callable[..., Any],
         arguments: dict[str, Any],
         cache: str,
     ) -> None:
-        self.module, self.run, self.arguments, self.cache = module, run, arguments, cache
+        self.module, self.forward, self.arguments, self.cache = module, forward, arguments, cache
         self.pairs = _pairs.setdefault(module, {})
         self.way = tuple((name, _outline(value)) for name, value in arguments.items())
 
@@ -157,7 +141,11 @@ class _Token:
 
     def _step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         copies = _Copies(_States(*([z.clone() for z in part] for part in state)))
-        y = self.run(self.module, x.unsqueeze(1), **self.arguments | {self.cache: copies})
+        arguments = self.arguments | {self.cache: copies}
+        try:
+            y = self.forward(self.module, x.unsqueeze(1), **arguments)
+        except AttributeError as error:  # of another version, or of attention
+            raise RefusedError("it asks the cache for more than states") from error
         self.pairs[self.way] = isinstance(y, tuple) and len(y) == 2 and y[1] is None
         y = y[0] if self.pairs[self.way] else y
         if not isinstance(y, Tensor):
@@ -167,6 +155,8 @@ class _Token:
 
 def _outline(value: Any) -> Any:
     """What of an argument decides on the operators: not the numbers of a tensor."""
+    if isinstance(value, Tensor):  # transformers looks whether a mask has rows and steps
+        return tuple(n > 1 for n in value.shape)
     return value if value is None or isinstance(value, (bool, int, float, str)) else type(value)
 
 
@@ -192,20 +182,3 @@ def _states(module: Any, cache: Any, around: bool) -> _States | None:
         return None
     parts = (layer.conv_states, layer.recurrent_states)
     return _States(*([x for x in part.values() if x is not None] for part in parts))
-
-
-def _convolution(
-    hidden_states: Tensor,
-    conv_state: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-) -> Tensor:
-    """``causal_conv1d_update`` of x (batch, channels, 1), by operators that can be recorded."""
-    if activation not in SILU:
-        raise NotImplementedError(f"causal_conv1d_update: activation {activation!r}")
-    inputs = torch.cat([conv_state[:, :, 1:], hidden_states], 2)  # (B, C, taps)
-    conv_state.copy_(inputs)
-    y = (inputs * weight).sum(2, keepdim=True)  # (B, C, 1)
-    y = y if bias is None else y + bias[:, None]
-    return torch.nn.functional.silu(y) if SILU[activation] else y

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from linrnn.engine.replay.step import recorded_step
 from linrnn.interop._accelerate.recorded import one_token
+from linrnn.interop._accelerate.table import words
 from linrnn.interop._accelerate.theirs import stood_for
 
 Method = Callable[..., Any]
@@ -139,19 +140,15 @@ class _Block(NamedTuple):
     parameters: tuple[str, ...]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 #: By class, within ``transformers.models``.
 _BLOCKS = {
     "rwkv.modeling_rwkv.RwkvBlock": _Block(
-        rwkv, _words("self hidden state use_cache output_attentions")
+        rwkv, words("self hidden state use_cache output_attentions")
     ),
-    "xlstm.modeling_xlstm.xLSTMBlock": _Block(xlstm, _words("self x state")),
+    "xlstm.modeling_xlstm.xLSTMBlock": _Block(xlstm, words("self x state")),
     "recurrent_gemma.modeling_recurrent_gemma.RecurrentGemmaDecoderLayer": _Block(
         recurrent_gemma,
-        _words("self activations position_ids attention_mask use_cache past_key_values kwargs"),
+        words("self activations position_ids attention_mask use_cache past_key_values kwargs"),
     ),
 }
 

@@ -17,29 +17,30 @@ class Replacement(NamedTuple):
     make: Make
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text."""
     return tuple(text.split())
 
 
 _DELTA = "query key value g beta {}initial_state output_final_state use_qk_l2norm_in_kernel kwargs"
-_CHUNKED, _STEPS = _words(_DELTA.format("chunk_size ")), _words(_DELTA.format(""))
-_STEP = _words("state hidden_states dt A B C D dt_bias dt_softplus z kwargs")
+_CHUNKED, _STEPS = words(_DELTA.format("chunk_size ")), words(_DELTA.format(""))
+_STEP = words("state hidden_states dt A B C D dt_bias dt_softplus z kwargs")
 
 #: Functions that a method calls by a name of its module.
 FUNCTIONS = {
     "causal_conv1d_fn": Replacement(
         "causal_conv",
-        _words("hidden_states weight bias activation kwargs"),
+        words("hidden_states weight bias activation kwargs"),
         functions.convolution,
     ),
     "causal_conv1d_update": Replacement(
         "conv_update",
-        _words("hidden_states conv_state weight bias activation"),
+        words("hidden_states conv_state weight bias activation"),
         steps.convolution,
     ),
     "mamba_selective_scan": Replacement(
         "selective_scan",
-        _words(
+        words(
             "hidden_states dt A B C D z delta_bias delta_softplus return_last_state use_mambapy "
             "use_associative_scan kwargs"
         ),
@@ -48,7 +49,7 @@ FUNCTIONS = {
     "mamba_selective_state_update": Replacement("selective_update", _STEP, steps.mamba),
     "mamba2_chunk_scan": Replacement(
         "outer_scan",
-        _words(
+        words(
             "hidden_states dt A B C chunk_size D dt_bias initial_states dt_softplus dt_limit "
             "return_final_states kwargs"
         ),
@@ -61,7 +62,7 @@ FUNCTIONS = {
     "recurrent_kimi_delta_attention": Replacement("delta_update", _STEPS, steps.delta_rule),
     "rwkv_linear_attention": Replacement(
         "log_linear_scan and linear_scan",
-        _words("time_decay time_first key value state return_state"),
+        words("time_decay time_first key value state return_state"),
         functions.rwkv,
     ),
 }
@@ -74,7 +75,7 @@ METHODS = {
         "_rnn_scan",
     ): Replacement(
         "linear_scan",
-        _words("self hidden_states recurrent_gate reset recurrent_states acc_dtype"),
+        words("self hidden_states recurrent_gate reset recurrent_states acc_dtype"),
         methods.recurrent_gemma,
     ),
     (
@@ -83,7 +84,7 @@ METHODS = {
         "forward",
     ): Replacement(
         "outer_scan",
-        _words(
+        words(
             "self query key value igate fgate c_initial n_initial m_initial return_last_states mode"
         ),
         methods.xlstm,
@@ -91,7 +92,7 @@ METHODS = {
 }
 
 #: Folders of ``transformers.models`` that have any of them.
-FAMILIES = _words(
+FAMILIES = words(
     "bailing_hybrid bamba falcon_h1 falcon_mamba glm5_next granitemoehybrid inkling inkling2 jamba "
     "kimi_linear lfm2 lfm2_moe lfm3 mamba mamba2 nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe "
     "qwen3_next qwen4_exp recurrent_gemma rwkv xlstm zamba zamba2"
