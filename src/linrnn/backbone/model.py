@@ -36,9 +36,9 @@ class Model(nn.Module, ABC):
     head: Any
 
     @property
-    @abstractmethod
     def mixers(self) -> Sequence[Mixer]:
-        """The mixer of every layer, first to last; none of a frozen bank."""
+        """The mixer of every layer, first to last; a frozen bank has none."""
+        return ()
 
     @property
     @abstractmethod

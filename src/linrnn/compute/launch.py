@@ -75,14 +75,14 @@ def launch(kernel: Any, programs: int, *arguments: Any, **options: Any) -> None:
     kinds = (x.dtype if isinstance(x, Tensor) else x for x in arguments)
     device = next((x.device for x in arguments if isinstance(x, Tensor)), None)
     key = (kernel, programs, device, *kinds, *options.values())
-    found = _launches.get(key)
-    if found is None:
+    plan = _launches.get(key)
+    if plan is None:
         if len(_launches) >= _MOST:
             _launches.clear()
         values = zip(kernel.arg_names, arguments, strict=False)
         fixed = {n: x for n, x in values if not isinstance(x, Tensor)}
-        found = _launches[key] = Launch(kernel, programs, fixed, options)
-    found(*(x for x in arguments if isinstance(x, Tensor)))
+        plan = _launches[key] = Launch(kernel, programs, fixed, options)
+    plan(*(x for x in arguments if isinstance(x, Tensor)))
 
 
 def layout(x: Tensor | None) -> tuple[Any, ...] | None:

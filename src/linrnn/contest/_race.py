@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,6 +76,17 @@ class Scale:
     higher_is_better: bool
     best: float
     independent: float
+
+    def entry(self, name: str, kind: Kind, scores: Tensor, begin: float, remark: str = "") -> Entry:
+        """One that competed since ``begin``, of `time.perf_counter`, by its scores, if any."""
+        return Entry(
+            name=name,
+            kind=kind,
+            score=float(scores.mean()),
+            standard_error=self.error_of(scores),
+            seconds=time.perf_counter() - begin,
+            remark=remark,
+        )
 
     def error_of(self, scores: Tensor) -> float:
         """The standard error of their mean."""

@@ -155,14 +155,7 @@ def hold(
         reporter.noticed(f"the frozen bank cannot compete: {error}")
         return Held(_uncontested(config, task, plain), None)
     scores = scores.double()
-    bank = Entry(
-        name="a frozen bank of modes",
-        kind="bank",
-        score=float(scores.mean()),
-        standard_error=parts.scale.error_of(scores),
-        seconds=time.perf_counter() - begin,
-        remark=parts.how,
-    )
+    bank = parts.scale.entry("a frozen bank of modes", "bank", scores, begin, parts.how)
     rivals, won = [], False
     if not bank_alone:
         entry, won = parts.race(config, scores)

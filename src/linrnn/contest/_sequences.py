@@ -25,7 +25,7 @@ from linrnn.estimators.frozen import bank_model
 from linrnn.frozen import BankModel
 from linrnn.tasks import Task
 from linrnn.train import Config
-from linrnn.train.data import eval_loader, unpack
+from linrnn.train.data import eval_loader, size_of, unpack
 
 MOST_NUMBERS = 2_000_000
 """Numbers of all sequences up to which the bank is tried: about a minute of two cores."""
@@ -48,8 +48,8 @@ class Pool:
     def of(cls, task: Task, train: Dataset[Any], validation: Dataset[Any]) -> "Pool":
         """The examples of both parts."""
         batches = [tuple(b) for part in (train, validation) for b in eval_loader(part, _ROWS)]
-        n_train = sum(len(b[0]) for b in eval_loader(train, _ROWS))
-        return cls(task, tuple(map(torch.cat, zip(*batches, strict=True))), n_train)
+        parts = tuple(map(torch.cat, zip(*batches, strict=True)))
+        return cls(task, parts, size_of(train, "training data"))
 
     def take(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Some of the sequences as a batch."""
@@ -138,14 +138,7 @@ def plain_entries(pool: Pool, scale: Scale) -> Iterator[Entry]:
     """The nearest other sequence, and a linear model of all numbers."""
     for name, answer in (("the nearest sequence", _nearest), (_linear_name(pool), _linear)):
         begin = time.perf_counter()
-        scores = pool.scores(answer(pool))
-        yield Entry(
-            name=name,
-            kind="plain",
-            score=float(scores.mean()),
-            standard_error=scale.error_of(scores),
-            seconds=time.perf_counter() - begin,
-        )
+        yield scale.entry(name, "plain", pool.scores(answer(pool)), begin)
 
 
 def _nearest(pool: Pool) -> np.ndarray:
@@ -207,13 +200,5 @@ def race(config: Config, pool: Pool, holder: Tensor, scale: Scale) -> tuple[Entr
         scores[rows] = trial.scores(torch.from_numpy(train), rows).double()
         judged[rows] = True
     complete = bool((judged == asked).all())
-    seen = scores[judged]
-    entry = Entry(
-        name=config.mixer,
-        kind="trained",
-        score=float(seen.mean()) if len(seen) else float("nan"),
-        standard_error=scale.error_of(seen) if len(seen) else float("nan"),
-        seconds=time.perf_counter() - begin,
-        remark=remark,
-    )
+    entry = scale.entry(config.mixer, "trained", scores[judged], begin, remark)
     return entry, complete and scale.wins(scores[asked], holder[asked])

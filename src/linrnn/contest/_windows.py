@@ -93,14 +93,7 @@ def plain_entries(series: Series, scale: Scale) -> Iterator[Entry]:
     if season > 1:
         backs[f"the value {season} steps before"] = season
     for name, back in backs.items():
-        scores = _repeated(series, back)
-        yield Entry(
-            name=name,
-            kind="plain",
-            score=float(scores.mean()),
-            standard_error=scale.error_of(scores),
-            seconds=time.perf_counter() - begin,
-        )
+        yield scale.entry(name, "plain", _repeated(series, back), begin)
         begin = time.perf_counter()
 
 
@@ -130,12 +123,5 @@ def race(config: Config, series: Series, holder: Tensor, scale: Scale) -> tuple[
 
     trial = Trial(config, series.task, take)
     scores = trial.scores(torch.arange(n_train), series.judges + n_train).double()
-    entry = Entry(
-        name=config.mixer,
-        kind="trained",
-        score=float(scores.mean()),
-        standard_error=scale.error_of(scores),
-        seconds=time.perf_counter() - begin,
-        remark=f"{trial.steps} steps",
-    )
+    entry = scale.entry(config.mixer, "trained", scores, begin, f"{trial.steps} steps")
     return entry, scale.wins(scores, holder)

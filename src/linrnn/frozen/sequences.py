@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, ShapeError
-from linrnn.mixers import Mixer
 from linrnn.nn.lengths import as_lengths
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
 from linrnn.nn.pool import Pool
@@ -73,11 +72,6 @@ class BankModel(Model):
         )
         zero = torch.zeros(d_output, len(STATISTICS) * n_modes, dtype=torch.float64)
         return cls(bank, d_input, zero, zero[:, 0])
-
-    @property
-    def mixers(self) -> list[Mixer]:
-        """None: nothing in it is a layer."""
-        return []
 
     @property
     def timed(self) -> bool:

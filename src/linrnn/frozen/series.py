@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, ShapeError
-from linrnn.mixers import Mixer
 from linrnn.nn.change_bank import ChangeBank
 from linrnn.nn.gaps import filled
 from linrnn.nn.pool import Pool
@@ -99,11 +98,6 @@ class SeriesModel(Model):
     def reach(self) -> int:
         """Steps of a window that count."""
         return int(self.reach_)
-
-    @property
-    def mixers(self) -> list[Mixer]:
-        """None: nothing in it is a layer."""
-        return []
 
     @property
     def timed(self) -> bool:
