@@ -66,7 +66,7 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
 
 def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
     """Break the names of tests, which are longer than a column, between words and not inside."""
-    if page.file.src_uri != "guarantees.md":
+    if page.file.src_uri != "guarantees-tests.md":
         return html
     return re.sub(r"(?<=<code>)[^<]+(?=</code>)", lambda found: _BREAK.sub("<wbr>", found[0]), html)
 

@@ -1,10 +1,10 @@
-"""The page of guarantees names tests that exist."""
+"""The page of guarantees and their tests names tests that exist."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guarantees-tests.md").read_text(encoding="utf-8")
 
 
 def named():

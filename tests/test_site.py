@@ -354,7 +354,7 @@ def test_bibliography_is_printed_without_marks_of_tex(hooks):
 
 
 def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hooks):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="guarantees.md"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="guarantees-tests.md"))
     html = "<td>a_b/c</td><td><code>x/test_a.py::b_c</code></td>"
     wanted = "<td>a_b/c</td><td><code>x/<wbr>test_<wbr>a.py<wbr>::b_<wbr>c</code></td>"
     assert hooks.on_page_content(html, page) == wanted
