@@ -1,7 +1,7 @@
 """A docstring's "Equation" as HTML: formulas in columns, and sentences with formulas in them.
 
 A line is a formula where its first column says that one thing equals another; two spaces and more
-part columns. What stands in quotes, or as one word before a formula, labels it. Lines that were
+part columns. Text in quotes, or one word before a formula, labels it. Lines that were
 broken because they were full are put together again.
 """
 
@@ -86,7 +86,7 @@ def _continues(block: tuple[str, str], previous: str, kind: str, line: str) -> b
 
 
 def has_label(line: str) -> bool:
-    """Whether a line begins with a word in a column of its own."""
+    """Whether a line begins with a word in a separate column."""
     first, *rest = COLUMNS.split(line.strip())
     return bool(rest) and LABEL.match(first) is not None
 

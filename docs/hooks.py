@@ -22,7 +22,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "every system": leaderboard.systems,
     "every score": leaderboard.scores,
 }
-"""What stands in the place of a comment with this name."""
+"""The table that replaces a comment with this name."""
 
 
 def on_config(config: Any) -> Any:

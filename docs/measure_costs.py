@@ -43,7 +43,7 @@ def measured(name: str) -> dict[str, str]:
 
 
 def _short(x: float, figures: int) -> str:
-    """Rounded to so many figures, without a power of ten."""
+    """Rounded to that many figures, without a power of ten."""
     return f"{float(f'{x:.{figures}g}'):.12g}"
 
 

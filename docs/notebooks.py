@@ -132,7 +132,7 @@ def wear(figure: Figure) -> None:
 def day_and_night(svg: str) -> str:
     """A picture whose lines are seen on a white page and on a dark one.
 
-    One with a background of its own stays as it is. An image takes the colour scheme of the page
+    One that has a background stays as it is. An image takes the colour scheme of the page
     it is on, which the theme sets; a browser that does not know this takes that of the system.
     """
     if re.search(r'<g id="patch_1">\s*<path [^>]*style="fill: #ffffff', svg):

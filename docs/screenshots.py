@@ -4,7 +4,7 @@ Pages are opened in a frame as wide as a desk's screen and as a telephone's. Rep
 reaches over the right edge and cannot be scrolled, formulas that are not set, and requests to
 another host. Names are typed into the box for searches, and it is reported whose page is not found
 first; docs/search.js asks for every name, without a browser. With ``--out`` pictures of every kind
-of page are kept. Where there is no Chromium nothing is looked at, and that is said.
+of page are kept. Where there is no Chromium nothing is looked at, and a message says so.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def opened(browser: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The browser at work on an address, with a profile of its own; both are gone afterwards."""
+    """The browser at work on an address, with a fresh profile; both are gone afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         command += ["--no-first-run", "--window-size=1480,1600", f"--user-data-dir={profile}"]

@@ -146,7 +146,7 @@ def _is_symbol(name: str) -> bool:
 
 
 def _is_membership(found: list[Token], at: int) -> bool:
-    """Whether "in" is said of a set: R^n, C^n, an interval or numbers in braces."""
+    """Whether "in" precedes a set: R^n, C^n, an interval or numbers in braces."""
     ahead = [token.text for token in found[at + 1 : at + 3]] + ["", ""]
     if ahead[0] in ("R", "C") and ahead[1] == "^":
         return True

@@ -60,7 +60,7 @@ The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {na
       show_root_toc_entry: false
       members: [eigenvalues, reset_parameters]
 
-What every mixer takes and raises is said once, in [the contract](../reference/mixers.md).
+[The contract](../reference/mixers.md) says what every mixer takes and raises.
 
 {_choices(name)}
 {_cost(name)}
