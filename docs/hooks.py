@@ -57,7 +57,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """Fill in the tables where a page asks for one."""
+    """Fill in the tables of a page; a search finds tutorials before references."""
+    page = kwargs.get("page")
+    if page is not None and page.file.src_uri.startswith("tutorials/"):
+        page.meta["search"] = {"boost": 4}
     for name, table in TABLES.items():
         if f"<!-- {name} -->" in markdown:
             markdown = markdown.replace(f"<!-- {name} -->", table())
@@ -65,10 +68,12 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
-    """Break the names of tests, which are longer than a column, between words and not inside."""
+    """Leave sources out of the search, and break long names of tests between words."""
+    html = html.replace(_SOURCE, f"{_SOURCE} data-search-exclude")
     if page.file.src_uri != "guarantees-tests.md":
         return html
     return re.sub(r"(?<=<code>)[^<]+(?=</code>)", lambda found: _BREAK.sub("<wbr>", found[0]), html)
 
 
+_SOURCE = '<details class="mkdocstrings-source"'
 _BREAK = re.compile(r"(?<=[/_])(?=\w)|(?<=\w)(?=::)")

@@ -1,9 +1,15 @@
-// Ask the search of the built site for every mixer, by the names of its class and of its file, and
-// say which of them do not find its page first: `node docs/search.js site`. What answers is the
-// script that answers in a browser.
+// Search the built site for every mixer, by the names of its class and of its file, and for what
+// newcomers look for. Print each search whose page does not come first: `node docs/search.js site`.
+// The script that is asked is the one that runs in a browser.
 const fs = require("fs"), path = require("path"), vm = require("vm");
 
 const SETUP = 0, QUERY = 2; // kinds of messages that the script takes
+const NEWCOMERS = {
+  install: "getting-started/#install",
+  "hidden size": "reference/state/#hidden-size",
+  padding: "tutorials/packing/#padding",
+  "nn.GRU": "tutorials/from-gru/",
+};
 const site = process.argv[2];
 const workers = path.join(site, "assets/javascripts/workers");
 const script = fs.readdirSync(workers).find((name) => /^search\..*\.js$/.test(name));
@@ -38,6 +44,10 @@ async function main() {
         complaints.push(`a search for ${words} finds ${found} before ${page.location}`);
       }
     }
+  }
+  for (const [words, wanted] of Object.entries(NEWCOMERS)) {
+    const found = await first(words);
+    if (found !== wanted) complaints.push(`a search for ${words} finds ${found} before ${wanted}`);
   }
   for (const complaint of complaints) console.error(`docs: ${complaint}`);
   process.exitCode = complaints.length ? 1 : 0;

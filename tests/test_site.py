@@ -144,6 +144,22 @@ def test_laws_that_were_measured_are_whole_and_kept(hooks):
 
 
 @pytest.mark.parametrize("name", mixers.names())
+def test_a_page_says_when_to_use_a_mixer_what_it_costs_and_where_it_fails(name, hooks):
+    section = hooks.mixer.advice.section(name)
+    assert section.count("\n- ") >= 1 + ("constant_memory" in mixers.load(name).declared)
+    assert "training takes" in section
+    assert "**Tune first:** the learning rate" in section
+    assert all(reason in section for reason in mixers.load(name).declared.values())
+
+
+def test_uses_follow_from_what_a_mixer_declares(hooks):
+    sections = {name: hooks.mixer.advice.section(name) for name in ("gru", "lru", "delta_net")}
+    assert [name for name in sections if "Counting" in sections[name]] == ["gru"]
+    assert [name for name in sections if "Smooth signals" in sections[name]] == ["lru"]
+    assert [name for name in sections if "Overwriting" in sections[name]] == ["delta_net"]
+
+
+@pytest.mark.parametrize("name", mixers.names())
 def test_page_of_a_mixer_shows_what_was_measured(name, hooks):
     page = hooks.mixer.page(name)
     assert f"{hooks.mixer.measures.parameters(name):,}" in page

@@ -4,7 +4,7 @@ import re
 
 import lists
 
-from _pages import choices, measures, parts, picture, results, rows
+from _pages import advice, choices, measures, parts, picture, results, rows
 from linrnn import mixers
 from linrnn._options.catalogue import stems
 from linrnn.state_spec import Part, describe
@@ -15,6 +15,8 @@ READING = {
     "quadratic": "every step looks at all earlier ones it can see",
 }
 NO_ERROR = "-"
+EXCLUDED = "{ data-search-exclude }"
+"""Of a heading: its section is not searched. Numbers of all mixers were half of the index."""
 
 
 def pages() -> dict[str, str]:
@@ -52,6 +54,9 @@ search:
 The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {name}`,
 `linrnn show {name}`, `from linrnn.mixers import {cls.__name__}`.
 {cited}
+{advice.section(name)}
+## Equation and options
+
 {picture.page(name)}
 
 ::: {cls.__module__}.{cls.__name__}
@@ -59,6 +64,7 @@ The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {na
       show_root_heading: false
       show_root_toc_entry: false
       members: [eigenvalues, reset_parameters]
+      show_source: true
 
 [The contract](../reference/mixers.md) says what every mixer takes and raises.
 
@@ -85,7 +91,7 @@ With its default options:
 
 {picture.explained(cls.choices)}
 
-## Related systems
+## Related systems {EXCLUDED}
 
 {_related(name)}
 [All systems](index.md) has every choice of everyone.
@@ -172,7 +178,7 @@ def _cost(name: str) -> str:
             products = f"{float(cost['products_per_token']):,.0f} operations a token"
             facts.append(["matrix products outside of the recurrence", products])
     shapes = "\n".join(describe(mixers.build(name, width, device="meta").state_spec()))
-    return f"""## What it costs
+    return f"""## What it costs {EXCLUDED}
 
 At width {width} with the default options, on [this machine](../results/mixers/README.md):
 
@@ -188,7 +194,7 @@ def _laws(name: str) -> str:
     """Every law with the worst error that was measured."""
     found = measures.laws().get(name, {})
     if not found:
-        return f"## Its laws\n\nNot measured yet for this page: `linrnn check {name}` does.\n"
+        return f"## Its laws {EXCLUDED}\n\nNot measured yet: `linrnn check {name}` does.\n"
     reasons = {law.partition(":")[0]: text for law, text in mixers.load(name).declared.items()}
     body = [
         [f"`{law}`", row["verdict"], row["worst_error"] or NO_ERROR, reasons.get(law, "")]
@@ -196,7 +202,7 @@ def _laws(name: str) -> str:
     ]
     passed = [row for row in found.values() if row["verdict"] == "pass"]
     errors = [float(row["worst_error"]) for row in passed if row["worst_error"]]
-    return f"""## Its laws
+    return f"""## Its laws {EXCLUDED}
 
 The worst error is in units of the allowed one: above 1 a law is not kept, and has to be declared.
 Of those that are kept, it is {max(errors):.2g}. `linrnn check {name}` measures them;
@@ -210,12 +216,12 @@ def _results(name: str) -> str:
     """Its rows in results/."""
     found = [row for row in rows.measured() if row.mixer == name]
     if not found:
-        return "## Its results\n\nNone yet in [results](../results/README.md).\n"
+        return f"## Its results {EXCLUDED}\n\nNone yet in [results](../results/README.md).\n"
     body = [
         [_place(row), _plain(row.heading), _plain(row.label), _plain(_numbers(row))]
         for row in found
     ]
-    return f"""## Its results
+    return f"""## Its results {EXCLUDED}
 
 Sizes, budgets and seeds are on each page; numbers of two pages are not comparable.
 

@@ -1,8 +1,12 @@
 # %% [markdown]
 # # Sequences of many lengths
 #
-# Padding wastes steps. Here sequences of different lengths lie one after the other, and the
-# recurrence begins anew at each.
+# Batches with sequences of different lengths are either packed one after the other, which wastes
+# nothing, or padded. This page shows both.
+#
+# ## Packing
+#
+# With `cu_seqlens`, the recurrence starts anew at each sequence:
 
 # %%
 import torch
@@ -48,3 +52,19 @@ from linrnn import RNN
 packed = pack_sequence([torch.randn(n, 4) for n in (50, 7, 3)])
 output, h_n = RNN("mingru", 4, 8)(packed)
 type(output).__name__, tuple(h_n.shape)
+
+# %% [markdown]
+# ## Padding
+#
+# A model also takes padded rows. Pass their `lengths`. What the padding contains changes nothing:
+
+# %%
+from linrnn import SequenceModel
+
+model = SequenceModel(4, 2, mixer="mingru", d_model=8, n_layers=1).eval()
+padded = torch.randn(2, 50, 4)
+rows = torch.tensor([50, 30])
+y, _ = model(padded, lengths=rows)
+padded[1, 30:] = float("nan")
+again, _ = model(padded, lengths=rows)
+torch.equal(again, y)
