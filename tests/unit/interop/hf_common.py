@@ -33,7 +33,7 @@ NOT = {
     "group_beam_search_generate": HUB,
     "dola_decoding_sample": HUB,
     "generate_with_quant_cache": "the state is not keys and values; refused",
-    "generate_compile_model_forward": "transformers compiles with a cache of its own kind alone",
+    "generate_compile_model_forward": "transformers compiles only with its own kind of cache",
     "past_key_values_format": "the cache is a state, `LinrnnCache`, and no keys and values",
 }
 

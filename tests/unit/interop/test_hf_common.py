@@ -550,7 +550,7 @@ def test_a_compiled_model_has_the_same_gradients():
 
 def test_the_page_has_the_list():
     page = pathlib.Path(__file__).parents[3] / "docs" / "interop.md"
-    section = page.read_text().partition("## What transformers' own tests ask")[2]
+    section = page.read_text().partition("## Tests of transformers")[2]
     table = section.partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)
     assert dict(rows) == dict.fromkeys(HOLDS, "holds") | NOT
