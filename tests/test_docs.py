@@ -115,7 +115,7 @@ def test_mixer_has_its_page(name, hooks):
 
 def test_page_on_recipes_lists_every_scale(hooks):
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    table = hooks.on_page_markdown(page).split("## What there is")[1]
+    table = hooks.on_page_markdown(page).split("## All recipes")[1]
     for name in recipes.names():
         for scale in recipes.scales(name):
             assert f"| {name} | {scale} | " in table
