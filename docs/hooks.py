@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
 import lists
-from _pages import bibliography, catalogues, leaderboard, mixer, results
+from _pages import bibliography, catalogues, examples, leaderboard, mixer, results
 
 TABLES: dict[str, Callable[[], str]] = {
     "verbs": catalogues.verbs,
@@ -59,8 +59,11 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """Fill in the tables of a page; a search finds tutorials before references."""
     page = kwargs.get("page")
-    if page is not None and page.file.src_uri.startswith("tutorials/"):
+    uri = page.file.src_uri if page is not None else ""
+    if uri.startswith("tutorials/"):
         page.meta["search"] = {"boost": 4}
+    if uri.startswith("reference/"):
+        markdown += examples.section(markdown, uri)
     for name, table in TABLES.items():
         if f"<!-- {name} -->" in markdown:
             markdown = markdown.replace(f"<!-- {name} -->", table())

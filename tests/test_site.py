@@ -369,6 +369,16 @@ def test_bibliography_is_printed_without_marks_of_tex(hooks):
     assert "A Recurrent LLM for Fast and Efficient Inference*. 2025." in page
 
 
+def test_a_reference_lists_the_pages_whose_code_uses_it(hooks):
+    def examples(uri):
+        return hooks.examples.section((ROOT / "docs" / uri).read_text(encoding="utf-8"), uri)
+
+    assert "[Streaming](../tutorials/streaming.md)" in examples("reference/streaming.md")
+    assert "[Your own recurrence](../own-recurrence.md)" in examples("reference/cells.md")
+    assert "own-recurrence" not in examples("reference/tokenizers.md")
+    assert hooks.examples.section("# Nothing described here", "reference/x.md") == ""
+
+
 def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hooks):
     page = SimpleNamespace(file=SimpleNamespace(src_uri="guarantees-tests.md"))
     html = "<td>a_b/c</td><td><code>x/test_a.py::b_c</code></td>"
