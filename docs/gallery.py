@@ -5,6 +5,7 @@ And the numbers of the benchmarks, which pages offer beside the pictures of them
 
 import re
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ from mkdocs.structure.files import File, Files
 
 RESULTS = Path(__file__).parents[1] / "results"
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
+TUTORIALS = Path(__file__).parent / "tutorials"
 _NUMBERS = (".drawn.csv", ".csv")
+_TICK = re.compile(r"[−\d.,/e+%×\s]+")
+_LONGEST_LABEL = 50
+"""Characters of a label of an axis; longer texts are titles."""
 HEAD = """---
 search:
   boost: 0.5
 ---
 # Gallery
 
-Pictures of real runs. Those of published results come from the committed pages of
-[reproductions](reproductions.md), each with its table and what may be concluded; those of the
-tutorials were drawn when this site was built.
+These are pictures of real runs. Click a title to see how one was made. Pictures of published
+results come from the pages of [reproductions](reproductions.md), which also have the tables and
+what you may conclude. Pictures of tutorials were drawn when this site was built.
 """
 
 
@@ -58,23 +63,41 @@ def page(drawn: list[str]) -> str:
 
 
 def caption(picture: Path) -> str:
-    """The name of a picture of results, with a link to the numbers in it where there are any."""
+    """What a picture of results shows, with a link to its numbers where there are any."""
+    words = picture.stem.replace("-", " ")
+    words = f"{words[:1].upper()}{words[1:]}{axes(picture.read_text(encoding='utf-8'))}"
     table = next((p for p in map(picture.with_suffix, _NUMBERS) if p.exists()), None)
     if table is None:
-        return picture.stem
-    return f"{picture.stem} ([numbers](results/{table.relative_to(RESULTS).as_posix()}))"
+        return words
+    return f"{words} ([numbers](results/{table.relative_to(RESULTS).as_posix()}))"
+
+
+def axes(svg: str) -> str:
+    """ ": y against x" of the first panel, whose labels follow the ticks of each axis."""
+    texts = re.findall(r"<!-- (.*?) -->", svg)
+    labels = [
+        text
+        for tick, text in pairwise(texts)
+        if _TICK.fullmatch(tick) and not _TICK.fullmatch(text) and len(text) < _LONGEST_LABEL
+    ]
+    if len(labels) != 2 or labels[1].startswith(labels[0]):  # several panels, or bars
+        return ""
+    return f": {labels[1]} against {labels[0]}"
 
 
 def tutorial(name: str) -> str:
-    """A link to the tutorial that drew a picture."""
-    stem = re.sub(r"-\d+\.svg$", "", name)
-    return f"[{Path(stem).name.replace('-', ' ')}]({stem}.md)"
+    """The title of the tutorial that drew a picture, with a link."""
+    stem = Path(re.sub(r"-\d+\.svg$", "", name)).name
+    text = (TUTORIALS / f"{stem}.py").read_text(encoding="utf-8")
+    title = re.search(r"^# # (.+)$", text, re.MULTILINE)
+    return f"[{title[1] if title else stem}](tutorials/{stem}.md)"
 
 
 def heading(folder: Path) -> str:
-    """The title of a page of results."""
+    """The title of a page of results, with a link."""
     page = next(folder / name for name in ("report.md", "README.md") if (folder / name).exists())
-    return page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+    title = page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+    return f"[{title}](results/{page.relative_to(RESULTS).as_posix()})"
 
 
 def block(shown: list[tuple[str, str]], kind: str = "") -> list[str]:

@@ -242,12 +242,14 @@ def test_pictures_of_benchmarks_have_their_numbers_beside_them(load):
 
 def test_the_gallery_shows_every_picture_of_the_results(load):
     page = load("gallery").page(["tutorials/gaps-1.svg"])
-    assert "[gaps](tutorials/gaps.md)" in page
+    assert "[A series with gaps](tutorials/gaps.md)" in page
     found = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("results/*/*.svg")]
     assert len(found) > 10
     for name in found:
         assert f"({name}){{ loading=lazy }}" in page
         drawn = name.replace(".svg", ".drawn.csv")
         assert f"([numbers]({drawn}))" in page or not (ROOT / drawn).exists()
-    assert "![errors](results/bank-forecast-cpu/errors.svg)" in page
+    depth = "Depth: test accuracy (%) against depth (layers)"
+    assert f"![{depth}](results/minrnn-table-1-cpu/depth.svg)" in page
+    assert "](results/minrnn-table-1-cpu/report.md)\n" in page
     assert "([numbers](results/recipes/lengths.csv))" in page
