@@ -35,7 +35,7 @@ LAYERS = (
     {"recipes"},
     {"contest"},
     {"compare"},
-    {"reproductions"},
+    {"reproductions", "atlas"},
     {"serve"},
     {"cli"},
     {"__main__"},

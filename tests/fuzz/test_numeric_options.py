@@ -160,6 +160,7 @@ def verb_options() -> list[tuple[str, str]]:
 
 
 COMMANDS = {
+    "atlas": ["atlas", "--systems", "mingru", "--until", "0s", "--out", "RUN/atlas"],
     "distill": ["distill", "RUN/digits"],
     "eval": ["eval", "RUN/digits"],
     "export": ["export", "RUN/digits", "RUN/a.onnx"],

@@ -1,0 +1,209 @@
+"""The queue of an atlas: cells in one folder, shared by processes, resumed by the same command."""
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from linrnn import mixers
+from linrnn._files.door import make_folder
+from linrnn._files.storage import cannot_write, exclusive, write_atomically
+from linrnn._options.numbers import counted, duration
+from linrnn.atlas._abilities import ABILITIES, Ability
+from linrnn.atlas._cells import (
+    Cell,
+    figure,
+    file_name,
+    measure,
+    plain,
+    read_cell,
+    tuned_rate,
+    write_cell,
+)
+from linrnn.atlas._systems import CORE, STATE, sized
+
+CELLS, RATES = "cells", "rates"
+TABLE, PAGE = "atlas.csv", "atlas.md"
+
+
+class Piece(NamedTuple):
+    """A cell that is to be measured."""
+
+    system: str
+    ability: Ability
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Atlas:
+    """A folder of cells, and what is to be measured in it.
+
+    Args:
+        folder: holds a folder for each size of state, with a file for each cell; another process
+            may work in it at once.
+        systems: names of mixers, or import paths.
+        abilities: of the map.
+        seeds: how many of each.
+        state: floats wanted of the state of a layer.
+    """
+
+    folder: Path
+    systems: Sequence[str] = CORE
+    abilities: Sequence[Ability] = ABILITIES
+    seeds: int = 5
+    state: int = STATE
+
+    @property
+    def place(self) -> Path:
+        """The folder of the cells with this size of state."""
+        return self.folder / f"state-{self.state}"
+
+    def pieces(self) -> list[Piece]:
+        """Every cell, in the order in which they are measured.
+
+        The first seed of all systems comes first, ability by ability, so that the map is whole as
+        early as can be.
+        """
+        return [
+            Piece(system, ability, seed)
+            for seed in range(self.seeds)
+            for ability in self.abilities
+            for system in self.systems
+            if not ability.timed or _is_timed(system)
+        ]
+
+    def open_pieces(self) -> list[Piece]:
+        """The cells that are not measured yet."""
+        return [piece for piece in self.pieces() if not self._file(piece).exists()]
+
+    def cells(self) -> list[Cell]:
+        """The cells that are measured, in their order.
+
+        Raises:
+            DataError: a file in the folder is no cell.
+        """
+        paths = map(self._file, self.pieces())
+        return [read_cell(path) for path in paths if path.exists()]
+
+    def run(self, *, seconds: float | None = None, say: Callable[[str], Any] = print) -> None:
+        """Measure what is open, until all is done or the time is up; then write the table.
+
+        A cell that was begun is finished. Stopped or killed, the same call goes on.
+
+        Args:
+            seconds: after which no cell is begun. Default: all are measured.
+            say: is given a line about each cell.
+
+        Raises:
+            StorageError: the folder cannot be written to.
+        """
+        make_folder(self.place)
+        started = time.monotonic()
+        total = len(self.open_pieces())
+        for done, piece in enumerate(self._turns(started, seconds), 1):
+            system = sized(piece.system, self.state)
+            with self._lock(f"rate-{plain(piece.system)}", wait=True):
+                rate = tuned_rate(system, self.place / RATES / f"{plain(piece.system)}.json")
+            cell = measure(system, piece.ability, piece.seed, rate)
+            write_cell(cell, self._file(piece))
+            pace = (time.monotonic() - started) / done
+            left = len(self.open_pieces()) if done % 10 == 0 else max(total - done, 0)
+            say(
+                f"{piece.system}, {piece.ability.name}, seed {piece.seed}: breaks at {cell.breaks} "
+                f"{piece.ability.dial}; {counted(left, 'cell')} left, {duration(left * pace)}"
+            )
+        self.write()
+
+    def write(self) -> None:
+        """Write the table of all trainings as CSV, and the map as Markdown."""
+        cells = self.cells()
+        for name, text in ((TABLE, table(cells)), (PAGE, page(cells, self.abilities))):
+            write_atomically(self.place / name, text.encode(), inside=self.place)
+
+    def _turns(self, started: float, seconds: float | None) -> Iterator[Piece]:
+        """Open pieces whose lock is free, each held while it is at hand."""
+        for piece in self.pieces():
+            if seconds is not None and time.monotonic() - started >= seconds:
+                return
+            if self._file(piece).exists():
+                continue
+            try:
+                with self._lock(self._file(piece).stem):
+                    if not self._file(piece).exists():
+                        yield piece
+            except BlockingIOError:
+                continue  # another process is at it
+
+    @contextmanager
+    def _lock(self, name: str, *, wait: bool = False) -> Iterator[None]:
+        path = self.place / "locks" / f"{name}.lock"
+        try:
+            make_folder(path.parent)
+            lock = exclusive(path, wait=wait)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        with lock:
+            yield
+
+    def _file(self, piece: Piece) -> Path:
+        return self.place / CELLS / file_name(piece.system, piece.ability.name, piece.seed)
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """CSV with a row for every training of some cells."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    head = "system,width,options,state,parameters,ability,seed,value,rate,steps,reached,score,"
+    writer.writerow([*f"{head}fraction,longer,loss,seconds,version,torch,date".split(",")])
+    for cell in cells:
+        system = cell.system
+        options = " ".join(f"{name}={value}" for name, value in system.options.items())
+        for row in cell.rows:
+            writer.writerow([
+                system.name, system.width, options, _empty(system.state), system.parameters,
+                cell.ability, cell.seed, row.value, row.rate, row.steps, _empty(row.reached),
+                f"{row.score:.6g}", f"{row.fraction:.4f}",
+                "" if row.longer is None else f"{row.longer:.4f}", f"{row.loss:.5g}", row.seconds,
+                cell.version, cell.torch, cell.date,
+            ])  # fmt: skip
+    return file.getvalue()
+
+
+def page(cells: Sequence[Cell], abilities: Sequence[Ability]) -> str:
+    """The map as a table of Markdown: systems by abilities, empty where nothing was measured."""
+    measured: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        measured.setdefault((cell.system.name, cell.ability), []).append(cell)
+    systems = {cell.system.name: cell.system for cell in cells}.values()
+    shown = [ability for ability in abilities if any(a == ability.name for _, a in measured)]
+    heads = ["system", "state", "parameters", *(f"{a.name} ({a.dial})" for a in shown)]
+    lines = [heads, [":---", *["---:"] * (len(heads) - 1)]]
+    for system in systems:
+        figures = [
+            str(figure(some)) if (some := measured.get((system.name, ability.name))) else ""
+            for ability in shown
+        ]
+        state = "grows" if system.state is None else f"{system.state:,}"
+        lines.append([system.name, state, f"{system.parameters:,}", *figures])
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"# Atlas\n\n{_EXPLANATION}\n\n{rows}\n" if cells else "# Atlas\n\nNo cell yet.\n"
+
+
+_EXPLANATION = """\
+Each figure is the value of the dial at which a system comes half of the way from chance to perfect.
+It is the geometric mean over seeds, with the mean of the logarithm plus and minus two standard
+errors in brackets. `<` means that a system fails at the first value, `>` that it has the last."""
+
+
+def _empty(value: int | None) -> int | str:
+    return "" if value is None else value
+
+
+def _is_timed(system: str) -> bool:
+    if ":" in system:
+        return bool(mixers.build(system, 64, device="meta").timed)
+    return bool(mixers.load(system).timed)

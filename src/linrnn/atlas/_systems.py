@@ -1,0 +1,134 @@
+"""Who is measured: mixers, with options at which their states are about equally large."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import log
+from typing import Any
+
+from linrnn import mixers
+from linrnn.backbone import SequenceModel
+from linrnn.errors import ArgumentError, LinrnnError
+from linrnn.mixers import Mixer
+from linrnn.state_spec import Part
+
+WIDTHS = (16, 24, 32, 48, 64)
+"""Of the residual stream; that is chosen which comes nearest to the wanted sizes."""
+LAYERS = 2
+PARAMETERS = 24_000
+"""Wanted of the two layers, without encoder and head; what came out is in each row."""
+STATE = 512
+"""Floats wanted of the state of a layer for one sequence."""
+
+_SIZES = ("d_state", "d_key", "d_head", "n_heads", "order", "slots", "window", "d_inner")
+"""Options that set the size of a state, in the order in which they are tried."""
+_VALUES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+
+CORE = (
+    "gru", "lstm", "tanh_rnn", "lru", "s4d", "s5", "mingru", "minlstm", "mamba", "mamba2", "rwkv4",
+    "rwkv6", "rwkv7", "linear_attention", "retnet", "gla", "delta_net", "gated_delta_net",
+    "gated_delta_product", "kda", "hgrn", "hgrn2", "rg_lru", "mlstm", "slstm", "co_rnn", "cfc",
+    "pd_ssm", "ttt_linear", "attention",
+)  # fmt: skip
+"""Measured first: one or two of each mechanism."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A mixer at the size of the map.
+
+    Args:
+        name: of the mixer, or the import path of its class.
+        width: channels of the residual stream.
+        options: of the mixer.
+        state: floats of the state of one layer and sequence; None where it grows.
+        parameters: of both layers, without encoder and head.
+    """
+
+    name: str
+    width: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    state: int | None
+    parameters: int
+
+
+@cache
+def sized(name: str, state: int = STATE) -> System:
+    """The mixer at the width, and with the one option, that come nearest to the sizes of the map.
+
+    A factor by which the state misses its size counts as much as one of the parameters.
+
+    Args:
+        name: of a mixer, or an import path that was imported before.
+        state: floats wanted.
+
+    Raises:
+        UnknownNameError: no such mixer.
+        ArgumentError: it takes none of the widths.
+    """
+    candidates = [system for width in WIDTHS for system in _candidates(name, width)]
+    if not candidates:
+        raise ArgumentError(
+            f"atlas: the mixer {name!r} must take one of the widths {WIDTHS}, got none that works. "
+            "Try it by `linrnn check`."
+        )
+    return min(candidates, key=lambda system: _miss(system, state))
+
+
+def _candidates(name: str, width: int) -> Iterator[System]:
+    """The defaults at a width, and with each option that changes the size of the state."""
+    default: System | None = None
+    for options in _choices(_class(name)):
+        try:
+            system = _measured(name, width, options)
+        except (LinrnnError, RuntimeError, TypeError, ValueError):
+            continue  # the mixer does not take this size
+        if not options:
+            default = system
+        elif default is not None and system.state == default.state:
+            continue  # heads of a dense cell, say: another system, not another size
+        yield system
+
+
+def _choices(cls: type[Mixer]) -> Iterator[dict[str, Any]]:
+    """No option, or one that sets the size of the state."""
+    parameters = inspect.signature(cls.__init__).parameters
+    yield {}
+    for option in _SIZES:
+        if option in parameters:
+            yield from ({option: value} for value in _VALUES)
+
+
+def _class(name: str) -> type[Mixer]:
+    if ":" not in name:
+        return mixers.load(name)
+    mixer: Any = mixers.build(name, WIDTHS[-1], device="meta")
+    return type(mixer)
+
+
+def _measured(name: str, width: int, options: Mapping[str, Any]) -> System:
+    mixer = mixers.build(name, width, **options, device="meta")
+    model = SequenceModel(
+        width, width, mixer=name, mixer_options=dict(options), d_model=width, n_layers=LAYERS,
+        pool="none", norm="layer", device="meta",
+    )  # fmt: skip
+    counted = sum(p.numel() * (1 + p.is_complex()) for p in model.blocks.parameters())
+    grows = "constant_memory" in mixer.declared
+    floats = None if grows else _floats(mixer.state_spec())
+    return System(name=name, width=width, options=options, state=floats, parameters=counted)
+
+
+def _floats(spec: object) -> int:
+    if isinstance(spec, Part):
+        count = 1 + (spec.kind == "complex")
+        for size in spec.axes.values():
+            count *= size or 0
+        return count
+    inside = spec.values() if isinstance(spec, Mapping) else spec
+    return sum(map(_floats, inside))  # type: ignore[call-overload]
+
+
+def _miss(system: System, state: int) -> float:
+    by_state = 0.0 if system.state is None else abs(log(max(system.state, 1) / state))
+    return by_state + abs(log(system.parameters / PARAMETERS))
