@@ -409,7 +409,9 @@ def test_kinds_of_pages_stand_apart(navigation):
     assert {path.parent.as_posix() for path in map(Path, kinds["Tutorials"])} == {"tutorials"}
     assert kinds["Getting started"] == ["getting-started.md"]
     assert kinds["Results"][1:4] == ["reproductions.md", "atlas.md", "gallery.md"]
-    assert all(page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][4:]])
+    assert all(
+        page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][4:]]
+    )
     pages = [page for inside in kinds.values() for page in inside]
     assert len(pages) == len(set(pages))
 
