@@ -66,7 +66,7 @@ class BankForecast(Reproduction):
 
     The season is given; the modes are drawn anew with each seed. The read-out is fitted to the 12
     months for training, its penalty chosen on the 4 for validation, and every window of the 4 for
-    testing is forecast, each horizon by a fit of its own.
+    testing is forecast, each horizon by a separate fit.
 
     Args:
         sets: which series, and how they are read.

@@ -51,8 +51,8 @@ class CacheEviction(Reproduction):
 
     Nothing is trained for a policy: the same weights read the same test windows, each from an empty
     cache, step after step, with room for a part of the window. A small language model on characters
-    stands for what the papers measure on large ones; four pairs that are asked for in any of eight
-    segments after them, as in `segment-recall`, say whether what is kept is what is needed later.
+    stands for the large ones of the papers. Four pairs, queried in any of the eight
+    segments after them, as in `segment-recall`, show whether the cache keeps what is needed later.
 
     Args:
         text, recall: configurations of the runs in place of ours.
@@ -73,7 +73,7 @@ class CacheEviction(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said; none of it at these sizes",
+            "Published statements; none at these sizes",
             ["policy", "published", "where"],
             [
                 [

@@ -28,7 +28,7 @@ _ELSEWHERE = "bounded at steps of about 1/T; nothing of this one"
 
 
 class Case(NamedTuple):
-    """A layer as it starts, and what is said of its gradients."""
+    """A layer as it starts, and the published statement about its gradients."""
 
     mixer: str
     options: Mapping[str, Any]
@@ -93,7 +93,7 @@ class CellsGradients(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the gradient over long times; no numbers are printed",
+            "Published statements about the gradient over long times; no numbers are printed",
             ["layer", "published", "where"],
             [[label, case.claim or _ELSEWHERE, case.where] for label, case in CASES.items()],
         ),
@@ -149,7 +149,7 @@ def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
     """Norms of ``d (v . y_T) / d state``, the mean over sequences, the latest state first.
 
     Args:
-        layer: whose output at the last step is asked for.
+        layer: whose output at the last step enters the loss.
         x: (batch, time, channels).
 
     Returns:

@@ -36,7 +36,7 @@ POSITIONS = (256, 1024, 4096)
 REACH = 8192
 """Taps of the filters whose steps are timed."""
 STEPS = 256
-"""Steps in a row that are timed: one in so many of Hyena's makes a block."""
+"""Steps in a row that are timed: one of every 256 steps of Hyena makes a block."""
 STEADY_FACTOR = 1.25
 BEFORE, AFTER = "hyena", "laughing_hyena"
 
@@ -77,7 +77,7 @@ class Distillation(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of distilled models of up to 1.3 billion parameters",
+            "Published statements about distilled models of up to 1.3 billion parameters",
             ["statement", "published"],
             [
                 ["no loss in quality after distillation", "yes"],

@@ -52,7 +52,7 @@ _IRIE = "Irie, Gopalakrishnan & Schmidhuber 2023, arXiv:2305.19044"
 
 
 class ELSTMCopy(Reproduction):
-    """One eLSTM copies bits that are asked for in a later window than that of their reading.
+    """One eLSTM copies bits whose target is in a later window than the bit itself.
 
     The layer has 64 channels and reads the bits as they are. Rules take one step of Adam for a
     batch, at a rate that falls to 0 along half a cosine and that is the best of three on
@@ -74,13 +74,13 @@ class ELSTMCopy(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the rules",
+            "Published statements about the rules",
             ["statement", "published", "where"],
             [
                 ["traces of an eLSTM are exact, so RTRL trains as back-propagation does", "yes",
                  _IRIE],
-                ["RTRL copies what is asked for beyond the truncation", "yes", _IRIE],
-                ["it is no worse than truncated back-propagation with as long a window", "yes",
+                ["RTRL copies bits from beyond the truncation", "yes", _IRIE],
+                ["RTRL is no worse than truncated back-propagation with as long a window", "yes",
                  _IRIE],
             ],
         ),
@@ -114,12 +114,12 @@ class ELSTMCopy(Reproduction):
 
 
 NOTES = (
-    "a loss is the cross-entropy of a bit over that of guessing, so 1 is that of guessing, of the "
-    f"steps that are asked about; a pattern is copied below {SOLVED:g}.",
-    "a bit is asked for as many steps after its reading as a pattern has bits, and a window is no "
+    "a loss is the cross-entropy of a target bit over that of guessing, so guessing has 1; "
+    f"a pattern counts as copied below {SOLVED:g}.",
+    "the target of a bit comes as many steps after it as a pattern has bits, and a window is no "
     "longer than that, so no window holds both.",
-    "a window without both can still teach a state to last, by the losses of its own steps, and "
-    "the read-out what lasts to mean: that a truncation fails is no matter of course.",
+    "a window without both can still teach the state to last, by the losses of its steps, and "
+    "the read-out to use it. So truncation does not have to fail.",
     f"weights are held over a sequence, so {TRACED} has the gradient of back-propagation, and of "
     "diagonal_rtrl, which goes step by step, but for rounding: tests compare them in float64. One "
     f"training counts as another where the losses lie within {WITHIN:g}.",

@@ -61,7 +61,7 @@ class HippoMemory(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of these memories; the figures print no numbers that ours compare with",
+            "Published statements about these memories; their figures have no numbers to compare",
             ["statement", "published", "where"],
             [
                 ["LegS holds all of the past, ever more coarsely", "yes", _GU],
@@ -126,7 +126,7 @@ NOTES = (
     "a short delay has an error of its few steps beside that of the memory, which shows at orders "
     "whose own is small.",
     f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
-    "are asked for its last quarter, and the unit of time of LagT is a 25th of that. LegS steps by "
+    "rebuild its last quarter, and the unit of time of LagT is a 25th of that. LegS steps by "
     "the bilinear rule, the others by the exact solution.",
     f"delayed signals have frequencies up to {IN_WINDOW} cycles in the delay, and are read for 2.5 "
     "delays, of which the last 1.5 count.",

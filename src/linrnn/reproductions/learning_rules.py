@@ -121,7 +121,7 @@ class LearningRules(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the rules; ours are no tasks that numbers are printed of",
+            "Published statements about the rules; no numbers are printed for our tasks",
             ["statement", "published", "where"],
             [
                 ["traces make a chunk's gradient that of the whole", "yes", _ALGEBRA],

@@ -63,7 +63,7 @@ class LimitCycleCopy(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the start; ours is no task that numbers are printed of",
+            "Published statements about the start; no numbers are printed for our task",
             ["statement", "published"],
             [
                 ["a periodic attractor can carry gradients over any time", "shown"],
@@ -102,7 +102,7 @@ NOTES = (
     "1.1 a pair that is moved from 0 comes to turn for ever at one size; with a gain of 1 the "
     "matrix is orthogonal and a pair comes to rest, slowly. So the first two rows differ by the "
     "gain alone, and the second and the third by the input and by how angles are drawn.",
-    "a loss is that of the tokens alone, which are asked for one a step after the silence; the "
+    "a loss is that of the tokens alone, which are the targets, one a step, after the silence; the "
     "marker stands at each of them.",
 )
 

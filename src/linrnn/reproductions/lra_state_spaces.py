@@ -162,8 +162,8 @@ NOTES = (
     "budget of tuning: the published learning rate of each mixer and task, 3 and 10 times "
     "of it, one seed each; nothing else is tuned for any of them. A third of it was tried on an "
     "earlier page and was the best of none.",
-    "most sources print no errors: what the share of so many test examples is uncertain by, of "
-    "2,000 and of 10,000 images, stands for each.",
+    "most sources print no errors: the uncertainty of a share of that many test examples, of "
+    "2,000 and of 10,000 images, is used for each.",
     "images are the task Image of Long Range Arena where they are grey and read by pixels, as "
     "published but for the LRU, whose number is for colour; ours are in colour and read by rows.",
 )

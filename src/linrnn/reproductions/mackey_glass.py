@@ -23,7 +23,7 @@ DEVIATION = 0.2161
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A row: a mixer, and what stands around it."""
+    """A row: a mixer, and the model around it."""
 
     mixer: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +133,7 @@ CLAIMS = (
     ("LRU", "LSTM", "ours; nothing is printed of the LRU"),
     ("LRU", "LMU", "ours; nothing is printed of the LRU"),
 )
-"""Which error is said to be smaller than which, and by whom."""
+"""Pairs with the smaller error first, and the source of the claim."""
 
 
 def config() -> Config:
@@ -149,7 +149,7 @@ def config() -> Config:
 
 
 def of_size(base: Config, model: Model, parameters: int) -> dict[float, Config]:
-    """The configurations of a row by learning rate, of a width that has so many parameters.
+    """The configurations of a row by learning rate, of the width with that many parameters.
 
     Args:
         base: what all runs share.

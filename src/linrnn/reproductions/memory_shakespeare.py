@@ -44,7 +44,7 @@ class MemoryShakespeare(Reproduction):
 
     The configuration is that of the recipe ``lm``, and the number of parameters that of its minGRU,
     so that the losses stand beside those of ``minrnn-shakespeare``. Each layer has what it is
-    published with around it: an MLP, channel mixing, or nothing where it brings gates of its own;
+    published with around it: an MLP, channel mixing, or nothing where it already has gates;
     convolutions where it brings one. Each has the best of four learning rates.
 
     Args:

@@ -152,8 +152,8 @@ class MinRNNRuntime(Reproduction):
             comparable=(
                 "ratios to a baseline of the same kind, not milliseconds or megabytes, which "
                 "belong to a device. What a layer gains depends on the baseline's kernel as much "
-                "as on the layer: hold a ratio published against a loop beside the rows with "
-                "loop, and read the rows with fused for what is left of it."
+                "as on the layer: compare a ratio published against a loop with the rows with "
+                "loop; the rows with fused show how much of it remains."
             ),
             notes=(
                 conditions(self.turns),

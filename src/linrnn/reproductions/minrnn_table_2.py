@@ -98,6 +98,6 @@ def models(scale: str) -> dict[str, Config]:
 _MODELS = (
     "layers as published: 2 of width 64 for Mamba's paper, from which the first rows are quoted, 3 "
     "for minGRU and minLSTM; parameters are not matched, as they were not in the papers.",
-    "S4D with a linear layer after it stands for S4. The LRU, in the block of its own paper with "
+    "S4D with a linear layer after it replaces S4. The LRU, in the block of the LRU paper with "
     "256 modes, is not in the published table.",
 )

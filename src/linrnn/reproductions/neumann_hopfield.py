@@ -23,7 +23,7 @@ NEUMANN, ITERATION, CONJUGATE, TRUNCATED = "Neumann-RBP", "RBP", "CG-RBP", f"TBP
 
 
 def rules(updates: int) -> Mapping[str, Rule]:
-    """The rows: each reads so many updates before it answers."""
+    """The rows: each runs ``updates`` updates before its output."""
     shared = {"hold": updates - 1, "terms": WINDOW - 1}
     return {
         "BPTT": Rule(learner="bptt", unrolled=True),

@@ -78,7 +78,7 @@ class OnlineCopy(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the rules; it is drawn, and not printed in numbers",
+            "Published statements about the rules; drawn in figures, not printed in numbers",
             ["statement", "published", "where"],
             [
                 ["traces, with errors that go down at once, come near back-propagation", "yes",

@@ -38,7 +38,7 @@ _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Lesson):
-    """The task `digits`: 64 pixels, of which the last is answered with a digit."""
+    """The task `digits`: 64 pixels, and a digit predicted at the last one."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     width: int
@@ -109,7 +109,7 @@ LESSONS: Sequence[Reading] = (
 class OnlineDigits(Reproduction):
     """Digits of scikit-learn, read pixel by pixel by two and four LRUs, trained by the rules.
 
-    An image is answered at its last pixel. Rules take one step of Adam for a batch of 32 images, at
+    The digit is predicted at the last pixel. Rules take one step of Adam for 32 images, at
     a rate that falls to 0 along half a cosine and that is the best of three on validation, for
     each rule and depth with the first seed.
 
@@ -129,7 +129,7 @@ class OnlineDigits(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the rule on colour images, reviews and lists",
+            "Published statements about the rule on colour images, reviews and lists",
             ["statement", "published", "where"],
             [
                 ["the online rule is within one to five points of back-propagation", "yes",

@@ -75,7 +75,7 @@ LAYERS: Mapping[str, Layer] = {
     "rmt": Layer(
         mixer="rmt",
         options=_of_segments(n_memory=8, d_inner=32),
-        said="memory carries what is asked for over several segments",
+        said="memory carries the queried values over several segments",
         where="arXiv:2207.06881",
     ),
     "block_recurrent": Layer(
@@ -119,14 +119,14 @@ LAYERS: Mapping[str, Layer] = {
 """Layers of segments, and three without."""
 
 ABLATED, THROUGH = "infini_transformer, linear", (0, 1, 2, 4)
-"""A row that is trained once more with gradients through so many memories."""
+"""A row that is trained once more with gradients through these numbers of memories."""
 
 Recall = Mapping[str, Sequence[Sequence[float]]]
 """Share of right answers by row, seed and distance in segments, from 0 on."""
 
 
 class SegmentRecall(Reproduction):
-    """Two pairs in the first of nine segments, asked for in any; one layer of 32 channels.
+    """Two pairs in the first of nine segments, queried in any; one layer of 32 channels.
 
     All rows have the same convolution of two steps, which puts a key beside its value, and the same
     MLP. Every model meets all distances in training; they are told apart in the test. The learning
@@ -153,7 +153,7 @@ class SegmentRecall(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of the memory; none is published at these sizes",
+            "Published statements about the memory; none is at these sizes",
             ["layer", "published", "where"],
             [[label, layer.said, layer.where] for label, layer in LAYERS.items()],
         ),
@@ -183,7 +183,7 @@ class SegmentRecall(Reproduction):
             config = candidates[ABLATED][search.outcome.rates[ABLATED]]
             outcomes.append(train(f"{NAME}, {ABLATED}", ablated(config, self.through), setting))
             rows = outcomes[-1].rows
-            title = "One of them, with gradients through so many memories in training"
+            title = "One of them, with gradients through a limited number of memories in training"
             tables.append(answers(title, rows, recalls(rows)))
         return Findings(
             tables=(*tables, table(search.outcome, {}), search.tried),
@@ -249,7 +249,7 @@ def with_layer(base: Config, label: str, rate: float) -> Config:
 
 
 def ablated(config: Config, through: Sequence[int]) -> dict[str, Config]:
-    """A row with gradients through so many memories, by label."""
+    """A row for each number of memories that gradients pass through, by label."""
     return {
         f"{ABLATED}, through {n}": replace(
             config, mixer_options={**config.mixer_options, "memory_gradient": n}
@@ -329,7 +329,7 @@ def judged(recall: Recall) -> tuple[Judged, ...]:
 
 
 def claim(expected: Mapping[int, bool]) -> str:
-    """Where a layer is said to answer, in words.
+    """The distances at which a layer should recall, in words.
 
     Example:
         >>> claim({2: True, 4: False}), claim({2: False})

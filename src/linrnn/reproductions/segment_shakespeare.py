@@ -135,7 +135,7 @@ REMEMBER = {
     RMT: ("memory carries over several segments", "arXiv:2207.06881"),
     INFINI: ("a memory of all segments before", "arXiv:2404.07143"),
 }
-"""Layers to which something from before `FAR` comes, by what they are made of, and what is said."""
+"""Layers that can read characters before `FAR`, by construction, and the published words."""
 
 
 class SegmentShakespeare(Reproduction):
@@ -149,7 +149,7 @@ class SegmentShakespeare(Reproduction):
     beyond what the window itself shows. Rows are shared between processes.
 
     Args:
-        base: configuration of all runs in place of ours, of a size of its own.
+        base: configuration of all runs in place of ours, at its own size.
         labels: of `MODELS`, in place of all.
         rates: learning rates, in place of `RATES`.
     """
@@ -168,7 +168,7 @@ class SegmentShakespeare(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said; none of it at these sizes",
+            "Published statements; none at these sizes",
             ["claim", "published", "where"],
             [
                 *([claim.text, claim.said, claim.where] for claim in CLAIMS),

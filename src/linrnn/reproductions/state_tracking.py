@@ -18,7 +18,7 @@ from linrnn.train.folder import RunFolder
 RATES = (3e-3, 1e-2)
 """Of the learning rate: each is tried with one seed, the best on validation is taken."""
 TIMES = 4
-"""Words are read at so many times the length of training."""
+"""Words are also read at this multiple of the training length."""
 _HEADS = {"n_heads": 2, "d_key": 16, "d_value": 16}
 SYSTEMS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "GRU": ("gru", {}),
@@ -54,7 +54,7 @@ _CLAIMS = (
     ("A5", "Mamba", "PD-SSM", "Terzic et al. 2025"),
     ("A5", "Mamba", "GRU", "Merrill et al. 2024"),
 )
-"""A task, the row that is worse and the one that is better, and where it is said."""
+"""A task, the row that is worse and the one that is better, and the source of the claim."""
 
 
 class StateTracking(Reproduction):
@@ -85,7 +85,7 @@ class StateTracking(Reproduction):
     }
     published: ClassVar[tuple[Table, ...]] = (
         Table(
-            "What is said of state tracking",
+            "Published statements about state tracking",
             ["statement", "where"],
             [
                 ["a diagonal recurrence with positive decays cannot tell parity at any length",
@@ -197,7 +197,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def judged(group: str, longer: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """Whether what is said of a group holds at the longer length, seed by seed."""
+    """Whether the statements about a group hold at the longer length, seed by seed."""
     return [
         less(f"{group}: {better} is better than {worse}", where, longer[worse], longer[better])
         for of, worse, better, where in _CLAIMS

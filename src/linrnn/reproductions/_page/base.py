@@ -67,7 +67,7 @@ class Findings:
 class Reproduction(ABC):
     """A published result with the command that computes ours beside it.
 
-    A subclass is final, lives in a file of its own in ``linrnn/reproductions`` and is named by it.
+    A subclass is final, lives in its own file in ``linrnn/reproductions`` and is named by it.
     """
 
     summary: ClassVar[str]

@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
 
 def rule(need: int) -> str:
-    """The rule in words, where so many seeds are needed."""
+    """The rule in words, where ``need`` seeds are needed."""
     return (
         "a claim is confirmed where it holds with every seed, contradicted where its opposite does "
         "(two equal numbers are neither), and otherwise undecided; with fewer than "
@@ -158,7 +158,7 @@ class _Separation:
 
     def __call__(self, first: str, second: str) -> bool:
         error = math.hypot(*map(self._error, (first, second)))
-        # nothing is said of rows without an error in a column without any
+        # rows without an error in a column without any are not compared
         return abs(self.printed[first].value - self.printed[second].value) > SURE * error
 
     def _error(self, label: str) -> float:

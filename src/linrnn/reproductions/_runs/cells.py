@@ -106,9 +106,9 @@ class Race:
         return Findings(
             tables=(Table(f"{self.name}: who solves it", head, cells),),
             comparable=(
-                "who solves the task within these steps and who does so first, at this width; most "
-                "were published with wider layers, larger batches and many more steps, so that "
-                "contradicted is said of this budget alone."
+                "which models solve the task in these steps, and which first, at this width. Most "
+                "were published with wider layers, larger batches and many more steps: a "
+                "contradicted claim is contradicted for this budget only."
             ),
             complete=not outcome.problem,
             verdicts=tuple(judged(arrived, self.said)),

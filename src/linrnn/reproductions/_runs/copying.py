@@ -18,8 +18,8 @@ from linrnn.reproductions._runs.lessons import Lesson
 class Copying(Lesson):
     """Patterns of random bits, blank steps, and the pattern again from a sign on.
 
-    A step has a channel for each bit and one for the sign, which the first step that is asked about
-    has. The loss is that of those steps alone. Each bit is asked for ``pattern + pad`` steps after
+    A step has a channel for each bit and one for the sign, which the first step with a target
+    has. The loss is that of those steps alone. Each bit is the target ``pattern + pad`` steps after
     it was read.
     """
 
@@ -58,7 +58,7 @@ class Copying(Lesson):
         )
 
     def draw(self, rows: int, generator: torch.Generator) -> Batch:
-        """Inputs (rows, 2 pattern + pad, bits + 1), and bits where they are asked for."""
+        """Inputs (rows, 2 pattern + pad, bits + 1), and bits where they are the targets."""
         bits = torch.randint(2, (rows, self.pattern, self.bits), generator=generator).float()
         x = torch.zeros(rows, self.lag + self.pattern, self.bits + 1)
         x[:, : self.pattern, : self.bits] = bits
@@ -68,10 +68,10 @@ class Copying(Lesson):
         return Batch(x, target, None, None)
 
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy of a bit, of what is asked for: 1 that of guessing.
+        """Cross-entropy of a target bit; that of guessing is 1.
 
         Targets are -1 or 1 there, else 0. Of a window it is the mean over all steps, scaled so that
-        windows add up to what is said above.
+        windows add up to that.
         """
         mask = target.abs()
         losses = binary_cross_entropy_with_logits(y, (target + 1) / 2, reduction="none")

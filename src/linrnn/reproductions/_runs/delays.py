@@ -25,7 +25,7 @@ class Delay(Lesson):
     def model(self, seed: int) -> SequenceModel:
         """One layer between maps of which the first passes the input on and does not learn.
 
-        What stands below a layer is outside of what rules without a past are exact for.
+        Rules without a past are not exact for parts below a layer.
         """
         torch.manual_seed(seed)
         model = SequenceModel(

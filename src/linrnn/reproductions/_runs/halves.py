@@ -36,7 +36,7 @@ class Halves(NamedTuple):
 
 def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
     """Choose by the first half; return the table, and losses of the second by row and seed."""
-    read = functools.cache(halves)  # the first seed of a rate that was taken is asked for twice
+    read = functools.cache(halves)  # the first seed of a chosen rate is read twice
     losses: dict[str, dict[int, float]] = {}
     cells = []
     for row in search.outcome.rows if search.first else ():

@@ -96,7 +96,7 @@ def descend(
     loss: Callable[[Tensor, Tensor], Tensor] = mse_loss,
     falling: bool = False,
 ) -> None:
-    """Adam with gradients of a norm up to 1; ``look`` is told of 0 steps, and of each after.
+    """Adam with gradients of a norm up to 1; ``look`` gets 0, then the number of steps after each.
 
     Args:
         model, learner: of which the second finds gradients for the first.
@@ -193,7 +193,7 @@ def together(tried: Sequence[Table]) -> Table:
     """
     rows = [[table.title.split(": error")[0], *row] for table in tried for row in table.rows]
     title = tried[0].title.split(": ", 1)[1]
-    return Table(title[:1].upper() + title[1:], ["lesson", *tried[0].head], rows)
+    return Table(title[:1].upper() + title[1:], ["task", *tried[0].head], rows)
 
 
 def _rank(value: float) -> float:
@@ -259,8 +259,8 @@ def learning(
 
     Args:
         lessons: by the name of a lesson.
-        title: what stands above all, before the number of seeds.
-        error: what is on the axis.
+        title: of the figure, before the number of seeds.
+        error: label of the vertical axis.
         lines: heights by label, to compare with.
         columns: panels beside one another. Default: all.
     """

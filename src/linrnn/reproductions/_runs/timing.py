@@ -135,7 +135,7 @@ def over_lengths(
     Args:
         turns: how to time.
         names: of the contenders.
-        lengths: in rising order; who was over the limit at one is not asked for a longer one.
+        lengths: in rising order; after one over the limit no longer one is timed.
         build: the call of a contender at a length.
         say: told the times of each length.
     """

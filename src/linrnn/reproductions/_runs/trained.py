@@ -62,8 +62,8 @@ def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Out
     the same call can be made again when the data is there.
 
     Args:
-        of: the column of the paper that they are, or a name where there is none. The name is said,
-            and that of the folder below ``runs``.
+        of: the column of the paper that they are, or a name where there is none. Progress lines and
+            the folder below ``runs`` have the name.
         rows: configurations by label.
         setting: seeds, the folder, and who is told.
 
@@ -96,7 +96,7 @@ def train(of: str | Column, rows: Mapping[str, Config], setting: Setting) -> Out
 def by_seed(row: Row) -> dict[int, float]:
     """Test metric of the runs that finished, by the place of their seed.
 
-    Rows of a comparison have the same seeds, so what stands at one place can be paired.
+    Rows of a comparison have the same seeds, so values at the same place can be paired.
     """
     if len(row.values) == len(row.folders) or not row.folders:
         return dict(enumerate(row.values))
