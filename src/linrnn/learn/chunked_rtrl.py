@@ -12,7 +12,7 @@ class ChunkedRTRL(Traced):
     Back-propagation inside of each window, as `tbptt` does it, and for what was before a trace of
     each parameter of a recurrent layer: the derivative of the state of its channel. The gradient
     of a recurrent layer whose output reaches the loss through no other recurrence is that of the
-    whole sequence, however short a window is. What stands below the last recurrent layer, and below
+    whole sequence, however short a window is. Everything below the last recurrent layer, and below
     any the encoder, learns through time as far as a window reaches, as in `tbptt`.
 
     The numbers of a layer's state must go on apart, each, or each complex one, from itself and from

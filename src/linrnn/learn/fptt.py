@@ -27,7 +27,7 @@ class FPTT(Windowed):
     of the activations of one part and of two numbers for each parameter. The objective is not that
     of back-propagation: it is biased on purpose, and in the long run has the same minima.
 
-    Where a model answers once a sequence, each part is asked for the answer as well: what is known
+    Where a model answers once a sequence, each part predicts the answer as well: what is known
     of it after a share w of the sequence counts w, and the rest pulls a classifier towards a soft
     answer, which is uniform, or what the model itself gave for examples of that class. A row
     that ends has its whole loss in the part that it ends in. Numbers that are not classes have no

@@ -51,7 +51,7 @@ class Lifted(Learner):
         ArgumentError: a number that is not positive, or a model that does not read forward in time.
 
     Departures from the paper:
-        Layers of any kind in the place of a linear map and a rectifier, so that states are found by
+        Layers of any kind instead of a linear map and a rectifier, so that states are found by
         L-BFGS and not in closed form, and weights are moved by the optimiser of the run. Local
         propagation holds r itself at zero: with its dead zones the multipliers went on swinging,
         and with ``|r|`` they diverged.

@@ -23,10 +23,10 @@ from linrnn.typing import State
 
 
 class LocalRepresentationAlignment(Windowed):
-    r"""Local representation alignment, not Long Range Arena: each layer has a target of its own.
+    r"""Local representation alignment, not Long Range Arena: each layer has its own target.
 
     Nothing is passed back along time or through a layer: a weight learns from one step. What is
-    around the layers learns from the loss of its own step, past them along the skip connections,
+    around the layers learns from the loss of its step, past them along the skip connections,
     the head among it; a norm right before a layer stays as it is. There are two kinds of targets.
 
     Layers ``p_tncn`` find targets for their states by feedback weights of their own, and learn from
@@ -40,7 +40,7 @@ class LocalRepresentationAlignment(Windowed):
     with E_1 = W_1^T and alpha = 0, dM_1 / beta is the gradient of the prediction of one step.
 
     The output z of any other layer has its target where the error of the answer, fed straight back
-    by weights E of its own, moves it; input and state before the step are given::
+    by separate weights E, moves it; input and state before the step are given::
 
         e_t = dL/dy_t,   target_t = z_t - beta E e_t
         dtheta = sum_t (dz_t/dtheta)^T (z_t - target_t),   E <- E - rate feedback sum_t z_t e_t^T
@@ -63,7 +63,7 @@ class LocalRepresentationAlignment(Windowed):
     Departures from the paper:
         Layers stand in a stack between an encoder and a head; the optimiser is that of the run. In
         the paper the target of a layer comes from the error of the one above it; that of a layer
-        without feedback of its own comes from the answer here, for blocks lie between the layers. E
+        without its own feedback comes from the answer here, for blocks lie between the layers. E
         is drawn from N(0, 1 / d_model).
 
     Example:

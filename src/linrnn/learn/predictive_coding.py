@@ -50,7 +50,7 @@ class PredictiveCoding(Learner):
             read forward in time.
 
     Departures from the paper:
-        Any loss in the place of the squared error. The layers of one step are a single prediction,
+        Any loss instead of the squared error. The layers of one step are a single prediction,
         through which autograd goes. Steps of the optimiser are the loop's.
 
     Example:
@@ -108,7 +108,7 @@ class PredictiveCoding(Learner):
     def _read(
         self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop
     ) -> tuple[list["_Piece"], Step]:
-        """Each piece with a history of its own, and what came of all."""
+        """Each piece with a separate history, and the result of all."""
         time, state = batch.x.shape[1], carried
         answers: Answers | None = None
         pieces: list[_Piece] = []
@@ -130,7 +130,7 @@ class PredictiveCoding(Learner):
         return pieces, Step(torch.stack(losses).sum(), answers.whole(), cast(State, state))
 
     def _settled(self, total: Tensor, previous_tensors: list[Tensor]) -> list[Tensor]:
-        """The errors of a state, after so many steps towards what explains the piece behind it."""
+        """The errors of a state, after all steps towards what explains the piece behind it."""
         if not previous_tensors or not total.requires_grad:
             return [torch.zeros_like(h) for h in previous_tensors]
         passed = torch.autograd.grad(

@@ -48,7 +48,7 @@ class RBP(Learner):
     Args:
         hold: steps at most that the last input is held.
         settled: change of the state in a step, as a part of it, at which it is held no longer.
-        solver: ``neumann`` sums the first terms, and is back-propagation through so many held
+        solver: ``neumann`` sums the first terms, and is back-propagation through that many held
             steps and one; ``rbp`` iterates, from random numbers; ``cg`` takes conjugate gradients,
             of the squared condition, also where the others diverge; ``direct`` solves for all
             numbers of the states of all rows at once, for small models.
@@ -63,7 +63,7 @@ class RBP(Learner):
         NonFiniteError: while it trains, a state that does not settle, or a solver that diverges.
 
     Departures from the paper:
-        Any model in the place of one layer. Bound and weight do not move during
+        Any model instead of one layer. Bound and weight do not move during
         training, and the ridge of the conjugate gradients is the rounding of the dtype, not 1e-5.
 
     Example:

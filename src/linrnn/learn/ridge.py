@@ -24,7 +24,7 @@ class Ridge(Learner):
     r"""The head by a ridge regression on what a frozen model feeds it, from sums over all batches.
 
     For reservoirs, and for what a layer is worth before it learns. What the head reads of each
-    step that is asked about is z_t, and the target y_t the numbers asked for, or 1 for the right
+    step with a target is z_t, and the target y_t the target values, or 1 for the right
     class and 0 for the others; the head becomes the least squares of all batches up to now, in
     float64. Only sums of products are kept, whose size does not depend on what was read, so one
     pass through the data is all there is to learn, and a run of several epochs ends with the same
@@ -46,7 +46,7 @@ class Ridge(Learner):
 
     Raises:
         ArgumentError: an option outside its range; a layer that would have to learn, without
-            ``frozen``; a head that is no plain linear map of its own; targets that are neither
+            ``frozen``; a head that is no separate linear map; targets that are neither
             classes nor numbers like the answers; a washout that leaves nothing; several processes.
 
     Example:
@@ -68,12 +68,12 @@ class Ridge(Learner):
         self.moments: Moments | None = None
 
     def check(self, model: nn.Module) -> None:
-        """Raise unless the head is a linear map of its own, and nothing below it would learn."""
+        """Raise unless the head is a separate linear map, and nothing below it would learn."""
         head = getattr(model, "head", None)
         if type(head) is not nn.Linear or getattr(model, "tie_embeddings", False):
             kind = "the embedding too" if type(head) is nn.Linear else type(head).__name__
             raise ArgumentError(
-                f"Ridge: the model must have a head that is a linear map of its own, got {kind}. "
+                f"Ridge: the model must have a head that is a separate linear map, got {kind}. "
                 "Leave out --model.tie-embeddings and --model.logit-soft-cap."
             )
         for name, layer in model.named_modules():

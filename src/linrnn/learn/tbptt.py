@@ -22,7 +22,7 @@ class TBPTT(Windowed):
     kept, and what a step owes to inputs before its window is not learned from. With a window at
     least as long as the sequence this is back-propagation, to the bit.
 
-    Where a model answers once a step, each window has the loss of its own steps, in proportion to
+    Where a model answers once a step, each window has the loss of its steps, in proportion to
     how many are asked about. Where it answers once a sequence, a row has its loss in the window
     that it ends in. Windows in which nothing is asked are only read.
 
@@ -35,10 +35,10 @@ class TBPTT(Windowed):
     Args:
         window: steps of a window; the last of a sequence may be shorter.
         overlap: steps before a window that are read once more, for gradients alone: of every
-            step, at least so many before it are learned from. Costs (window + overlap) / window
+            step, at least this many before it are learned from. Costs (window + overlap) / window
             times as much.
         update: batch sums the gradients of all windows for one step of the optimiser; window
-            takes one after each, with the gradient of that window's own mean. What is left of a
+            takes one after each, with the gradient of that window's own mean. The rest of a
             sequence is read with the new weights then, after a state of the old ones.
 
     Raises:

@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class AGaLiTe(GatedFeatures):
-    r"""AGaLiTe (once AReLiT): GaLiTe with r vectors of keys and values in the place of a matrix.
+    r"""AGaLiTe (once AReLiT): GaLiTe with r pairs of key and value vectors instead of a matrix.
 
     Equation:
         In each head, with psi_q, psi_k, gamma, beta, v and s_t of `GaLiTe`,

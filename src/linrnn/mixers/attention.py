@@ -46,7 +46,7 @@ class Attention(Mixer):
             others PyTorch's kernels are up to 10 times slower.
         n_kv_heads: heads of keys and values, a divisor of n_heads, each for as many neighbouring
             heads of queries; 1 is multi-query attention. Default: n_heads.
-        d_rotary: of the channels of a head the first so many are turned, an even number, which is
+        d_rotary: how many of a head's first channels are turned, an even number, which is
             d_head in the exponent; 0 for no positions. Default: d_head.
         window: steps that can be seen, the current one included. Default: all.
         evict: which step is given up where there are more: "window" the oldest; "sinks" the oldest
@@ -247,7 +247,7 @@ class Attention(Mixer):
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
-        if self.scale is not None:  # in the place of what the op divides by
+        if self.scale is not None:  # instead of what the op divides by
             q = q * (self.scale * self.d_head**0.5)
         return self._turned(q, position), self._turned(k, position), v
 

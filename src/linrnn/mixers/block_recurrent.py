@@ -31,7 +31,7 @@ class BlockRecurrent(SegmentMixer):
         c <- gate(c, W_z h + b_z), then c <- gate'(c, W_2 u), u = gelu(W_1 norm(c))  "dual"
         gate(c, z) = c * g + z * (1 - g),  g = sigmoid(b_g)                          "fixed"
         gate(c, z) = c * sigmoid(W_f h + b_f + 1) + tanh(z) * sigmoid(W_i h + b_i - 1)   "lstm"
-        gate' reads u in the place of h. Initially c and b_g are N(0, 0.1^2), id N(0, 1), s_h = 1,
+        gate' reads u instead of h. Initially c and b_g are N(0, 0.1^2), id N(0, 1), s_h = 1,
         b = 0, weights N(0, 1 / fan_in), those of gates N(0, 0.01 / fan_in).
 
     Args:
@@ -42,7 +42,7 @@ class BlockRecurrent(SegmentMixer):
         segment: n, counted from the last reset.
         gate: "fixed" or "lstm".
         update: "skip", "single" or "dual".
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 

@@ -44,13 +44,13 @@ class BlockState(SegmentMixer):
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         segment: steps of a block.
-        memory_gradient: gradients pass through so many contexts: they end before every block whose
+        memory_gradient: gradients pass through this many contexts: they end before each block whose
             number, from 0, divides by one more; those through the state of the layer go on. By
             default all do.
 
     Departures from the paper:
-        Turned queries and keys in the place of a relative bias. The paper leaves open what stands
-        for the context of a first block. Norms, residual and feed-forward network belong to the
+        Turned queries and keys instead of a relative bias. The paper leaves open what is used
+        as the context of a first block. Norms, residual and feed-forward network belong to the
         block around a mixer, so the state space reads the normed input as well.
 
     Example:

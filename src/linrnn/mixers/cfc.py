@@ -25,7 +25,7 @@ _HEADS = {"default": "ghab", "no_gate": "ghab", "pure": "g"}
 
 
 def _cells(mode: str, layers: int, activation: str) -> Timed:
-    """The step with so many layers in its backbone; ``u`` is the input's share of the first."""
+    """The step with ``layers`` layers in its backbone; ``u`` is the input's share of the first."""
     deeper, heads = range(1, layers), _HEADS[mode]
     matrices = ["R", *(f"W{i}" for i in deeper), *(f"W{head}" for head in heads)]
     constants = [*(f"b{i}" for i in deeper), *(f"b{head}" for head in heads)]
@@ -54,7 +54,7 @@ def _cells(mode: str, layers: int, activation: str) -> Timed:
 
 
 class CfC(CellRNN):
-    r"""Closed-form continuous-time network: a gate in the place of a solved equation.
+    r"""Closed-form continuous-time network: a gate approximates the solution of an ODE.
 
     Equation:
         z = phi(W [u_t; x_{t-1}] + b), phi again for each further layer of the backbone

@@ -55,7 +55,7 @@ class CompressiveTransformer(SegmentMixer):
             to know at the end of a segment what it looked at.
         reconstruct: train F and b by the loss above, `Mixer.add_loss`, where losses of layers are
             collected, as training does; else by the loss of the model.
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 
@@ -172,7 +172,7 @@ class CompressiveTransformer(SegmentMixer):
         return (*of_keys, *(w.detach() if self._learns_alone() else w for w in compression))
 
     def _learns_alone(self) -> bool:
-        """Whether f learns from a loss of its own."""
+        """Whether f learns from a separate loss."""
         return self.reconstruct and hasattr(self, "fewer") and self.asks_for_loss()
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
@@ -267,7 +267,7 @@ def _visible(
 
 
 def _moved(far: Tensor, early: Tensor, memory: Tensors) -> Tensor:
-    """Scores of distances (B, H, 1, S) for entries with so many (B, 1) before them that are not."""
+    """Scores of distances (B, H, 1, S) for entries, moved by ``early`` (B, 1) missing ones."""
     row = torch.arange(far.shape[-1], device=far.device)
     row = torch.where(row < memory[1].shape[1] + memory[3].shape[1], row + early, row)
     return far.gather(-1, row[:, None, None].expand_as(far))
@@ -302,7 +302,7 @@ def _occupied(mode: str, position: Tensor, c: int, m: int) -> Tensor:
 
 
 def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:
-    """Fewer rows (..., n / ratio, d_model) in the place of ``o`` (..., n, d_model)."""
+    """Fewer rows (..., n / ratio, d_model) instead of ``o`` (..., n, d_model)."""
     n, ratio, kind = mode.split()
     if kind == "dilated":
         place = torch.arange(0, int(n), int(ratio), device=o.device)[:, None]

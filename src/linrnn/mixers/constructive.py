@@ -88,7 +88,7 @@ class Constructive(Mixer):
 
     @torch.no_grad()
     def grow(self, stages: int) -> None:
-        """Have so many stages, of which an answer reads no new one yet.
+        """Grow to ``stages`` stages; outputs read no new one yet.
 
         Args:
             stages: 1 to n_stages.

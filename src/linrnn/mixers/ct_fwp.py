@@ -123,7 +123,7 @@ def _oja(
 ) -> tuple[Tensor, Tensor]:
     """Oja's rule: what is written, and a sum of that.
 
-    Seen from its values the memory follows the delta rule, with keys in the place of values: that
+    Seen from its values the memory follows the delta rule, with keys instead of values: that
     finds every ``W^T v`` in front of its step, and so what is written of k.
     """
     following = torch.cat([v[:, 1:], torch.zeros_like(v[:, :1])], 1)

@@ -23,7 +23,7 @@ class DeltaNet(ConvDelta):
         o_t = S_t^T q_t / sqrt(d_key),   beta_t = beta_max sigmoid(w x_t)     in each head
         "l2"   q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then
                scaled to length 1; y = W_o (o / sqrt(mean(o^2) + norm_eps))     depthwise conv
-               Or relu, elu + 1 or nothing in the place of silu of q and k, and q and k divided by
+               Or relu, elu + 1 or nothing instead of silu of q and k, and q and k divided by
                the sums of their absolute values
         "sum"  q, k = phi(W_q x), phi(W_k x), divided by their sums; v = W_v x;  y = W_o o
         phi is elu + 1, or DPFP of 2 nu d_key channels, `linrnn.nn.dpfp`.

@@ -19,7 +19,7 @@ _SLOWEST, _FASTEST = 1e-4, 0.1  # bounds of twice the initial decays
 
 
 class DLR(Systems):
-    r"""DLR: every channel is read by the same diagonal recurrence, and has weights of its own.
+    r"""DLR: one complex diagonal recurrence for all channels, with output weights for each.
 
     Equation:
         h_t = exp(Lambda) * h_{t-1} + x_t             h in C^{d_model x d_state}

@@ -36,7 +36,7 @@ class DPFP(KernelAttention):
 
     Departures from the paper:
         Norm and feed-forward layer around it belong to the block. The survey's formula shows one
-        distance only. The delta rule in the place of the sum is the mixer `delta_net`.
+        distance only. The delta rule instead of the sum is the mixer `delta_net`.
 
     Example:
         >>> y, state = DPFP(d_model=8, n_heads=2)(torch.randn(2, 100, 8))

@@ -37,7 +37,7 @@ class ELSTM(Gated):
         f_t = sigmoid(F x_t + w_f * c_{t-1} + b_f)
         c_t = f_t * c_{t-1} + (1 - f_t) * z_t              c in R^{d_state}
         with a refine gate s_t = sigmoid(S x_t + w_s * c_{t-1} + b_s), in the last rows,
-        2 s_t f_t + (1 - 2 s_t) f_t^2 is in the place of f_t
+        2 s_t f_t + (1 - 2 s_t) f_t^2 replaces f_t
         o_t = sigmoid(O x_t + W_o c_t + b_o)               sees c_t, and no later step sees it
         h_t = o_t * c_t, or c_t without an output gate
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model

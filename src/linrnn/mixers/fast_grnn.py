@@ -83,7 +83,7 @@ class FastGRNN(CellRNN):
         a_t = W x_t + U h_{t-1},   z_t = sigma(a_t + b_z)                h in R^{d_state}
         h_t = z_t * h_{t-1} + (zeta (1 - z_t) + nu) * phi(a_t + b_h),  numbers zeta, nu in (0, 1)
         with a refine gate s_t = sigma(a_t + b_s), of the same matrices,
-        2 s_t z_t + (1 - 2 s_t) z_t^2 is in the place of z_t
+        2 s_t z_t + (1 - 2 s_t) z_t^2 replaces z_t
         and without a gate, FastRNN,
         h_t = beta h_{t-1} + alpha phi(a_t + b_h),                     numbers alpha, beta in (0, 1)
         Of rank r the matrix is a product W W_1, of r columns and r rows, and so for U. Read out is

@@ -39,7 +39,7 @@ class ForgettingAttention(Mixer):
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_head: channels of a head. Default: d_model / n_heads, rounded up to a multiple of 8.
         n_kv_heads: heads of keys and values, a divisor of n_heads. Default: n_heads.
-        d_rotary: of the channels of a head the first so many are turned by their position, as in
+        d_rotary: how many of a head's first channels are turned by their position, as in
             ``attention``; the gates are all the positions there are by default, 0.
         window: steps that can be seen, the current one included. Default: all.
         shift, qk_norm, gate, out_norm: see above; all four make FoX (Pro).

@@ -33,7 +33,7 @@ class GatedDeltaProduct(ConvDelta):
         writes: n, of every step. It reads sequences as long as n times theirs.
         n_heads: heads. Default: three quarters of d_model / 256, rounded, or 1.
         key_heads: heads of queries and keys, which n_heads / key_heads heads of values share, each
-            with a memory of its own; a divisor. Default: n_heads.
+            with its own memory; a divisor. Default: n_heads.
         d_key: channels of a head's keys. Default: 3/4 d_model / n_heads, rounded up.
         d_value: channels of a head's values. Default: twice d_key.
         forget: False for DeltaProduct, whose g is 0.

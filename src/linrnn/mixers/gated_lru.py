@@ -26,7 +26,7 @@ def gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
 
 @cell(state="h")
 def timed_gated_lru(h: Any, m: Any, x: Any, lam: Any) -> tuple[Any, Any]:
-    """One step that has a decay of its own."""
+    """One step with its own decay."""
     h = lam * h + m * x
     return h, h
 
@@ -40,7 +40,7 @@ def turning_gated_lru(h: Any, re: Any, im: Any, lam: Any) -> tuple[Any, Any]:
 
 @cell(state="h", complex="h lam")
 def timed_turning_gated_lru(h: Any, re: Any, im: Any, lam: Any) -> tuple[Any, Any]:
-    """One such step that has a decay and a turn of its own."""
+    """One such step with its own decay and turn."""
     h = lam * h + torch.complex(re, im)
     return (h.real, h.imag), h
 

@@ -32,7 +32,7 @@ class GatedOja(ConvDelta):
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
         key_heads: heads of queries and keys, which n_heads / key_heads heads of values share, each
-            with decays and a memory of its own; a divisor. Default: n_heads.
+            with its own decays and memory; a divisor. Default: n_heads.
         d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
             rounded up; d_key.
         beta_max: largest rate, above 0 and at most 2, with which a memory can change its sign.
@@ -42,7 +42,7 @@ class GatedOja(ConvDelta):
 
     Departures from the paper:
         Extension beyond the survey. There is no paper: the recurrence is an op of
-        flash-linear-attention, which has no layer for it, so what stands around it is that of KDA.
+        flash-linear-attention, which has no layer for it, so the layer around it is that of KDA.
         It reads sequences of twice the length by the delta rule, for u, and then its own.
 
     Example:

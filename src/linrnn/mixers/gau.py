@@ -43,11 +43,11 @@ class GAU(GatedUnit):
         base: the slowest turn is about 1 / base radians per step.
         init: "scaled" or "published", as above.
         attention: "relu_squared" as above, or "laplace": (1 + erf((s - sqrt(1/2)) sqrt(2 pi))) / 2
-            in the place of relu(s)^2, as in Mega.
+            instead of relu(s)^2, as in Mega.
         bias: biases b_in of W_r x, W_v x and W_z x, and b_out of y, initially 0.
-        buckets: None, or add to s a learned number for each of so many buckets of distances, 0 to
+        buckets: None, or add to s a learned number for each of this many buckets of distances, 0 to
             buckets / 2 - 1 apart, then of equal ratios up to 128 and beyond, as in T5; initially 0.
-        table: None, or add to s a learned number for each of so many distances, from 0 on, the last
+        table: None, or add to s a learned number for each of this many distances from 0, the last
             for all longer ones; not with buckets. Initially 0, "published" N(0, 0.02^2).
 
     Departures from the paper:

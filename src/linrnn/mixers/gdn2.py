@@ -32,7 +32,7 @@ class GDN2(ConvDelta):
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
         key_heads: heads of queries, keys, decays and erase gates, which n_heads / key_heads heads
-            of values share, each with a memory of its own; a divisor. Default: n_heads.
+            of values share, each with its own memory; a divisor. Default: n_heads.
         d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
             rounded up; d_key.
         erase_max: largest b, above 0 and at most 2, with which a memory can change its sign.

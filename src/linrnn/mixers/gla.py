@@ -48,7 +48,7 @@ class GLA(Mixer):
         norm_eps: of the norm.
 
     Departures from the paper:
-        The norm has no weights of its own: W_o follows, with nothing but products between.
+        The norm has no weights: W_o follows, with nothing but products between.
 
     Example:
         >>> y, state = GLA(d_model=8, n_heads=2)(torch.randn(2, 100, 8))

@@ -20,7 +20,7 @@ class GRU(TorchRNN):
         h_t = (1 - z_t) * n_t + z_t * h_{t-1}              h in R^{d_state}
         or, with reset_gate="before", n_t = tanh(W_n x_t + b_n + U_n (r_t * h_{t-1}) + c_n)
         with a refine gate s_t = sigmoid(W_s x_t + b_s + U_s h_{t-1} + c_s), in the last rows,
-        k_t = 2 s_t z_t + (1 - 2 s_t) z_t^2 is in the place of z_t
+        k_t = 2 s_t z_t + (1 - 2 s_t) z_t^2 replaces z_t
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
         |h_t| <= 1 if |h_0| <= 1. The gates see h_{t-1}, so time cannot be parallelised.
         Initially every parameter is uniform within d_state^(-1/2).
@@ -34,7 +34,7 @@ class GRU(TorchRNN):
             `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
-        n_heads: U is diagonal in so many blocks, a divisor of d_state, as in FlashRNN (Poeppel et
+        n_heads: U has this many diagonal blocks, a divisor of d_state, as in FlashRNN (Poeppel et
             al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.
 
     Departures from the paper:

@@ -58,7 +58,7 @@ class HGRN(Mixer):
         receives: ``("bound",)`` in a layer that a stack gives its bounds. See `Mixer.receives`.
 
     Departures from the paper:
-        A layer alone has a bound of its own, with the same start; so have the layers of a stack
+        A layer alone has its own bound, with the same start; so have the layers of a stack
         with ``lower_bound="layer"``.
 
     Example:

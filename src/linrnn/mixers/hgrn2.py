@@ -50,7 +50,7 @@ class HGRN2(Mixer):
         receives: ``("bound",)`` in a layer that a stack gives its bounds. See `Mixer.receives`.
 
     Departures from the paper:
-        Extension beyond the survey. A layer alone has a bound of its own, with the same start; so
+        Extension beyond the survey. A layer alone has its own bound, with the same start; so
         have the layers of a stack with ``lower_bound="layer"``. The layer of
         flash-linear-attention has q_activation "silu", v_activation "identity", no bias, norm
         "rms", and divides o by sqrt(d_head) before it: norm_eps here is d_head times what it is

@@ -357,7 +357,7 @@ def _in_common(
 
 
 def _remembered(c: Tensor, f: Tensor, length: Tensor, begins: Tensor, rule: str) -> Tensor:
-    """The memory after one step, of a length of its own in each row."""
+    """The memory after one step, of another length in each row."""
     if rule == "bilinear":
         return legs_move(c, f, length[:, None], begins[:, None])
     a, b = legs_transitions(c.shape[-1], length, begins, rule)

@@ -64,7 +64,7 @@ class Hyena(GatedFilters):
         d_position: features of a position, an odd number of at least 3.
         d_short: taps of the short convolution.
         frequency: initial freq of the sines, 1 to 14.
-        shift: of the window: what is left of it far away.
+        shift: of the window: its value far away.
         form: how a sequence is computed, with the same numbers: "conv" (one FFT of all; a huge step
             changes those before it by roundings of the largest output, one that is not finite makes
             them NaN) or "blocks" (32 taps one by one, and FFTs of blocks that lie before their
@@ -153,7 +153,7 @@ class Hyena(GatedFilters):
         With ``n_heads`` they are (1, n_heads, l_max).
 
         Args:
-            taps: only so many, the first.
+            taps: how many, from the first.
         """
         count = self.l_max if taps is None else taps
         z, tau = self._positions(count)

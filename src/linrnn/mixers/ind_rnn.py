@@ -32,7 +32,7 @@ CELLS = {
 
 
 class IndRNN(Gated):
-    r"""IndRNN: every channel recurs on itself alone, by a number of its own.
+    r"""IndRNN: each channel's state feeds back only to itself, by one learned weight.
 
     Equation:
         h_t = phi(W x_t + b + u * h_{t-1})                  h, u in R^{d_state}

@@ -14,7 +14,7 @@ from linrnn.ops.attention import softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
-_TINY = 1e-10  # in the place of a sum of no keys
+_TINY = 1e-10  # instead of a sum of no keys
 
 
 class InfiniTransformer(SegmentMixer):
@@ -38,7 +38,7 @@ class InfiniTransformer(SegmentMixer):
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         segment: steps of a segment, counted from the last reset.
         update: "linear" or "delta".
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 

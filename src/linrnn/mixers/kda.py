@@ -28,7 +28,7 @@ class KDA(ConvDelta):
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
         key_heads: heads of queries and keys, which n_heads / key_heads heads of values share, each
-            with decays and a memory of its own; a divisor. Default: n_heads.
+            with its own decays and memory; a divisor. Default: n_heads.
         d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
             rounded up; d_key.
         beta_max: largest rate, above 0 and at most 2, with which a memory can change its sign.

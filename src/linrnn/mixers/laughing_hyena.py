@@ -1,4 +1,4 @@
-"""LaughingHyena, Hyena's gates around small recurrences in the place of its long filters."""
+"""LaughingHyena, Hyena's gates around small recurrences instead of its long filters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

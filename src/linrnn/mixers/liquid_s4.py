@@ -32,7 +32,7 @@ class LiquidS4(Mixer):
         Written as sums over products of inputs, "exact" has one for every choice of earlier
         steps; "kb" keeps those of consecutive ones, "pb" has a = 1 in these. A product of inputs
         from before a reset is zero.
-        Initially as S4D with init="legs" and a B of its own.
+        Initially as S4D with init="legs" and a separate B.
         Parameters: those of S4D, in ``linear``
 
     Args:

@@ -122,7 +122,7 @@ class LMU(Mixer):
 
     Departures from the paper:
         None. The time between steps, where it is given, multiplies 1/theta; a sequence is then read
-        step after step, each with matrices of its own.
+        step after step, each with its own matrices.
 
     Example:
         >>> y, state = LMU(d_model=4, order=8)(torch.randn(2, 100, 4))

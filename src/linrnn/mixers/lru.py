@@ -134,7 +134,7 @@ class LRU(Mixer):
     timed: ClassVar[bool] = True
     without_dt: ClassVar[tuple[str, ...]] = ("conv", "real")
     declared: ClassVar[Mapping[str, str]] = {"causal:conv": FFT_REACHES_BACK}
-    # of every parametrisation; a layer has those of its own
+    # of every parametrisation; a layer has those of the one it uses
     recurrent_parameters: ClassVar[tuple[str, ...]] = (
         *("nu_log", "theta_log", "theta", "nu", "lam_re", "lam_im"),
         *("gamma_log", "B"),

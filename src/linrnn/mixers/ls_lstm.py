@@ -13,7 +13,7 @@ from linrnn.state_spec import Part, real
 
 
 class LSLSTM(Gated):
-    r"""Linear-surrogate LSTM: its gates see a GILR in the place of the state before, so two scans.
+    r"""Linear-surrogate LSTM: gates read a linear recurrence, not the state; two parallel scans.
 
     Equation:
         s_t = g_t * s_{t-1} + (1 - g_t) * tanh(V x_t + b_v),  g_t = sigmoid(U x_t + b_u)   (GILR)

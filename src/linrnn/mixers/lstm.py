@@ -46,7 +46,7 @@ class LSTM(TorchRNN):
             c_t = k_t * c_{t-1} + (1 - k_t) * g_t. See `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.
         learn_initial: learn the state that a sequence begins from.
-        n_heads: U is diagonal in so many blocks, a divisor of d_state, as in FlashRNN (Poeppel et
+        n_heads: U has this many diagonal blocks, a divisor of d_state, as in FlashRNN (Poeppel et
             al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.
 
     Departures from the paper:

@@ -78,7 +78,7 @@ class LTC(CellRNN):
 
     Departures from the paper:
         This is the synaptic form of the public code, whose names the parameters have; the paper
-        has f(v, u) in the place of the sums. No sparse wiring.
+        has f(v, u) instead of the sums. No sparse wiring.
 
     Example:
         >>> layer, dt = LTC(d_model=4), torch.rand(2, 100)

@@ -54,19 +54,19 @@ class Mega(Mixer):
         d_ema: averages of a channel.
         d_key: channels of queries and keys, an even number.
         d_inner: channels of the values. Default: 2 d_model.
-        chunk: attend inside chunks of so many steps; None to all.
+        chunk: attend inside chunks of this many steps; None to all.
         attention: "softmax", "relu_squared" or "laplace".
         norm: "none", or the layer's own, "rms" or "layer": then y is what the published block
             gives, in a stack with ``norm="none"`` and ``skip=False``.
         norm_eps: of that norm.
         base: the slowest turn of the bias is about 1 / base radians per step.
-        table: None, or in its place a learned number for each of so many distances, from 0 on, the
+        table: None, or instead a learned number for each of this many distances, from 0 on, the
             last for all longer ones.
         init: "scaled" or "published", as above.
 
     Departures from the paper:
-        As in the published program: omega and the silu of m; eta over sqrt(d_ema). Without a norm
-        of its own that of the block comes before it, so that 1 - u keeps a normed input, to which
+        As in the published program: omega and the silu of m; eta over sqrt(d_ema). Without its
+        own norm that of the block comes before it, so that 1 - u keeps a normed input, to which
         the block adds the one before the norm. Dropout belongs to the block. The bias of W_h is
         b_c. The published table has numbers for later steps too, which no causal layer sees, and
         refuses longer sequences. The published start needs a wide model: of width 6, scores have a

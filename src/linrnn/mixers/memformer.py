@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class Memformer(SegmentMixer):
-    r"""Memformer: slots of memory, read by attention and each written by one of its own.
+    r"""Memformer: memory slots, read and updated by attention once a segment.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t               in R^{d_head} for each head
@@ -38,13 +38,13 @@ class Memformer(SegmentMixer):
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         temperature: tau, above 0; below 1 a slot writes what it looks at most.
         segment: steps of a segment, counted from the last reset.
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone: the
             memory replay back-propagation of the paper, with the same gradients.
 
     Departures from the paper:
-        Attention of tokens is causal, for there is no decoder. A layer has slots of its own and
+        Attention of tokens is causal, for there is no decoder. A layer has its own slots and
         writes its inputs, where the paper writes what comes out of the last layer; so the
         feed-forward network and the residual of the tokens belong to the block. Positions are
         turns and not a bias. Slots have one head.

@@ -38,7 +38,7 @@ class MomentumDeltaNet(ConvDelta):
     Args:
         n_heads: heads. Default: d_model / 256, or 1.
         key_heads: heads of queries and keys, which n_heads / key_heads heads of values share, each
-            with memories of its own; a divisor. Default: n_heads.
+            with its own memories; a divisor. Default: n_heads.
         d_key: channels of a head's keys. Default: d_model / n_heads, rounded up.
         d_value: channels of a head's values. Default: twice d_key.
         beta_max: largest rate, above 0 and at most 2.

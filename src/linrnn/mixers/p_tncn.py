@@ -61,7 +61,7 @@ class PTNCN(CellRNN):
 
     Args:
         output: out, "identity", or "sigmoid" for inputs in [0, 1].
-        alpha: how much of the error of its own prediction the first layer heeds, at least 0.
+        alpha: weight of the first layer's own prediction error, at least 0.
         beta: how far states move from their predictions to their targets, above 0.
 
     Departures from the paper:

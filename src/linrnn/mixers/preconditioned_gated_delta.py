@@ -28,8 +28,8 @@ class PreconditionedGatedDelta(ConvDelta):
 
     Args:
         n_heads: heads. Default: three quarters of d_model / 256, rounded, or 1.
-        key_heads: heads of queries and keys, each with an A of its own, which n_heads / key_heads
-            heads of values share, each with a memory of its own; a divisor. Default: n_heads.
+        key_heads: heads of queries and keys, each with its own A, which n_heads / key_heads
+            heads of values share, each with its own memory; a divisor. Default: n_heads.
         d_key: channels of a head's keys. Default: 3/4 d_model / n_heads, rounded up.
         d_value: channels of a head's values. Default: twice d_key.
         beta_max: largest rate, above 0 and at most 2. Eigenvalues are at least

@@ -32,7 +32,7 @@ class PreconditionedKDA(ConvDelta):
     Args:
         n_heads: heads. Default: d_model / 128, or 1.
         key_heads: heads of queries, keys and rates, which n_heads / key_heads heads of values
-            share, each with an A, decays and a memory of its own; a divisor. Default: n_heads.
+            share, each with its own A, decays and memory; a divisor. Default: n_heads.
         d_key, d_value: channels of a head's keys and of its values. Default: d_model / n_heads,
             rounded up; d_key.
         beta_max: largest rate, above 0 and at most 2. Eigenvalues are at least

@@ -40,7 +40,7 @@ class QRNN(Gated):
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:
-        The authors' later kernel has 1 - f in the place of f. Weights start as there; the paper
+        The authors' later kernel has 1 - f instead of f. Weights start as there; the paper
         does not say how. Dense connections between layers belong to the stack.
 
     Example:

@@ -39,7 +39,7 @@ class RecurrentAttentionNetwork(SegmentMixer):
         segment: n, counted from the last reset.
         norm: "layer", "rms" or "none", of the cell and of what asks the review.
         residual: the cell keeps what it was; without, g <- norm(W_o (...)).
-        memory_gradient: gradients pass through so many cells: they end before every window whose
+        memory_gradient: gradients pass through this many cells: they end before every window whose
             number, from 0, divides by one more. Default: they never end.
         replay: compute windows once more for the backward pass, which keeps cells alone.
 

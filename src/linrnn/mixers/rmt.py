@@ -36,12 +36,12 @@ class RMT(SegmentMixer):
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         d_inner: width of W_1. Default: 4 d_model.
         segment: steps of a segment, counted from the last reset.
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 
     Departures from the paper:
-        A layer has a memory of its own, where the paper carries one from the last layer of a
+        A layer has its own memory, where the paper carries one from the last layer of a
         whole transformer to the first. Residual and norm of the tokens belong to the block; those
         of the memory are here. Positions are turns and not added vectors. No XL cache.
 

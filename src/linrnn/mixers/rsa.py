@@ -204,7 +204,7 @@ def _sums(
 
 
 def _interleaved(x: Tensor, n: int) -> Tensor:
-    """Every n-th step of (B, T, ...) as a row of its own, (B n, T / n, ...), zeros at the end."""
+    """Every n-th step of (B, T, ...) as a separate row, (B n, T / n, ...), zeros at the end."""
     padded: Tensor = F.pad(x, (0, 0) * (x.ndim - 2) + (0, -x.shape[1] % n))
     rows: Tensor = padded.unflatten(1, (-1, n)).transpose(1, 2).flatten(0, 1)
     return rows

@@ -19,7 +19,7 @@ _CLIP = -1e-4  # the largest Re Lambda at the start, that of the public code
 
 
 class S4(Systems):
-    r"""S4: every channel has a state-space system of its own, diagonal plus low rank.
+    r"""S4: a state-space model per channel, diagonal plus low rank (DPLR).
 
     Equation:
         h' = A h + B x                               A = Lambda - P P^*, h in C^{d_state}
@@ -34,7 +34,7 @@ class S4(Systems):
         Parameters: A_log, A_im, B_re and B_im (n_ssm, d_state/2), P_re and P_im (n_ssm, rank,
         d_state/2), C_re and C_im (d_model, d_state/2), log_dt and D (d_model,); channel c has A, B
         and P of the system c modulo n_ssm
-        With ``channels`` every system has so many outputs, and a map to d_model follows them:
+        With ``channels`` every system has that many outputs, and a map to d_model follows them:
         y_t = a * sigmoid(b),   [a; b] = W gelu([z_t^1; z_t^2; ..]) + w
         z_t^i = Re(C^i h_t) + D^i x_t
         C_re and C_im are (channels, d_model, d_state/2) then, D is (channels, d_model), and W and
@@ -60,7 +60,7 @@ class S4(Systems):
             generating function, a Cauchy product, and an FFT of twice the length; it cannot reset
             inside a sequence nor take times, and a huge step changes those before it by roundings
             of the largest output, one that is not finite makes them NaN). With times every step
-            has a transition of its own, and one step is read after the other.
+            has its own transition, and one step is read after the other.
 
     Departures from the paper:
         What is learned is C, not C (1 - A^L), which would tie the layer to one length; powers of
@@ -137,7 +137,7 @@ class S4(Systems):
         self.reset_parameters()
 
     def _check_memories(self, rank: int | None) -> int:
-        """The columns of P, where so many systems can have these measures."""
+        """The columns of P, if the number of systems suits these measures."""
         parts = len(self._measures)
         if self.d_model % self.n_ssm or self.n_ssm % parts:
             even = ", and even for measure='hippo'" if parts > 1 else ""
@@ -208,7 +208,7 @@ class S4(Systems):
         """See `Systems.run`; with ``channels`` outputs are (B, T, channels, d_model)."""
         if self.channels is None or varying:
             return super().run(system, u, h, reset, varying=varying)
-        # each output is that of a copy of its system: most of the work is a kernel of its own
+        # each output is that of a copy of its system: most of the work is a separate kernel
         count = self.channels
         lam, P, b = system.lam.repeat(count, 1), system.P.repeat(count, 1, 1), system.b
         c, dt, d = system.c.flatten(0, 1), system.dt.repeat(count), system.d.flatten()

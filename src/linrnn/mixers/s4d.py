@@ -25,7 +25,7 @@ from linrnn.typing import Inexact
 
 
 class S4D(Systems):
-    r"""S4D: every channel has a diagonal state-space system of its own, from continuous time.
+    r"""S4D: a diagonal state-space model per channel, discretised from continuous time.
 
     Equation:
         h_t = a * h_{t-1} + gain * B x_t             h in C^{d_model x d_state/2}
@@ -50,8 +50,8 @@ class S4D(Systems):
         discretisation: "zoh" (zero-order hold) or "bilinear".
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
         separate_B: learn B and C, not their product alone.
-        n_ssm: A and B that the channels share, a divisor of d_model; each keeps a step size and a C
-            of its own. Default: one for each channel.
+        n_ssm: A and B that the channels share, a divisor of d_model; each keeps its own
+            step size and C. Default: one for each channel.
         bandlimit: None, or drop every mode that oscillates with more than bandlimit / 2 cycles
             per step; 1 drops what is above the Nyquist frequency.
         project: add a linear layer with bias from the systems' outputs to y.
@@ -59,7 +59,7 @@ class S4D(Systems):
             blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it
             cannot reset inside a sequence nor take times, and a huge step changes those before it
             by roundings of the largest output, one that is not finite makes them NaN). With times
-            every step has a system of its own, and all states are held at once.
+            every step has its own system, and all states are held at once.
 
     Departures from the paper:
         The layer of the paper is this system followed by GELU, a linear layer and a GLU. GELU and

@@ -54,11 +54,11 @@ class SRU(Gated):
         r_t = sigmoid(W_r x_t + v_r * c_{t-1} + b_r)        both see c_{t-1}
         c_t = f_t * c_{t-1} + (1 - f_t) * W x_t             c in R^{d_state}
         with a refine gate s_t = sigmoid(W_s x_t + v_s * c_{t-1} + b_s),
-        2 s_t f_t + (1 - 2 s_t) f_t^2 is in the place of f_t
+        2 s_t f_t + (1 - 2 s_t) f_t^2 replaces f_t
         h_t = r_t * c_t + (1 - r_t) * alpha x_t
         y_t = h_t, or W_out h_t + b_out where d_state is not d_model
         alpha = sqrt(1 + 2 exp(highway_bias)), or 1 without rescale, so that h starts with the
-        variance of x; where d_state is not d_model, a matrix W_x in the place of x, which starts
+        variance of x; where d_state is not d_model, W_x x instead of x, which starts
         that much larger. c is a weighted mean of the past. Without peepholes v = 0.
         Initially W, and W_x, are uniform within sqrt(3 / d_model), W_f, W_r and W_s
         within sqrt(1.5 / d_model), v within sqrt(1.5); b_f = b_s = 0, b_r = highway_bias.

@@ -38,7 +38,7 @@ class TanhRNN(DenseRNN):
         gain: of the rotations, above 0; above 1 they turn for ever, below they come to rest.
         min_period, max_period: of the rotations, in steps, above 2. They turn a little slower the
             larger the gain is.
-        n_heads: A is diagonal in so many blocks, a divisor of d_state, each of which begins as
+        n_heads: A has this many diagonal blocks, a divisor of d_state, each of which begins as
             above; the parameter has them on top of each other, (d_state, d_state / n_heads). As in
             FlashRNN (Poeppel et al., 2024, arXiv:2412.07752).
 

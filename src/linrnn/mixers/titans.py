@@ -32,7 +32,7 @@ class Titans(Mixer):
         t begins,   M_t = (1 - alpha_t) M_{t-1} + S_t
         o_t = f(q_t) with the weights M_t
         y_t = W_o (silu(W_g x_t) * concat over heads of o_t / sqrt(mean(o_t^2) + norm_eps))
-        f is a perceptron of so many layers, without biases. With mini_batch=1 gradients are at
+        f is a perceptron of ``depth`` layers, without biases. With mini_batch=1 gradients are at
         M_{t-1}, and a single layer is the delta rule with momentum. Initially weights of the memory
         are Glorot-uniform, b_alpha is -4, other biases 0, and everything else as in
         torch.nn.Linear and torch.nn.Conv1d.

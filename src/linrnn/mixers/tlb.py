@@ -21,7 +21,7 @@ class TLB(SegmentMixer):
 
     Equation:
         att(q, z) = W_o concat over heads of softmax attention of W_q norm(q) to W_k norm(z),
-        W_v norm(z);  mlp(z) = W_2 gelu(W_1 norm(z)): each has weights and norms of its own
+        W_v norm(z);  mlp(z) = W_2 gelu(W_1 norm(z)): each has its own weights and norms
         u_t = x_t + p_i, step i of its chunk
         a_t = u_t + att(u_t, u_s of the chunk with s <= t);  b_t = a_t + mlp(a_t)
         c_t = b_t + att(b_t, X);  o_t = c_t + mlp(c_t);  y_t = o_t - u_t
@@ -36,7 +36,7 @@ class TLB(SegmentMixer):
         d_head: channels of a head. Default: d_model / n_heads, rounded up.
         d_inner: width of W_1. Default: 4 d_model.
         segment: steps of a chunk, counted from the last reset.
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 

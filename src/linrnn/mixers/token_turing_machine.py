@@ -41,7 +41,7 @@ class TokenTuringMachine(SegmentMixer):
         update: "summary" or "erase_add".
         segment: steps of a segment, the tokens of one step of the paper, counted from the last
             reset.
-        memory_gradient: gradients pass through so many memories: they end before every segment
+        memory_gradient: gradients pass through this many memories: they end before every segment
             whose number, from 0, divides by one more. Default: they never end.
         replay: compute segments once more for the backward pass, which keeps memories alone.
 

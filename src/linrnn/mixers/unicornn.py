@@ -25,7 +25,7 @@ def unicornn(
 
 
 class UnICORNN(CellRNN):
-    r"""Undamped oscillators, each for itself and with a step of its own; no step loses volume.
+    r"""Undamped, uncoupled oscillators, each with its own step size; steps preserve volume.
 
     Equation:
         s = step_size dt_t sigmoid(c)                                      of each channel

@@ -15,7 +15,7 @@ from linrnn.mixers._families.torus import couplings
 from linrnn.nn import empty_parameters
 
 _ACTS = {"relu": torch.relu, "tanh": torch.tanh, "identity": lambda x: x}
-_AT_ONCE = 32  # channels that a product with a matrix of so many or fewer computes together
+_AT_ONCE = 32  # a product with a matrix of this many channels or fewer computes them together
 
 
 def _wave(act: str, channels: int | None) -> Timed:

@@ -34,13 +34,13 @@ class YOCO(Mixer):
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_head: channels of a head. Default: d_model / n_heads, rounded up to a multiple of 8.
         n_kv_heads: heads of keys and values, a divisor of n_heads. Default: n_heads.
-        d_rotary: of the channels of a head the first so many are turned, an even number; 0 for no
+        d_rotary: how many of a head's first channels are turned, an even number; 0 for no
             positions. Default: d_head.
         base: the slowest turn is about 1 / base radians per step.
         receives: ``("key", "value")`` in a layer that a stack hands them. See `Mixer.receives`.
 
     Departures from the paper:
-        The paper has a norm of its own before W_k and W_v; here it is that before the queries of
+        The paper has a separate norm before W_k and W_v; here it is that before the queries of
         the first layer, which the weights make up for. A reset hides earlier entries and does not
         shrink the cache. Below these layers stand others of a fixed state, in a pattern: gated
         retention, "retnet" with decay "input", or "attention" with a window.

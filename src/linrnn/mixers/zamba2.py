@@ -44,7 +44,7 @@ class Zamba2(Mixer):
             d_model of at most d_model / 64, or 1.
         d_ffn: hidden width of the shared block. Default: 4 d_model.
         rank: of the maps A and B of each layer.
-        adapters: give each layer such maps of its own for queries, keys and values as well.
+        adapters: give each layer its own such maps for queries, keys and values as well.
         rotary: turn queries and keys by their place in the sequence.
         base: the slowest turn is about 1 / base radians per step.
         n_sets: shared blocks there are; layers call them in turn.

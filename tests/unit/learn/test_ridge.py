@@ -152,10 +152,10 @@ def test_errors():
         ArgumentError, match=r"got blocks.0.mixer \(Reservoir\) with out_proj.weigh"
     ):
         ridge.check(make(mixer_options={"d_state": 9}))
-    with pytest.raises(ArgumentError, match="linear map of its own, got CappedLinear"):
+    with pytest.raises(ArgumentError, match="separate linear map, got CappedLinear"):
         ridge.check(make(logit_soft_cap=3.0))
     tied = SequenceModel(5, 5, mixer="reservoir", encoder="tokens", tie_embeddings=True)
-    with pytest.raises(ArgumentError, match="of its own, got the embedding too"):
+    with pytest.raises(ArgumentError, match="separate linear map, got the embedding too"):
         ridge.check(tied)
     with pytest.raises(ArgumentError, match=r"numbers of the shape \(3, 40, 2\) of the answers"):
         ridge.step(make(), make_batch((ROWS, TIME, 1)), None, Loop(loss))

@@ -115,7 +115,7 @@ def answered(layer: Mixer, count: int, answer: Answer) -> Iterator[None]:
     if calls.count != count:
         raise RuntimeError(
             f"{type(layer).__name__}: a layer must call the same linear maps whenever it reads, "
-            f"got {calls.count} calls in the place of {count}."
+            f"got {calls.count} calls instead of {count}."
         )
 
 
@@ -130,7 +130,7 @@ def noted(
     """Inside, all calls of linear maps are noted down, in their order.
 
     Args:
-        weights: of some calls, by place, which are used in the place of their own.
+        weights: of some calls, by place, used instead of the layer's own.
         constant: places of calls whose weights are taken for constants.
     """
     calls: list[Given] = []

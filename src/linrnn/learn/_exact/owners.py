@@ -12,7 +12,7 @@ from linrnn.state import leaves, map_state, ordered
 from linrnn.typing import State
 
 _STEPS = 3
-_ROWS = 32  # so many that no rectifier is shut for all
+_ROWS = 32  # enough that no rectifier is shut for all
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Owners:
 
 
 class NotDiagonalError(Exception):
-    """The layer is other than was asked for; the words end a sentence on what it must be."""
+    """The layer is not of the required kind; the text ends a sentence on what it must be."""
 
 
 def tensors(state: State) -> list[Tensor]:
@@ -41,7 +41,7 @@ def tensors(state: State) -> list[Tensor]:
 
 
 def with_tensors(state: State, new: Iterable[Tensor]) -> State:
-    """A state with others in the place of its `tensors`."""
+    """A state with other tensors instead of its `tensors`."""
     remaining = iter(new)
 
     def rebuilt(h: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def real_parts(state: State) -> list[Tensor]:
 
 
 def with_real_parts(state: State, parts: Iterable[Tensor]) -> State:
-    """A state with other numbers in the place of its `real_parts`."""
+    """A state with other numbers instead of its `real_parts`."""
     remaining = iter(parts)
 
     def rebuilt(h: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from linrnn.mixers import Mixer
 from linrnn.state import detach, map_state
 from linrnn.typing import State
 
-_ROWS = 32  # so many that no rectifier is shut for all
+_ROWS = 32  # enough that no rectifier is shut for all
 _AT_ONCE = 1 << 24  # pairs of slots of all groups that are looked at together
 _COPIES = 4  # of the traces: before and after a window, what it adds, and what it carries
 

@@ -1,4 +1,4 @@
-"""Which numbers of a layer's state each parameter reaches in so many steps, and traces of these."""
+"""Which numbers of a layer's state each parameter reaches in a few steps, and their traces."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from linrnn.mixers import Mixer
 from linrnn.state import detach, leaves, map_state
 from linrnn.typing import State
 
-_ROWS = 32  # so many that no rectifier is shut for all
+_ROWS = 32  # enough that no rectifier is shut for all
 _LEAD = 2
 _PAIRS = 1 << 24  # numbers that are gathered at once
 _AT_ONCE = 256  # colours that are differentiated together
@@ -70,7 +70,7 @@ class Reach:
 
 
 def reach(layer: Mixer, steps: int, *, together: bool = False, starts: bool = False) -> Reach:
-    """Find by autograd what each parameter of a layer reaches within so many steps.
+    """Find by autograd what each parameter of a layer reaches within ``steps`` steps.
 
     Args:
         layer: any that reads forward.
@@ -328,7 +328,7 @@ def derivatives(
 
 
 def _cotangents(colour: Tensor) -> Tensor:
-    """(colours, size): ones in the place of each colour's numbers."""
+    """(colours, size): ones at each colour's numbers."""
     return torch.nn.functional.one_hot(colour).T.float()
 
 

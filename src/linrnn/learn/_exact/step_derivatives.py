@@ -69,7 +69,7 @@ def stepped(layer: Mixer) -> Known:
     layer_owners = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
     steps = Stepped(layer_owners, linears_of(layer, layer_owners, by_step), device)
-    # a step gives no loss of its own, and is not what somebody has put in the place of forward
+    # a step gives no separate loss, and ignores what somebody has assigned to forward
     if (
         not layer_owners.parts
         or steps.passes > FEW

@@ -190,7 +190,7 @@ class _Learned(torch.autograd.Function):
     def forward(ctx: Any, call: Call, names: tuple[str, ...], *inputs: Tensor) -> Any:
         ctx.call, ctx.names = call, names
         ctx.set_materialize_grads(False)
-        # each a tensor of its own, for some layers answer with their state
+        # separate tensors, for some layers return their state as output
         return tuple(z.detach() for z in (call.y, *tensors(call.after)))
 
     @staticmethod

@@ -55,7 +55,7 @@ class Traced(Windowed):
             self._check_fits(name, layer, 1)
 
     def _check_fits(self, name: str, layer: Mixer, rows: int) -> None:
-        """Raise unless the traces of so many rows fit into memory."""
+        """Raise unless the traces of ``rows`` rows fit into memory."""
         layout = self._known(name, layer)
         if not isinstance(layout, Shared):  # one for each parameter
             return

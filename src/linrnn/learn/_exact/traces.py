@@ -29,7 +29,7 @@ from linrnn.state import detach, leaves, map_state, rebuilt
 from linrnn.typing import State
 
 _SHORT, FEW = 16, 16
-"""Steps up to which a window is not read anew where that takes so many passes through its graph;
+"""Steps up to which a window is not read anew where that takes this many passes through its graph;
 beyond, where it takes no more than reading anew does."""
 
 Traces = dict[str, Tensor]

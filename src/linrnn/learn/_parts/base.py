@@ -17,14 +17,14 @@ from linrnn.typing import State
 class Learner(ABC):
     """A way to find the gradient of a loss with respect to the parameters of a recurrent model.
 
-    A subclass lives in a file of its own in ``linrnn/learn`` and is named by it. The arguments of
+    A subclass lives in its own file in ``linrnn/learn`` and is named by it. The arguments of
     its constructor, keywords with defaults, are its options: on the command line
     ``--learner.NAME``. It implements `step`; the loop does the rest: order of the data, precision,
     numbers that are not finite, clipping, the optimiser, checkpoints.
 
     What it remembers from step to step (traces, running means) is in `state_dict`, is part of
     every checkpoint, and goes back with the weights where a step is left out. So a step puts new
-    tensors in the place of old ones and changes none in place. What belongs to the rows of a
+    tensors instead of old ones and changes none in place. What belongs to the rows of a
     batch begins anew where no state is carried into a step. Random numbers come from PyTorch's
     generator, which the loop seeds for each step.
     """

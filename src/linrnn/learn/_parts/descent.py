@@ -21,7 +21,7 @@ class _Pair(NamedTuple):
 def descend(
     objective: Objective, start: Sequence[Tensor], iterations: int, scale: float
 ) -> list[Tensor]:
-    """Smaller values of an objective, by so many steps of a limited-memory quasi-Newton method.
+    """Smaller values of an objective, by a number of steps of a limited-memory quasi-Newton method.
 
     PyTorch's own leaves out curvature below a fixed number, which states that are held to their
     predictions by a large penalty are below.

@@ -79,7 +79,7 @@ def with_flat(state: State, h: Tensor) -> State:
 
 
 def _with_buffers(model: nn.Module) -> Callable[..., Any]:
-    """The model, with running statistics of its own that are thrown away."""
+    """The model, with temporary running statistics."""
     buffers = {n: b.detach().clone() for n, b in model.named_buffers()}
 
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -31,7 +31,7 @@ class LastStep:
         """Note what the credit of an answer is to the state after the step.
 
         Args:
-            y: what the layer answered.
+            y: output of the layer.
             next_state: its state, with its history.
         """
         if not y.requires_grad:

@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 
 def _no_update() -> None:
-    """In the place of a step of the optimiser, where there is none."""
+    """Stands for a step of the optimiser where there is none."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class Mixer(KeepsPrecision):
 
     overflows: ClassVar[str] = ""
     """Why a layer as it begins overflows float32 within 65,536 steps, where it does; the law that
-    reads so many reads 2,048 of a sequential layer."""
+    reads that many reads 2,048 of a sequential layer."""
 
     timed: ClassVar[bool] = False
     """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
@@ -482,7 +482,7 @@ class Mixer(KeepsPrecision):
         return None
 
     def distilled(self, modes: Iterable[Modes]) -> "Mixer":
-        """A layer that is this one with recurrences in the place of its filters.
+        """A copy of this layer with recurrences instead of filters.
 
         Args:
             modes: of each filter of `impulse_responses`, all of the same number of modes.
@@ -584,7 +584,7 @@ class Mixer(KeepsPrecision):
             )
 
     def _begins(self, spec: Spec) -> Spec:
-        """The specification with what was learned in the place of what each part starts from."""
+        """The specification with learned initial values of its parts."""
         return spec if self.learned is None else self.learned.put(self, spec)
 
     def _start(self, state: State | None, x: Tensor, spec: Spec) -> Any:

@@ -42,12 +42,12 @@ class Bidirectional(Mixer):
     backward mixer starts anew in every call, at the end of each sequence it is given: reading in
     pieces is another computation than reading the whole.
 
-    Each direction has signals of its own, by names that begin with ``ahead.`` and ``back.``; those
+    Each direction has its own signals, by names that begin with ``ahead.`` and ``back.``; those
     of a step belong to that step, in whichever direction it is read.
 
     Args:
         mixer: what reads forward.
-        backward: what reads backward. Default: a copy of ``mixer`` with parameters of its own,
+        backward: what reads backward. Default: a copy of ``mixer`` with separate parameters,
             drawn anew.
         shared: the two have the recurrence in common, that is the parameters in the mixer's
             ``recurrent_parameters``; for the LRU these are its eigenvalues, B and gamma. They

@@ -28,7 +28,7 @@ def names() -> list[str]:
 
 
 def load(mixer: "str | type[Mixer] | Mixer") -> "type[Mixer]":
-    """The class of a mixer; of those known by name only the one asked for is imported.
+    """The class of a mixer; of those known by name only the requested one is imported.
 
     Args:
         mixer: one of `names`, a class, an instance, or an import path such as ``pkg.module:Mine``,

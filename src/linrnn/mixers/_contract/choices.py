@@ -60,7 +60,7 @@ WORDS: dict[str, dict[str, str]] = {
         "none": "inputs are kept as they came",
         "identity": "the memory is kept whole, and added to",
         "scalar": "all of a head's memory times one number",
-        "diagonal": "each channel times a real number of its own",
+        "diagonal": "each channel times its own real number",
         "complex diagonal": "each channel times a complex number: it decays and turns",
         "low rank": "a diagonal matrix and one of low rank",
         "delta": "what is stored under a key is replaced: I - beta k k^T",

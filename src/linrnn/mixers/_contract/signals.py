@@ -111,7 +111,7 @@ def made_of_nothing(mixer: Signalling, x: Tensor) -> dict[str, Tensor]:
 
 
 def _check_entries(where: str, label: str, z: Tensor, part: Part, time: int) -> None:
-    """Raise `ShapeError` where what grows has not so many entries as are read."""
+    """Raise `ShapeError` where a growing part has another number of entries than are read."""
     sizes = zip(part.axes.items(), z.shape[-len(part.axes) :], strict=True)
     for (axis, size), entries in sizes if grows(part) else ():
         if size is None and entries < time:

@@ -49,7 +49,7 @@ class LearnedStart:
         return torch.complex(re, *im) if im else re
 
     def put(self, layer: Any, spec: Spec) -> Spec:
-        """The specification with what was learned in the place of what each part starts from."""
+        """The specification with learned initial values of its parts."""
         if not layer.learn_initial:
             return spec
         if isinstance(spec, Part):

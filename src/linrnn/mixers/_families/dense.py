@@ -31,7 +31,7 @@ class DenseRNN(Mixer):
     """``h_t = phi(A h_{t-1} + B x_t + b)``, ``y_t = C h_t + D * x_t``, all real.
 
     A subclass says which nonlinearity phi is, or how a sequence and one step become states. In
-    ``n_heads`` heads A is diagonal in so many blocks, which lie on top of each other.
+    ``n_heads`` heads A has that many diagonal blocks, which lie on top of each other.
     """
 
     family: ClassVar[str] = "dense"

@@ -42,7 +42,7 @@ SOLVERS: Mapping[str, Callable[[Field, Any, Any], Any]] = {
 
 
 def flow(f: Field, h: Any, dt: Any, solver: str, substeps: int) -> Any:
-    """``h' = f(h)`` for the time ``dt``, in so many equal steps.
+    """``h' = f(h)`` for the time ``dt``, in ``substeps`` equal steps.
 
     Example:
         >>> round(flow(lambda h: -h, 1.0, 1.0, "rk4", 4), 4)

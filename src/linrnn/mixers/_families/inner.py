@@ -1,4 +1,4 @@
-"""Cells whose step is a few iterations, each with a step size of its own."""
+"""Cells whose step is a few iterations, each with its own step size."""
 
 import inspect
 from collections.abc import Callable, Sequence

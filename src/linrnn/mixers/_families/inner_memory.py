@@ -15,7 +15,7 @@ class InnerMemory(nn.Module):
     """The first weights of a perceptron, and how far they are moved: see `inner_scan`.
 
     Args:
-        n_heads: each with a perceptron of its own.
+        n_heads: each with its own perceptron.
         sizes: channels in, of each layer between, and out.
         rule: of `linrnn.ops.inner`.
         activation: between layers.

@@ -23,7 +23,7 @@ class LogDecay(KeepsPrecision):
     Args:
         where: the layer, in messages.
         d_model, n_heads: channels in, and heads.
-        d_key: channels of a head, each with a decay of its own; None for one decay a head.
+        d_key: channels of a head, each with its own decay; None for one decay a head.
         rank: width of a bottleneck that ``W`` is, `LowRank`; None for a whole matrix.
         lower_bound: of ``lower_bound sigmoid(exp(A_log) (W x + dt_bias))``, which is computed
             instead; below 0. None for the formula above.

@@ -83,7 +83,7 @@ def start_modrelu(
         T, b: the map and the bias.
         entries: of the matrix, see `skew`.
         init: of the angles, a key of `ANGLES`.
-        turning: entries of a matrix that turns by so many radians.
+        turning: entries of a matrix that turns by these angles, in radians.
     """
     nn.init.kaiming_normal_(T.weight, nonlinearity="linear")
     nn.init.uniform_(b, -0.01, 0.01)

@@ -45,11 +45,11 @@ class SegmentMixer(Mixer):
         RULES[f"{cls.__module__}.{cls.__qualname__}"] = cls
 
     def set_segments(self, segment: int, memory_gradient: int | None, replay: bool = False) -> None:
-        """Check and keep what every layer of segments is asked for.
+        """Check and keep the options that all layers of segments have.
 
         Args:
             segment: steps of a segment.
-            memory_gradient: gradients pass through so many memories; None: through all.
+            memory_gradient: gradients pass through this many memories; None: through all.
             replay: for the backward pass of a sequence only the memories are kept, and what is
                 between two of them is computed once more. The gradients are the same numbers.
         """

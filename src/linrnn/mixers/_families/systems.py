@@ -22,7 +22,7 @@ class Systems(Mixer):
     ``form`` is "scan" (matrix products inside blocks of time, the state carried over the blocks)
     or "conv" (an FFT of twice the length; it cannot reset inside a sequence nor take times, and a
     huge step changes those before it by roundings of the largest output, one that is not finite
-    makes them NaN). With times every step has a system of its own, and all states are held.
+    makes them NaN). With times every step has its own system, and all states are held.
     """
 
     family: ClassVar[str] = "ssm"
@@ -64,7 +64,7 @@ class Systems(Mixer):
 
         Args:
             system, u, h, reset: see `linrnn.ops.conv.siso`.
-            varying: whether every step has a system of its own.
+            varying: whether every step has its own system.
         """
         read: tuple[Tensor, Tensor]
         if varying:

@@ -43,7 +43,7 @@ def couplings(kernel: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def check_divides(where: str, whole: int, **values: int) -> None:
-    """Raise `ArgumentError` unless every keyword's value divides so many oscillators."""
+    """Raise `ArgumentError` unless every keyword's value divides ``whole`` oscillators."""
     check_positive_int(where, **values)
     for name, value in values.items():
         if whole % value:
