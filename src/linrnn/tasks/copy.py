@@ -41,7 +41,7 @@ class Copy(Task):
     """Repeat the tokens that were read long ago.
 
     A sequence is 10 random tokens, `length` blanks, a marker and 9 blanks, or 10 markers; from
-    the first marker on, the tokens are asked for one a step. There are two conventions. With
+    the first marker on, the tokens are the targets, one a step. There are two conventions. With
     ``markers="one"`` (Arjovsky, Shah and Bengio 2016) every step has a target, before the marker
     a blank, and a model without memory reaches the loss ``10 ln 8 / (length + 20)``. With
     ``markers="all"`` (the generator of S4's public code) the rest of the steps is not scored, and

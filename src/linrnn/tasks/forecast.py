@@ -25,7 +25,7 @@ class ForecastOptions:
     time: str = ""
     """Name of the column with the time of each step, a number or a date."""
     missing: Missing = "error"
-    """What stands for a missing value: nothing, the last one before it, or 0 and a mark of it."""
+    """Fill for a missing value: none (an error), the last value before, or 0 and a mask channel."""
     horizon: int = 24
     """Steps to forecast."""
     length: int = 96

@@ -73,7 +73,7 @@ class Gaps(Regression, Task):
         self.time_unit = 1.0 if self.options.times == "dt" else None
 
     def datasets(self) -> Splits:
-        """Splits of x (time, d_input) and target (time, 1), and dt (time,) where it is asked for.
+        """Splits of x (time, d_input) and target (time, 1), and dt (time,) with ``times``.
 
         See `Task.datasets`.
         """

@@ -18,7 +18,7 @@ class GroupWordsOptions(WordOptions):
     """Options of the task `group_words`."""
 
     group: Literal["S3", "A4", "S4", "A5", "S5"] = "S5"
-    """Whose elements are read: all permutations of so many things (S), or the even ones (A)."""
+    """Whose elements are read: all permutations of 3, 4 or 5 things (S), or the even ones (A)."""
 
 
 class GroupWords(WordProblem):

@@ -42,7 +42,7 @@ class InductionHeads(Task):
     """Say which token followed the special one, when the special one comes again.
 
     Random tokens; at a random place the special one and its successor; at the end the special
-    one again, and its successor is asked for. Trained on one length, tested on much longer ones.
+    one again, and its successor is the target. Trained on one length, tested on much longer ones.
     Guessing has 1 in 15 right, for the special token itself is never the answer.
 
     Length, vocabulary and size of an epoch (8,192 batches of 8) are those of the Mamba paper,

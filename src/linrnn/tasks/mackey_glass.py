@@ -18,7 +18,7 @@ from linrnn.tasks._kinds.generated import Uniform
 
 _SUBSTEPS = 10  # Euler steps in one step of the series
 _TAU = 17 * _SUBSTEPS  # the delay, in Euler steps
-_DECAY = 1 - 0.1 / _SUBSTEPS  # what is left of x after an Euler step
+_DECAY = 1 - 0.1 / _SUBSTEPS  # the share of x after an Euler step
 _GAIN = 0.2 / _SUBSTEPS
 _WASHOUT = 100
 _MEAN = -0.0662  # of the transformed series

@@ -27,7 +27,7 @@ class MQAROptions(GeneratedOptions):
     length: int = 64
     """Steps of a sequence."""
     n_pairs: int = 4
-    """Pairs of a key and a value; each key is asked for once."""
+    """Pairs of a key and a value; each key is queried once."""
     vocabulary: int = 8192
     """Symbols: 0 is a blank, the rest of the first half are keys, the second half values."""
     power: float = 0.01
@@ -45,7 +45,7 @@ class MQAR(Task):
     """Say for several keys, at places spread over the sequence, which value came with each.
 
     First come pairs of different keys and different values. Then every key comes again, at an
-    even distance from the end of the pairs, among blanks; at that step its value is asked for.
+    even distance from the end of the pairs, among blanks; at that step its value is the target.
     Guessing among the values has 2 / vocabulary right, guessing among those of the sequence
     1 / n_pairs.
 
@@ -116,7 +116,7 @@ class MQAR(Task):
         """(B, n_pairs) of the gaps, drawn one after the other without replacement."""
         n_gaps = self.options.length // 2 - self.options.n_pairs
         weights = np.arange(1, n_gaps + 1) ** (self.options.power - 1.0)
-        # the order in which exponential clocks of these rates ring has the law asked for
+        # the order in which exponential clocks of these rates ring has the required law
         rings = -np.log1p(-uniform(n_gaps)) / weights
         order: np.ndarray = rings.argsort(1, kind="stable")
         return order[:, : self.options.n_pairs]

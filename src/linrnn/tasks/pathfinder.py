@@ -33,7 +33,7 @@ class Pathfinder(PathfinderTask):
     with five, a quarter more is lit. Wider strokes are filled in by their distance from a line, and
     a short path is looked for at 64 places instead of all.
 
-    Images are drawn when they are first asked for and kept below `LINRNN_DATA` or
+    Images are drawn when they are first needed and kept below `LINRNN_DATA` or
     ``~/.cache/linrnn``: a byte a pixel, 205 MB for all of 32x32, 3.3 GB for 128x128. With the
     option `data` the released images are read instead, the level of the longest paths, split at
     random into 80, 10 and 10 %; the sizes of the splits are then not used.

@@ -17,7 +17,7 @@ class ReconstructOptions(SignalOptions):
     """Options of the task `reconstruct`."""
 
     window: int = 1000
-    """How many of the last values are asked for."""
+    """How many of the last values are the target."""
 
 
 class Reconstruct(SignalTask):

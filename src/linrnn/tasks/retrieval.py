@@ -43,7 +43,7 @@ class RetrievalOptions:
 class Retrieval(Task):
     """Does one of two papers cite the other? Pairs of the ACL Anthology Network, by characters.
 
-    Each document is read on its own, by the same layers; what is left of the two after pooling is
+    Each document is read on its own, by the same layers; the two results of pooling are
     compared: see `linrnn.nn.Pair`. A sequence is a document's characters, an end, and padding to
     4,000 steps; the lengths come with a batch. There are 147,086 pairs for training, 18,090 for
     validation and 17,437 for testing, half of them connected.

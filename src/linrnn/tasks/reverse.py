@@ -36,7 +36,7 @@ class Reverse(Task):
     """Give the tokens back, the last one first.
 
     A sequence is random tokens, blanks, and as many markers as tokens. At each marker one token
-    is asked for, in reverse order; the other steps are not scored. Sizes are the defaults of the
+    is the target, in reverse order; the other steps are not scored. Sizes are the defaults of the
     generator in S4's public code.
 
     Args:

@@ -46,7 +46,7 @@ class SCIFAROptions(PixelOptions):
     rows: bool = False
     """Whether a step is 32 pixels, a row of the image, instead of one."""
     train_images: int = 0
-    """Only the first so many training images, a tenth of them for validation; 0 takes all."""
+    """Number of training images, a tenth of them for validation; 0 takes all."""
 
 
 class SCIFAR(PixelTask):

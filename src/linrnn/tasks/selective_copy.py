@@ -42,7 +42,7 @@ class SelectiveCopy(Task):
     """Repeat the tokens that lie at random places among blanks, in their order.
 
     A sequence has `length` blanks and 16 tokens in random places, then 16 markers; at each marker
-    the next token is asked for and nothing else is scored. What has to be remembered depends on
+    the next token is the target and nothing else is scored. What has to be remembered depends on
     what is read, so a recurrence whose decays do not depend on its input finds it hard.
 
     The papers below do not print their generator. This is the one in S4's public code with its

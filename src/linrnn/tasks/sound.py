@@ -67,7 +67,7 @@ class Sound(Task):
     `spoken_digits`. A window is ``length`` samples; what fills no whole window is left out.
 
     The metric is the negative logarithm of the likelihood in bits per sample, the loss over ln 2.
-    Chance, 8 bits, says that every code is equally likely. What is 8 bits of mu-law is said by
+    Chance, 8 bits, says that every code is equally likely. 8 bits of mu-law are defined by
     `linrnn.sound.encode`.
 
     Args:

@@ -107,7 +107,7 @@ class Sounds(LabelledFiles[Clip]):
         return join([clip.samples for clip in contents], labels, self._pad)
 
     def given(self, paths: Sequence[Path], contents: Sequence[Clip]) -> Given:
-        """Clips to be answered for, padded to the longest of them."""
+        """Clips to predict, padded to the longest of them."""
         for path, clip in zip(paths, contents, strict=True):
             _check_rate(path, clip, self.rate, "as in training")
         steps = max(ceil(len(clip.samples) / self.options.frame) for clip in contents)

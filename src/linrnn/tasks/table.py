@@ -48,7 +48,7 @@ class TableOptions:
     labels: str = ""
     """A .npy with what is asked, where the data is one."""
     kind: Kind = "classification"
-    """Whether a class or a number is asked for."""
+    """Whether the target is a class or a number."""
     label: Place = "last"
     """The cell of a row in which it is, where a row is a sequence."""
     channels: int = 1
@@ -64,7 +64,7 @@ class TableOptions:
     times: Times = "dt"
     """What becomes of uneven times: the `dt` of layers that read it, one more channel, nothing."""
     missing: Missing = "error"
-    """What stands for a missing value: nothing, the last one before it, or 0 and a mark of it."""
+    """Fill for a missing value: none (an error), the last value before, or 0 and a mask channel."""
     normalise: bool = True
     """Whether each channel is brought to mean 0 and variance 1 over the training data."""
 
@@ -97,7 +97,7 @@ class Table(Task):
 
     Where there is no test part, a fifth of the sequences is for testing and a tenth for
     validation; where there is one, a tenth is for validation. The split is fixed and keeps the
-    classes in proportion. In regression the numbers asked for are brought to mean 0 and variance
+    classes in proportion. In regression the targets are brought to mean 0 and variance
     1 over the training data, and the metric is the mean squared error of those. Rows are padded to
     the longest; a batch carries their lengths where they differ. Before a file is given, the
     numbers that describe the data are placeholders.

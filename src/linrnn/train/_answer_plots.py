@@ -44,7 +44,7 @@ def draw_confusion(task: Task, model: Model, data: Dataset[Any]) -> Figure | Non
     if task.kind != "classification" or len(names) > MAX_CLASSES:
         return None
     counts = torch.zeros(len(names), len(names), dtype=torch.long)
-    for y, target in _answered(model, data, _EXAMPLES):
+    for y, target in _predictions(model, data, _EXAMPLES):
         if target.ndim != 1 or y.ndim != 2:
             return None
         counts += confusions(y.argmax(-1), target, len(names))
@@ -56,7 +56,7 @@ def draw_confusion(task: Task, model: Model, data: Dataset[Any]) -> Figure | Non
     vertical = max(map(len, names)) > 3
     axes.set_xticks(places, names, rotation=90 if vertical else 0)
     axes.set_yticks(places, names)
-    axes.set(xlabel="answered", ylabel="asked for")
+    axes.set(xlabel="predicted", ylabel="true")
     right = int(counts.diagonal().sum())
     axes.set_title(
         f"{counted(int(counts.sum()), 'test example')}, {right:,} of them right", fontsize=10
@@ -66,11 +66,11 @@ def draw_confusion(task: Task, model: Model, data: Dataset[Any]) -> Figure | Non
     return figure
 
 
-def confusions(answered: Tensor, targets: Tensor, classes: int) -> Tensor:
+def confusions(predicted: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Counts by label (rows) and predicted class (columns).
 
     Args:
-        answered, targets: (examples,) integers below ``classes``.
+        predicted, targets: (examples,) integers below ``classes``.
         classes: how many there are.
 
     Returns:
@@ -80,7 +80,7 @@ def confusions(answered: Tensor, targets: Tensor, classes: int) -> Tensor:
         >>> confusions(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
         [[1, 1], [0, 1]]
     """
-    return torch.bincount(targets * classes + answered, minlength=classes**2).reshape(-1, classes)
+    return torch.bincount(targets * classes + predicted, minlength=classes**2).reshape(-1, classes)
 
 
 def _write(axes: Axes, counts: Tensor) -> None:
@@ -106,13 +106,13 @@ def draw_forecasts(task: Task, model: Model, data: Dataset[Any]) -> Figure | Non
     """
     if task.kind != "regression":
         return None
-    y, target = next(_answered(model, data, _SHOWN))
+    y, target = next(_predictions(model, data, _SHOWN))
     if y.shape != target.shape:
         return None
     answer = task.numbers(y)
     if answer.ndim == 3 and answer.shape[1] > 1:
         return _over_steps(task, answer, task.numbers(target))
-    parts = [(task.numbers(a), task.numbers(t)) for a, t in _answered(model, data, _EXAMPLES)]
+    parts = [(task.numbers(a), task.numbers(t)) for a, t in _predictions(model, data, _EXAMPLES)]
     answer, truth = (torch.cat(part).flatten(1) for part in zip(*parts, strict=True))
     return _against_truth(task, answer, truth)
 
@@ -152,7 +152,9 @@ def _against_truth(task: Task, answer: Tensor, truth: Tensor) -> Figure:
     return figure
 
 
-def _answered(model: Model, data: Dataset[Any], examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _predictions(
+    model: Model, data: Dataset[Any], examples: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Predictions and targets, both on the CPU."""
     count = min(examples, size_of(data, "evaluation data"))
     for x, target, *more in map(unpack, eval_loader(data, min(_ROWS, ceil(count)), count)):

@@ -26,7 +26,7 @@ class Bookkeeping(Callback):
     Args:
         run: what is trained.
         records: gets a row for each epoch.
-        stop: whether the user asked for it.
+        stop: whether the user wants the run to end.
         group: the processes that train, of which the first writes and decides.
     """
 

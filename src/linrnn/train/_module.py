@@ -40,7 +40,7 @@ class TrainingModule(LightningModule):
     ``scores`` the same names with ``metric``.
 
     In a trainer of several processes the backward pass is Lightning's, after all that a learner
-    asked for: so any strategy sees it, and the gradients of a batch are the strategy's mean over
+    did itself: so any strategy sees it, and the gradients of a batch are the strategy's mean over
     the processes. What is not finite on one of them is so on all.
 
     Args:

@@ -78,7 +78,7 @@ class Guard:
     Args:
         on_nan: ``stop``, ``skip`` or ``rollback``.
         reporter: told of every step that is left out.
-        advice: asked for the end of the message with which a run stops.
+        advice: returns the end of the message with which a run stops.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ def _see_output(faults: list[str], label: str) -> Callable[..., None]:
     """Notes the output, and in the backward pass the gradient of the loss with respect to it."""
 
     def see_gradient(gradient: Tensor | None) -> None:
-        # None: a learner asked for that of other outputs
+        # None: a learner differentiates other outputs
         if not faults and gradient is not None and not transformed():
             name = f"the gradient with respect to the output of {label}"
             faults.extend(filter(None, [first_bad([(name, gradient)])]))

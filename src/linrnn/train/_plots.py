@@ -212,8 +212,8 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
     rows = ceil(len(x) / columns)
     figure = new_figure(1.5 * columns, 0.5 + 1.85 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, image, label, answered in zip(grid, x, target.tolist(), answers, strict=False):
-        _draw_sample(axes, task, image, label, answered)
+    for axes, image, label, predicted in zip(grid, x, target.tolist(), answers, strict=False):
+        _draw_sample(axes, task, image, label, predicted)
     for axes in grid[len(x) :]:
         axes.set_axis_off()
     wrong = sum(a != t for a, t in zip(answers, target.tolist(), strict=True))
@@ -225,14 +225,14 @@ def draw_samples(task: Task, model: SequenceModel, data: Dataset[Any]) -> Figure
     return figure
 
 
-def _draw_sample(axes: Axes, task: Task, x: Tensor, label: int, answered: int) -> None:
+def _draw_sample(axes: Axes, task: Task, x: Tensor, label: int, predicted: int) -> None:
     image = task.picture(x)
     assert image is not None
     axes.imshow(image.cpu().numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     names = task.class_names or range(task.d_output)
-    right = label == answered
+    right = label == predicted
     mark, weight = ("", "normal") if right else ("× ", "bold")
-    axes.set_title(f"{mark}{names[answered]}", fontsize=9, fontweight=weight, pad=4)
+    axes.set_title(f"{mark}{names[predicted]}", fontsize=9, fontweight=weight, pad=4)
     axes.set_xlabel(str(names[label]), fontsize=9)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():  # neither black nor white, as most images are

@@ -98,8 +98,8 @@ def resume(
         reporter: told what happens; None keeps silent.
         fallback: where the newest checkpoint is damaged, go on from the one before it, and put
             the damaged file aside under a name that ends in ``.damaged``.
-        on_nan: from here on in the place of ``train.on_nan``; None takes that of the run.
-        devices: from here on in the place of ``train.devices``, which gives the same bits only
+        on_nan: from here on instead of ``train.on_nan``; None takes that of the run.
+        devices: from here on instead of ``train.devices``, which gives the same bits only
             where it is the same; None takes that of the run.
 
     Returns:
@@ -228,7 +228,7 @@ def _notice_norms(run: Run) -> None:
     norms = any(isinstance(part, nn.BatchNorm1d) for part in run.model.modules())
     if norms and run.config.train.devices > 1:
         run.reporter.noticed(
-            "batch norm: each process has the statistics of its own share of a batch, and the "
+            "batch norm: each process has the statistics of its share of a batch, and the "
             "first one's are kept; --model.norm layer gives the numbers of one process"
         )
 

@@ -1,4 +1,4 @@
-"""The module of a run: its data in an order of its own, its counters, going back an epoch."""
+"""The module of a run: its data in a fixed order, its counters, going back an epoch."""
 
 import copy
 import time
@@ -119,7 +119,7 @@ class RunModule(TrainingModule):
         mean.add(*self.group.sums(share, scores, self._own_rows))
 
     def place(self, step: int) -> str:
-        """A step, of so many."""
+        """A step, and the number of all steps."""
         return f"step {step} of {self.total_steps}"
 
     def learn_from(self, batch: Sequence[Tensor], batch_idx: int = 0) -> Tensor | None:
@@ -184,7 +184,7 @@ class RunModule(TrainingModule):
         self.validation_mean = Mean()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put our counters in the place of Lightning's."""
+        """Replace Lightning's counters by ours."""
         del checkpoint["loops"]
         checkpoint["run"] = self.progress() | {
             "carried": self._carried_by_all(),

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Group:
-    """The processes that train together, as one of them sees them; alone, nothing is said.
+    """The processes that train together, as one of them sees them; a single process sends nothing.
 
     Every one of them must make the same calls in the same order.
 

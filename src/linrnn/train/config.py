@@ -25,7 +25,7 @@ from linrnn.errors import (
 OnNan = Literal["stop", "skip", "rollback"]
 
 BANK = "bank"
-"""In the place of a mixer: no layers, but a frozen bank with a read-out that was solved for."""
+"""Name used instead of a mixer: no layers, but a frozen bank with a read-out that is solved for."""
 
 MAX_LAYERS = 10_000
 """More than any model has: each takes time to build however small it is."""
@@ -271,7 +271,7 @@ def _check_train(train: TrainConfig) -> None:
 
 
 def check_devices(devices: int, batch_size: int) -> None:
-    """Raise `ArgumentError` unless each of so many devices has rows of a batch."""
+    """Raise `ArgumentError` unless each of ``devices`` devices has rows of a batch."""
     check_positive_int("Config", **{"train.devices": devices})
     _check_range(
         "train.devices",

@@ -1,4 +1,4 @@
-"""One object for what a run is of and where it is kept, in the place of half a dozen arguments."""
+"""One object for the parts of a run and its folder, instead of half a dozen arguments."""
 
 import os
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def open_run(run: Path | str) -> Trained:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Trained):
-    """A run that is under way: where it started from, its data, and who is told of it."""
+    """A run that is under way: where it started from, its data, and its reporter."""
 
     model: SequenceModel
     splits: Splits

@@ -43,7 +43,7 @@ class LengthScore:
     """The test of a run at one length."""
 
     length: int
-    """As it was asked for: the task's option ``length``."""
+    """The requested length: the task's option ``length``."""
     steps: int
     """Of the longest sequence."""
     chance: float

@@ -211,10 +211,10 @@ class RunFolder:
 
     @contextmanager
     def suits(self, fix: str = "Restore both files from the same run.") -> Iterator[None]:
-        """Inside, what goes wrong with a value of the configuration is said of its file.
+        """Inside, an error about a value of the configuration names its file.
 
         Raises:
-            RunFolderError: in the place of an error about a value.
+            RunFolderError: instead of an error about a value.
         """
         must = f"suit linrnn {__version__} and the weights beside it"
         with reading(self.config, RunFolderError, must, fix):

@@ -1,4 +1,4 @@
-"""A run that goes on learning from a stream, in a run folder of its own with checkpoints."""
+"""A run that goes on learning from a stream, in a separate run folder with checkpoints."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Learning:
     """A run that learns from a stream; made by `learning`, which holds its folder.
 
     Args:
-        folder: of its own.
+        folder: of the new run.
         config: of the run, with learner and optimiser as they are here.
         task: of the run.
         model: with the weights of the folder, in evaluation mode.
@@ -119,7 +119,7 @@ class Learning:
         """Take up the stream at a checkpoint: the newest, or another after which none is left.
 
         Raises:
-            ArgumentError: there is none after so many lines.
+            ArgumentError: there is no checkpoint after that many lines.
             RunFolderError: it is damaged, or of another model or learner.
         """
         points = self.points()
@@ -191,7 +191,7 @@ def learning(
             rate is the same at each step.
         out: the folder of the stream. Default: that of the run with ``-learned`` after its name.
         every, keep: see `Learning`.
-        back_to: go on from the checkpoint after so many lines; those after it are removed.
+        back_to: go on from the checkpoint after this many lines; later ones are removed.
 
     Raises:
         RunFolderError: not a run folder, one of another stream, damaged, or in use.

@@ -90,7 +90,7 @@ class MetricsLog:
 
 
 class NoRecords:
-    """In the place of `MetricsLog` where another process writes."""
+    """Stands for `MetricsLog` where another process writes."""
 
     text = ""
 

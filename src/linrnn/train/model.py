@@ -54,7 +54,7 @@ def build_model(
     Raises:
         UnknownNameError: an unknown mixer, or the mixer has no such option.
         ArgumentError: an option of the mixer is outside its range, or the model does not fit into
-            memory, which is noticed before memory is asked for; more steps pooled than there are.
+            memory, which is noticed before memory is allocated; more steps pooled than there are.
     """
     if config.mixer == BANK:
         raise ArgumentError(

@@ -36,7 +36,7 @@ class PositionLoss:
     """The loss over some neighbouring positions of a window."""
 
     first: int
-    """Position, from 1: so many tokens were read when the next one was asked for."""
+    """Position, from 1: the number of tokens that were read before the predicted one."""
     last: int
     loss: float
     """Mean, in nats per token."""
@@ -60,7 +60,7 @@ def loss_by_position(
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
         DataError: the text is missing, or shorter than a window.
-        ArgumentError: the task is not one of tokens each of which is asked for, or the state
+        ArgumentError: the task does not predict each token of a text, or the state
             cannot be carried.
     """
     model, task, config = load_model(run)

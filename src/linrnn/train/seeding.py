@@ -25,7 +25,7 @@ def generator(seed: int, purpose: str, index: int) -> torch.Generator:
 
 @contextmanager
 def process_settings(threads: int | None) -> Iterator[None]:
-    """Deterministic algorithms and so many threads inside; outside everything is as before."""
+    """Deterministic algorithms and ``threads`` threads inside; outside everything is as before."""
     n_threads = torch.get_num_threads()
     strict = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()

@@ -183,7 +183,7 @@ def test_a_table_names_the_files(tmp_path):
     assert task.class_names == ("0", "1", "2")
     assert sum(map(len, task.datasets())) == 12
     table.write_text("\n".join(["file,label", *lines, lines[0]]) + "\n")
-    with pytest.raises(DataError, match="a file of its own"):
+    with pytest.raises(DataError, match="another file and its label"):
         images(table)
     table.write_text("\n".join(["file,label", *lines, "../x.png,1"]) + "\n")
     with pytest.raises(DataError, match="must be a file in its folder"):

@@ -277,7 +277,7 @@ def test_columns_without_numbers_are_left_out_and_names_are_told_apart(tmp_path)
     path.write_text("day,note,a\nMonday,,1\nTuesday,,2\n")
     assert read_history(path)[1] == ["a"]
     path.write_text("a,b,a\n1,2,3\n")
-    with pytest.raises(DataError, match="a name of its own, got 'a' twice"):
+    with pytest.raises(DataError, match="its own name, got 'a' twice"):
         read_history(path)
     path.write_bytes(b"a,b\xff\n1,2\n")
     with pytest.raises(DataError, match="must be text in UTF-8"):

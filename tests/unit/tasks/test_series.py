@@ -460,13 +460,13 @@ def test_what_is_asked_is_no_step(write, label, labels):
     empty = text.replace(f",{labels[0]}\n", ",\n") if label == "last" else text
     assert torch.equal(task.read(write("empty.csv", empty)), expected)
     says = (
-        "4 in each. Cut off what is asked" if labels == "12" else "numbers alone, got 'x' in line"
+        "4 in each. Cut off the target" if labels == "12" else "numbers alone, got 'x' in line"
     )
     for name, other in (("none.csv", "\n".join(lines)), ("other.csv", text.replace("kind", "z"))):
-        with pytest.raises(DataError, match=rf"{name}: a row to be answered for .*{says}"):
+        with pytest.raises(DataError, match=rf"{name}: a row to predict .*{says}"):
             task.read(write(name, other))
     tabs = "\n".join(lines).replace(",", "\t")
-    with pytest.raises(DataError, match=rf"x\.tsv: a row to be answered for .*{says}"):
+    with pytest.raises(DataError, match=rf"x\.tsv: a row to predict .*{says}"):
         task.read(write("x.tsv", tabs))
     longer = write("longer.csv", "a,b,c,d,e\n" + "1,2,3,4,5\n" * 2)
     assert task.read(longer).shape == (2, 5, 1)

@@ -68,7 +68,7 @@ class NoOptions:
 class Task(ABC):
     """A data set with a question: what goes in, what comes out, how the answer is scored.
 
-    A subclass is final, lives in a file of its own in ``linrnn/tasks`` and is named by it. It
+    A subclass is final, lives in its own file in ``linrnn/tasks`` and is named by it. It
     sets the attributes below (in its constructor where they depend on the options) and implements
     `datasets`. What the defaults of `loss` and `scores` assume is classification.
 
@@ -89,7 +89,7 @@ class Task(ABC):
     """Whether a larger metric is a better one."""
 
     kind: ClassVar[Literal["classification", "regression"]] = "classification"
-    """Whether an output is a score for each class or the numbers asked for."""
+    """Whether an output is a score for each class or the predicted numbers."""
 
     loss_name: ClassVar[str] = "cross-entropy (nats)"
     """Name of `loss`, with its unit in parentheses where it has one; the label of an axis."""
@@ -170,7 +170,7 @@ class Task(ABC):
         """
         if "length" not in {f.name for f in fields(self.options)}:
             raise ArgumentError(
-                f"{type(self).__name__}: the task must have an option 'length' to be asked for "
+                f"{type(self).__name__}: the task must have an option 'length' to be tested at "
                 f"another length, got length={length}. Test it on its own "
                 f"{self.sequence_length} steps."
             )

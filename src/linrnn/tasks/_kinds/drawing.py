@@ -86,7 +86,7 @@ def distinct(uniform: Uniform, k: int, n: int) -> np.ndarray:
 def recall(
     tokens: np.ndarray, positions: np.ndarray, steps: int, marker: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Blanks (0) with tokens among them, then as many markers, at which the tokens are asked for.
+    """Blanks (0) with tokens among them, then as many markers, at which the tokens are targets.
 
     Args:
         tokens: (examples, k).

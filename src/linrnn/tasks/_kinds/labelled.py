@@ -51,7 +51,7 @@ class Known:
     std: tuple[float, ...]
     """Of each channel over the training part, or 0 and 1."""
     asked: tuple[float, float]
-    """Mean and deviation of the numbers asked for in the training part; 0 and 1 of classes."""
+    """Mean and deviation of the targets in the training part; 0 and 1 of classes."""
     stamps: Literal["none", "numbers", "dates"]
     """How the times of the steps are written, where there are some."""
     unit: float
@@ -135,7 +135,7 @@ class Inputs:
 
     Args:
         known: of the training data.
-        missing: what stands for a missing value.
+        missing: how a missing value is filled.
         times: what becomes of the time between steps.
     """
 
@@ -227,7 +227,7 @@ def find_out(path: str, parts: Parts, *, normalise: bool, classes: bool) -> Know
         classes: whether what is asked is a class.
 
     Raises:
-        DataError: a channel without a value, or an answer that is no number where one is asked for.
+        DataError: a channel without a value, or a target that is no number where one is needed.
     """
     train, _, test = parts
     steps = np.concatenate(train.x).astype(np.float64)

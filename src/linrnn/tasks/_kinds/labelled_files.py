@@ -115,7 +115,7 @@ class LabelledFiles(Task, Generic[Content]):
 
     @abstractmethod
     def given(self, paths: Sequence[Path], contents: Sequence[Content]) -> Given:
-        """Files to be answered for."""
+        """Files to predict."""
 
     @cached_property
     def _loaded(self) -> tuple[tuple[list[Path], list[Content], list[str]], ...]:

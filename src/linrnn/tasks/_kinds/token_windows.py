@@ -1,4 +1,4 @@
-"""Windows of a long row of tokens, each with the token after each of its own as target."""
+"""Windows of a long row of tokens; the target of each token is the next one."""
 
 from collections.abc import Sequence
 from typing import Any

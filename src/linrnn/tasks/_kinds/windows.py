@@ -135,7 +135,7 @@ class ForecastTask(Regression, Task):
         return max(self._reach, length)
 
     def reaching(self, steps: int) -> "ForecastTask":
-        """The same task for a model that reads up to so many steps, where there are as many."""
+        """The same task for a model that reads up to ``steps`` steps, where there are as many."""
         other = type(self)(self.options, self._stored)
         other._reach = steps
         return other

@@ -28,7 +28,7 @@ class AudioOptions:
 
 
 class AudioTask(Task):
-    """What is said in a clip? Clips are cut to `length` samples and padded with silence.
+    """Which word is spoken in a clip? Clips are cut to `length` samples and padded with silence.
 
     A step is `frame` consecutive samples; the last of a clip may be padded as well.
     """

@@ -84,7 +84,7 @@ def _of_table(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
         path = root / name.strip()
         if not label or not name.strip() or path in listed:
             raise DataError(
-                f"{place}: a row must name a file of its own and its label, got {name!r:.60} and "
+                f"{place}: each row must name another file and its label, got {name!r:.60} and "
                 f"{label!r:.60} in {frame.place(row)}."
             )
         check_ending(task, path, suffixes)

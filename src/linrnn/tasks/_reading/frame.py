@@ -32,7 +32,7 @@ def is_unnamed(name: str) -> bool:
 
 
 class Frame(ABC):
-    """Columns of one length, each with a name of its own.
+    """Columns of one length, each with its own name.
 
     Attributes:
         where: the file or table, for messages.
@@ -107,8 +107,7 @@ class Frame(ABC):
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
         if twice:
             raise DataError(
-                f"{self.where}: each column must have a name of its own, got {twice[0]!r:.60} "
-                "twice."
+                f"{self.where}: each column must have its own name, got {twice[0]!r:.60} twice."
             )
 
 

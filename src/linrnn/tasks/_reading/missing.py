@@ -22,7 +22,7 @@ def masked(x: Tensor, how: Missing) -> Tensor:
 
     Args:
         x: (batch, time, channels).
-        how: what stands for a missing value; with "error" all is left as it is.
+        how: how a missing value is filled; with "error" all is left as it is.
     """
     if how == "error":
         return x

@@ -14,7 +14,7 @@ import numpy as np
 from linrnn._files.door import open_file
 
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 100
-"""What unpacks to more than so many bytes in all, and to so many times its size, is refused."""
+"""A file that unpacks to more bytes than this, and by more than this ratio, is refused."""
 
 BOMB_TEXT = 16 << 20
 """The same of a text that is read whole, of which a cell of two bytes takes some forty."""

@@ -322,8 +322,8 @@ def _check_no_label(path: Path, place: str, values: Sequence[str], layout: Layou
     cell = values[0 if layout.label_first else -1] if values else ""
     if cell and not like_number(cell) and not is_missing(cell):
         raise DataError(
-            f"{path}: a row to be answered for must hold numbers alone, got {cell!r:.60} in "
-            f"{place}, where what is asked stood in training. Cut it off, or give the columns "
+            f"{path}: a row to predict must hold only numbers, got {cell!r:.60} in "
+            f"{place}, where the target was in training. Cut it off, or give the columns "
             "the names they had in training."
         )
 
@@ -334,12 +334,12 @@ def check_width(where: str, width: int, widths: Sequence[int]) -> None:
     Args:
         where: for the message.
         width: numbers of each row of the training; 0: they differ.
-        widths: numbers of each row to be answered for.
+        widths: numbers of each row to predict.
     """
     if width and set(widths) == {width + 1}:
         raise DataError(
-            f"{where}: a row to be answered for must hold {width} numbers, as all in training, got "
-            f"{width + 1} in each. Cut off what is asked, or a count of the rows; if they are one "
+            f"{where}: a row to predict must hold {width} numbers, as all in training, got "
+            f"{width + 1} in each. Cut off the target, or a count of the rows; if they are one "
             "step longer, give them as an array, in .npz or in .ts."
         )
 

@@ -74,7 +74,7 @@ def merge(
                 raise DataError(
                     f"{path}: the dimensions of a sequence must have the same time stamps, got "
                     f"{len(own_stamps)} of {len(merged)} in dimension {channel + 1} in line "
-                    f"{part.line}. Say what stands for the others: --task.missing mask or ffill."
+                    f"{part.line}. Choose how to fill the others: --task.missing mask or ffill."
                 )
             steps[np.searchsorted(merged, own_stamps), channel] = part.values
         x.append(steps)
