@@ -50,7 +50,7 @@ struct Ops {
         for (i64 i = 0; i < n; ++i) beyond |= far(a[i]);
         return beyond;
     }
-    // A number far from 0 takes a call of its own, and its neighbours come out as they do alone.
+    // A number far from 0 takes a separate call, and its neighbours come out as they do alone.
     template <class F>
     static void with_far(Loop loop, F call, A* d, const A* a, A* c, i64 n) {
         constexpr i64 PIECE = 64 / i64(sizeof(A));

@@ -13,7 +13,7 @@ struct Plan {
     i64 steps;    // of a chunk
     i64 row;      // numbers from one row of a step to the next
     bool packed;  // matrices are laid out anew
-    i64 ahead;    // how many steps before it is computed the rows of one are asked for; or 0
+    i64 ahead;    // how many steps ahead of use its rows are prefetched; or 0
 };
 
 inline void prefetch(const char* p, bool writes) {

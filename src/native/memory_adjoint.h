@@ -288,7 +288,7 @@ struct Adjoint : Chunk<A> {
         T::product(R, keys, width, keys, begin, reads, Factors{of.turned, C, 1, x.reader_in, keys, x.n});
     }
 
-    // Every term of the gradient of a decay is a sum of its own: of the pairs, reads and writes that
+    // Every term of the gradient of a decay is a separate sum: of the pairs, reads and writes that
     // it stands between, and of what the whole chunk keeps.
     void leave_head(const Tape& x, const Slope& d) const {
         alignas(64) A inner[C * C];

@@ -4,7 +4,7 @@
 // since the chunk began and D those from step j to i,
 //   o = (q P) S + A u,   A_ij = q_i k_j D_ij,   S <- P S + (k D)' u,
 // and by the delta rule u = beta (v - (k P) S - M u) by substitution, M_ij = k_i k_j D_ij. A second
-// write is one more u of its own key, r = (a P) S + M u + N r, which reads the memory before its step
+// write is one more u, of another key, r = (a P) S + M u + N r. It reads the memory before it
 // decays: P and D end a step earlier. Decays of columns are of the same kind, but of what is written:
 // it is carried from step to step beside the pairs.
 #pragma once
@@ -347,7 +347,7 @@ struct Chunk {
         return {x.n, width, early, x.forget, x.since_row, x.own.pairs, delta ? x.own.solve : nullptr, past,
                 x.read_past, x.beta, x.rates, x.own.values, error};
     }
-    // What is left of each write at the end.
+    // The remaining share of each write at the end.
     void keep_columns(const Tape& x) const {
         for (i64 v = 0; v < width; v += L) {
             V until = A(1) + V{};

@@ -55,7 +55,7 @@ struct Columns {
         }
     }
 
-    // From the gradients o of what is read, (C, width), and in d_values that of what is left of each
+    // From the gradients o of what is read, (C, width), and in d_values that of the rest of each
     // write at the end, to those of what is written, and of the logarithms of decays. `across` is the
     // gradient of what the whole chunk keeps of the memory before it.
     void backward(const A* o, const A* across, A* d_values, A* d_forget) const {

@@ -93,7 +93,7 @@ inline void gate(A* __restrict y, const A* __restrict z, i64 n) {
     for (i64 i = 0; i < n; ++i) y[i] *= z[i] * vsigmoid(z[i]);
 }
 
-// Threads for so many units of work on a state of so many numbers.
+// Threads for some units of work on a state of some numbers.
 inline i64 threads_for(i64 units, i64 numbers, i64 most) {
     i64 threads = numbers / WORTH + 1;
     threads = threads < units ? threads : units;

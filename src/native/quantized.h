@@ -102,7 +102,7 @@ struct QuantizedRows {
             for (i64 g = 0; g < w.groups; ++g) split(row, g);
     }
 
-    // The largest number of so many digits that are 127 at most, less what the product that makes it
+    // The largest number of a few digits that are 127 at most, less what the product that makes it
     // of the largest x may be rounded up.
     float most() const { return digits == 3 ? 8355708.0f : digits == 2 ? 32639.0f : 127.0f; }
 

@@ -27,7 +27,7 @@ def test_explain_says_what_runs(call):
             assert text == linrnn.ops.explain(op.name, *arguments)
         return
     assert (text.split(":")[0] in op._modules) == (kernels is not None)
-    assert op.explain(arguments, "tree").startswith("tree: asked for")
+    assert op.explain(arguments, "tree").startswith("tree: requested")
 
 
 @pytest.mark.parametrize("op", [op for op in ops() if not isinstance(ALL[op], Composed)])

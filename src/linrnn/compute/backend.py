@@ -53,7 +53,7 @@ def use_backend(name: str | None) -> Iterator[None]:
 
 
 def requested(explicit: str | None) -> tuple[str, str]:
-    """The backend asked for and by what: the argument, `use_backend` or the environment."""
+    """The requested backend and by what: the argument, `use_backend` or the environment."""
     if explicit is not None:
         if not isinstance(explicit, str):
             raise UnknownNameError("backend", explicit, (*BACKENDS, "auto"))
@@ -88,11 +88,11 @@ def choose(
         op: its name, for messages.
         modules: the name of each backend with kernels, and their module; without any that can,
             the op is composed of PyTorch's operators, which is called ``tree``.
-        explicit: the backend asked for by an argument.
+        explicit: the backend that an argument requests.
         device, dtype: of the call.
 
     Raises:
-        BackendError: the backend asked for cannot compute the call, or under
+        BackendError: the requested backend cannot compute the call, or under
             ``LINRNN_STRICT=1`` the automatic choice is a slow one.
     """
     name, why, slow = _choose(op, modules, *requested(explicit), device, dtype)
@@ -121,10 +121,10 @@ def _choose(
         problem = problem_of(name) if name in table else None
         if problem:
             raise BackendError(
-                f"{op}: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"{op}: backend {name!r} (requested by {asked_by}) cannot compute this "
                 f"call: {problem}. Use backend='tree', which runs everywhere."
             )
-        return name, f"{name}: asked for by {asked_by}", None
+        return name, f"{name}: requested by {asked_by}", None
     skipped: list[str] = []
     chosen = "tree"
     for candidate in (x for x in BACKENDS if x in table):

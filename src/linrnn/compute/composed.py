@@ -174,7 +174,7 @@ def composed(
 
 
 def _flat_needs(arguments: Arguments, needs: Sequence[Any]) -> list[bool]:
-    """For every leaf of the arguments whether its gradient is asked for."""
+    """For every leaf of the arguments whether its gradient is needed."""
     flags: list[bool] = []
     for x, need in zip(arguments, needs, strict=True):
         if isinstance(need, (list, tuple)):

@@ -73,7 +73,7 @@ def kind_of_call(
     Args:
         arguments: of the call, tensors or None first, then numbers and words.
         tensors: how many come first.
-        backend: asked for by an argument.
+        backend: that an argument requests.
     """
     if watched():
         return None
@@ -228,7 +228,7 @@ class Update:
             )
         if not torch.compiler.is_compiling() and not without_overlap(state):
             raise ArgumentError(
-                f"{self.name}: state must have memory of its own for every number, "
+                f"{self.name}: state must have separate memory for every number, "
                 f"got strides {state.stride()}. Use state.clone()."
             )
 

@@ -152,7 +152,7 @@ def dense(x: Tensor) -> Tensor:
 
 
 def _moved(x: Tensor) -> Tensor:
-    """A copy in memory of its own; PyTorch's copy of complex numbers needs them aligned itself."""
+    """A copy in new memory; PyTorch's copy of complex numbers needs them aligned itself."""
     if not x.is_complex():
         return x.clone()
     lazy = x.is_conj()

@@ -101,7 +101,7 @@ class Kernel:
     """A kernel, called with the values of its record.
 
     The library itself says which fields there are, in what order and of what kind
-    (``src/native/*_args.h``); here is said which value stands for which.
+    (``src/native/*_args.h``); here each is given its value.
 
     Args:
         name: of the kernel.

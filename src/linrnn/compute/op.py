@@ -106,7 +106,7 @@ class Op:
         ALL[name] = self
 
     def __call__(self, *arguments: Any, backend: str | None = None) -> Any:
-        """The results, on the backend asked for or the fastest that can compute them."""
+        """The results, on the requested backend or the fastest that can compute them."""
         if STOPPED.get():
             raise _ReachedError(self, arguments, backend)
         tensors = [x for x in arguments[: self.gradients] if x is not None]

@@ -27,6 +27,6 @@ def products(x: Tensor, matrix: Tensor) -> Tensor:
 
 
 def conjugate(z: Tensor) -> Tensor:
-    """The conjugate, in memory of its own: a lazy one is lost inside a compiled operator."""
+    """The conjugate, in new memory: a lazy one is lost inside a compiled operator."""
     result: Tensor = z.conj().resolve_conj()
     return result

@@ -14,7 +14,7 @@ from linrnn.compute.modes import eager
 
 
 def parts(x: Tensor, count: int) -> list[Tensor]:
-    """``x.chunk(count, -1)``, of an axis that so many parts fill.
+    """``x.chunk(count, -1)``, of an axis that ``count`` parts fill.
 
     Example:
         >>> [p.tolist() for p in parts(torch.arange(6.0).view(1, 6), 3)]

@@ -108,7 +108,7 @@ class Replays(dict[Any, Any]):
     MOST = 64
 
     def store(self, key: Any, replay: Any) -> None:
-        """Remember a kind, in the place of the oldest if there are too many."""
+        """Remember a kind; it replaces the oldest if there are too many."""
         if len(self) >= self.MOST:
             # the last ones may be called again at once; another thread may do this too
             self.pop(next(iter(list(self)), None), None)

@@ -47,7 +47,7 @@ erf gelu               gelu in its exact form, ``x * (1 + erf(x / sqrt(2))) / 2`
 sinh cosh atan2 pow    as in C: ``pow(x, 0)`` and ``pow(1, x)`` are 1, of NaN too; ``atan2(0, 0)``
                        is 0
 floor round            ``round`` goes to the nearest integer, of two to the even one
-fmod                   what is left of a division, with the sign of the first; of 0, NaN
+fmod                   the remainder of a division, with the sign of the first; of 0, NaN
 linear                 ``args`` are (matrix, vector), ``attribute`` 0 or 1: ``W x``, or ``W^T x``
 block_linear           the same for each head; heads lie one after the other in the vector
 spread spread_each     ``attribute`` is n: the whole vector n times over, or each number of it n

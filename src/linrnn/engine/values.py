@@ -1,4 +1,4 @@
-"""The values of a step: what stands in the place of tensors while operations are written down.
+"""The values of a step, which replace tensors while operations are recorded.
 
 A function on values (`linrnn.engine.functions`) is written once. Who writes what it does decides
 what becomes of it: a node of a graph (`linrnn.engine.trace`), or an instruction of a recorded step

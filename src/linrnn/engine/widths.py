@@ -127,7 +127,7 @@ class _Classes:
         pairs = ratios(self.program)
         self.spread_known(pairs)
         for _, narrow, _ in pairs:
-            if self.find(narrow) not in self.known:  # a state of which nothing is said
+            if self.find(narrow) not in self.known:  # a state without any constraint
                 self.known[self.find(narrow)] = (1, "a value whose width nothing says")
                 self.spread_known(pairs)
 

@@ -71,9 +71,9 @@ def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **k
         >>> import torch
         >>> from linrnn.ops import explain
         >>> explain("gated_scan", torch.ones(1, 4, 2, 3), backend="tree")
-        'tree: asked for by the argument backend='
+        'tree: requested by the argument backend='
         >>> explain(torch.ones(2), torch.ones(1, 4, 2), backend="tree")
-        'tree: asked for by the argument backend='
+        'tree: requested by the argument backend='
     """
     module = getattr(op, "__self__", None)
     if isinstance(module, nn.Module) and getattr(op, "__name__", "") == "step":

@@ -157,7 +157,7 @@ def _product(
 
 
 def _native(x: Tensor) -> bool:
-    """Whether the kernel computes: the definition does where another backend is asked for."""
+    """Whether the kernel computes: the definition does where another backend is requested."""
     wanted = requested(None)[0]
     return x.is_cpu and x.dtype in _DTYPES and wanted in ("auto", "cpu") and _loaded()
 

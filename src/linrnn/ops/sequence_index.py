@@ -36,7 +36,7 @@ def seq_idx_to_cu_seqlens(seq_idx: Integer[Tensor, "batch time"]) -> CuSeqlens:
     """Offsets of the sequences in the rows of a batch, one row after the other.
 
     For tensors (batch, time, ...) that are packed by ``x.flatten(0, 1)[None]``. Each sequence then
-    has an initial and a final state of its own, which resets do not give.
+    has its own initial and final state, which resets do not give.
 
     Args:
         seq_idx: as of `seq_idx_to_reset`; no sequence reaches over the end of a row.

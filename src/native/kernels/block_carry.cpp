@@ -1,4 +1,4 @@
-// States of diagonal systems carried over blocks of time, in the place of what the blocks add, and
+// States of diagonal systems carried over blocks of time, written over what the blocks add, and
 // the adjoint. Nothing is allocated: a state is read where the block before left it.
 //
 // Compiled once for every instruction set: see scan.cpp.

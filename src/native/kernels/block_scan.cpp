@@ -207,7 +207,7 @@ struct BlockScan {
     Array decays(const Unit& u) const {
         return args.constant ? Array{args.a.data, 0, 0} : u.x.of(args.a, BYTES);
     }
-    // A dense result like h, with `cells` numbers in the place of one.
+    // A dense result like h, with `cells` numbers instead of one.
     Array dense(const Unit& u, i64 address, i64 per_number) const {
         const i64 step = args.blocks * args.side * per_number;
         return u.x.of(Array{address, args.time * step, step}, BYTES);

@@ -354,7 +354,7 @@ def test_a_gradient_that_newton_does_not_find_is_that_of_the_loop(monkeypatch):
 def test_explain_says_what_runs_and_what_keeps_the_cell_from_another_form():
     cell, given, _, _ = problem("slstm")
     text = explain(cell, **given, form="loop")
-    assert text.startswith("loop: asked for by the argument form=; ")
+    assert text.startswith("loop: requested by the argument form=; ")
     assert "scan cannot (" in text
     cell, given, _, _ = problem("lru")
     assert explain(cell, **given, form="scan") == explain(cell_scan, cell, **given, form="scan")

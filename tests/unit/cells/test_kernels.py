@@ -95,7 +95,7 @@ def test_kernels_that_cannot_are_announced_and_refused(kernels, monkeypatch):
     kernels.problem = "the library is not built here"
     with pytest.warns(UserWarning, match="cell_scan runs on the slower .*the library is not built"):
         cell_scan(CELLS["slstm"], **arguments)
-    rule = r"backend 'cpu' \(asked for by .*\) cannot .*: the library is not built here"
+    rule = r"backend 'cpu' \(requested by .*\) cannot .*: the library is not built here"
     with pytest.raises(BackendError, match=rule):
         cell_scan(CELLS["slstm"], **arguments, backend="cpu")
     with pytest.raises(BackendError, match=r"form 'native' must be .* not built here"):

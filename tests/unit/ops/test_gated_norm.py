@@ -162,7 +162,7 @@ def test_nothing_but_the_arguments_is_kept():
 def test_explain_says_who_computes():
     x, z, weight = arguments()
     with use_backend("tree"):
-        assert explain(gated_rms_norm, x, z, weight).startswith("tree: asked for")
+        assert explain(gated_rms_norm, x, z, weight).startswith("tree: requested")
     if "cpu" in BACKENDS:
         assert explain(gated_rms_norm, x, z, weight).startswith("cpu: the fastest")
     assert module._PRODUCT.name == "gated_rms_norm"

@@ -162,7 +162,7 @@ def test_errors_are_those_of_a_loop_of_the_same_dtype(backend, delta, channel):
 
 def test_explain_says_what_computes():
     assert explain(outer_scan, ONE, ONE, ONE).split(":")[0] in BACKENDS
-    assert explain(delta_scan, ONE, ONE, ONE, backend="tree").startswith("tree: asked for")
+    assert explain(delta_scan, ONE, ONE, ONE, backend="tree").startswith("tree: requested")
 
 
 @pytest.mark.unchecked

@@ -340,7 +340,7 @@ def test_explain_says_that_it_declines(monkeypatch):
     x = torch.zeros(1, 5, 1, 2)
     text = explain(outer_scan, x, x, x, value_decay=-torch.ones(1, 5, 1, 2), backend="triton")
     assert text == "composed of PyTorch's operators: decays of values have no kernel"
-    assert explain(outer_scan, x, x, x, backend="triton").startswith("triton: asked for")
+    assert explain(outer_scan, x, x, x, backend="triton").startswith("triton: requested")
     backend._choose.cache_clear()
 
 

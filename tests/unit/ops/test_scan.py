@@ -46,7 +46,7 @@ def test_explain_names_backend_and_reason():
 
 def test_environment_variable_picks_the_backend(monkeypatch):
     monkeypatch.setenv("LINRNN_BACKEND", "tree")
-    assert explain(torch.ones(C), torch.ones(B, T, C)) == "tree: asked for by LINRNN_BACKEND"
+    assert explain(torch.ones(C), torch.ones(B, T, C)) == "tree: requested by LINRNN_BACKEND"
 
 
 def test_use_backend_is_undone_after_an_error():

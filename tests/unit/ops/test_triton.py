@@ -314,7 +314,7 @@ def test_interpreter_is_never_chosen_automatically(python):
     )
     automatic, asked = python(code, TRITON_INTERPRET="1", LINRNN_BACKEND="auto")
     assert automatic.startswith(("cpu: the fastest", "tree: the fastest"))
-    assert asked.startswith("triton: asked for")
+    assert asked.startswith("triton: requested")
 
 
 def test_cuda_without_triton_is_announced_as_slow(monkeypatch):

@@ -164,7 +164,7 @@ def test_packed_sequences_are_each_alone_and_half_precision_is_storage():
 
 def test_explain_speaks_of_the_scan():
     x = problem("channel", 5, False)
-    assert explain("outer_scan", **x, backend="tree").startswith("tree: asked for")
+    assert explain("outer_scan", **x, backend="tree").startswith("tree: requested")
 
 
 @pytest.mark.unchecked

@@ -330,7 +330,7 @@ def test_a_plan_is_made_once_and_chosen_by_kind(name, monkeypatch):
     update(**call)
     monkeypatch.undo()
     with use_backend("tree"):
-        assert explain(update, **call).startswith("tree: asked for")
+        assert explain(update, **call).startswith("tree: requested")
     assert explain(update, **call).startswith("cpu: the fastest")
     assert explain(name, **call).startswith("cpu: the fastest")
 
@@ -378,7 +378,7 @@ def test_arguments_that_do_not_fit_are_refused(name):
             with pytest.raises(LinrnnError, match=name):
                 update(**call | {n: bad})
     overlapping = call["state"][:1].expand(call["state"].shape)
-    with pytest.raises(ArgumentError, match="state must have memory of its own"):
+    with pytest.raises(ArgumentError, match="state must have separate memory"):
         update(**call | {"state": overlapping})
     with pytest.raises(LinrnnError, match=r"no .* backend named 'fast'"):
         update(**call, backend="fast")

@@ -36,7 +36,7 @@ def test_it_reaches_every_layer_of_a_model_but_not_a_call_that_asks_itself():
         assert len(noted) == 3
         u, one = torch.randn(1, 5, 4), torch.ones(4)
         given = {"u": u, "w": one, "c": one, "alpha": one, "step": one}
-        assert "newton: asked for by linrnn.ops.use_form" in explain(cell, **given)
+        assert "newton: requested by linrnn.ops.use_form" in explain(cell, **given)
         cell_scan(cell, **given, form="loop")
         assert len(noted) == 3
         with use_form(None):
@@ -64,6 +64,6 @@ def test_a_call_that_came_before_is_no_answer_to_another_form():
 def test_what_cannot_be_is_an_error():
     with pytest.raises(UnknownNameError, match="form"), use_form("newtn"):
         pass
-    text = r"form 'scan' must be one that can .*, asked for by linrnn.ops.use_form, that cannot"
+    text = r"form 'scan' must be one that can .*, requested by linrnn.ops.use_form, that cannot"
     with pytest.raises(BackendError, match=text), use_form("scan"):
         mixers.GRU(4)(torch.randn(1, 9, 4))

@@ -32,7 +32,7 @@ MOST = {
     **dict.fromkeys(("relative", "capped", "forgetting", "path"), QUERIES),
     **dict.fromkeys(("stick_breaking", "stick_breaking_current"), QUERIES),
 }
-"""The same where each channel of a value has weights of its own, and where scores are in memory."""
+"""The same where each channel of a value has its own weights, and where scores are in memory."""
 
 
 Read = Callable[..., Tensor]
@@ -197,7 +197,7 @@ READS: dict[str, Read] = {
 
 
 def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
-    """How many steps of its own sequence each step has before it, (B, T).
+    """How many steps of the same sequence come before each step, (B, T).
 
     Example:
         >>> positions(torch.tensor([7]), 3, torch.tensor([[False, True, False]]))

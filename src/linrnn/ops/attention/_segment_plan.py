@@ -83,7 +83,7 @@ class Plan:
         return y if self.together else gathered(y, self.where)
 
     def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
-        """How far the last ``queries`` of so many steps are behind each, -1 where before it."""
+        """How far each query, the last of the entries, is behind each entry; -1 if before it."""
         ages = self._ages.get((queries, entries))
         if ages is None:
             step = torch.arange(entries, device=device)

@@ -48,7 +48,7 @@ def attentive_recurrence(
     Args:
         kind: a cell of `linrnn.ops.cell.dense_recurrence`.
         k, v: keys and values (B, S, H, K), those of the steps last.
-        position: how many steps of its own sequence each step has before it, (B, T).
+        position: how many steps of the same sequence come before each step, (B, T).
         state: before the first step, (B, d_state) each; h first.
         query: the map of h to queries, (H K, d_state).
         weights: of the cell, in the order of PyTorch's kernels.

@@ -48,7 +48,7 @@ def attend_evicting(
         k, v: keys and values (B, T, H, K).
         kept_k, kept_v: those before, (B, S, H, K), the newest last and zero where there are none.
         weight: the sum of what each has had, (B, S, H); for "tova" of no use and returned as it is.
-        position: how many steps of its own sequence each step has before it, (B, T).
+        position: how many steps of the same sequence come before each step, (B, T).
 
     Returns:
         ``(y, kept_k, kept_v, weight)``: outputs (B, T, G, H, K), and what is kept.

@@ -1,6 +1,6 @@
-"""Softmax attention by keys and by distances, with a gradient of its own.
+"""Softmax attention by keys and by distances, with a hand-written gradient.
 
-Scores are the largest tensors of it: what can be is computed in the place of another, and the
+Scores are its largest tensors: they are overwritten where possible, and the
 weights alone are kept.
 """
 

@@ -30,7 +30,7 @@ class Rule(Protocol):
 
     Queries and entries are (B, Q, ...) and (B, S, ...), ``age`` (B or 1, Q, S) is how many steps an
     entry is before a query, or -1 where it is not to be seen; None of a single query that sees all,
-    the last of its own step. What is not to be seen is finite.
+    the last at the query's step. What is not to be seen is finite.
     """
 
     def attend(
@@ -52,7 +52,7 @@ RULES: dict[str, Rule] = {}
 
 
 def seen(age: Age, rows: int = 0) -> Tensor | None:
-    """The mask of so many rows of a memory and of entries of an age, by query; None: all.
+    """The mask of ``rows`` rows of a memory and of entries of an age, by query; None: all.
 
     Example:
         >>> seen(torch.tensor([[[0, -1], [1, 0]]]), 1)[0]
@@ -104,9 +104,9 @@ def read_segments(
             they are of an earlier segment.
         memory: (B, ...) each.
         weights: handed to the rule.
-        position: how many steps of its own sequence each step has before it, (B, T).
+        position: how many steps of the same sequence come before each step, (B, T).
         segment: steps of a segment, counted from the start of a sequence.
-        cut: gradients pass through so many memories at most: they end before every segment whose
+        cut: gradients pass through at most this many memories: they end before every segment whose
             number, from 0, divides by ``cut + 1``. Below 0 they never end.
         replay: keep the memory before each segment for the backward pass, and nothing of what is
             computed in it: that is computed once more, from the last segment to the first.

@@ -52,7 +52,7 @@ def attend_with_sinks(
         q, k, v: queries (B, T, H, K); keys and values (B, S, H, K) of ``recent - 1`` steps before
             and of the same steps.
         first_k, first_v: those of the first steps of the sequence before, (B, sinks, H, K).
-        position: how many steps of its own sequence each step has before it, (B, T).
+        position: how many steps of the same sequence come before each step, (B, T).
         recent: steps that are always seen, the current one included.
     """
     k_bad, v_bad = (~z.isfinite().flatten(2).all(-1) for z in (k, v))

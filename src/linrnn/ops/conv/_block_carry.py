@@ -1,4 +1,4 @@
-"""States of diagonal systems before every block of time, in the place of what the blocks add.
+"""States of diagonal systems before every block of time, written over what the blocks add.
 
 ``h_n = decay * h_{n-1} + left_n``, one ``n`` a block. Both directions write where they read, so a
 layer holds one state a block and no more.
@@ -16,7 +16,7 @@ _MODULES = (("cpu", "linrnn.ops.conv._block_carry_cpu"),)
 
 
 def carry(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
-    """Puts the state before each block in the place of what the block adds; the last one.
+    """Write the state before each block over what the block adds; return the last one.
 
     Args:
         left: (H, B, n, M), in order.
@@ -37,7 +37,7 @@ def carry(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
 
 
 def carry_back(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """Puts the gradient of what each block adds in the place of that of the state before it.
+    """Write the gradient of what each block adds over that of the state before it.
 
     Args:
         left: (H, B, n, M), in order.

@@ -122,7 +122,7 @@ def _dense_carry(
 
 
 def add_now(kernel: Tensor, d: Tensor) -> Tensor:
-    """The skip as part of the response (H, T) to an impulse: no pass of its own over the input."""
+    """The skip as part of the response (H, T) to an impulse: no separate pass over the input."""
     return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
 
 
@@ -136,7 +136,7 @@ def spans(time: int, size: int) -> list[tuple[int, int, int]]:
 def scan_all(
     parts: Iterable[tuple[int, int, Blocks]], u: Tensor, h: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """One part of time after the other, each in blocks of its own: ``(y, h)``."""
+    """One part of time after the other, each in its own blocks: ``(y, h)``."""
     ys = []
     for lo, hi, blocks in parts:
         y, h = blocks.scan(u[:, lo:hi], h, None if reset is None else reset[:, lo:hi])

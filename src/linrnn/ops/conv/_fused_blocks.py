@@ -1,4 +1,4 @@
-"""Blocks of time with every product written down once, and a gradient of its own.
+"""Blocks of time with every product written down once, and a hand-written gradient.
 
 What `linrnn.ops.conv._blocks` composes of PyTorch's operators, for plain tensors that nothing cuts:
 one layout for all products, the states carried where they lie, and in the gradient no copy but

@@ -195,7 +195,7 @@ def kernel(
 ) -> Tensor:
     """The response (H, T) to an impulse, by its generating function at the roots of unity.
 
-    That of the first T values is the resolvent with ``c (I - A^T)`` in the place of c, which is a
+    That of the first T values is the resolvent with ``c (I - A^T)`` instead of c, which is a
     Cauchy product and a correction for each rank; an inverse FFT makes values of it.
 
     Args:

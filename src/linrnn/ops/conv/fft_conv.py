@@ -31,7 +31,7 @@ def fft_conv(
     strict: bool = False,
     backend: str | None = None,
 ) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs kept channels"]]:
-    r"""Convolve every channel with a long kernel of its own, reaching back in time only.
+    r"""Convolve every channel with its own long kernel, reaching back in time only.
 
     Equation::
 

@@ -53,7 +53,7 @@ class Kernel:
         return self._recent[NEAR - count :]
 
     def spectrum(self, taps: int, n: int) -> Tensor:
-        """The transform of length ``n`` of the first so many taps."""
+        """The transform of length ``n`` of the first ``taps`` taps."""
         if (taps, n) not in self._spectra:
             self._spectra[taps, n] = torch.fft.rfft(self.taps[:, :taps], n)
         return self._spectra[taps, n]
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
 
 def levels(width: int) -> int:
-    """How many sizes of blocks there are for a kernel of so many taps.
+    """How many sizes of blocks there are for a kernel of ``width`` taps.
 
     Example:
         >>> levels(1), levels(129), levels(130), levels(1025)

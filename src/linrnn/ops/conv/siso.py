@@ -23,7 +23,7 @@ from linrnn.ops.linear.linear_scan import linear_scan
 # channels, 4 rows) takes 1.01 times as long with 16 and 1.46 with 64 at 1,024 steps, 1.08 and 0.94
 # at 4,096 (2026-11-27, EPYC with AVX-512, one busy core, in turn).
 BLOCK = 32
-# Of a block, for so many modes that their states are most of what is moved. With 256, a training
+# Steps of a block where modes are many and states most of the traffic. With 256, a training
 # step of S4D with 128 to 512 modes takes 2 to 3 times as long. With 32 it takes 0.8 to 1.1, and
 # twice as many states are in memory (2026-11-28, EPYC with AVX-512, one and two cores, in turn).
 LONGEST = 64

@@ -19,7 +19,7 @@ _NORM = native.Kernel(
     + " grad_x grad_z sums",
 )
 _NO_GRADIENTS = (False, 0, *operand(None), 0, 0, 0)
-#: Parts of the rows, each with a sum of its own: their number follows from shapes, never threads.
+#: Parts of the rows, each summed alone: their number follows from shapes, never threads.
 _MOST_PARTS = 16
 
 

@@ -53,7 +53,7 @@ def inner_scan(
         the next mini-batch begins with W + gain_n (W_n - W)
 
     Without momentum the velocity is the second term alone. All gradients of a mini-batch are at its
-    first weights, so they are computed together. Of a perceptron no row has weights of its own in
+    first weights, so they are computed together. Of a perceptron no row has its own weights in
     memory; of another function all rows of one mini-batch have. Where gradients are to flow, what
     is kept of a sequence are the weights before every few mini-batches, about as many times as the
     root of their number, and the rest is computed once more.
@@ -67,7 +67,7 @@ def inner_scan(
         state: three lists of tensors (batch, heads, ...). ``change``: how far the weights at the
             start of the mini-batch are from the first ones. ``pending``: W_t - W of a mini-batch
             that has begun; empty where they have one step. ``velocity``: empty without momentum.
-        position: how many steps of its own sequence each step has before it, (batch, time): at 0
+        position: how many steps of the same sequence come before each step, (batch, time): at 0
             it begins with ``weights``, and each multiple of ``mini_batch`` begins one.
         mini_batch: how many steps it has, n above.
         momentum, decay: (batch, time, heads), or None.
@@ -194,7 +194,7 @@ class _Reader:
         return torch.cat(outputs, 2), state
 
     def _group(self, pieces: list[_Piece], rows: Rows, state: _State) -> tuple[Tensor, _State]:
-        """Pieces of which nothing is kept but what stands before them."""
+        """Pieces of which only the state before them is kept."""
         lists = [[x for x in rows if x is not None], *state, self.weights, self.constants]
         sizes = [len(part) for part in lists]
 

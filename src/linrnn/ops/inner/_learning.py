@@ -61,7 +61,7 @@ class Coefficients(NamedTuple):
     writes: Tensor
     """(B, H, m, m)."""
     velocity: Tensor | None
-    """What is left of the velocity at the end, (B, H)."""
+    """The remaining share of the velocity at the end, (B, H)."""
     last: Tensor | None
     """What gradients add to it by then, (B, H, m)."""
 

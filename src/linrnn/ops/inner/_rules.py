@@ -1,6 +1,6 @@
 """Memories that are functions: how they are read, and what they are to learn of a key and a value.
 
-A rule is functions of rows, each with weights of its own. Of a perceptron the derivative is written
+A rule is functions of rows, each with its own weights. Of a perceptron the derivative is written
 down, so that many rows are learned and read by products of matrices; of any other function PyTorch
 finds it.
 """

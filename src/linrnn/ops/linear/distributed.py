@@ -83,7 +83,7 @@ def distributed_linear_scan(
         ``(h, final_state)``: the states of this rank's piece, and the last state of the whole
         sequence, (batch, *channels), the same bits on every rank. The loss is the sum of what
         the ranks call ``backward`` on, and its gradients reach every rank's ``a`` and ``b`` from
-        every rank's two results. Each rank gets those of its own tensors and no sum over ranks:
+        every rank's two results. Each rank gets those of its tensors and no sum over ranks:
         of what ranks share, such as a constant decay, it has its own share, which must be added
         up (``all_reduce``). Gradients of gradients are an error, unless the group has one rank.
 

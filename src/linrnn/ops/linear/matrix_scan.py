@@ -69,7 +69,7 @@ def dense_loop(
 def many_dense_scan(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`dense_scan` of many systems, each with a matrix of its own.
+    """`dense_scan` of many systems, each with its own matrix.
 
     Args:
         A: the transitions (channels, d_state, d_state), of any precision.

@@ -127,7 +127,7 @@ def self_referential(
         q, k, beta = softmax(q'), softmax(k'), sigmoid(b)
         shift_t = shift_{t-1} + k (beta * W_{t-1}^T (q - k))^T
 
-    with a rate of its own for the columns of y, of q, of k and of b.
+    with separate rates for the columns of y, of q, of k and of b.
 
     Args:
         x: inputs (batch, time, heads, d).

@@ -225,7 +225,7 @@ def _finite(
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
-    """Zeros in the place of steps that are not finite, and which reads (B, T, H) these spoil.
+    """Zeros instead of steps that are not finite, and which reads (B, T, H) these spoil.
 
     Beside these, which of the last memories, (seqs, H).
 

@@ -63,7 +63,7 @@ def outer_scan(
             heads), for all pairs; or (heads, pairs) or (batch, time, heads, pairs) for the first
             ones. Then ``g`` and ``sign`` by channel have one number for each of these pairs and
             one for each channel behind them. Sums of angles are float64 and start at each call:
-            S is always in the frame of its own step. Not with a bonus.
+            S is always in the frame of its step. Not with a bonus.
         normalizer: give every value one more channel that is always 1 and that ``value_decay``
             spares: the last column of S is then the decayed sum of keys, and the last channel of
             o what attention divides by.

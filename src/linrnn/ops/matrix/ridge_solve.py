@@ -78,7 +78,7 @@ def ridge_solve(
         state: H before the first step (batch, heads, d_key, d_key), without negative
             eigenvalues; what is not symmetric in it does not count.
         reset: boolean (batch, time); True clears H before that step.
-        iterations: at most so many.
+        iterations: at most.
 
     Returns:
         ``(x, residual, rounds)``: solutions like q; without gradients the length of what

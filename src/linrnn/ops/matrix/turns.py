@@ -1,7 +1,7 @@
 """Memories whose rows turn in pairs: a complex decay is a real one in a frame that turns along.
 
 In that frame nothing turns: queries and keys are turned back by the sum of all angles so far, and
-the last memory is turned forward by it. So a state is always in the frame of its own step, and
+the last memory is turned forward by it. So a state is always in the frame of its step, and
 needs no phase beside it.
 """
 
@@ -128,7 +128,7 @@ def in_frame(
 
 
 def _wave(phase: Tensor, pairs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of phases (.., pairs or 1) of so many pairs."""
+    """Cosines and sines of phases (.., pairs or 1), repeated for ``pairs`` pairs."""
     cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
     shape = (*phase.shape[:-1], pairs)
     return cos.expand(shape), sin.expand(shape)

@@ -76,7 +76,7 @@ def selective_scan(
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
         ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
         UnknownNameError: an unknown ``b_disc`` or backend.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

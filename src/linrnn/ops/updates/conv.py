@@ -49,7 +49,7 @@ def conv_update(
         ArgumentError: a tensor that needs a gradient, outside of ``torch.no_grad()``, or a state
             with numbers that share memory.
         UnknownNameError: another activation or backend.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

@@ -72,7 +72,7 @@ def cell_scan(
         ShapeError, DTypeError, DeviceError: arguments that do not fit together.
         ArgumentError: arguments of other names than the cell's, or ``cu_seqlens`` that do not
             rise from 0 to ``time``.
-        BackendError: the form or backend asked for cannot compute this cell, or Newton's method
+        BackendError: the requested form or backend cannot compute this cell, or Newton's method
             does not converge.
 
     Example:

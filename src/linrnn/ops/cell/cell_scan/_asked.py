@@ -8,7 +8,7 @@ from linrnn.errors import check_in
 from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
 
 FORMS = ("native", "scan", "loop", "newton")
-"""How a cell can be computed; fastest first, and what must be asked for behind."""
+"""How a cell can be computed; fastest first; last the form that must be requested."""
 
 _REQUESTED: Ambient[str | None] = Ambient("form", lambda form: form is not None)
 
@@ -46,7 +46,7 @@ def use_form(form: str | None) -> Iterator[list[Convergence]]:
 
 
 def requested_form(explicit: str | None) -> tuple[str | None, str]:
-    """The form asked for and by what: the argument, or `use_form`."""
+    """The requested form and by what: the argument, or `use_form`."""
     form = _REQUESTED.get() if explicit is None else None
     if form is None:
         return explicit, "the argument form="

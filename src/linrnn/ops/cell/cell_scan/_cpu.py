@@ -104,7 +104,7 @@ def room(
     Args:
         code, leaves, layout: of the call.
         operands: what `read` found.
-        few: None in the place of all but the program's outputs.
+        few: None instead of all but the program's outputs.
     """
     states, dtype = leaves.states, leaves.computed_in()
     steps = (layout.batch(states), layout.time)
@@ -319,7 +319,7 @@ class _Code:
             tensors: see `Operands`.
             seqs: how many sequences there are.
             adjoint: against time.
-            marks: the states after every so many steps.
+            marks: the states after every few steps.
             recompute: of an adjoint, what computes the states between them.
         """
         values, address, recompute_widths = self.operands(dtype, tensors), 0, list[int]()
@@ -396,7 +396,7 @@ class _Cell:
             outputs, places = list(self.program.outputs), list[int]()
             states = len(self.program.states)
             for i, node in enumerate((*self.program.next_states, *self.products)):
-                # each state has a place of its own: so do the windows of checkpoints
+                # each state has its own place: so do the windows of checkpoints
                 used = places if i < states else ()
                 candidates = [k for k, x in enumerate(outputs) if x == node and k not in used]
                 if not share or not candidates:

@@ -60,7 +60,7 @@ def _module(name: str) -> Any:
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether kernels compute cells there, unless something else was asked for."""
+    """Whether kernels compute cells there, unless something else was requested."""
     kind = _kind(device)
     module = kernels(kind)
     allowed = requested(None)[0] in ("auto", kind)
@@ -106,7 +106,7 @@ def choose(
     """The form that computes a call.
 
     Raises:
-        BackendError: the form or the backend asked for cannot.
+        BackendError: the requested form or backend cannot.
         UnknownNameError: there is none of that name.
     """
     name, asked_by = requested(backend)
@@ -119,11 +119,11 @@ def choose(
         reason = _native_obstacle(name, program, leaves, layout)
         if reason is not None:
             raise BackendError(
-                f"cell_scan: backend {name!r} (asked for by {asked_by}) cannot compute this "
+                f"cell_scan: backend {name!r} (requested by {asked_by}) cannot compute this "
                 f"call: {reason}. Use backend='tree', which runs everywhere."
             )
         return Choice(
-            "native", name, f"native: {name} asked for by {asked_by}", _module(_NATIVE[name])
+            "native", name, f"native: {name} requested by {asked_by}", _module(_NATIVE[name])
         )
     if name == "auto":
         kind = _kind(leaves.states[0].device)
@@ -160,7 +160,7 @@ def _choose_form(
             f"cell_scan: form {form!r} must be one that can compute this cell, got one, asked "
             f"for by {asked_by}, that cannot: {reason}. Leave it away."
         )
-    why = f"asked for by {asked_by}"
+    why = f"requested by {asked_by}"
     if form == "native":
         return _native(leaves, why, kind)
     backend = None if name == "auto" else name
@@ -191,7 +191,7 @@ def compute(
     backend: str | None,
     step: Step | None = None,
 ) -> Results:
-    """Outputs and final states, in the form asked for or the fastest that can."""
+    """Outputs and final states, in the requested form or the fastest that can."""
     chosen = choose(program, leaves, layout, form, backend)
     if not layout.time or not all(h.numel() for h in leaves.states):
         return loop(program, leaves, layout, step)

@@ -30,7 +30,7 @@ def causal_conv(
     reverse: bool = False,
     backend: str | None = None,
 ) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "seqs past channels"]]:
-    r"""Convolve every channel with a few taps of its own, reaching back in time only.
+    r"""Convolve every channel with its own few taps, reaching back in time only.
 
     Equation::
 
@@ -57,7 +57,7 @@ def causal_conv(
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
         ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

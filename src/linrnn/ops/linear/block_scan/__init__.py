@@ -56,7 +56,7 @@ def block_scan(
         initial_state: state before the first step, (batch, *blocks, n); one row for each packed
             sequence when ``cu_seqlens`` is given.
         rows: for each column of a block the row of its number, integers of the shapes of ``A``.
-        columns: for each row of a block the column of its number, in the place of ``rows``.
+        columns: for each row of a block the column of its number, instead of ``rows``.
         reset: boolean (batch, time); True clears the state before that step, so ``h_t = b_t``.
         cu_seqlens: offsets ``[0, n_0, n_0 + n_1, ..., time]`` of sequences packed one after the
             other into a single row (batch must be 1); each starts from its own initial state.
@@ -77,7 +77,7 @@ def block_scan(
         DeviceError: tensors on different devices.
         ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``, an index outside of its
             block, or both ``rows`` and ``columns``.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

@@ -42,7 +42,7 @@ def _definition(
     reverse: bool,
     backend: str | None = None,
 ) -> Results:
-    # the older vmap knows no view of a view of its own size, which the tree makes
+    # the older vmap knows no view of a view of the same size, which the tree makes
     in_order = requested(backend)[0] == "reference" or older_vmap()
     compute = by_steps if in_order else by_tree
     return compute(transition(A, index, gather), b, initial_state, reset, cu_seqlens, reverse)

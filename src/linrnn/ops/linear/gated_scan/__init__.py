@@ -69,7 +69,7 @@ def gated_scan(
         DeviceError: tensors on different devices.
         ArgumentError: an option that is no truth value, a ``start`` that is no number, or
             ``cu_seqlens`` that do not rise from 0 to ``time``.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

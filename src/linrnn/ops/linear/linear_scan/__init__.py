@@ -70,7 +70,7 @@ def linear_scan(
         DTypeError: integers, booleans, or a complex state for a real recurrence.
         DeviceError: tensors on different devices.
         ArgumentError: ``cu_seqlens`` that do not rise from 0 to ``time``.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

@@ -44,7 +44,7 @@ def watching() -> Watch | None:
 
 
 def note(watch: Watch, a: Tensor, time: int, axes: int, reset: Tensor | None) -> None:
-    """Add what a scan of so many steps would cost backward.
+    """Add what a scan of ``time`` steps would cost backward.
 
     Args:
         watch: where it is noted.
@@ -69,5 +69,5 @@ def backward_in_time(
     scan: Callable[..., Any], a: Tensor, b: Tensor, final: Tensor
 ) -> tuple[Tensor, Tensor]:
     """All states, and the initial one, of a recurrence whose final one is given."""
-    previous, initial = scan(1 / a, -b / a, final, reverse=True)  # h_{t-1} in the place of h_t
+    previous, initial = scan(1 / a, -b / a, final, reverse=True)  # h_{t-1} instead of h_t
     return torch.cat([previous[:, 1:], final[:, None].to(previous)], 1), initial

@@ -55,7 +55,7 @@ def log_linear_scan(
     Raises:
         ShapeError, DTypeError, DeviceError, ArgumentError: as `linear_scan`; also for complex
             arguments.
-        BackendError: the backend asked for cannot compute this call.
+        BackendError: the requested backend cannot compute this call.
 
     Example:
         >>> import torch

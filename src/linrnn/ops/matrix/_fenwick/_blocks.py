@@ -33,7 +33,7 @@ class Steps(NamedTuple):
         return Steps(*(x[:, begin:end] for x in self))
 
     def blocks(self, size: int) -> "Steps":
-        """Blocks of so many steps as rows: (R blocks, size, ...)."""
+        """Blocks of ``size`` steps as rows: (R blocks, size, ...)."""
         return Steps(*(x.reshape(-1, size, *x.shape[2:]) for x in self))
 
 
@@ -105,13 +105,13 @@ def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def _block_size(position: int, steps: int) -> int:
-    """The largest power of two that divides a position and is at most so many steps."""
+    """The largest power of two that divides a position and is at most ``steps``."""
     most: int = 1 << (steps.bit_length() - 1)
     return most if position == 0 else min(most, position & -position)
 
 
 def _levels_of(state: Tensor | None, position: int) -> dict[int, Tensor]:
-    """The levels that hold something after so many steps, each (R, K, E, V)."""
+    """The levels that hold something after ``position`` steps, each (R, K, E, V)."""
     if state is None or position == 0:
         return {}
     top, newest = state.shape[2] - 1, position - 1

@@ -171,7 +171,7 @@ def occupied(start: Tensor, levels: int) -> Tensor:
 
 
 def _read_now(rule: Rule, scales: Tensor, ending: _Ending) -> tuple[Tensor, Tensor]:
-    """What every step reads of its own write, level 0, and the last writes."""
+    """The read of each step's latest write, level 0, and the last writes."""
     each = rule.v.shape[2] // max(1, rule.q.shape[2])
     v = rule.v if rule.beta is None else rule.beta[..., None] * rule.v
     product = (rule.q * rule.k).sum(-1).repeat_interleave(each, 2)  # (B, T, H)

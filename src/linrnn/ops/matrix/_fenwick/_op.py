@@ -182,7 +182,7 @@ def _one_by_one(
     reset: Tensor | None,
     offsets: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every packed sequence as a row of its own."""
+    """Every packed sequence as a separate row."""
     results = []
     for s, (begin, end) in enumerate(itertools.pairwise(offsets)):
         initial = None if state is None else state[s : s + 1]

@@ -16,7 +16,7 @@ from linrnn.compute.arguments import (
 from linrnn.compute.layout import accumulator_dtype, n_sequences
 from linrnn.errors import ArgumentError, ShapeError, check_shape
 
-#: When a step reads: `Problem.before` is the place of its own.
+#: When a step reads: `Problem.before` covers the second.
 READS = ("after", "before")
 #: Kept in the dtype of storage; the others are in the one to compute in.
 STORED = ("q", "k", "v", "a", "b")
@@ -79,7 +79,7 @@ class Problem(NamedTuple):
 
     @property
     def beta_by_channel(self) -> bool:
-        """Whether each channel of a value has a rate of its own."""
+        """Whether each channel of a value has its own rate."""
         return self.beta is not None and self.beta.ndim == self.v.ndim
 
     @property

@@ -1,4 +1,4 @@
-"""Steps of several writes as so many steps of one, and heads that share tensors as heads with one.
+"""Steps of several writes as several steps of one, and heads that share tensors as heads with one.
 
 What a step does once, decaying and beginning anew, its first write does; what it reads, its last
 does, or the first, where reads come before the writes. `definition` and the Triton kernels see
