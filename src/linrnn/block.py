@@ -154,7 +154,7 @@ class Block(nn.Module):
     - ``xlstm``: the mixer, and behind one that does not widen its channels itself, as mLSTM does
       and sLSTM does not, a `linrnn.nn.GatedMLP` without biases of 4/3 of the width, rounded up to a
       multiple of 64.
-    - ``bare``: the mixer alone, for one that has gates of its own.
+    - ``bare``: the mixer alone, for one that already has gates.
 
     With ``conv_width`` a `linrnn.nn.CausalConv` is the first part of any kind. The state is that of
     the mixer where no other part has one, else a dict: ``mixer``, and ``conv``, ``channel_mix`` or
@@ -488,7 +488,7 @@ def check_part_options(where: str, options: Mapping[str, Mapping[str, Any]] | No
 
 
 def has_width(kind: str) -> bool:
-    """Whether a block has a part with a width of its own, `FEED_FORWARD`."""
+    """Whether a block has a feed-forward part, whose width can be set."""
     return any(name in FEED_FORWARD for chain in BLOCKS[kind] for name in chain)
 
 

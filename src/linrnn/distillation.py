@@ -1,7 +1,7 @@
 """Long filters into small recurrences: a trained model whose steps cost the same for ever.
 
 A layer of long convolutions (`linrnn.mixers.Mixer.impulse_responses`) is replaced by one that has
-recurrences in the place of its filters, fitted to the first ``length`` steps of each
+recurrences instead of its filters, fitted to the first ``length`` steps of each
 (`linrnn.nn.modal`); gates and maps around them stay as they are. Hyena becomes LaughingHyena;
 SGConv and the diagonal systems of one input and one output each (S4, S4D, DSS, DLR) become Modal.
 """
@@ -56,7 +56,7 @@ class LayerFit(NamedTuple):
 
 @dataclass(frozen=True)
 class Distilled(Generic[AnyModel]):
-    """A model with small recurrences in the place of its long filters."""
+    """A model with small recurrences instead of its long filters."""
 
     model: AnyModel
     """A copy; what it is not distilled of is as before."""
@@ -142,7 +142,7 @@ class _Layer:
         return self.fits[at].modes.poles.shape[1]
 
     def replaced(self, at: int, count: int) -> tuple[Mixer, LayerFit]:
-        """The new layer, with so many modes a channel, and how near it comes."""
+        """The new layer, with ``count`` modes a channel, and its error."""
         fit, shape = self.fits[at], self.filters.shape[:2]
         padded = fit.modes.padded(count)
         parts = zip(*(x.split(shape[1]) for x in padded), strict=True)

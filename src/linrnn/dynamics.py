@@ -310,7 +310,7 @@ def _all_patterns(k: int, N: int) -> Iterator[Tensor]:
 
 
 def _random_patterns(k: int, N: int, rows: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Patterns for ever, so many at once."""
+    """Patterns without end, ``rows`` at a time."""
     rows = min(rows, _ROWS)
     while True:
         yield torch.rand(rows, k, N, generator=generator) < 0.5

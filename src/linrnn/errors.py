@@ -55,7 +55,7 @@ class DeviceError(ArgumentError, RuntimeError):
 
 
 class BackendError(LinrnnError, RuntimeError):
-    """The backend asked for cannot compute this call."""
+    """The requested backend cannot compute this call."""
 
 
 class UnknownNameError(LinrnnError, ValueError):

@@ -49,7 +49,7 @@ TokenIds = Sequence[int] | np.ndarray | Tensor
 #: Scores computed at once: so few stay in the second-level cache between the head, the exponentials
 #: and their sum, which is several times faster than fresh memory.
 _SCORES = 1 << 17
-_ROWS = 64  # but of so many tokens at least: a large head is read once for all of them
+_ROWS = 64  # tokens at least: a large head is read once for all of them
 _WIDE = 1 << 18  # numbers of a chunk between layers: a narrow model reads longer chunks
 _LONG = 1 << 14  # but none longer than this
 _LARGEST = 1 << 63  # of a number that PyTorch divides by
@@ -211,7 +211,7 @@ class TokenStream:
 
     @in_turn
     def expected(self) -> Float[Tensor, " vocabulary"]:
-        """Logits of the next token; may be asked for again, and changes nothing.
+        """Logits of the next token; a second call changes nothing.
 
         Raises:
             ArgumentError: nothing was read.

@@ -48,7 +48,7 @@ def quantize(
     Each ``torch.nn.Linear`` with 32 inputs and 16 outputs or more becomes a
     `linrnn.nn.quantized.QuantizedLinear`. Biases, norms, convolutions, decays and whatever else a
     recurrence has for itself stay as they are, and so do embeddings: a token reads one row of
-    them. A head that shares its matrix with the embedding gets one of its own, in fewer bits.
+    them. A head that shares its matrix with the embedding gets a separate one, in fewer bits.
 
     Its ``state_dict`` has the bytes. To load one, quantise a model of the same sizes first.
 

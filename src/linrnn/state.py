@@ -347,7 +347,7 @@ def load(
 
 
 def _check_size(path: Path, like: State, limit: int | None) -> None:
-    """Refuse a file that cannot be what is asked for before its content is read."""
+    """Refuse a file that cannot hold such a state before its content is read."""
     if limit is None:
         if any(0 in h.shape[1:] for h in leaves(like)):
             return

@@ -174,7 +174,7 @@ def _each(function: Callable[[Any, Any], Any], state: Any, spec: Any) -> Any:
 
 
 def check_start(where: str, batch_size: object, device: object, dtype: object) -> None:
-    """Raise unless a state can be made for so many rows, there, and of that precision.
+    """Raise unless these are a number of rows, a device and a precision of a state.
 
     Raises:
         ArgumentError: no number of rows, or nothing that names a device; inside `torch.jit.trace`.
@@ -256,7 +256,7 @@ def check_state(
 
 
 def with_axes(spec: Spec, **axes: int) -> Spec:
-    """Every part with more axes in front of its own.
+    """Every part with more leading axes.
 
     Example:
         >>> with_axes(real(d_state=4), batch=2).shape

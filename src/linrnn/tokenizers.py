@@ -193,7 +193,7 @@ class ByteTokenizer(Tokenizer):
     def encode(
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
-        """The bytes; those of a string are its UTF-8, and what stands for a byte that was none."""
+        """A string's bytes in UTF-8; surrogate escapes become the bytes they encode."""
         if isinstance(text, str):
             with reading(where, DataError, "be text"):
                 text = text.encode("utf-8", "surrogateescape")
@@ -415,7 +415,7 @@ class WorldTokenizer(Tokenizer):
             same = isinstance(token, bytes) and match and len(token) == int(match[3])
             if not same or not match or int(match[1]) in tokens:
                 raise DataError(
-                    f"{where}: line {number} must be an id of its own, a token and its number of "
+                    f"{where}: line {number} must be a new id, a token and its number of "
                     f"bytes, as in 65 'a' 1, got {line!r:.60}."
                 )
             assert isinstance(token, bytes)

@@ -246,8 +246,8 @@ def test_world_gives_the_ids_of_the_package():
 
 WORLD = {
     "no number": ("x 'a' 1", "be JSON"),
-    "another size": ("1 'a' 1\n2 'é' 1", r"line 2 must be an id of its own.*got \"2 'é' 1\""),
-    "an id twice": ("1 'a' 1\n1 'b' 1", "line 2 must be an id of its own"),
+    "another size": ("1 'a' 1\n2 'é' 1", r"line 2 must be a new id.*got \"2 'é' 1\""),
+    "an id twice": ("1 'a' 1\n1 'b' 1", "line 2 must be a new id"),
     "two texts": ("1 'a' 1\n2 'a', 'b' 2", "line 2 must be"),
     "an expression": ("1 'a' 1\n2 'a' + 'b' 2", "line 2: the file must hold a token"),
     "a token twice": ("1 'a' 1\n2 'a' 1", "1 different tokens among 2"),

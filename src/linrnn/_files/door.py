@@ -46,7 +46,7 @@ class DoorError(OSError, ValueError):
     """The path is no regular file inside its folder, or the file is too large; the text says which.
 
     Args:
-        path: that was asked for.
+        path: of the file.
         what: was found.
     """
 

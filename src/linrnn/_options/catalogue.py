@@ -180,7 +180,7 @@ def entries(package: str) -> list[str]:
 def load_class(package: str, kind: str, name: str, base: type[T]) -> type[T]:
     """The one subclass of ``base`` in ``<package>/<name>.py``, or the one registered by that name.
 
-    Only the file or package that is asked for is imported.
+    Only the requested file or package is imported.
 
     Args:
         package: dotted name of the catalogue's package.

@@ -1,7 +1,7 @@
 """Classes named by an import path, ``pkg.module:Mine``, and whose word is taken for importing one.
 
 To import a module is to run its code. Where the user names the path, in Python or on the command
-line, that is what was asked for. Where a file names it, which may be a stranger's, the module must
+line, that is the intention. Where a file names it, which may be a stranger's, the module must
 be imported already, or the user must have said that it may be.
 """
 
@@ -56,7 +56,7 @@ def import_class(kind: str, path: str, base: type[T]) -> type[T]:
 def look_here() -> None:
     """Let modules of the folder that a command is typed in be imported, where none else is meant.
 
-    Last of all: a file there must not come in the place of an installed package.
+    It comes last: a file there must not shadow an installed package.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -92,7 +92,7 @@ def import_path(cls: type) -> str:
         raise ArgumentError(
             f"{name}: what is stored must be a class at the top of a module that can be imported, "
             f"got one made in {module}{'' if module == '__main__' else f' as {name}'}. Put it into "
-            "a file of its own and import it from there."
+            "a separate file and import it from there."
         )
     return f"{module}:{name}"
 

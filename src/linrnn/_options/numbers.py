@@ -2,7 +2,7 @@
 
 import re
 
-_DRESS = re.compile(r"[\s_,'%$\u20ac\u00a3]")  # what stands in numbers that people read
+_DRESS = re.compile(r"[\s_,'%$\u20ac\u00a3]")  # signs in numbers that people read
 _CUT_OR_HEX = re.compile(r"[+-]?(?:0x[0-9a-f]+|[0-9.]+e[+-]?)", re.IGNORECASE)
 
 

@@ -1,8 +1,8 @@
 """Plain values, as files and command lines give them, against the annotations they must have.
 
 Everything that is read of a stranger's file passes here before it is used: configurations, results,
-what a checkpoint counts, headers of states. Whether a number makes sense where it stands is said by
-whoever uses it; here it is of its type, finite, and one that 64 bits hold.
+what a checkpoint counts, headers of states. The caller checks whether a number makes
+sense in its place; here it is of its type, finite, and one that 64 bits hold.
 """
 
 import dataclasses

@@ -34,7 +34,7 @@ def keep_memory() -> bool:
         return False
     try:
         library = ctypes.CDLL(None)
-        library.gnu_get_libc_version  # noqa: B018  another library may have a mallopt of its own
+        library.gnu_get_libc_version  # noqa: B018  another library may have another mallopt
         mallopt = library.mallopt
     except (AttributeError, OSError):
         return False

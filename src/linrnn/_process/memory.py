@@ -71,7 +71,7 @@ def bounded(what: str, fix: str) -> Callable[[Init], Init]:
 
 
 def _rehearse(init: Any, self: Any, args: Any, kwargs: Mapping[str, Any], limit: int) -> None:
-    """Raise MemoryError where a constructor makes tensors of more than so many bytes."""
+    """Raise MemoryError where a constructor makes tensors of more than ``limit`` bytes."""
     if "device" not in inspect.signature(init).parameters:
         return
     cls: Any = type(self)
@@ -86,7 +86,7 @@ def _rehearse(init: Any, self: Any, args: Any, kwargs: Mapping[str, Any], limit:
 
 
 def check_fits(where: str, what: str, size: int, fix: str) -> None:
-    """Raise `ArgumentError` unless so many bytes fit into memory.
+    """Raise `ArgumentError` unless ``size`` bytes fit into memory.
 
     Args:
         where: who asks, for the message.
@@ -104,7 +104,7 @@ def check_fits(where: str, what: str, size: int, fix: str) -> None:
 def within(limit: int, error: type[LinrnnError], message: str) -> Iterator[None]:
     """Inside, tensors on the CPU may be made until they would take more than ``limit`` bytes.
 
-    What they take is known before it is asked for, and free again once nobody has them. Of what
+    Their size is known before memory is allocated, and free once nobody holds them. Of what
     is computed of other tensors each may take what is left, and is not counted further.
 
     Args:
@@ -186,7 +186,7 @@ class _Budget(TorchDispatchMode):
 
 
 def _is_new(func: Any) -> bool:
-    """Whether the result of an operator is a tensor with memory of its own."""
+    """Whether the result of an operator is a tensor with new memory."""
     returns = func._schema.returns
     return any("Tensor" in str(r.type) for r in returns) and not any(r.alias_info for r in returns)
 

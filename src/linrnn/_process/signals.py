@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, answered by whoever is at work and then by whoever was before."""
+"""Ctrl-C and SIGTERM, handled by the code at work and then by the earlier handler."""
 
 import signal
 import threading

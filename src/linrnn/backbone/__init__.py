@@ -59,7 +59,7 @@ def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Opti
 
     Args:
         leave_out: those that are no choice.
-        **defaults: in the place of the constructor's.
+        **defaults: used instead of the constructor's.
 
     Example:
         >>> [o.default for o in model_options(dropout=0.1) if o.name in ("d_model", "dropout")]
@@ -79,7 +79,7 @@ class SequenceModel(Model):
 
         x = encoder(input);   x = block_i(x) for each layer;   y = head(pool(x))
 
-    With ``tiers`` the blocks between are a tier each, of a rate and width of its own::
+    With ``tiers`` the blocks between form tiers, each with its own rate and width::
 
         tier(x) = x' + blocks(x'),   x' = x + up(tier_below(down(x)))     innermost: x + blocks(x)
 
@@ -122,7 +122,7 @@ class SequenceModel(Model):
             (``geglu``) or by SiLU (``swiglu``), one with squared ReLUs (``relu2``), a mixture of
             experts (``moe``), an MLP behind mixers without an up-projection of their
             own as in xLSTM (``xlstm``), or nothing (``bare``).
-        block_pattern: kinds of blocks where they differ, repeated along the depth, in the place of
+        block_pattern: kinds of blocks where they differ, repeated along the depth, instead of
             ``block``.
         block_options: arguments of the parts ``swiglu``, ``relu2`` and ``moe`` of blocks, by the
             name of the part: ``{"moe": {"n_experts": 16}}``. See `linrnn.nn.MoE`.
@@ -431,7 +431,7 @@ class SequenceModel(Model):
         """`features` of what the encoder gives, z, which may be embeddings of another origin.
 
         ``valid`` is boolean (batch, time), False at padding, which may be anywhere: for a model
-        without a pool, in the place of lengths.
+        without a pool, instead of lengths.
 
         ``around(read, z, state)`` calls ``read(z, state)``, a block, and returns what that does; it
         sees what goes in, and may have it computed again for the gradient. Its state is a tree of

@@ -74,7 +74,7 @@ def _expanded(mixer: str, parts: list[str]) -> tuple[str, ...]:
 
 
 def _todays(mixer: str) -> str:
-    """A text with the names that mixers have today in the place of former ones."""
+    """A text with today's names of mixers instead of former ones."""
     return re.sub(r"[^,*\s]+", lambda name: todays_name(mixers.__name__, name[0]), mixer)
 
 

@@ -29,7 +29,7 @@ Signals are those that `linrnn.backbone.signals.handed` gives, and those that th
 
 
 def as_tiers(where: str, tiers: Any) -> tuple[int, ...]:
-    """Factors as a tuple; whether they make a stack is said by `Shape.check`."""
+    """Factors as a tuple; `Shape.check` says whether they make a stack."""
     if isinstance(tiers, (tuple, list)):
         return tuple(tiers)
     fix = f" Say tiers=({tiers},)." if isinstance(tiers, int) else " () is none."
@@ -76,7 +76,7 @@ class Shape(NamedTuple):
         return [tier for tier in self._order() for _ in range(self.n_layers)]
 
     def runs(self) -> list[int]:
-        """The run of each block: so many in a row at one rate, between which signals do not go."""
+        """The run of each block: `n_layers` in a row at one rate; no signals go between runs."""
         return [run for run in range(self.ways()) for _ in range(self.n_layers)]
 
     def _order(self) -> list[int]:

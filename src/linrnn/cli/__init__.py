@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if not is_about_memory(error):
             raise
-        say(f"linrnn: there must be memory for what was asked for, got: {why(error)}.")
+        say(f"linrnn: there must be enough memory, got: {why(error)}.")
         return 1
     finally:
         begin()  # another command of this process speaks as it is told to
@@ -113,7 +113,7 @@ def _run(args: Sequence[str]) -> int:
 
 
 def _leading(args: Sequence[str]) -> Sequence[str]:
-    """A command line from its verb on; what stands before it is obeyed."""
+    """A command line from its verb on; options before the verb are applied."""
     from linrnn.cli._line.parser import take_manners
 
     first = next((i for i, arg in enumerate(args) if take_manners([arg])), len(args))

@@ -53,7 +53,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check all laws, or those asked for, and print a line for each."""
+    """Check all laws, or the selected ones, and print a line for each."""
     options = parser().parse_args(argv)
     options.mixer = as_known(options.mixer)
     every_law = laws()

@@ -114,7 +114,7 @@ def checked(options: argparse.Namespace, run_args: Sequence[str]) -> tuple[list[
 
     Raises:
         UnknownNameError: no such mixer or learner.
-        ArgumentError: no such option, or a mixer or a learner that is said twice.
+        ArgumentError: no such option, or a mixer or a learner named twice.
     """
     if options.learners is not None and peek(run_args, "--learner") is not None:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Put small recurrences in the place of a run's long filters, in a new run folder."""
+"""Replace a run's long filters by small recurrences, in a new run folder."""
 
 import re
 from collections.abc import Sequence

@@ -85,11 +85,11 @@ scaled, and a remark says so.
 
 With --json an answer is one line of JSON.
 
-With --learner a model learns from each line after it has answered it, for ever, into a run folder
-of its own: the same command goes on there, also after it was killed.
+With --learner a model learns from each line after predicting it, without end, into a separate run
+folder: the same command continues there, also after it was killed.
   linrnn stream RUN --learner diagonal_rtrl --optim.lr 1e-4 < server.log
 To a language model the next token is the target. To others a line says it after a bar, in JSON or,
-with --target, in its last or first cell; one without it is answered and not learned from.
+with --target, in its last or first cell; one without it is only predicted.
   0.5 0.25 | 1.5        {"x": [0.5, 0.25], "target": 1.5}        0.5,0.25,1.5
 Options of the learner are --learner.NAME (`linrnn show diagonal_rtrl`), those of the optimiser
 --optim.lr, --optim.recurrent-lr-factor, --optim.weight-decay, --optim.clip and --optim.betas."""

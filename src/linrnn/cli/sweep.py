@@ -15,7 +15,7 @@ from linrnn.cli.compare import record
 from linrnn.errors import check_at_most, check_positive_int
 
 EPILOG = """--over names an option of `linrnn train TASK` and its values; given several times, all
-combinations are trained, or with --random N so many of them, drawn. With --random the values may be
+combinations are trained, or with --random N, N random ones. With --random the values may be
 a range, optim.lr=1e-4..1e-2: its logarithm is drawn uniformly where both ends are positive and the
 upper one is ten times the lower or more, else the number itself, and integers for an option that
 takes no others. The mixer and the learner can be swept too; their options are then given by --over,

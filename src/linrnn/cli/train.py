@@ -92,7 +92,7 @@ def _start(args: list[str]) -> "tuple[Result, Contest | None]":
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
     if task.startswith("-"):
         first, *alternatives = likely_tasks(args)
-        more = f", or {', '.join(alternatives)} in the place of {first}" if alternatives else ""
+        more = f", or {', '.join(alternatives)} instead of {first}" if alternatives else ""
         raise ArgumentError(
             f"train: the first argument must be a task, got {task!r}. "
             f"Try: linrnn train {first} {' '.join(args)}{more}"
@@ -223,7 +223,7 @@ def _use(result: Result) -> str:
 
 def _tell(result: Result, held: "Contest | None") -> None:
     if held is None and not MANNER.quiet:
-        note(_baselines(result))  # what does better without a training is said first
+        note(_baselines(result))  # what does better without a training comes first
     row(f"{summary(result)}\n")
     entries = None if held is None else [vars(one) for one in held.entries]
     answer(lambda: joined(plain(result), {"contest": plain(entries)}))

@@ -1,6 +1,6 @@
 """Mixers side by side: same backbone, same optimiser, same data, several seeds.
 
-`compare` trains every mixer with every seed, each in a process and a run folder of its own, and
+`compare` trains every mixer with every seed, each in a separate process and run folder, and
 writes a table, a CSV file and plots. It can be stopped and started again at any time: what is
 finished is kept, what was interrupted goes on. `sweep` does the same over values of any options.
 """

@@ -87,7 +87,7 @@ def start(
     read, write = os.pipe()
     resources.callback(os.close, write)
     try:
-        # a session of its own: Ctrl-C on the terminal comes to us alone, who hand it on once
+        # a new session: Ctrl-C on the terminal comes to us alone, who hand it on once
         return resources.enter_context(
             subprocess.Popen(
                 [*command, str(read)], pass_fds=[read], start_new_session=True, **options

@@ -46,7 +46,7 @@ class Entry:
     config: Config
     """Of its runs; the seed is replaced."""
     folder: str = ""
-    """Names the folders in the place of the label."""
+    """Names the folders instead of the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def train_all(
             that is left is with other processes.
         jobs: how many runs at once, with processes of our own.
         failed: when runs failed that are to be tried again, by the name of the folder; those of a
-            helper, which has none of its own. None: all that have failed by now.
+            helper, which has no folder. None: all that have failed by now.
 
     Raises:
         RunFolderError: ``out`` holds runs with other options.

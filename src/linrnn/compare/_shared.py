@@ -47,7 +47,7 @@ def in_turn(
 
 
 def check_jobs(what: str, jobs: int) -> None:
-    """Raise `ArgumentError` unless so many runs can be trained at once here."""
+    """Raise `ArgumentError` unless ``jobs`` runs can be trained at once here."""
     check_few(what, MAX_JOBS, jobs=jobs)
     if jobs > 1 and os.name == "nt":
         raise ArgumentError(
@@ -57,7 +57,7 @@ def check_jobs(what: str, jobs: int) -> None:
 
 @contextmanager
 def helpers(n: int, configs: Sequence[Config], request: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, so many processes do what is requested; afterwards they are no more.
+    """Inside, ``n`` processes do what is requested; they end with the block.
 
     Args:
         n: how many; they share the work by `in_turn`.

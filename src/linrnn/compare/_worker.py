@@ -1,6 +1,6 @@
 """One run of a comparison in a separate process: ``python -m linrnn.compare._worker FOLDER``.
 
-A process of its own has its own peak of memory, and one that fails takes nothing with it. The
+A separate process has its own peak of memory, and its failure ends no other run. The
 configuration comes as JSON on standard input; a folder that exists is continued. After the folder
 may come the number of a file descriptor, the end of a pipe: when that is closed, whoever started
 this process is no more, and it stops as after Ctrl-C.

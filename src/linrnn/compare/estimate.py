@@ -82,7 +82,7 @@ def trial(config: Config) -> float:
 
 
 def _seconds_each(call: Callable[[], None], seconds: float) -> float:
-    """The mean time of a call, of those that fill so many seconds and two at least."""
+    """The mean time of a call, of at least two that fill ``seconds`` seconds."""
     call()  # the first one allocates
     count, start = 0, time.perf_counter()
     while count < 2 or time.perf_counter() - start < seconds:

@@ -85,7 +85,7 @@ def _write(
 def markdown(rows: Sequence["Row"], task: Task) -> list[str]:
     """A Markdown table: test metric (mean ± standard error), sizes, time and memory.
 
-    Who learned is said where that is not back-propagation throughout.
+    The learner is named unless all runs used back-propagation.
 
     Example:
         >>> from linrnn import tasks

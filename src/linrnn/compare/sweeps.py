@@ -44,9 +44,9 @@ def sweep(
         config: of all runs, up to what is swept and the seed.
         over: values by the dotted name of an option, as the command line has it: ``optim.lr``,
             ``mixer.d_state``, ``task.noise``, or ``mixer`` or ``learner``, with which the options
-            of another mixer or learner are its defaults. A `Range` in the place of values is drawn
+            of another mixer or learner are its defaults. A `Range` instead of values is drawn
             from, and needs ``draws``.
-        draws: take so many combinations at random; the same call draws the same ones, and with more
+        draws: number of random combinations; the same call draws the same ones, and with more
             draws those before are among them. None takes all.
         seeds: each combination is trained once with each.
         out: folder for the runs, ``sweep.md``, ``sweep.csv`` and the plot ``sweep``.

@@ -42,7 +42,7 @@ def forgetting_attention(
 
 
 def stick_breaking(q: Tensor, k: Tensor, v: Tensor, attend_current: bool, call: Call) -> Results:
-    """Stick-breaking attention: outputs, and what is left of each stick."""
+    """Stick-breaking attention: outputs, and the remainder of each stick."""
     kind = "stick_breaking_current" if attend_current else "stick_breaking"
     shares = torch.cat([wide(v), torch.ones_like(wide(v[..., :1]))], -1)
     o = _attend(kind, q, wide(k), shares, None, call)  # (B, T, HQ, V + 1)

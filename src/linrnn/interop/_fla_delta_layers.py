@@ -100,7 +100,7 @@ GATES = Joined(
 
 
 def _mom(mixer: Mixer) -> Sequence[Rule]:
-    """Every memory has maps of its own, or all those of the one that all steps share."""
+    """Every memory has its own maps, or all use those of the memory that all steps share."""
     each = range(mixer.memories) if mixer.own_maps else ()
 
     def names(letter: str) -> list[str]:

@@ -107,7 +107,7 @@ def mesa_net(
     if call.cu_seqlens is not None:
         raise ArgumentError(
             f"{_WHERE}: cu_seqlens must be None in MesaNet, got {call.cu_seqlens.tolist()!r:.60}. "
-            "Give each sequence a row of its own."
+            "Give each sequence its own row."
         )
     if use_qk_l2norm_in_kernel:
         q, k = unit(q), unit(k)

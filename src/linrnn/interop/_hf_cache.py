@@ -22,7 +22,7 @@ class Piece(NamedTuple):
     """Boolean (batch, time): before which steps a row began anew; None for none."""
 
     def first(self, columns: int) -> "Piece":
-        """The first so many columns."""
+        """The first ``columns`` columns."""
         masks = (self.valid, self.reset)
         return Piece(self.x[:, :columns], *(m if m is None else m[:, :columns] for m in masks))
 

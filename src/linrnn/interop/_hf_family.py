@@ -31,7 +31,7 @@ class FamilyLike(Protocol):
 
 
 class Converters(NamedTuple):
-    """A family that has two functions of its own, the inverse of which finds the configuration."""
+    """A family with two special functions, the inverse of which finds the configuration."""
 
     read_model: Callable[[Any], LinrnnForCausalLM]
     write_model: Callable[[LinrnnForCausalLM], PreTrainedModel]

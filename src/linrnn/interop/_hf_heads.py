@@ -87,7 +87,7 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
 
         logits = W z_t,   t the last step of the row with attention_mask 1
 
-    A row is one document; one that holds several is refused. Without a mask padding is what stands
+    A row is one document; one that holds several is refused. Without a mask padding is everything
     behind the last id that is not ``config.pad_token_id``; the id one beyond the vocabulary is
     padding everywhere. Of ``inputs_embeds`` without a mask t is the last step. A row of nothing but
     padding has logits of 0.

@@ -26,7 +26,7 @@ KEYS = (
     *(*SHARED_KEYS, "state_size", "expand", "conv_kernel", "use_bias", "use_conv_bias"),
     *("hidden_act", "residual_in_fp32"),
 )
-"""Of the configurations of Mamba and of Mamba-2, which has more of its own."""
+"""Fields in the configurations of Mamba and of Mamba-2, which has more."""
 _OUTER = {
     "encoder.weight": "backbone.embeddings.weight",
     "final_norm.weight": "backbone.norm_f.weight",

@@ -83,7 +83,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             input_ids: (batch, time).
             attention_mask: (batch, time), or with the columns read before; 0 is padding, 1 is read.
             past_key_values: a `LinrnnCache`, which has read these tokens too afterwards.
-            inputs_embeds: (batch, time, d_model) in the place of ``input_ids``: what
+            inputs_embeds: (batch, time, d_model) instead of ``input_ids``: what
                 ``get_input_embeddings()`` gives for tokens.
             labels: (batch, time), the tokens themselves: they are shifted here; -100 and padding
                 do not count.
@@ -102,7 +102,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
                 the rows, one after the other, begin and end; ``max_length_q`` and ``max_length_k``,
                 at least the length of the longest. Of the loss: ``num_items_in_batch``, the number
                 of labels of all the batches that it is a mean over; ``shift_labels``, labels that
-                are shifted already; ``ignore_index`` in the place of -100.
+                are shifted already; ``ignore_index`` instead of -100.
 
         Documents in one row are read as if each were alone. The label of a document's first token
         counts for the last of the one before unless it is -100, as the collators of

@@ -9,7 +9,7 @@ from linrnn.block import Block
 
 def offloaded(model: nn.Module) -> bool:
     """Whether weights are fetched as their modules are called, so that all must be called."""
-    places = vars(model).get("hf_device_map") or {}  # asked for at every token
+    places = vars(model).get("hf_device_map") or {}  # looked up at every token
     return len(set(places.values())) > 1 or "disk" in places.values()
 
 

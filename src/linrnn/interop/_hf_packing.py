@@ -106,7 +106,7 @@ def document_starts(
     previous = _step_before(real)
     inner, first = real & (previous >= 0), real & (previous < 0)
     starts: dict[str, Tensor] = {}
-    anew = torch.zeros_like(real)  # what is said of the first token
+    anew = torch.zeros_like(real)  # where documents begin
     if packing.position_ids is not None:
         at = _per_step("position_ids", packing.position_ids, x)
         starts["position_ids"] = inner & _by_position(at, real, inner, previous)
@@ -146,7 +146,7 @@ def refuse_documents(starts: Tensor | None, valid: Tensor | None, where: str) ->
         row, step = inner.nonzero()[0].tolist()
         raise ArgumentError(
             f"{where}: a row must be one document, for it has one answer, got another that begins "
-            f"in row {row} at position {step}. Give each document a row of its own, padded."
+            f"in row {row} at position {step}. Give each document its own row, padded."
         )
 
 
@@ -282,7 +282,7 @@ def _check_alike(starts: Mapping[str, Tensor]) -> None:
 
 
 def _check_longest(packing: Packing, real: Tensor, starts: Tensor) -> None:
-    """Raise `ArgumentError` where a document is longer than the longest is said to be."""
+    """Raise `ArgumentError` where a document is longer than the stated maximum."""
     for name in _LONGEST:
         limit = getattr(packing, name)
         if limit is None:

@@ -86,7 +86,7 @@ def from_config(config: PreTrainedConfig) -> LinrnnConfig:
     if not isinstance(family, Family):
         raise DataError(
             f"from_config: config must be of a family with parts of several kinds, got "
-            f"{config.model_type!r}, which has functions of its own."
+            f"{config.model_type!r}, which has special functions."
         )
     family.check("from_config", config)
     return family.config(config)

@@ -42,7 +42,7 @@ def embedded(
     if embeddings is not None:
         if ids is not None:
             raise ArgumentError(
-                f"{WHERE}: inputs_embeds must be given in the place of input_ids, got both."
+                f"{WHERE}: inputs_embeds must be given instead of input_ids, got both."
             )
         _check_embeddings(model, embeddings)
         valid = None if mask is None else unmasked(mask, embeddings, past)
@@ -141,7 +141,7 @@ def checkpointed(function: Callable[..., Any], every: int) -> Around:
 
     Args:
         function: takes a function and tensors.
-        every: only the first of so many blocks.
+        every: only the first of this many blocks.
     """
     count = iter(range(1 << 62))
 

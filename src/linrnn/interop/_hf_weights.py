@@ -92,7 +92,7 @@ def turned(ours: str, theirs: str, d_head: int, d_rotary: int) -> Weight:
         ours, theirs: names of a matrix or bias with a row for each channel of all heads, or of
             one that all heads have.
         d_head: channels of a head.
-        d_rotary: of which so many are turned.
+        d_rotary: how many of them are turned.
     """
 
     def order(rows: int) -> Tensor:

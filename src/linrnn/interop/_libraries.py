@@ -1,7 +1,7 @@
 """Functions of other libraries, by their own names, computed here for tensors on a CPU.
 
 The function is replaced wherever a module has it, also under another name, and put back by
-`Acceleration.detach`. What holds it elsewhere, such as a closure or a default argument, keeps what
+`Acceleration.detach`. A closure or a default argument that holds it elsewhere keeps what
 it has.
 """
 
@@ -66,7 +66,7 @@ _active: dict[str, "Swaps"] = {}
 
 
 class Swaps:
-    """Pairs of a library's function and what stands for it, and how many accelerations use them."""
+    """Pairs of a library's function and its replacement, with how many accelerations use them."""
 
     def __init__(self, places: Iterator[Place]) -> None:
         self.pairs: list[tuple[Function, Function]] = []
@@ -154,7 +154,7 @@ def _standing_for(theirs: Function, ours: Function) -> Function:
 
 
 def _swap(pairs: list[tuple[Function, Function]]) -> None:
-    """In every module, put the second of each pair in the place of the first."""
+    """In every module, replace the first of each pair by the second."""
     by_id = {id(old): new for old, new in pairs}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)

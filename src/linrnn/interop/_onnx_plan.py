@@ -34,11 +34,11 @@ class Plan:
 
     Args:
         graph: an ``onnx.GraphProto`` with its shapes: ``(x, *states)`` to ``(y, *next states)``.
-        last: whether ``y`` is asked for after the last step alone.
+        last: whether ``y`` is wanted after the last step alone.
         read: how many inputs each step has, before the states.
 
     Raises:
-        LinrnnError: a loop would have to hand over what has no batch axis of its own.
+        LinrnnError: a loop would have to hand over something without a batch axis.
     """
 
     def __init__(self, graph: Any, *, last: bool, read: int = 1) -> None:

@@ -23,7 +23,7 @@ def check_opset(where: str, opset: int) -> None:
     if isinstance(opset, bool) or opset not in OPSETS:
         raise ArgumentError(
             f"{where}: opset must be in {OPSETS[0]} to {OPSETS[-1]}, got {opset!r}. An older "
-            "runtime needs a converter of its own; a newer one reads older files."
+            "runtime needs another converter; a newer one reads older files."
         )
 
 

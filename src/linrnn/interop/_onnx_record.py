@@ -37,7 +37,7 @@ def record_of(
         model: what the graph computes.
         x, y: a step's input and output.
         start: the state before the first step; of one row where any batch will do.
-        axes: what stands in the place of the rows of ``x``: their number or ``"batch"``; in a graph
+        axes: what replaces the rows of ``x``: their number or ``"batch"``; in a graph
             of whole sequences, ``"time"`` too.
         times: whether the graph takes the time since the step before.
         tokenizer: the content of a run's ``tokenizer.json``.

@@ -197,7 +197,7 @@ class RecurrentModule(TrainingModule):
     def setup(self, stage: str) -> None:
         """Move batches in a way that leaves alone what cannot be moved.
 
-        Not in the place of a ``LightningDataModule``, whose own way Lightning takes, with a warning
+        A ``LightningDataModule`` keeps its own method: Lightning uses that, with a warning
         where the module has one too.
         """
         if getattr(self.trainer, "datamodule", None) is None:

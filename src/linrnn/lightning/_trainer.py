@@ -108,7 +108,7 @@ def trainer_of(more: Mapping[str, Any], out: Path | None, **arguments: Any) -> T
     if out is not None and isinstance(trainer.strategy, ModelParallelStrategy):
         raise ArgumentError(
             "fit: out must be None where the strategy is ModelParallelStrategy, whose checkpoints "
-            "Lightning writes in a format of its own, got a folder. Give "
+            "Lightning writes in another format, got a folder. Give "
             "callbacks=[ModelCheckpoint(...)]."
         )
     return trainer

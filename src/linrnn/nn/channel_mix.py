@@ -29,7 +29,7 @@ class ChannelMix(nn.Module):
     Args:
         d_model: channels in and out.
         d_inner: hidden width. Default: ``4 * d_model``.
-        receptance: multiply by a gate of its own, as RWKV-4, 5 and 6 do.
+        receptance: multiply by a separate gate, as RWKV-4, 5 and 6 do.
         init: how ``W_v`` and ``W_r`` start, see below.
         layer, n_layers: place in the stack, counted from 0; the initial ``mu`` depend on it.
         device, dtype: of the parameters, as in torch.nn.

@@ -1,6 +1,6 @@
 """Count what a wave does above a threshold, inside the scan of its mode.
 
-Of equal steps a kernel of its own does it, where there is one; else the step is a cell.
+Equal steps use a special kernel, where there is one; otherwise the step is a cell.
 """
 
 import importlib

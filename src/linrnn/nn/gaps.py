@@ -82,7 +82,7 @@ def centre_and_spread(x: Tensor) -> tuple[Tensor, Tensor]:
     mean = torch.where(observed, x, 0.0).sum((0, 1)) / count
     away = torch.where(observed, x - mean, 0.0)
     spread = (away.square().sum((0, 1)) / count).sqrt() * size
-    # the mean of a constant is rounded, and what is left of it no spread
+    # the mean of a constant is rounded, and the difference to it is no spread
     lowest = torch.where(observed, x, torch.inf).amin((0, 1))
     moves = torch.where(observed, x, -torch.inf).amax((0, 1)) > lowest
     return mean * size, torch.where(moves & (spread > 0), spread, 1.0)

@@ -27,7 +27,7 @@ def unit_gain(less: Any) -> Any:
 
 
 def held_gain(z: Tensor) -> Tensor:
-    """``(1 - exp(-z)) / z``, which is 1 at 0: what is left of a push while what it moves fades.
+    """``(1 - exp(-z)) / z``, which is 1 at 0: the effect of a constant push on a value that decays.
 
     Args:
         z: at least 0.

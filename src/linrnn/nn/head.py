@@ -62,7 +62,7 @@ def hand_on(where: str, argument: str, value: str, end: nn.Module) -> None:
     """Make a linear map the identity, which is not learned.
 
     Raises:
-        ArgumentError: it is none between as many channels; names the argument that asked for it.
+        ArgumentError: it is none between as many channels; names the argument concerned.
     """
     if not isinstance(end, nn.Linear) or end.in_features != end.out_features:
         raise ArgumentError(

@@ -37,7 +37,7 @@ def hippo(
 
         c' = A c + B f                    for "legs": c' = (A c + B f) / t
         "legs"  the past in [0, t]        c_n = 1/t int_0^t f(s) sqrt(2n+1) P_n(2s/t - 1) ds
-        "legt"  the window [t-theta, t]   as "legs", of (s - t + theta)/theta in the place of s/t;
+        "legt"  the window [t-theta, t]   as "legs", with (s - t + theta)/theta instead of s/t;
                                           it closes by what c itself says of f(t - theta)
         "lagt"  all of the past           c_n = int f(t-s) exp(-(1+beta) s/2) L_n^alpha(s) ds
         "fout"  the window of "legt"      as its Fourier series: c_0 is the mean, c_2k and c_2k+1

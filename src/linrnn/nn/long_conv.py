@@ -32,7 +32,7 @@ def long_spec(channels: int, width: int) -> dict[str, Any]:
 
 
 def padded(kernel: Tensor, length: int) -> Tensor:
-    """The first so many taps of ``kernel`` (..., taps), zeros behind its last."""
+    """The first ``length`` taps of ``kernel`` (..., taps), zeros behind its last."""
     return F.pad(kernel[..., :length], (0, max(0, length - kernel.shape[-1])))
 
 

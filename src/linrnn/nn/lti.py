@@ -118,7 +118,7 @@ def pushed(m: Tensor, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def rows_of(count: int, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """So many of the same system as matrices of a cell: "A", a block for each, and "into".
+    """``count`` copies of a system as matrices of a cell: "A", a block for each, and "into".
 
     Example:
         >>> rows_of(2, torch.ones(1, 1), torch.tensor([3.0]))["into"]

@@ -70,7 +70,7 @@ class MLP(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """``W3 (act(W1 z) * W2 z)``: a feed-forward network with a gate of its own.
+    """``W3 (act(W1 z) * W2 z)``: a gated feed-forward network.
 
     With factors a and b, ``b W3 (act(a W1 z) * W2 z)``, as in Falcon-H1.
 

@@ -231,7 +231,7 @@ def _error(modes: Modes, kernel: Tensor) -> Tensor:
 
 
 def _floors_of_all(kernel: Tensor, orders: Sequence[int], rows: int) -> list[Tensor]:
-    """`Fit.floor` by the matrix of so many rows that sees every number, 0 where that is `_hankel`.
+    """`Fit.floor` by the matrix of ``rows`` rows that sees every number, 0 where that is `_hankel`.
 
     Its squared singular values are eigenvalues of a product, of which only those count that are
     behind no rounding of the largest.

@@ -48,7 +48,7 @@ def random_modes(
 
 
 def some_rows(count: int, time: int, generator: torch.Generator | None = None) -> Tensor:
-    """Random rows of so many series, of which not too many waves are held."""
+    """Random rows of ``count`` series, few enough to limit the waves in memory."""
     n_rows = max(1, min(_SERIES, _WAVES // max(1, time)))
     return torch.randperm(count, generator=generator)[:n_rows]
 

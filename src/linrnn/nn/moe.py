@@ -27,7 +27,7 @@ class MoE(KeepsPrecision):
         y = sum over e in T of w_e expert_e(z) + shared(z)
         expert_e(z) = W3_e (act(W1_e z) * (W2_e z)),     with "relu2" W3_e max(W1_e z, 0)^2
 
-    With ``n_groups`` the experts are in so many groups of neighbours, and T is chosen from
+    With ``n_groups`` neighbouring experts form that many groups, and T is chosen from
     ``top_groups`` of them alone: those with the largest sum of their two largest p + correction.
     With ``d_latent`` the experts read L z and give what is mapped back by M. ``shared`` is a
     network that reads every step, with ``shared_gate`` times sigmoid(w z).
@@ -43,7 +43,7 @@ class MoE(KeepsPrecision):
     Args:
         d_model: channels in and out.
         n_experts: networks.
-        top_k: of which so many read a step.
+        top_k: how many of them read a step.
         d_inner: hidden width of each. Default: ``8 d_model / 3``, rounded up.
         activation: of the gate: "silu", "gelu", or "gelu_tanh"; or "relu2" for one without a gate.
         router: "softmax" over all experts, or "sigmoid" of each by itself.

@@ -40,7 +40,7 @@ _UNWEIGHTED = (
 def has_decay(module: nn.Module, name: str) -> bool:
     """Whether weight decay is for a parameter: a weight, and no bias, gain, skip or first state.
 
-    The class of the module says so by ``weight_parameters``, the names of its own parameters that
+    The class of the module says so by ``weight_parameters``, the names of those parameters that
     are weights. Of modules of torch.nn weights are those of maps, convolutions, embeddings and
     recurrent layers, and none of a norm. Of a class that says nothing they are the parameters of
     two or more axes.

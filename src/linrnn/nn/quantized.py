@@ -12,7 +12,7 @@ from linrnn.ops.quantized_linear import TILE, Form, pack, quantized_linear, weig
 
 BITS = (8, 4)
 GROUPS = (32, 64, 128)
-_LONGEST = 1 << 15  # inputs of one scale: so many products of bytes have a sum of 32 bits
+_LONGEST = 1 << 15  # inputs of one scale: the sum of that many products of bytes fits 32 bits
 #: What the scale of 4 bits may be, as part of that which the largest number of a group needs.
 _SHRINKS = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.76, 0.72)
 _BLOCK = 1 << 22  # numbers that are rounded at once

@@ -21,7 +21,7 @@ class Beneath(NamedTuple):
     """``(groups, state, reset, dt, valid)`` to ``(y, state)``; groups (batch, groups, width), and
     the others (batch, groups) or None."""
     start: Callable[[int], State]
-    """Its state before the first group, for so many rows."""
+    """Its state before the first group, for a number of rows."""
 
 
 class Resample(nn.Module):
@@ -233,7 +233,7 @@ class Resample(nn.Module):
         times: Tensor | None,
         valid: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor], State]:
-        """Every row has groups of its own."""
+        """Every row has its own groups."""
         p, (batch, time, width) = self.factor, x.shape
         cut = _Cut.of(state["count"], reset, batch, time, p)
         x = torch.cat([state["past"].to(x.dtype), x], 1)
@@ -355,7 +355,7 @@ def _in_pieces(
 
 
 def _put(state: State, rows: Tensor, part: State) -> State:
-    """The state with the rows of ``part`` in the place of its own."""
+    """The state with these rows replaced by those of ``part``."""
 
     def put(h: Tensor, new: Tensor) -> Tensor:
         if h.shape[1:] != new.shape[1:]:
@@ -397,6 +397,6 @@ _DIFFERENT = (
 
 
 def _last(x: Tensor, count: Tensor, fill: float = 0.0) -> Tensor:
-    """The last ``count`` steps of each row, with ``fill`` in the place of those before."""
+    """The last ``count`` steps of each row, and ``fill`` for those before."""
     keep = torch.arange(x.shape[1], device=x.device) >= x.shape[1] - count[:, None]
     return torch.where(like(keep, x), x, fill)

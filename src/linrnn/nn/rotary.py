@@ -98,7 +98,7 @@ def with_relative(x: Tensor, b: Tensor, base: float, start: int = 0) -> Tensor:
 
 
 def check_rotary(where: str, d_rotary: int, d_head: int) -> None:
-    """Raise `ArgumentError` unless so many of the channels of a head can be turned in pairs."""
+    """Raise `ArgumentError` unless ``d_rotary`` channels of a head can be turned in pairs."""
     if isinstance(d_rotary, bool) or not isinstance(d_rotary, int) or not 0 <= d_rotary <= d_head:
         raise ArgumentError(
             f"{where}: d_rotary must be an integer from 0 to d_head={d_head}, got {d_rotary!r}."

@@ -10,7 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 
 KINDS = ("none", "linear", "ntk", "yarn", "llama3")
 _FAST, _SLOW = 32.0, 1.0  # yarn: turns in ``trained`` steps, above and below which all is one rule
-_HIGH, _LOW = 4.0, 1.0  # llama3: the same, for a rule of its own in between
+_HIGH, _LOW = 4.0, 1.0  # llama3: the same, for another rule in between
 
 
 class RotaryScaling(NamedTuple):
@@ -81,6 +81,6 @@ class RotaryScaling(NamedTuple):
         return 1 + 0.1 * math.log(self.factor) if self.kind == "yarn" else 1.0
 
     def _channel(self, times: float, channels: int) -> float:
-        """Where, among the pairs, a turn takes place so many times in ``trained`` steps."""
+        """The place among the pairs of the one that turns ``times`` times in ``trained`` steps."""
         ratio = self.trained / (times * 2 * math.pi)
         return channels * math.log(ratio) / (2 * math.log(self.base))

@@ -88,7 +88,7 @@ class Created(NamedTuple):
 
 
 class Service:
-    """All runs, and what is done when a path is asked for.
+    """All runs, and the handler of each path.
 
     Args:
         runs, state, limits: as of `application`.
@@ -289,14 +289,14 @@ class Service:
         except asyncio.TimeoutError as error:
             raise RequestError(
                 504,
-                f"serve: a request must be answered in {self._limits.seconds:g} s, got none. It "
+                f"serve: a request must be done in {self._limits.seconds:g} s, got none. It "
                 "may still be done: look at the steps of the session.",
                 "timeout",
             ) from error
 
 
 def _pick(what: str, among: Mapping[str, Any], name: Any) -> Any:
-    """The model that is asked for by its name, or the only one."""
+    """The model of this name, or the only one."""
     if name is None and len(among) == 1:
         return next(iter(among.values()))
     if not isinstance(name, str) or name not in among:

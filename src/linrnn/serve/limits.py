@@ -16,7 +16,7 @@ class Limits:
     body: int = 8 << 20
     """Bytes of a request."""
     requests: int = 1024
-    """Requests that are answered at once; a further one is refused with status 503."""
+    """Requests handled at the same time; a further one is refused with status 503."""
     sessions: int = 100_000
     """Sessions of a run."""
     steps: int = 65_536

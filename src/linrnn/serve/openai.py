@@ -157,7 +157,7 @@ def _stops(where: str, stop: Any) -> list[str]:
 def _ids(where: str, prompt: Any, writer: Writer, limits: Limits) -> list[int]:
     """A prompt as token ids; an empty one is a newline, as of ``linrnn generate``."""
     if isinstance(prompt, str):
-        if len(prompt) > 16 * limits.prompt:  # a token holds so many characters at most
+        if len(prompt) > 16 * limits.prompt:  # a token holds 16 characters at most
             raise _long(where, f"{len(prompt):,} characters", limits)
         try:
             prompt = writer.tokenizer.encode(prompt or "\n", where="prompt").tolist()

@@ -13,7 +13,7 @@ from linrnn.errors import (
 
 
 class RequestError(LinrnnError):
-    """A request that cannot be answered.
+    """A request that cannot be served.
 
     Args:
         status: of HTTP.
@@ -51,4 +51,4 @@ def as_json(error: LinrnnError) -> dict[str, Any]:
 
 def internal() -> RequestError:
     """The error of a request on which the service itself has failed."""
-    return RequestError(500, "serve: the request must be answered, got an error here.", "internal")
+    return RequestError(500, "serve: the request must succeed, got an error here.", "internal")

@@ -269,7 +269,7 @@ class Series:
     def _answer(
         self, fed: Fed, x: Sequence[Tensor], places: Sequence[int], answers: list[Any]
     ) -> None:
-        """Put an answer, or an error, in the place of each session that was fed."""
+        """Set the answer, or the error, of each session that was fed."""
         y = fed.y  # (streams, outputs) or (streams, time, outputs)
         words = named(self._task, y.nan_to_num()) if len(fed.errors) else named(self._task, y)
         shares = None if self._task.kind == "regression" else y.double().softmax(-1).cpu().numpy()

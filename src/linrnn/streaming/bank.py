@@ -121,7 +121,7 @@ class Bank:
 
     @torch.no_grad()
     def put(self, rows: np.ndarray, state: State, steps: int) -> None:
-        """Write states that have read so many more steps, over those of some rows."""
+        """Write states that have read ``steps`` more steps, over those of some rows."""
         if _adjoining(rows):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             pairs = zip(states.leaves(self.state), states.leaves(state), strict=True)

@@ -250,7 +250,7 @@ def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
     try:
         numbers = x if isinstance(x, Tensor) else torch.as_tensor(x)
         if not is_strided(numbers):
-            raise TypeError("a tensor without numbers of its own")
+            raise TypeError("a tensor without its own numbers")
         if numbers.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
             numbers = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
         return numbers

@@ -15,7 +15,7 @@ CHUNK = 4096
 
 @torch.no_grad()
 def fresh(model: Streamable, rows: int) -> State:
-    """The state before the first step, in memory of its own, without a history of gradients."""
+    """The state before the first step, in new memory, without a history of gradients."""
     return states.map_state(lambda h: h.clone(), model.init_state(rows))
 
 

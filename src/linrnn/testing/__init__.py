@@ -1,7 +1,7 @@
 """The contracts as code: what every backend and every mixer must keep.
 
 `check_op`, `check_cell` and `check_mixer` run all laws and raise `BrokenLawError` at the first that
-fails. What an op means is said once, as one step of it (`linrnn.testing._examples`), and a cell is
+fails. An op is defined once, as one step (`linrnn.testing._examples`), and a cell is
 a step; `OP_LAWS` are those of `linear_scan` beside the laws of every op, `MIXER_LAWS` those of
 mixers. Mixers, cells and backends outside this package may use them as they are: a test of your own
 mixer is ``check_mixer(MyMixer)``.

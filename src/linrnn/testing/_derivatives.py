@@ -82,7 +82,7 @@ def _chained(
 
 
 def _drift(numel: int, like: Tensor, *, seed: int) -> Scalar:
-    """Small numbers of the shape of ``like`` that follow from a cause of so many numbers.
+    """Small numbers of the shape of ``like`` that follow from a cause of ``numel`` numbers.
 
     The numbers that are mixed are made here once: a law evaluates the function some fifty times.
     """

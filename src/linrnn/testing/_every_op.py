@@ -1,7 +1,7 @@
 """The laws that hold for every op, on every backend it has.
 
-What an op means is one step of it (`linrnn.testing._examples.Call`); how steps follow one another
-in a batch, in packed sequences, over resets and backward is said here once, for all of them.
+An op is defined by one step of it (`linrnn.testing._examples.Call`); how steps follow one another
+in a batch, in packed sequences, over resets and backward is defined here once, for all of them.
 """
 
 import itertools

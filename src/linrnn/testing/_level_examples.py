@@ -16,7 +16,7 @@ _HEADS, _KEYS = 2, 4
 
 
 def _merged(S: list[Tensor], read: int) -> list[Tensor]:
-    """The levels (H, K, V) of one row as its step after so many others finds them."""
+    """The levels (H, K, V) of one row as its step finds them after ``read - 1`` others."""
     top, last = len(S) - 1, read - 1
     if read == 0:
         return [torch.zeros_like(x) for x in S]

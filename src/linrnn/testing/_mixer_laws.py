@@ -90,7 +90,7 @@ def _untouched_by_huge_values(mixer: Mixer) -> None:
     x = signal(BATCH, time, WIDTH, dtype=working_dtype(mixer))
     try:
         y, _ = mixer(x)
-    except ArgumentError:  # a form with a limit of its own
+    except ArgumentError:  # a form with another limit
         time = TIME
         x = x[:, :time]
         y, _ = mixer(x)
@@ -103,7 +103,7 @@ def _untouched_by_huge_values(mixer: Mixer) -> None:
         changed[1, t] = value
         try:
             got, _ = mixer(changed)
-        except ArgumentError:  # refused, and so not answered with a wrong number
+        except ArgumentError:  # refused, so there is no wrong number
             continue
         what = f"{value} at step {t}, {x.dtype}"
         check_true(f"{what} reached the output before", torch.equal(got[1, :t], y[1, :t]))
@@ -200,7 +200,7 @@ def trains(make: MakeMixer) -> None:
     parameters = [p for layer in layers for p in layer.parameters() if p.requires_grad]
     check_true("no parameter asks for a gradient", bool(parameters))
     x = signal(BATCH, TRAINED, WIDTH)
-    # what stands there and stood there a step ago: a recurrence is needed, a short one is enough
+    # this step's and the last step's input: a recurrence is needed, a short one is enough
     target = x + torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
 
     def loss() -> Tensor:

@@ -81,7 +81,7 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def detached(state: State) -> State:
-    """A copy of a state whose parts are leaves that ask for the gradients they asked for before."""
+    """A copy of a state whose parts are leaves that require gradients as before."""
     return map_state(lambda h: h.detach().clone().requires_grad_(h.requires_grad), state)
 
 

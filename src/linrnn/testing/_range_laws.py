@@ -164,7 +164,7 @@ _EPS = epsilon(torch.float32)
 
 
 def _grows(mixer: Mixer, time: int) -> bool:
-    """Whether a transition that does not depend on the input makes so many steps overflow."""
+    """Whether a transition that does not depend on the input overflows in ``time`` steps."""
     eigenvalues = mixer.eigenvalues()
     largest = 0.0 if eigenvalues is None else _size(eigenvalues.detach())
     return largest > 1 and time * log(largest) > log(_LARGEST)

@@ -130,7 +130,7 @@ def test_errors(tmp_path):
         to_pretrained(ours, transformers.GPT2Config())
     with pytest.raises(DTypeError, match="model must be a LinrnnForCausalLM, got SequenceModel"):
         to_pretrained(ours.model)
-    with pytest.raises(DataError, match="got 'mamba2', which has functions of its own"):
+    with pytest.raises(DataError, match="got 'mamba2', which has special functions"):
         from_config(transformers.Mamba2Config())
     with pytest.raises(ArgumentError, match=r"to_pretrained: .* must be .* for a model of this"):
         to_pretrained(ours, transformers.JambaConfig(**SIZES, **OF_JAMBA))

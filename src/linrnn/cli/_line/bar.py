@@ -67,7 +67,7 @@ def line_column(console: "Console") -> "ProgressColumn":
     """The line as the one column of a progress bar of ``rich``.
 
     Args:
-        console: the terminal, whose width is asked for each time.
+        console: the terminal, whose width is read each time.
     """
     from rich.progress import ProgressColumn
     from rich.text import Text

@@ -37,7 +37,7 @@ def mixer_class(mixer: str, defaults: Mapping[str, Any]) -> type:
         return next(iter(classes.values()))
     groups = [(name, cls, defaults_of(cls)) for name, cls in classes.items()]
     options_class = dataclasses.make_dataclass("MixerOptions", groups, frozen=True, kw_only=True)
-    options_class.__doc__ = f"The mixers {mixer}, each with options of its own."
+    options_class.__doc__ = f"The mixers {mixer}, each with its own options."
     return options_class
 
 

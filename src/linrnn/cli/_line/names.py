@@ -10,7 +10,7 @@ from linrnn._options.import_path import is_import_path
 from linrnn.errors import ArgumentError, UnknownNameError
 
 UNTUNED = "none"
-"""Named in the place of a recipe and of its scale: defaults that suit any task, tuned for none."""
+"""Name used instead of a recipe and its scale: defaults that suit any task, tuned for none."""
 
 _REPEATED = re.compile(r"(\d+\s*\*\s*)?(.+)", re.DOTALL)
 
@@ -92,7 +92,7 @@ def mixer_named(text: str) -> str:
 def _one_mixer(part: str) -> str:
     match = _REPEATED.fullmatch(part.strip())
     if match is None or is_import_path(match[2]):
-        return part  # nothing between two commas is said of the pattern
+        return part  # nothing between two commas: the pattern reports that
     return (match[1] or "") + known_as("mixer", match[2], mixers.names(), [mixers.__name__])
 
 

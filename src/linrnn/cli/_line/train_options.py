@@ -78,7 +78,7 @@ def train_options(task: str, mixer: str | None, learner: str | None) -> Options:
             unknown.append(f"--{name}.")
         else:
             flags |= options if isinstance(options, dict) else dict(_section(name, options))
-    # a task of another package may have short names of its own
+    # a task of another package may define short names
     partly = ("--",) if of_task is None else tuple(unknown)
     return Options(flags, partly, {} if of_task is None else _short(task, of_task))
 

@@ -204,11 +204,11 @@ def _parsed(learner: str, learning_args: Sequence[str], config: Any) -> tuple[di
     return dataclasses.asdict(chosen.learner), optim
 
 
-_LEARNER = "learn from each line after it was answered, by one of `linrnn list learners`"
+_LEARNER = "learn from each line after its prediction, by one of `linrnn list learners`"
 _OUT = "where what is learned is kept, a run folder that goes on if it exists (RUN-learned)"
 _EVERY = "most tokens of a line between two steps of the optimiser (64)"
 _FREEZE = "change no weight, this time"
-_BACK = "go back to the checkpoint after so many lines; those after it are removed"
+_BACK = "go back to the checkpoint after this many lines; later ones are removed"
 _START = "the input is the same from its start: pass over what was learned from before"
 _KEEP = "newest checkpoints that are kept, beside that of the beginning (5)"
 _OFTEN = "longest time between two checkpoints (5); 0: one after each line"

@@ -1,4 +1,4 @@
-"""Lines that say what should have been answered to them, for ``linrnn stream --learner``."""
+"""Lines with a target, for ``linrnn stream --learner``."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Lessons(Answers):
     the first is the target. The target is the name of a class, or its number where classes have no
     names, or in regression numbers in the units in which answers are printed; one for each step, or
     for the line where a model pools over time. A line without one, or with ``?`` in its place, is
-    answered alone.
+    only predicted.
 
     Args:
         model, task: of a run.

@@ -252,7 +252,7 @@ def watch(
     """Answers to a block of lines, as soon as there are some; those before a bad line come first.
 
     As many lines are read at once as their steps fill a chunk of the model; of a model that pools
-    over time, one. The stream has read just the lines that were answered.
+    over time, one. The stream has read just the lines with an answer.
 
     Args:
         watcher: reads them.

@@ -110,7 +110,7 @@ def _free(module: nn.Module, name: str) -> bool:
     present = module.__dict__.get(name)
     if present is None or (name == "forward" and "_old_forward" in module.__dict__):
         return True
-    function = getattr(present, "__func__", None)  # of its own class where it was pickled
+    function = getattr(present, "__func__", None)  # of the original class where it was pickled
     return hasattr(function, _MARK) or function is getattr(type(module), name)
 
 

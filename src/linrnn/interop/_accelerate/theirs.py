@@ -37,7 +37,7 @@ class Theirs:
         """Their answer. ``x`` is an argument too, by which the device is judged.
 
         On a CPU a kernel for GPUs fails, so that is their definition; packed sequences go to the
-        wrapper, which refuses them with an error of its own.
+        wrapper, which refuses them with another error.
         """
         packed = any(kwargs.get(name) is not None for name in PACKED)
         here = x.device.type == "cpu" and not packed

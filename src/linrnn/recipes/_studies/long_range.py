@@ -24,7 +24,7 @@ SOURCES = {
 }
 
 _SHARED = (
-    "The cosine ends with the last epoch, each direction has a skip D of its own, and biases and "
+    "The cosine ends with the last epoch, each direction has its own skip D, and biases and "
     "norms have no weight decay."
 )
 DEPARTURES = {

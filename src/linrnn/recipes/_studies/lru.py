@@ -150,7 +150,7 @@ RECIPES = {
     "pathfinder": "Six LRU layers on the task `pathfinder`, as in the paper's Table 9.",
     "retrieval": "Six LRU layers on the task `retrieval`, as in the paper's Table 9.",
 }
-_BOTH_WAYS = "Each direction has parameters of its own."
+_BOTH_WAYS = "Each direction has its own parameters."
 _OF_TASK = {
     "imdb": IMDB,
     "pathfinder": _BOTH_WAYS,

@@ -15,7 +15,7 @@ SOURCES = {
 
 _SSM_LR = 1e-3
 _DEPARTURES = (
-    "The cosine ends with the last epoch, each direction has a skip D of its own, and biases and "
+    "The cosine ends with the last epoch, each direction has its own skip D, and biases and "
     "norms have no weight decay."
 )
 _ONE_SYSTEM = "The public code has one A and B for all channels here; ours has them for each."

@@ -12,7 +12,7 @@ SOURCE = "public scripts of Smith, Warrington and Linderman 2023, arXiv:2208.049
 
 _DEPARTURES = (
     "The public code reads backward with the same A and B and another C, and gates with one "
-    "matrix; here each direction has parameters of its own and the GLU has two matrices. Biases "
+    "matrix; here each direction has its own parameters and the GLU has two matrices. Biases "
     "and norms have no weight decay."
 )
 _GROUPS = {
