@@ -267,7 +267,8 @@ def _bars(rows: Sequence["Row"], task: Task) -> Any:
         )
     axes.axhline(scale * task.chance, color="0.3", linestyle=":", label="chance", zorder=3)
     axes.set_xticks(range(len(rows)), [r.label for r in rows], rotation=20, ha="right")
-    axes.set(ylabel=f"test {task.metric}{unit}", title=_of_seeds(rows))
+    axes.set_ylabel(f"test {task.metric}{unit}")
+    axes.set_title(_of_seeds(rows), fontsize="medium")
     axes.grid(alpha=0.3, axis="y", zorder=0)
     legend_below(figure, axes)
     return figure
@@ -276,4 +277,4 @@ def _bars(rows: Sequence["Row"], task: Task) -> Any:
 def _of_seeds(rows: Sequence["Row"]) -> str:
     counts = [len(row.values) for row in rows if row.values]
     words = over_seeds(counts)
-    return f"{words}, with standard errors; dots are seeds" if max(counts, default=1) > 1 else words
+    return f"{words}, with standard errors\ndots are seeds" if max(counts, default=1) > 1 else words

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from linrnn.compare._runs import Row
     from linrnn.compare._setting import Setting
 
+_MOST_TICKS = 8  # of an axis with a tick at each value
 _POINT: dict[str, Any] = {"color": "0.3", "linestyle": "", "marker": "o"}
 _ORDER = (
     "in the order of the validation metric, settings with runs that failed behind those with "
@@ -128,8 +129,11 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
             _draw(axes, group, places, name, scale, label, looks[label])
         if all(isinstance(value, str) for value in places):
             axes.set_xticks(range(len(places)), list(places), rotation=20, ha="right")
-        elif spans_decades([float(value) for value in places]):
+        elif _as_logarithms(name, [float(value) for value in places]):
             axes.set_xscale("log")
+            if len(places) <= _MOST_TICKS:
+                axes.set_xticks(list(places), [f"{value:g}" for value in places])
+                axes.xaxis.minorticks_off()
         axes.axhline(scale * task.chance, color="0.5", linestyle=":")
         axes.set(xlabel=name)
         axes.grid(alpha=0.3)
@@ -140,6 +144,11 @@ def _panels(settings: Sequence["Setting"], task: Task) -> Any:
     caption = f"validation {task.metric}: {what}\nhollow: test {task.metric}; dotted: chance"
     figure.suptitle(caption, fontsize="medium")
     return figure
+
+
+def _as_logarithms(name: str, values: Sequence[float]) -> bool:
+    """Whether an axis is logarithmic: rates of learning always are."""
+    return spans_decades(values) or (name.endswith(".lr") and min(values) > 0)
 
 
 def _places(values: Sequence[Any]) -> dict[Any, float]:

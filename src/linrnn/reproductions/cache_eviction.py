@@ -309,7 +309,7 @@ def figure(losses: ValuesByPolicy, right: ValuesByPolicy) -> Any:
             places, values = [1 / part for part in parts], [mean.value for mean in means]
             axes.errorbar(places, values, yerr=bars, label=policy, capsize=3, **looks[policy])
         log_axis(axes, [1 / p for p in parts], [_fraction(p) for p in parts])
-        axes.set_xlabel("room, of the sequence")
+        axes.set_xlabel("cache size (share of the sequence)")
         axes.grid(alpha=0.3)
     left.set(ylabel=f"loss above {WHOLE}'s (nats per character)", title=TEXT)
     line: dict[str, Any] = {"color": "0.35", "linewidth": 1}
@@ -317,7 +317,7 @@ def figure(losses: ValuesByPolicy, right: ValuesByPolicy) -> Any:
     full = 100 * mean_of([*right[WHOLE, 1].values()]).value
     right_axes.axhline(full, linestyle="--", label=WHOLE, **line)
     right_axes.axhline(100 / N_PAIRS, linestyle=":", label="guessing", **line)
-    right_axes.set(ylabel="right (%)", title=f"recall, {_DISTANCE} segments later")
+    right_axes.set(ylabel="accuracy (%)", title=f"recall, {_DISTANCE} segments later")
     words = over_seeds(len(seeds) for seeds in losses.values())
     canvas.suptitle(f"{words}, with standard errors")
     legend_below(canvas, left, right_axes)

@@ -295,7 +295,7 @@ def _order_figure(seeds: Sequence[Seed]) -> Any:
     for name, label in shown.items():
         values = [[getattr(fit, name) for fit in seed.fits] for seed in seeds]
         axes.plot(orders, np.mean(values, 0), label=label, **looks[label])
-    axes.set(yscale="log", xlabel="order", ylabel="error, as part of the norm")
+    axes.set(yscale="log", xlabel="order", ylabel="relative error (norm)")
     log_axis(axes, orders, [str(order) for order in orders])
     axes.set(title=over_seeds([len(seeds)]))
     axes.grid(alpha=0.3)

@@ -157,5 +157,5 @@ def _losses(name: str, runs: Runs) -> Table:
         [label, errors(seeds), f"{sum(run.error < SOLVED for run in seeds)} of {len(seeds)}"]
         for label, seeds in runs.items()
     ]
-    title = f"{name}: loss of the test, of that of guessing"
+    title = f"{name}: test loss (1 = guessing)"
     return Table(title, ["rule", "by seed", "copied"], rows)

@@ -257,7 +257,7 @@ def _signal_figure(signal: Tensor, rebuilt: Mapping[str, Tensor]) -> Any:
         axes.legend(loc="lower left", fontsize=8)
         axes.grid(alpha=0.3)
     panels[-1].set(xlabel="steps")
-    panels[0].set(title="a signal, and what a memory of the largest order rebuilds of it")
+    panels[0].set(title="a signal and its reconstruction from the memory of the largest order")
     return figure
 
 

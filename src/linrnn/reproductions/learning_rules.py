@@ -359,6 +359,6 @@ def _by_layer(stacks: Stacks, size: Size, seeds: int) -> Any:
         row[0].set(ylabel="cosine")
     for axes in panels[-1]:
         axes.set(xlabel="steps of back-propagation")
-    figure.suptitle(f"gradients of mixers beside the true ones, {over_seeds([seeds])}")
+    figure.suptitle(f"cosine of approximate and true gradients of mixers, {over_seeds([seeds])}")
     legend_below(figure, *panels.flat)
     return figure

@@ -64,7 +64,7 @@ class MinRNNShakespeare(Reproduction):
     published: ClassVar[tuple[Table, ...]] = (
         Table(
             "Best test loss on tiny Shakespeare (nats per character)",
-            ["model", "loss", "steps to it"],
+            ["model", "loss", "steps to that loss"],
             [[name, f"{loss:.3f}", f"{steps:,}"] for name, (loss, steps) in PUBLISHED.items()],
         ),
     )

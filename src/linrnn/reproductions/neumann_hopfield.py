@@ -268,7 +268,7 @@ def _figure(runs_by_case: Mapping[Case, Runs], seeds: int) -> Any:
     for axes in panels[-1]:
         axes.set(xlabel="steps")
     for row in panels:
-        row[0].set(ylabel="loss of whole images")
+        row[0].set(ylabel="loss on whole images")
     figure.suptitle(f"ten images, {over_seeds([seeds])}")
     legend_below(figure, *panels.flat)
     return figure

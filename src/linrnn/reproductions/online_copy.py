@@ -204,7 +204,7 @@ def _losses(runs_by_stack: RunsByStack) -> Table:
         [_words(where), *(_mean(_values(runs[x])) if x in runs else "" for x in labels)]
         for where, runs in runs_by_stack.items()
     ]
-    return Table("Loss of the test, of that of guessing: mean ± s.e.", ["stack", *labels], rows)
+    return Table("Test loss (1 = guessing): mean ± s.e.", ["stack", *labels], rows)
 
 
 def _gaps(runs_by_stack: RunsByStack) -> Table:
@@ -222,7 +222,7 @@ def _by_seed(named: Mapping[str, Runs]) -> Table:
         for name, by_rule in named.items()
         for label, runs in by_rule.items()
     ]
-    return Table("Loss of the test by seed", ["stack", "rule", "by seed"], rows)
+    return Table("Test loss by seed", ["stack", "rule", "by seed"], rows)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -156,7 +156,7 @@ class OnlineDigits(Reproduction):
             verdicts=tuple(
                 line for name, runs in runs_by_lesson.items() for line in judged(name, runs)
             ),
-            figures={"errors": learning(runs_by_lesson, title="digits", error="wrong (%)")},
+            figures={"errors": learning(runs_by_lesson, title="digits", error="error (%)")},
         )
 
 

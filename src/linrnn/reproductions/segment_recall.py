@@ -349,7 +349,7 @@ def figure(recall: Recall) -> Any:
         means = [100 * mean_of(at).value for at in zip(*seeds, strict=True)]
         axes.plot(range(len(means)), means, label=label, **looks[label])
     axes.axhline(100 / N_PAIRS, color="0.35", linestyle=":", linewidth=1, label="guessing")
-    axes.set(xlabel="segments between pair and question", ylabel="right (%)")
+    axes.set(xlabel="segments between pair and question", ylabel="accuracy (%)")
     axes.set(title=over_seeds(len(seeds) for seeds in recall.values()))
     axes.grid(alpha=0.3)
     legend_below(canvas, axes)

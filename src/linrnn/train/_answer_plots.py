@@ -147,7 +147,7 @@ def _against_truth(task: Task, answer: Tensor, truth: Tensor) -> Figure:
         x, y = truth[:, c].tolist(), answer[:, c].tolist()
         axes.plot(x, y, ".", color=COLOURS[1], markersize=4, label="_answers")
         axes.axline((x[0], x[0]), slope=1, color="0.45", linewidth=1)
-        axes.set(xlabel="truth", ylabel="answer of the model", title=f"{name}: {len(x):,} tests")
+        axes.set(xlabel="true", ylabel="predicted", title=f"{name}: {len(x):,} test examples")
         axes.grid(alpha=0.3)
     return figure
 

@@ -118,7 +118,7 @@ def _draw(layers: Sequence[LayerDynamics], path: Path) -> None:
         right.axhline(0, color="black", linewidth=1)
         dead = len(dynamics.exponents) - len(finite)
         note = f", {dead} forgotten at once" if dead else ""
-        right.set(title=f"Lyapunov exponents{note}", xlabel="direction", ylabel="nats a step")
+        right.set(title=f"Lyapunov exponents{note}", xlabel="direction", ylabel="nats per step")
         right.grid(alpha=0.3)
     legend_below(figure, grid[0][0])
     save(figure, path)

@@ -267,6 +267,17 @@ def test_the_plot_is_of_validation_data_with_test_data_beside_it():
     assert (shown, beside) == (["60", "80"], ["90", "20"])
 
 
+def test_learning_rates_are_on_a_log_axis_with_a_tick_each():
+    digits = tasks.load("digits")(tasks.load("digits").Options())
+    rates, clips = (0.001, 0.002, 0.004), (1.0, 2.0, 4.0)
+    for name, scale in (("optim.lr", "log"), ("optim.clip", "linear")):
+        values = rates if scale == "log" else clips
+        axes = _panels([setting((0.5,), (0.4,), **{name: v}) for v in values], digits).axes[0]
+        assert axes.get_xscale() == scale
+    axes = _panels([setting((0.5,), (0.4,), **{"optim.lr": v}) for v in rates], digits).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0.001", "0.002", "0.004"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("rates", "draws"), [([0.001, 0.1], None), (Range(0.001, 0.1), 2)])
 def test_a_sweep_writes_its_table_and_goes_on(tmp_path, rates, draws):

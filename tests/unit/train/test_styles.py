@@ -108,6 +108,11 @@ def test_systems_that_are_compared_have_colours_of_their_own(systems):
     assert len({look["color"] for look in found.values()}) == 6
 
 
+def test_cells_of_one_figure_have_colours_of_their_own():
+    found = looks.styles(["CfC", "LSTM", "tanh RNN"])
+    assert len({look["color"] for look in found.values()}) == 3
+
+
 def test_state_spaces_of_one_figure_are_told_apart():
     found = looks.styles(["S4", "S4D", "S5", "DSS", "LRU", "MEGA"])
     shapes = {

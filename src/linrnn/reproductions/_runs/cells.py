@@ -136,13 +136,13 @@ class Race:
 _HEAD = (
     "model",
     "solved at step, by seed",
-    "test loss, of the baseline's",
+    "test loss / baseline",
     "test {}, mean ± s.e.",
     "parameters",
     "steps",
     "ms per step",
     "lr",
-    "settings of",
+    "source of settings",
 )
 
 

@@ -54,7 +54,7 @@ def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
                 ", ".join(f"{loss:.3f}" for loss in ours.values()) if ours else "",
             ]
         )
-    head = ["model", "rate by the first half", "taken", "second half, mean ± s.e.", "by seed"]
+    head = ["model", "rate by the first half", "chosen", "second half, mean ± s.e.", "by seed"]
     return Table("The held-out text in halves (nats per character)", head, cells), losses
 
 

@@ -169,7 +169,7 @@ def tuned(
         tried.append([label, *cells, f"{best:g}"])
         say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
-    head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "taken"]
+    head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "chosen"]
     return runs, Table(title, head, tried)
 
 
@@ -281,7 +281,7 @@ def learning(
     for axes in grid[-1]:
         axes.set(xlabel="steps")
     for row in grid:
-        row[0].set(ylabel=f"{error} on validation")
+        row[0].set(ylabel=f"validation {error}")
     figure.suptitle(f"{title}: {over_seeds(seeds)}")
     legend_below(figure, *grid.flat)
     return figure

@@ -81,7 +81,7 @@ class Result:
         head = [
             "row",
             f"{self.contest.does} at step, by seed",
-            "test loss, of the baseline's, by seed",
+            "test loss / baseline, by seed",
         ]
         head += ["learning rate", "parameters", "steps", "s of training, a run"]
         title = f"{self.contest.name}: who {self.contest.does}"

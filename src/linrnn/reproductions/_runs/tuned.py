@@ -105,5 +105,5 @@ def _table(
         chosen = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
         cells.append([label, *ours, *[""] * (n_rates - len(ours)), chosen])
     return Table(
-        title, ["row", *(f"rate {i}{unit}" for i in range(1, n_rates + 1)), "taken"], cells
+        title, ["row", *(f"rate {i}{unit}" for i in range(1, n_rates + 1)), "chosen"], cells
     )
