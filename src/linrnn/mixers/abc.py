@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class ABC(Mixer):
-    r"""Attention with bounded-memory control: every slot is a softmax mean of the past.
+    r"""Attention with bounded memory control (ABC): attention over a fixed number of slots.
 
     Equation:
         q, k, v = W_q x_t, W_k x_t, W_v x_t                             in each head

@@ -21,7 +21,7 @@ KINDS = ("simple", "local", "conv", "full")
 
 
 class AFT(Mixer):
-    r"""Attention free transformer: a mean of values, weighted by keys and by positions.
+    r"""Attention-free transformer: a mean of values weighted by keys and learned position biases.
 
     Equation:
         In every channel,

@@ -32,7 +32,7 @@ def antisymmetric_gated(h: Any, u: Any, g: Any, dt: Any, step: Any, A: Any) -> t
 
 
 class AntisymmetricRNN(CellRNN):
-    r"""Steps along a transition that is nearly skew, so that little grows or fades.
+    r"""Antisymmetric RNN: Euler steps along a nearly skew-symmetric matrix, for stability.
 
     Equation:
         h_t = h_{t-1} + s g_t * tanh(A h_{t-1} + V x_t + b),   s = step_size dt_t

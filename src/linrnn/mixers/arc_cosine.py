@@ -21,7 +21,7 @@ from linrnn.nn.directions import RandomDirections
 
 
 class ArcCosine(KernelAttention):
-    r"""Random rectified features of unit queries and keys, with or without a gate.
+    r"""Linear attention with arc-cosine (random ReLU) features, optionally gated.
 
     Equation:
         q_t, k_t, v_t and n(x) as in RFA

@@ -19,7 +19,7 @@ from linrnn.state_spec import Part, real
 
 
 class ARN(Mixer):
-    r"""Attentive recurrent network: a recurrence that attends to the input, its state the query.
+    r"""Attentive recurrent network: an RNN whose state is the query to attention over the input.
 
     Equation:
         k_s, v_s = W_k x_s, W_v x_s,  q_t = W_q h_{t-1}                in R^{d_head} for each head

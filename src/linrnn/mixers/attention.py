@@ -26,7 +26,7 @@ _CHOICE = {"low_precision": "which entry is given up may turn on a rounding, and
 
 
 class Attention(Mixer):
-    r"""Causal softmax attention with rotary positions: every step looks at all earlier ones.
+    r"""Causal softmax attention with rotary positions.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t          in R^{d_head} for each head

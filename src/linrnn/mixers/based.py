@@ -11,7 +11,7 @@ from linrnn.nn.features import second_taylor
 
 
 class Based(KernelAttention):
-    r"""Based: linear attention with the second Taylor polynomial of softmax's exponential.
+    r"""Based: linear attention with the second-order Taylor expansion of exp.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                       in each head

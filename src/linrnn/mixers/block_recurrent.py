@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class BlockRecurrent(SegmentMixer):
-    r"""Block-recurrent attention: a window of tokens, and states that it reads and writes.
+    r"""Block-recurrent attention: sliding-window attention with state vectors read and updated.
 
     Equation:
         q, q', k, v of tokens and of states in R^{d_head} for each head, W_x x_t and

@@ -20,7 +20,7 @@ _CONTEXTS = ("single_head", "multi_head", "multi_filter")
 
 
 class BlockState(SegmentMixer):
-    r"""Block-state attention: softmax in a block, and to states of a state space before it.
+    r"""Block-state attention: softmax in a block and to states of a state-space model before it.
 
     Equation:
         e_t = (any layer of this library, over all steps)(x)_t

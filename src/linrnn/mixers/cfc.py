@@ -54,7 +54,7 @@ def _cells(mode: str, layers: int, activation: str) -> Timed:
 
 
 class CfC(CellRNN):
-    r"""Closed-form continuous-time network: a gate approximates the solution of an ODE.
+    r"""Closed-form continuous-time network (CfC): a gate approximates the solution of an ODE.
 
     Equation:
         z = phi(W [u_t; x_{t-1}] + b), phi again for each further layer of the backbone

@@ -37,7 +37,7 @@ def co_rnn_implicit(
 
 
 class CoRNN(CellRNN):
-    r"""Coupled oscillators, damped and driven by the input: gradients stay bounded through time.
+    r"""coRNN: coupled, damped oscillators driven by the input; gradients stay bounded.
 
     Equation:
         y'' = tanh(W y + W_hat y' + V x + b) - gamma y - eps y', in steps of s = step_size dt_t:

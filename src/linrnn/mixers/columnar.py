@@ -10,7 +10,7 @@ from linrnn.mixers._families.columns import Columns
 
 
 class Columnar(Columns):
-    r"""Columns, LSTMs of one number each: learned exactly in real time at the cost of a step.
+    r"""Columnar LSTM: one-unit LSTMs, so exact real-time gradients cost no more than a step.
 
     Equation:
         i_t = sigmoid(W_i x_t + r_i * h_{t-1} + b_i)

@@ -15,7 +15,7 @@ from linrnn.nn.memories import erase_scan
 
 
 class Comba(ConvDelta):
-    r"""Comba: a memory that forgets, and what it answers to a key is fed back twice.
+    r"""Comba: the gated delta rule with feedback that corrects both the memory and the query.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x))     depthwise, in heads

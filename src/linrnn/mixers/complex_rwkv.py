@@ -39,7 +39,7 @@ turning_wkv = Cell(
 
 
 class ComplexRWKV(MeanRWKV):
-    r"""RWKV-4 with the complex decays of the LRU, normalised by moduli.
+    r"""RWKV-4 with complex decays as in the LRU, normalised by their moduli.
 
     Equation:
         k_t, v_t, r_t as in RWKV-4; v_t in C^{d_state} with complex_values

@@ -23,7 +23,7 @@ _CHOICE = {"low_precision": "which rows are kept may turn on a rounding, and all
 
 
 class CompressiveTransformer(SegmentMixer):
-    r"""Compressive Transformer: a memory of steps, and a longer one of steps in fewer rows.
+    r"""Compressive Transformer: attention to recent steps and to compressed older ones.
 
     Equation:
         rows before a segment of n steps: C of ``compressed`` rows, M of the last ``memory`` steps

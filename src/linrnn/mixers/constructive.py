@@ -13,7 +13,7 @@ from linrnn.state_spec import Part
 
 
 class Constructive(Mixer):
-    r"""Columns in stages, each of which reads the input and what earlier stages found in it.
+    r"""Constructive columns: one-unit LSTMs added in stages; each reads the stages before.
 
     Equation:
         h^s_t = columns([x_t, h^1_t, ..., h^{s-1}_t])       h^s in R^{d_state / n_stages}

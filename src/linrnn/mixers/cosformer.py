@@ -15,7 +15,7 @@ from linrnn.state_spec import Part, integer
 
 
 class CosFormer(KernelAttention):
-    r"""Rectified queries and keys, re-weighted by the cosine of their distance.
+    r"""cosFormer: linear attention with ReLU features and cosine weights by distance.
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head

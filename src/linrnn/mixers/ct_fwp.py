@@ -18,7 +18,7 @@ RULES = ("hebb", "oja", "delta")
 
 
 class CTFWP(Mixer):
-    r"""Continuous-time fast weights: a memory that follows a learning rule's differential equation.
+    r"""Continuous-time fast weights: a matrix memory that follows an ODE of a learning rule.
 
     Equation:
         "hebb"   W' = s v k^T                               W is d_value by d_key, in each head

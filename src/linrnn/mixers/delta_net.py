@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class DeltaNet(ConvDelta):
-    r"""DeltaNet: a memory that is written what its answer to a key is short of.
+    r"""DeltaNet: writes the difference between a value and what is stored under its key.
 
     Equation:
         S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T                 S is d_key by d_value

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class DeltaRNN(Mixer):
-    r"""Delta RNN: a DeltaNet's read, and that of a second memory asked by the last output.
+    r"""Delta RNN: a DeltaNet plus a second memory queried by the last output.
 
     Equation:
         q, k = phi(W_q x), phi(W_k x) divided by their sums + 1e-6, phi = elu + 1    each head

@@ -12,7 +12,7 @@ from linrnn.nn import dpfp
 
 
 class DPFP(KernelAttention):
-    r"""Fast weights written by outer products, under sparse features that keep keys apart.
+    r"""Linear attention with deterministic parameter-free projection (DPFP) features of keys.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                       in each head

@@ -24,7 +24,7 @@ _NO_DIRECTION = 1e-30  # the size of a Lambda that is as good as 0
 
 
 class DSS(Systems):
-    r"""DSS: diagonal systems that share their eigenvalues, with a step size for each channel.
+    r"""DSS: diagonal state-space models with shared eigenvalues and a step size per channel.
 
     Equation:
         h_t = a * h_{t-1} + (a - 1) / Lambda x_t      h in C^{d_model x d_state}, a = exp(dt Lambda)

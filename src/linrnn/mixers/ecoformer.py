@@ -17,7 +17,7 @@ _STEP = "the gradient of a sign is taken for that of the identity, where its arg
 
 
 class EcoFormer(KernelAttention):
-    r"""Causal attention whose weights count the bits that hash codes of two steps have in common.
+    r"""EcoFormer: causal attention weighted by matching bits of hash codes.
 
     Equation:
         u_t, v_t = W_u x_t + b_u, W_v x_t + b_v       in each head: u_t is both query and key

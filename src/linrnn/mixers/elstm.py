@@ -30,7 +30,7 @@ def elstm_refined(c: Any, z: Any, f: Any, s: Any, w_z: Any, w_f: Any, w_s: Any) 
 
 
 class ELSTM(Gated):
-    r"""eLSTM, or quasi-LSTM: element by element, so that real-time learning is cheap and exact.
+    r"""eLSTM (quasi-LSTM): an elementwise LSTM with cheap, exact real-time gradients.
 
     Equation:
         z_t = tanh(Z x_t + w_z * c_{t-1} + b_z)

@@ -14,7 +14,7 @@ from linrnn.nn import empty_parameters
 
 
 class ExpRNN(CellRNN):
-    r"""Orthogonal recurrence whose matrix is the exponential of a skew-symmetric one.
+    r"""expRNN: an orthogonal RNN whose matrix is the exponential of a skew-symmetric one.
 
     Equation:
         h_t = modReLU(T x_t + W h_{t-1}),   W = W_0 exp(A),   A = -A^T      h in R^{d_state}

@@ -21,7 +21,7 @@ _OF_MAMBA = (
 
 
 class FalconH1(Mixer):
-    r"""Falcon-H1's layer: Mamba-2 and softmax attention read the same input, and are added up.
+    r"""Falcon-H1: Mamba-2 and softmax attention in parallel, summed.
 
     Equation:
         y = ssm_out mamba2(x) + attention_out attention(x)

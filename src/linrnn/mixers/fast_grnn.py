@@ -77,7 +77,7 @@ def _cells(gated: bool, low_rank: bool, nonlinearity: str, refine: bool) -> Time
 
 
 class FastGRNN(CellRNN):
-    r"""FastGRNN: one pair of matrices for gate and candidate, for models of a few kilobytes.
+    r"""FastGRNN: gate and candidate share one pair of matrices; models of a few kilobytes.
 
     Equation:
         a_t = W x_t + U h_{t-1},   z_t = sigma(a_t + b_z)                h in R^{d_state}

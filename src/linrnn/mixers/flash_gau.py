@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class FlashGAU(GatedUnit):
-    r"""FLASH, not FlashAttention: gated attention units in chunks, linear attention beyond.
+    r"""FLASH, not FlashAttention: gated attention in chunks plus linear attention across them.
 
     Equation:
         r_t, v_t, z_t = silu(W_r x_t), silu(W_v x_t), silu(W_z x_t)    in R^e, R^e, R^s

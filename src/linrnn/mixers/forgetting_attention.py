@@ -21,7 +21,7 @@ from linrnn.state_spec import Part, real
 
 
 class ForgettingAttention(Mixer):
-    r"""Forgetting attention (FoX): each step fades all before it, by a gate in each head.
+    r"""Forgetting attention (FoX): softmax attention with a forget gate per head.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                       in R^{d_head} for each head

@@ -15,7 +15,7 @@ from linrnn.state_spec import Part, real
 
 
 class GaLiTe(GatedFeatures):
-    r"""GaLiTe (once ReLiT): a memory whose rows and columns are written and forgotten by gates.
+    r"""GaLiTe (once ReLiT): linear attention with gates on the rows and columns of its memory.
 
     Equation:
         In each head,

@@ -11,7 +11,7 @@ from linrnn.mixers._families.log_decay import LogDecay
 
 
 class GatedDeltaNet(ConvDelta):
-    r"""Gated DeltaNet: the delta rule on a memory that first forgets, at a rate the input chooses.
+    r"""Gated DeltaNet: the delta rule with an input-dependent decay of the memory.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

@@ -14,7 +14,7 @@ from linrnn.ops.matrix.delta_scan import delta_scan
 
 
 class GatedDeltaProduct(ConvDelta):
-    r"""Gated DeltaProduct: every step writes along several keys, one after the other.
+    r"""Gated DeltaProduct: several gated delta-rule updates per step, one key each.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

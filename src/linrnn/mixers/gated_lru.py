@@ -46,7 +46,7 @@ def timed_turning_gated_lru(h: Any, re: Any, im: Any, lam: Any) -> tuple[Any, An
 
 
 class GatedLRU(Mixer):
-    r"""Gates at the way in and at the way out of a diagonal recurrence, all of them products.
+    r"""Diagonal linear recurrence with multiplicative gates on its input and output.
 
     Equation:
         h_t = lam * h_{t-1} + (W_m x_t + b_m) * (W_x x_t + b_x)         h in R^{d_state}

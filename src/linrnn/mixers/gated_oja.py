@@ -16,7 +16,7 @@ from linrnn.ops.matrix.outer_scan import outer_scan
 
 
 class GatedOja(ConvDelta):
-    r"""The gated Oja rule: the delta rule with keys and values exchanged.
+    r"""Gated Oja rule: the gated delta rule with keys and values exchanged.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and v then scaled to

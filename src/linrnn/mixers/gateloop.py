@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, real
 
 
 class GateLoop(Mixer):
-    r"""GateLoop: a complex memory that decays and turns by amounts chosen by the input.
+    r"""GateLoop: linear attention with input-dependent complex decays.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t           in each head

@@ -13,7 +13,7 @@ from linrnn.ops.attention import positions
 
 
 class GAU(GatedUnit):
-    r"""Gated attention unit: a gated linear unit whose values are mixed by one squared-ReLU head.
+    r"""Gated attention unit (GAU): a gated linear unit with one head of squared-ReLU attention.
 
     Equation:
         r_t, v_t, z_t = silu(W_r x_t), silu(W_v x_t), silu(W_z x_t)    in R^e, R^e, R^s

@@ -15,7 +15,7 @@ from linrnn.nn.memories import erase_scan
 
 
 class GDN2(ConvDelta):
-    r"""Gated DeltaNet-2: erase by a gate of every key channel, write by one of every value channel.
+    r"""Gated DeltaNet-2: the delta rule with an erase gate per key and a write gate per value.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

@@ -13,7 +13,7 @@ from linrnn.state_spec import Part, real
 
 
 class GILR(Gated):
-    r"""GILR: a moving average whose forgetting the input chooses, in every channel.
+    r"""GILR: a moving average per channel with an input-dependent gate; a parallel scan.
 
     Equation:
         f_t = sigmoid(W_f x_t + b_f),  z_t = phi(W_z x_t + b_z)

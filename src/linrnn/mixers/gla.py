@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, real
 
 
 class GLA(Mixer):
-    r"""Gated linear attention: every channel of a key forgets at a rate that the input chooses.
+    r"""Gated linear attention (GLA): an input-dependent decay per key channel of the memory.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                         in each head

@@ -11,7 +11,7 @@ from linrnn.nn.starts import refines
 
 
 class GRU(TorchRNN):
-    r"""Gated recurrent unit: a nonlinear recurrence, equal to torch.nn.GRU.
+    r"""Gated recurrent unit (GRU), equal to torch.nn.GRU.
 
     Equation:
         r_t = sigmoid(W_r x_t + b_r + U_r h_{t-1} + c_r)

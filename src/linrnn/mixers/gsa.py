@@ -17,7 +17,7 @@ from linrnn.state_spec import Part
 
 
 class GSA(Mixer):
-    r"""Gated slot attention: attend to slots, which write as much of the present as they forget.
+    r"""Gated slot attention: softmax attention over slots that are written as much as they forget.
 
     Equation:
         q, k, v = silu(W_q x_t), silu(W_k x_t), silu(W_v x_t)           in each head

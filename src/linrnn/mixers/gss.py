@@ -17,7 +17,7 @@ from linrnn.typing import Complex
 
 
 class GSS(Systems):
-    r"""GSS: a diagonal system of few channels, made wide again and gated.
+    r"""GSS: a narrow diagonal state-space model inside a wide multiplicative gate.
 
     Equation:
         v_t = gelu(W_v x_t + b_v),  z_t = gelu(W_z x_t + b_z)    in R^{d_inner}, R^{d_ssm}

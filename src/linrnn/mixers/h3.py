@@ -20,7 +20,7 @@ from linrnn.state_spec import Part, complex_, real
 
 
 class H3(Mixer):
-    r"""H3: linear attention in which a shift system and a diagonal system remember.
+    r"""H3: linear attention built from a shift and a diagonal state-space model.
 
     Equation:
         q_t, k_t, v_t = W x_t + b                         each in R^{d_model}

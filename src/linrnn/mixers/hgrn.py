@@ -33,7 +33,7 @@ def hgrn(h: Any, re: Any, im: Any, f: Any, bound: Any, turn: Any) -> tuple[Any, 
 
 
 class HGRN(Mixer):
-    r"""HGRN: complex numbers that turn as they are kept, by gates with a lower bound.
+    r"""HGRN: a complex gated recurrence whose forget gates have a learned lower bound.
 
     Equation:
         c_t = silu(W_re x_t + b_re) + i silu(W_im x_t + b_im)               in C^{d_state}

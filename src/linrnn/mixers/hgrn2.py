@@ -23,7 +23,7 @@ from linrnn.typing import Signals
 
 
 class HGRN2(Mixer):
-    r"""HGRN2: what a channel forgets it writes anew, and deeper layers forget less.
+    r"""HGRN2: HGRN with a matrix state; each key channel writes what its gate forgets.
 
     Equation:
         f_t = beta + (1 - beta) * sigmoid(W_f x_t + b_f)                in (beta, 1)^d_head

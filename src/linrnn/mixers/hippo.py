@@ -41,7 +41,7 @@ def even(
 
 
 class HiPPO(Mixer):
-    r"""HiPPO-RNN: the memory holds the best polynomial through what the hidden state chose to keep.
+    r"""HiPPO-RNN: an RNN with a memory of polynomial coefficients of its past features.
 
     Equation:
         f_t = W_f [x_t; h_{t-1}] + b_f                      in R^{d_memory}

@@ -32,7 +32,7 @@ from linrnn.nn.parameters import empty_parameters
 
 
 class Hyena(GatedFilters):
-    r"""Hyena: a recurrence of gates and long convolutions, whose filters a small network draws.
+    r"""Hyena: gated long convolutions whose filters a small network generates.
 
     Equation:
         x^0, .., x^{N-1}, v = short(W x + b)       N = order; short: d_short taps a channel, a bias

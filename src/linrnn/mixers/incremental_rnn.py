@@ -33,7 +33,7 @@ def _cells(act: str, n_iterations: int) -> Timed:
 
 
 class IncrementalRNN(CellRNN):
-    r"""Incremental RNN (iRNN), not the identity RNN: states are steps to an equilibrium.
+    r"""Incremental RNN (iRNN), not the identity RNN: each step iterates towards an equilibrium.
 
     Equation:
         g = 0, and n_iterations times, i = 0, 1, ...:

@@ -18,7 +18,7 @@ _TINY = 1e-10  # instead of a sum of no keys
 
 
 class InfiniTransformer(SegmentMixer):
-    r"""Infini-attention: causal softmax in a segment, mixed with a linear memory of those before.
+    r"""Infini-attention: causal softmax in a segment, mixed with a linear memory of older ones.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t               in R^{d_head} for each head

@@ -11,7 +11,7 @@ from linrnn.mixers._families.log_decay import LogDecay
 
 
 class KDA(ConvDelta):
-    r"""Kimi Delta Attention: the delta rule, each channel of the keys forgetting at its own rate.
+    r"""Kimi Delta Attention: the delta rule with an input-dependent decay per key channel.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

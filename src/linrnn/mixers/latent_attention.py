@@ -19,7 +19,7 @@ from linrnn.state_spec import Part
 
 
 class LatentAttention(Mixer):
-    r"""Multi-head latent attention (MLA): a step is remembered as one vector for all heads.
+    r"""Multi-head latent attention (MLA): keys and values of all heads from one cached vector.
 
     Equation:
         c_t = norm(W_c x_t) in R^rank,   r_t = R^t W_r x_t in R^d_rotary     one for all heads

@@ -17,7 +17,7 @@ from linrnn.state_spec import complex_
 
 
 class LaughingHyena(GatedFilters):
-    r"""LaughingHyena: a recurrence of gates and modal filters, with a state of constant size.
+    r"""LaughingHyena: Hyena with filters replaced by modal recurrences; constant-size state.
 
     Equation:
         x^0, .., x^{N-1}, v = short(W x + b)       N = order; short: d_short taps a channel, a bias

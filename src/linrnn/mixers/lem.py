@@ -39,7 +39,7 @@ def lem(
 
 
 class LEM(CellRNN):
-    r"""Long expressive memory: two coupled states, each with a time scale that depends on both.
+    r"""Long expressive memory (LEM): two coupled states with input-dependent time scales.
 
     Equation:
         s_t = step_size dt_t sigmoid(W_1 y_{t-1} + V_1 x_t + b_1), r_t with W_2, V_2 and b_2

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class LightNet(Mixer):
-    r"""LightNet: every channel of a key holds the softmax mean of all values so far.
+    r"""LightNet: linear attention that stores a softmax mean of values per key channel.
 
     Equation:
         q, k, v = silu(W_q x_t), W_k x_t, W_v x_t                       in each head

@@ -15,7 +15,7 @@ _FEATURE_MAPS = ("elu", "relu", "exp", "softmax", "identity")
 
 
 class LinearAttention(KernelAttention):
-    r"""Attention with products of positive features for weights: a matrix that sums up the past.
+    r"""Linear attention with positive features: the state is a running sum of k v^T.
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v              in each head

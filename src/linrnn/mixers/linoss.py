@@ -21,7 +21,7 @@ _SHORTEST = 1e-9  # step below which the largest A of an oscillation no longer g
 
 
 class LinOSS(Mixer):
-    r"""LinOSS: driven oscillators, with or without forgetting; as D-LinOSS, with learned damping.
+    r"""LinOSS: forced linear oscillators; implicit, implicit-explicit or damped (D-LinOSS).
 
     Equation:
         x'' = -A x - G x' + B u                           x in C^{d_state}, A and G diagonal, z = x'

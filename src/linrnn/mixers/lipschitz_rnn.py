@@ -20,7 +20,7 @@ from linrnn.nn import empty_parameters
 
 
 class LipschitzRNN(CellRNN):
-    r"""A linear map and a tanh that drive a state, stable by how their matrices are made.
+    r"""Lipschitz RNN: a linear term plus tanh, with matrices parametrised for stability.
 
     Equation:
         h' = F(h) = A h + tanh(W h + V x_t + b), in steps of s = step_size dt_t:

@@ -20,7 +20,7 @@ _KERNELS = ("pb", "kb", "exact")
 
 
 class LiquidS4(Mixer):
-    r"""Liquid-S4: diagonal systems that also see products of consecutive inputs.
+    r"""Liquid-S4: diagonal state-space models that also read products of consecutive inputs.
 
     Equation:
         "exact"  h_t = (a + b x_t) * h_{t-1} + b x_t

@@ -98,7 +98,7 @@ def lmu_system(order: int) -> tuple[Tensor, Tensor]:
 
 
 class LMU(Mixer):
-    r"""Legendre memory unit: what it reads of a window of theta steps, as Legendre coefficients.
+    r"""Legendre memory unit: an RNN with Legendre coefficients of a window of theta steps.
 
     Equation:
         w_t = E_x x_t + E_h h_{t-1} + E_m m_{t-1}           in R^{d_memory}

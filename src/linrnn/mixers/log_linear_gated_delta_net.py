@@ -17,7 +17,7 @@ from linrnn.state_spec import Part
 
 
 class LogLinearGatedDeltaNet(ConvDelta):
-    r"""Log-linear Gated DeltaNet: memories of all scales of the past, corrected by the delta rule.
+    r"""Log-linear Gated DeltaNet: a delta-rule memory per time scale of the past.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

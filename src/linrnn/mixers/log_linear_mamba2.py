@@ -14,7 +14,7 @@ from linrnn.state_spec import Part
 
 
 class LogLinearMamba2(SSD):
-    r"""Log-linear Mamba-2: a memory for each scale of the past, all read with weights of the input.
+    r"""Log-linear Mamba-2: a state per time scale of the past, weighted by the input when read.
 
     Equation:
         [z; u; dt; l] = W_in x          l in R^{H levels}, the others as in Mamba-2

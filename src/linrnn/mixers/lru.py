@@ -62,7 +62,7 @@ def ladder(
 
 
 class LRU(Mixer):
-    r"""Linear Recurrent Unit: a diagonal complex recurrence with a normalised input.
+    r"""Linear Recurrent Unit: a complex diagonal recurrence with normalised input.
 
     Equation:
         h_t = lam * h_{t-1} + gamma * (B x_t)        h in C^{d_state}

@@ -85,7 +85,7 @@ def timed_lssl(
 
 
 class LSSL(Mixer):
-    r"""Linear state-space layer: every channel has a dense system that begins as a HiPPO memory.
+    r"""Linear state-space layer: a dense system per channel, initialised as a HiPPO memory.
 
     Equation:
         h_t = a h_{t-1} + b x_t                      h in R^{d_model x d_state}, each channel alone

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class LSTM(TorchRNN):
-    r"""Long short-term memory: a nonlinear recurrence, equal to torch.nn.LSTM.
+    r"""Long short-term memory (LSTM), equal to torch.nn.LSTM.
 
     Equation:
         i_t = sigmoid(W_i x_t + b_i + U_i h_{t-1} + d_i)

@@ -54,7 +54,7 @@ def _cells(inputs: int, units: int, unfolds: int, epsilon: float) -> Timed:
 
 
 class LTC(CellRNN):
-    r"""Liquid time-constant network: units whose time constants are set by their synapses.
+    r"""Liquid time-constant network (LTC): an ODE with input-dependent time constants.
 
     Equation:
         cm v' = gleak (vleak - v) + sum_i w_i s(v_i) (erev_i - v) + sum_k w_k s(u_k) (erev_k - v)

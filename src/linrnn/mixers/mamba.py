@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, real
 
 
 class Mamba(Mixer):
-    r"""Mamba (S6): a state-space model a channel, whose step and weights the input chooses.
+    r"""Mamba (S6): a diagonal state-space model with input-dependent step size, B and C.
 
     Equation:
         [u; z] = W_in x                               each in R^{d_inner}, d_inner = expand d_model

@@ -13,7 +13,7 @@ from linrnn.state_spec import Part, real
 
 
 class Mamba2(SSD):
-    r"""Mamba-2 (SSD): a matrix a head with one decay, chosen by the input as its inputs are.
+    r"""Mamba-2 (SSD): a matrix state per head with one input-dependent decay.
 
     Equation:
         [z; u; dt] = W_in x                     z in R^{d_inner}, u in R^{d_inner + 2GN}, dt in R^H

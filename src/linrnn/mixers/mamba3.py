@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, real
 
 
 class Mamba3(Mixer):
-    r"""Mamba-3: Mamba-2 with the trapezoidal rule, a decay by input, and keys that turn.
+    r"""Mamba-3: Mamba-2 with trapezoidal discretisation and input-dependent rotations of keys.
 
     Equation:
         z_t, x_t, B_t, C_t, d_t, a_t, m_t, theta_t = W u_t       u the input, x_t of each head

@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class Mao(Mixer):
-    r"""Decaying fast weights: a matrix that every step multiplies by a product of two gates.
+    r"""Decaying fast weights: the memory decays elementwise by an outer product of two gates.
 
     Equation:
         S_t = (z_t f_t^T) * S_{t-1} + k_t v_t^T,   o_t = S_t^T q_t        S is d_key by d_value

@@ -24,7 +24,7 @@ _INITS = ("scaled", "published")
 
 
 class Mega(Mixer):
-    r"""Mega: single-head gated attention whose queries and keys are a damped moving average.
+    r"""Mega: single-head gated attention with queries and keys from a damped moving average.
 
     Equation:
         h_t = a * beta x_t + (1 - a * d) * h_{t-1}        in R^{d_ema} for each channel of x

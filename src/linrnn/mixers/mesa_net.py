@@ -19,7 +19,7 @@ from linrnn.state_spec import Part, real
 
 
 class MesaNet(Mixer):
-    r"""MesaNet: a read that is optimal for all that was written, by solving a system at every step.
+    r"""MesaNet: reads the least-squares fit to all keys and values, solved at each step.
 
     Equation:
         q, k = silu(conv(W_q x)), silu(conv(W_k x)), then scaled to length 1;  v = W_v x

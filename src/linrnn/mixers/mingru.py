@@ -9,7 +9,7 @@ from linrnn.mixers._families.minimal import MinimalRNN
 
 
 class MinGRU(MinimalRNN):
-    r"""minGRU: a GRU whose gate and candidate depend on the input alone, so that it is a scan.
+    r"""minGRU: a GRU whose gate and candidate depend on the input only; a parallel scan.
 
     Equation:
         z_t = sigmoid(W_z x_t)                          one gate, in (0, 1)

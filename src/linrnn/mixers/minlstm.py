@@ -11,7 +11,7 @@ from linrnn.nn.starts import refines
 
 
 class MinLSTM(MinimalRNN):
-    r"""minLSTM: an LSTM whose gates and candidate depend on the input alone: a scan.
+    r"""minLSTM: an LSTM whose gates and candidate depend on the input only; a parallel scan.
 
     Equation:
         f_t = sigmoid(W_f x_t),  i_t = sigmoid(W_i x_t)    gates, in (0, 1)

@@ -16,7 +16,7 @@ from linrnn.state_spec import Part
 
 
 class MLSTM(Mixer):
-    r"""mLSTM: a matrix memory a head with a forget gate and an exponential input gate.
+    r"""mLSTM: a matrix memory per head with a forget gate and an exponential input gate.
 
     Equation:
         [u; z] = W_up x,  c = SiLU(conv(u) + b)               each in R^{d_inner}, d_conv taps

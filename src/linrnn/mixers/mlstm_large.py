@@ -16,7 +16,7 @@ from linrnn.state_spec import Part
 
 
 class MLSTMLarge(Mixer):
-    r"""mLSTM of xLSTM 7B: dense queries, keys and values, capped gates, an output gate, no more.
+    r"""mLSTM of xLSTM 7B: dense projections, soft-capped gates and an output gate.
 
     Equation:
         q, k, v = W_q x, W_k x, W_v x                          in each head

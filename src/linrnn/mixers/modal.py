@@ -24,7 +24,7 @@ _GROWTH = 20.0  # of lam^(dt - 1), as a logarithm: float32 holds the fourth powe
 
 
 class Modal(Mixer):
-    r"""Modal filters: every channel is filtered by a sum of a few decaying waves.
+    r"""Modal filters: each channel is filtered by a sum of a few damped oscillations.
 
     Equation:
         y_t = Re(sum_n R_n h_{t,n}) + D x_t          each channel x_t alone

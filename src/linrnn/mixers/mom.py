@@ -19,7 +19,7 @@ from linrnn.state_spec import Part, real
 
 
 class MoM(Mixer):
-    r"""Mixture of memories: Gated DeltaNets of which each step reads and writes a few.
+    r"""Mixture of memories: a router picks a few Gated DeltaNet memories for each step.
 
     Equation:
         s_t = softmax(R x_t)                                  one for each memory

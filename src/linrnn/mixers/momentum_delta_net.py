@@ -19,7 +19,7 @@ from linrnn.state_spec import Part
 
 
 class MomentumDeltaNet(ConvDelta):
-    r"""Momentum DeltaNet: what a memory is short of moves a second memory, which moves the first.
+    r"""Momentum DeltaNet: delta-rule updates with momentum in a second memory.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x))     depthwise, in heads

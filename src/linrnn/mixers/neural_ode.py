@@ -24,7 +24,7 @@ def _cells(solver: str, substeps: int) -> Timed:
 
 
 class NeuralODE(CellRNN):
-    r"""Neural ODE: a state that follows a learned vector field, with the input held in between.
+    r"""Neural ODE: the state follows a learned vector field; the input is held between steps.
 
     Equation:
         h' = R tanh(W h + U x_t + a) + b               for a time dt_t, from h_{t-1} to h_t

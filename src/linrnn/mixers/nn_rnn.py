@@ -15,7 +15,7 @@ from linrnn.nn import empty_parameters
 
 
 class NNRNN(CellRNN):
-    r"""Non-normal recurrence: a real Schur form of unit rotations with a part above them.
+    r"""Non-normal RNN (nnRNN): a Schur form with unit rotations and an upper triangle.
 
     Equation:
         h_t = modReLU(T x_t + V h_{t-1}),   V = P Theta P^T,   P = exp(A),   A = -A^T

@@ -41,7 +41,7 @@ def noisy_code(
 
 
 class NoisyRNN(CellRNN):
-    r"""A LipschitzRNN whose steps are noisy while it trains, which smooths what it learns.
+    r"""Noisy RNN: a Lipschitz RNN with noise injected in training as a regulariser.
 
     Equation:
         F(h) = A h + tanh(W h + V x_t + b), A and W as in LipschitzRNN, s = step_size dt_t:

@@ -48,7 +48,7 @@ def _cells(between: str, solver: str, substeps: int) -> Timed:
 
 
 class ODERNN(CellRNN):
-    r"""ODE-RNN: between inputs the state follows an equation, and a GRU reads each of them.
+    r"""ODE-RNN: the state follows a learned ODE between inputs; a GRU reads each input.
 
     Equation:
         h~_t = the state after a time dt_t, from h_{t-1}

@@ -50,7 +50,7 @@ def _cell(out: Any, name: str) -> Cell:
 
 
 class PTNCN(CellRNN):
-    r"""Two layers that predict the input, and move their states by the errors of that.
+    r"""P-TNCN: two predictive layers whose states are corrected by their prediction errors.
 
     Equation:
         z1 = M_1 x_{t-1} + U_1 y2_{t-1} + V_1 y1_{t-1},   z2 = M_2 tanh(y1_{t-1}) + V_2 y2_{t-1}

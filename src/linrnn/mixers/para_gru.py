@@ -21,7 +21,7 @@ def para_gru(h: Any, z: Any, r: Any, n: Any, a_z: Any, a_r: Any, a_n: Any) -> tu
 
 
 class ParaGRU(Gated):
-    r"""ParaGRU: a GRU with recurrent vectors for matrices, so that Newton's method can read it.
+    r"""ParaGRU: a GRU with diagonal recurrent weights, computed in parallel by Newton's method.
 
     Equation:
         z_t = sigmoid(B_z x_t + b_z + a_z * h_{t-1})                h in R^{d_state}

@@ -34,7 +34,7 @@ def para_lstm(
 
 
 class ParaLSTM(Gated):
-    r"""ParaLSTM: an LSTM with recurrent vectors for matrices, peepholes and one gate for c.
+    r"""ParaLSTM: an LSTM with diagonal recurrent weights and peepholes, parallel by Newton.
 
     Equation:
         f_t = sigmoid(B_f x_t + b_f + a_f * h_{t-1} + p_f * c_{t-1})      c, h in R^{d_state}

@@ -20,7 +20,7 @@ from linrnn.state_spec import Part, real
 
 
 class PathAttention(Mixer):
-    r"""PaTH attention: every step after a key changes it, as the delta rule changes a memory.
+    r"""PaTH attention: keys pass through data-dependent Householder-like position transforms.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                in R^{d_head} for each head

@@ -20,7 +20,7 @@ _ONE_HOT = "the largest number of a column has a gradient by agreement, that of 
 
 
 class PDSSM(Mixer):
-    r"""PD-SSM: the input moves every number of the state to another place, and scales it.
+    r"""PD-SSM: the transition is an input-dependent one-hot matrix times a diagonal one.
 
     Equation:
         h_t = P_t D_t h_{t-1} + B u_t             h in C^{d_state},  h_{-1} = (1, 0, .., 0)

@@ -35,7 +35,7 @@ def running_max(top: Any, x: Any) -> tuple[Any, Any]:
 
 
 class Performer(KernelAttention):
-    r"""Softmax attention estimated with orthogonal random features (FAVOR+).
+    r"""Performer: softmax attention estimated with orthogonal random features (FAVOR+).
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head

@@ -23,7 +23,7 @@ def piecewise_linear(z: Any, u: Any, A: Any, W: Any) -> tuple[Any, Any]:
 
 
 class PLRNN(CellRNN):
-    r"""A linear recurrence in each orthant of its state, for systems whose law is to be read off.
+    r"""PLRNN: a piecewise-linear RNN for reconstructing dynamical systems.
 
     Equation:
         z_t = A * z_{t-1} + W max(0, z_{t-1}) + C x_t + h            z in R^{d_state}

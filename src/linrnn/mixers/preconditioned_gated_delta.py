@@ -12,7 +12,7 @@ from linrnn.mixers._families.preconditioner import Preconditioner
 
 
 class PreconditionedGatedDelta(ConvDelta):
-    r"""Preconditioned Gated DeltaNet: write less along channels of keys that were written much.
+    r"""Preconditioned Gated DeltaNet: smaller updates along key channels already written much.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

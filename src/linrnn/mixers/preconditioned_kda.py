@@ -11,7 +11,7 @@ from linrnn.mixers._families.preconditioner import Preconditioner
 
 
 class PreconditionedKDA(ConvDelta):
-    r"""Preconditioned KDA: Kimi Delta Attention that writes less where keys were written much.
+    r"""Preconditioned KDA: smaller updates along key channels already written much.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

@@ -17,7 +17,7 @@ _CELLS: dict[str, Cell] = {"f": pooled, "fo": pooled_fo, "ifo": pooled_ifo}
 
 
 class QRNN(Gated):
-    r"""QRNN: gates from a short convolution of the input, and pooling channel by channel.
+    r"""QRNN: gates from a short causal convolution, then an elementwise recurrence.
 
     Equation:
         z_t, f_t, o_t, i_t = tanh, sigmoid, sigmoid, sigmoid of sum_{j<window} W^j x_{t-j} + b

@@ -21,7 +21,7 @@ _CELLS = ("gru", "lstm", "tanh")
 
 
 class RTransformer(Mixer):
-    r"""R-Transformer: an RNN over the last few steps of each step, then causal attention.
+    r"""R-Transformer: an RNN over a short window at each step, then causal attention.
 
     Equation:
         h_t = the last state of an RNN that reads u_{t-M+1} .. u_t from a state of zeros

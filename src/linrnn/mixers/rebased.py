@@ -15,7 +15,7 @@ from linrnn.nn.heads import head_norm
 
 
 class ReBased(KernelAttention):
-    r"""ReBased: linear attention with a learned quadratic kernel, which can give a weight of zero.
+    r"""ReBased: linear attention with a learned quadratic kernel that can be zero.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                       in each head

@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class RecurrentDeltaNet(Mixer):
-    r"""Recurrent Delta Net: the delta rule on keys, values and rates that see the last read.
+    r"""Recurrent Delta Net: keys, values and rates of the delta rule also read the last output.
 
     Equation:
         h = tanh(y_{t-1})                                                  in each head

@@ -20,7 +20,7 @@ from linrnn.state_spec import Part, real
 
 
 class RecurrentPosition(Mixer):
-    r"""Recurrent positional embedding: some channels pass an RNN, whose states tell the order.
+    r"""Recurrent positional embedding: an RNN over some channels gives the positions.
 
     Equation:
         x_t = [p_t ; s_t],  s_t in R^{d_recurrent}

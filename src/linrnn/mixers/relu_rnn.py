@@ -14,7 +14,7 @@ from linrnn.typing import Float
 
 
 class ReLURNN(DenseRNN):
-    r"""Recurrent network with ReLU and a full real matrix, step after step.
+    r"""Elman RNN with ReLU and a full recurrent matrix.
 
     Equation:
         h_t = max(0, A h_{t-1} + B x_t + b)          h in R^{d_state}

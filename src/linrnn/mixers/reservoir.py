@@ -30,7 +30,7 @@ def leaky_linear(h: Any, u: Any, leak: Any, W: Any) -> tuple[Any, Any]:
 
 
 class Reservoir(CellRNN):
-    r"""A recurrence that is drawn once and never trained; what learns is what reads its states.
+    r"""Reservoir (echo state network): a fixed random RNN; only the readout learns.
 
     Equation:
         h_t = (1 - leak) h_{t-1} + leak f(W h_{t-1} + V x_t + b)       h in R^{d_state}

@@ -19,7 +19,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class RetNet(Mixer):
-    r"""Multi-scale retention: linear attention whose heads forget at fixed rates of their own.
+    r"""RetNet (multi-scale retention): linear attention with a fixed decay per head.
 
     Equation:
         q_t, k_t, v_t = R^t W_q x_t, R^t W_k x_t / sqrt(d_key), W_v x_t        in each head

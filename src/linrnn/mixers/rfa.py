@@ -21,7 +21,7 @@ from linrnn.nn.directions import RandomDirections
 
 
 class RFA(KernelAttention):
-    r"""Random Fourier features of unit queries and keys, in a memory that a gate lets forget.
+    r"""Random feature attention (RFA): linear attention with Fourier features and a gate.
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head, and

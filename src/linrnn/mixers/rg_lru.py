@@ -29,7 +29,7 @@ def rg_lru(
 
 
 class RGLRU(Mixer):
-    r"""RG-LRU behind a short convolution and beside a gate: the recurrent layer of Hawk.
+    r"""RG-LRU: Hawk's layer, a gated real diagonal recurrence behind a short convolution.
 
     Equation:
         u_t = conv(W_x x)_t + b                                 depthwise, causal, d_conv taps

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class RMT(SegmentMixer):
-    r"""Recurrent memory: rows of memory that a segment reads, and that read it when it has ended.
+    r"""Recurrent Memory Transformer (RMT): memory tokens read and updated in every segment.
 
     Equation:
         rows of a segment: read block M, tokens x_1 .. x_n, write block M;  n_memory rows in M

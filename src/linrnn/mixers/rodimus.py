@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class Rodimus(Mixer):
-    r"""Rodimus: a memory of one head, whose channels choose how sharply they forget and write.
+    r"""Rodimus: a one-head matrix memory with input-dependent decay and write strength.
 
     Equation:
         u_t, z_t = W_u x_t, W_z x_t                                     in R^d_inner

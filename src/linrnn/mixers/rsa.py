@@ -23,7 +23,7 @@ _GROUPS = {"regular": "r", "cyclic": "cs", "dilated_regular": "R", "dilated_cycl
 
 
 class RSA(Mixer):
-    r"""Self-attention with recurrence: softmax heads, each mixed with one recurrence encoding.
+    r"""Self-attention with recurrence (RSA): softmax heads mixed with recurrence encodings.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t               in R^{d_head} for each head

@@ -13,7 +13,7 @@ from linrnn.state_spec import closed, real
 
 
 class RWKV4(MeanRWKV):
-    r"""RWKV-4 time mixing: a gated mean of past values with exponential weights that decay.
+    r"""RWKV-4 time mixing: an exponentially decaying weighted mean of values, gated.
 
     Equation:
         x^k_t = mu_k * x_t + (1 - mu_k) * x_{t-1}, and x^v, x^r likewise    (token_shift)

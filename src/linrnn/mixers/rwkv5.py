@@ -16,7 +16,7 @@ from linrnn.ops.matrix.outer_scan import outer_scan
 
 
 class RWKV5(MatrixRWKV):
-    r"""RWKV-5 time mixing: a matrix of keys and values whose rows decay at learned, fixed rates.
+    r"""RWKV-5 time mixing: linear attention with a learned, fixed decay per key channel.
 
     Equation:
         x^i = mu_i * x_t + (1 - mu_i) * x_{t-1}                   i = r, k, v, g (token shift)

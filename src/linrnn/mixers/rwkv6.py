@@ -19,7 +19,7 @@ MIXES = "wkvrg"  # the order of the rows of mu, mix_down and mix_up
 
 
 class RWKV6(MatrixRWKV):
-    r"""RWKV-6 time mixing: a matrix of keys and values whose decays the input chooses.
+    r"""RWKV-6 time mixing: linear attention with an input-dependent decay per key channel.
 
     Equation:
         x^i = x_t + (x_{t-1} - x_t) * (mu_i + tanh(x^0 A_i) B_i)          i = w, k, v, r, g

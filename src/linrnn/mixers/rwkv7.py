@@ -22,7 +22,7 @@ POWERS = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mu of r, w, k, v, a, g
 
 
 class RWKV7(MatrixRWKV):
-    r"""RWKV-7 time mixing: a delta rule with a decay and a learning rate for each channel.
+    r"""RWKV-7 time mixing: a delta rule with input-dependent decay and rate per channel.
 
     Equation:
         x^i = x_t + (x_{t-1} - x_t) * mu_i                     i = r, w, k, v, a, g (token shift)

@@ -22,7 +22,7 @@ _CLIP = -1e-4  # the largest Re A under clip_eigs
 
 
 class S5(Mixer):
-    r"""S5: one diagonal state-space system for all channels, from continuous time.
+    r"""S5: one diagonal state-space model for all channels, discretised from continuous time.
 
     Equation:
         h_t = a * h_{t-1} + gain * (B x_t)           h in C^P, P = d_state / 2

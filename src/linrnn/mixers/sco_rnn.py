@@ -14,7 +14,7 @@ from linrnn.nn import empty_parameters
 
 
 class ScoRNN(CellRNN):
-    r"""Orthogonal recurrence whose matrix is the scaled Cayley transform of a skew-symmetric one.
+    r"""scoRNN: an orthogonal RNN by the scaled Cayley transform of a skew-symmetric matrix.
 
     Equation:
         h_t = modReLU(T x_t + W h_{t-1}),   W = (1 + A)^{-1} (1 - A) D,   A = -A^T

@@ -23,7 +23,7 @@ _GATES = ("stable", "free", "normalised")
 
 
 class SelectiveLRU(Mixer):
-    r"""LRU whose decay depends on the input, so that it can choose what to forget.
+    r"""LRU with an input-dependent decay, so it can choose what to forget.
 
     Equation:
         h_t = exp(g_t) * h_{t-1} + gamma_t * W x_t      h in C^{d_state}, W and U real

@@ -17,7 +17,7 @@ from linrnn.nn.parameters import empty_parameters
 
 
 class SGConv(Mixer):
-    r"""SGConv: one long kernel a channel, of parts that stretch and fade with distance.
+    r"""SGConv: one global convolution per channel, with multi-scale, decaying kernels.
 
     Equation:
         y_t = sum_{j < l_max} K_j x_{t-j} + D x_t       each channel alone

@@ -14,7 +14,7 @@ from linrnn.state_spec import Part
 
 
 class ShortConv(Mixer):
-    r"""Gated short convolution: a window of a few steps between two gates that see the input.
+    r"""Gated short convolution: a causal convolution of a few taps between two gates.
 
     Equation:
         (B_t, C_t, u_t) = W_in x_t + b_in

@@ -18,7 +18,7 @@ _GROWS = "nothing bounds a product of matrices that are affine in the input"
 
 
 class SliceCDE(Mixer):
-    r"""SLiCE: every step multiplies the state by a matrix that is affine in the input.
+    r"""SLiCE: the state is multiplied by a matrix that is affine in the input.
 
     Equation:
         dX_t = step_size [dt_t, u_t]      increments of a path, dt_t 1 unless given

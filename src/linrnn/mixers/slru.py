@@ -20,7 +20,7 @@ from linrnn.typing import Float
 
 
 class SLRU(Mixer):
-    r"""Simplified LRU: real decays between two real affine maps.
+    r"""Simplified LRU: a real diagonal recurrence between two affine maps.
 
     Equation:
         h_t = lam * h_{t-1} + gamma * (W_in x_t + b_in)     h in R^{d_state}

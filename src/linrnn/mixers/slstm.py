@@ -44,7 +44,7 @@ CELLS = {forget: _cell(forget) for forget in LOG_GATES}
 
 
 class SLSTM(Mixer):
-    r"""sLSTM: an LSTM in heads with an exponential input gate, normalised by what it has written.
+    r"""sLSTM: a multi-head LSTM with exponential input gates and a normaliser state.
 
     Equation:
         c_t = SiLU(conv(x)_t + b)                         depthwise, causal, d_conv taps

@@ -47,7 +47,7 @@ def sru_refined(
 
 
 class SRU(Gated):
-    r"""SRU: light gates that look at their own channel alone, and a highway around them.
+    r"""SRU: an elementwise gated recurrence with a highway connection around it.
 
     Equation:
         f_t = sigmoid(W_f x_t + v_f * c_{t-1} + b_f)

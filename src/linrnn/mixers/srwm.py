@@ -15,7 +15,7 @@ from linrnn.state_spec import Part, real
 
 
 class SRWM(Mixer):
-    r"""Self-referential weight matrix: it maps its input, and says how to rewrite itself.
+    r"""Self-referential weight matrix: it maps the input and outputs its own update.
 
     Equation:
         x_t = head's d channels of the input, or their softmax                in each head

@@ -18,7 +18,7 @@ from linrnn.state_spec import Part
 
 
 class StickBreaking(Mixer):
-    r"""Stick-breaking attention: each step, from the latest back, breaks its share off the rest.
+    r"""Stick-breaking attention: each step, latest first, takes a share of the remaining weight.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                in R^{d_head} for each head

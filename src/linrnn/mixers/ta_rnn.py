@@ -60,7 +60,7 @@ def _cells(kind: str, n_iterations: int) -> Timed:
 
 
 class TARNN(CellRNN):
-    r"""Time-adaptive RNN: input and state say how far a step goes towards an equilibrium.
+    r"""Time-adaptive RNN: an input- and state-dependent step size towards an equilibrium.
 
     Equation:
         g_t = sigmoid(U_g h_{t-1} + W_g x_t + b_g)

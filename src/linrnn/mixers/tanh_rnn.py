@@ -13,7 +13,7 @@ from linrnn.nn.starts import check_periods, start_rotations
 
 
 class TanhRNN(DenseRNN):
-    r"""Recurrent network with tanh and a full real matrix, step after step.
+    r"""Elman RNN with tanh and a full recurrent matrix.
 
     Equation:
         h_t = tanh(A h_{t-1} + B x_t + b)            h in R^{d_state}

@@ -21,7 +21,7 @@ _DEEPEST = 64  # a list of more layers than memory holds is refused before it is
 
 
 class Titans(Mixer):
-    r"""Titans' long-term memory: a network whose weights descend, with momentum and decay.
+    r"""Titans' long-term memory: a network trained while reading, with momentum and decay.
 
     Equation:
         q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x)), q and k then scaled to

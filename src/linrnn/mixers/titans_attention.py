@@ -15,7 +15,7 @@ from linrnn.nn import HeadNorm
 
 
 class TitansAttention(Mixer):
-    r"""Titans' memory with attention to the last steps: as a gate of it, MAG, or before it, MAL.
+    r"""Titans' memory with windowed attention: as its gate (MAG) or after it (MAL).
 
     Equation:
         m_t = the layer `titans`,   a_t = the layer `attention` with a window

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, real
 
 
 class TLB(SegmentMixer):
-    r"""Temporal latent bottleneck: a transformer reads chunks, and a slow state between them.
+    r"""Temporal latent bottleneck: a transformer per chunk, and a slow state updated between them.
 
     Equation:
         att(q, z) = W_o concat over heads of softmax attention of W_q norm(q) to W_k norm(z),

@@ -16,7 +16,7 @@ from linrnn.state_spec import Part, real
 
 
 class TokenTuringMachine(SegmentMixer):
-    r"""Token Turing machine: steps summarise memory and input, and the memory summarises all.
+    r"""Token Turing machine: reads and rewrites its memory through learned token summaries.
 
     Equation:
         S(X) of rows X, to r rows: row i is sum_s softmax_s(l_si) X_s,

@@ -17,7 +17,7 @@ from linrnn.state_spec import Part
 
 
 class TransformerXL(Mixer):
-    r"""Transformer-XL attention: each step sees its segment so far and a memory before it.
+    r"""Transformer-XL: attention to the current segment and to a cache of earlier ones.
 
     Equation:
         q_t, k_t, v_t = W_q x_t, W_k x_t, W_v x_t                in R^{d_head} for each head

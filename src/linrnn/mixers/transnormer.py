@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class TransNormer(KernelAttention):
-    r"""Linear attention under a norm instead of a division, after layers that look at a block.
+    r"""TransNormer: normalised linear attention; blockwise softmax attention in its first layers.
 
     Equation:
         q_t, k_t, v_t = W_q x_t + b_q, W_k x_t + b_k, W_v x_t + b_v     in each head

@@ -18,7 +18,7 @@ from linrnn.state_spec import Part, integer, real
 
 
 class TransNormerLLM(Mixer):
-    r"""TransNormerLLM: linear attention with one decay a head, fixed by head and layer.
+    r"""TransNormerLLM: linear attention with a fixed decay set by head and layer.
 
     Equation:
         q_t, k_t = silu(W_q x_t), silu(W_k x_t),   v_t, u_t = W_v x_t, W_u x_t    in each head

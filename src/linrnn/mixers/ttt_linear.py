@@ -9,7 +9,7 @@ from linrnn.mixers._families.ttt import TTT
 
 
 class TTTLinear(TTT):
-    r"""TTT-Linear: the memory is an affine map, and reading a step is a step of its training.
+    r"""TTT-Linear: the state is an affine map, trained by a gradient step at each input.
 
     Equation:
         q, k, v = W_q x_t, W_k x_t, W_v x_t, pairs of channels of q and k turned by their place in

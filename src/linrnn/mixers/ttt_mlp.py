@@ -10,7 +10,7 @@ from linrnn.mixers._families.ttt import TTT
 
 
 class TTTMLP(TTT):
-    r"""TTT-MLP: the memory is a perceptron, and reading a step is a step of its training.
+    r"""TTT-MLP: the state is an MLP, trained by a gradient step at each input.
 
     Equation:
         q, k, v = W_q x_t, W_k x_t, W_v x_t, pairs of channels of q and k turned by their place in

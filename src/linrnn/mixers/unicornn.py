@@ -25,7 +25,7 @@ def unicornn(
 
 
 class UnICORNN(CellRNN):
-    r"""Undamped, uncoupled oscillators, each with its own step size; steps preserve volume.
+    r"""UnICORNN: undamped, uncoupled oscillators with learned step sizes; preserves volume.
 
     Equation:
         s = step_size dt_t sigmoid(c)                                      of each channel

@@ -19,7 +19,7 @@ _CELLS = steady(modrelu=COMPLEX)["modrelu"]
 
 
 class UnitaryRNN(Mixer):
-    r"""Complex recurrence whose unitary matrix is a product of phases, reflections and FFTs.
+    r"""Unitary RNN (uRNN): a complex RNN with a product of phases, reflections and FFTs.
 
     Equation:
         h_t = modReLU(T x_t + W h_{t-1})                                    h in C^{d_state}

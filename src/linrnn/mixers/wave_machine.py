@@ -17,7 +17,7 @@ from linrnn.nn import empty_parameters
 
 
 class WaveMachine(CellRNN):
-    r"""coRNN with local couplings: oscillators on tori, over which activity travels as waves.
+    r"""coRNN with local couplings: oscillators on tori that carry travelling waves.
 
     Equation:
         z_t = z_{t-1} + s (tanh(w_y * y_{t-1} + w_z * z_{t-1} + V x_t + b)

@@ -37,7 +37,7 @@ def _wave(act: str, channels: int | None) -> Timed:
 
 
 class WaveRNN(CellRNN):
-    r"""A recurrent network of rings of units, on which what was read travels as a wave.
+    r"""Wave RNN: rings of units with local convolution, so inputs travel as waves.
 
     Equation:
         h_t = act(w * h_{t-1} + b_w + V x_t + b)             h in R^{n_units, n_channels}

@@ -20,7 +20,7 @@ from linrnn.typing import Signals
 
 
 class YOCO(Mixer):
-    r"""Cross attention to keys and values that the first of these layers makes for all of them.
+    r"""YOCO: cross attention of all layers to the keys and values of the first of them.
 
     Equation:
         q_t = W_q x_t                                       in R^{d_head} for each head

@@ -24,7 +24,7 @@ WEIGHTS = ("pre_norm", "query", "key", "value", "out", "mid_norm", "up", "down")
 
 
 class Zamba2(Mixer):
-    r"""Zamba2's hybrid layer: a transformer block, shared over depth, speaks to Mamba-2 alone.
+    r"""Zamba2: Mamba-2 plus a transformer block with weights shared over depth.
 
     Equation:
         u_t = pre_norm * rms([x_t; e_t])                   e_t is the input of the whole stack
