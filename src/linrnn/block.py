@@ -62,7 +62,7 @@ class Place(NamedTuple):
     d_ffn: int | None
     factory: dict[str, Any]
     options: Mapping[str, Mapping[str, Any]] = {}
-    """Of parts, by the name of the part."""
+    """Options of parts, by the name of the part."""
 
 
 def _channel_mix(place: Place, *, receptance: bool = True) -> ChannelMix:

@@ -18,7 +18,7 @@ from linrnn.nn.quantized import QuantizedLinear, check_form
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 KINDS = {"int8": 8, "int4": 4}
-"""What a caller may ask for by a word, and the bits."""
+"""Names of the precisions, and their bits."""
 _FEWEST_INPUTS = 32  # of a map that is worth it
 _FEWEST_OUTPUTS = 16
 

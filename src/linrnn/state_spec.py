@@ -143,7 +143,7 @@ def opened(state: Any, spec: Spec) -> Any:
 def closed(state: Any, spec: Spec) -> Any:
     """The inverse of `opened`: what comes to exactly 0 is kept as the least normal number.
 
-    That is 1e-38 in float32: of a logarithm a factor of 1, of a positive number an underflow.
+    It is 1e-38 in float32: a factor of 1 for a logarithm, an underflow for a positive number.
     """
     if isinstance(spec, Part):
         return _begun(state, torch.finfo(state.dtype).tiny) if _starts(spec) else state

@@ -26,16 +26,16 @@ State: TypeAlias = Tensor | tuple[Any, ...] | list[Any] | dict[str, Any]
 """A plain tree of tensors whose leading axis is ``batch``; see `linrnn.state` for tree helpers."""
 
 Sequence: TypeAlias = Float[Tensor, "batch time d_model"]
-"""What goes into and comes out of a mixer."""
+"""Input and output of a mixer."""
 
 Token: TypeAlias = Float[Tensor, "batch d_model"]
 """One time step of a `Sequence`."""
 
 Signals: TypeAlias = abc.Mapping[str, Tensor]
-"""What layers of a stack hand one another, by name; see `linrnn.mixers.Mixer.signal_spec`."""
+"""Tensors that layers of a stack pass on, by name; see `linrnn.mixers.Mixer.signal_spec`."""
 
 Read: TypeAlias = Float[Tensor, "batch time d_output"]
-"""What a mixer makes of a `Sequence`: as wide, unless its last map was taken out, as by `RNN`."""
+"""Output of a mixer: as wide as its input, unless its last map was removed, as by `RNN`."""
 
 ReadToken: TypeAlias = Float[Tensor, "batch d_output"]
 """One time step of what is `Read`."""

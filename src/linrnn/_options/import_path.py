@@ -100,7 +100,7 @@ def import_path(cls: type) -> str:
 def check_trusted(where: str, path: str) -> None:
     """Raise unless a file may name this import path.
 
-    That is so where the module was imported before, or where ``LINRNN_TRUST`` lists the path.
+    It may be if the module was imported before, or if ``LINRNN_TRUST`` lists the path.
 
     Args:
         where: the file, for the message.

@@ -104,8 +104,8 @@ def check_fits(where: str, what: str, size: int, fix: str) -> None:
 def within(limit: int, error: type[LinrnnError], message: str) -> Iterator[None]:
     """Inside, tensors on the CPU may be made until they would take more than ``limit`` bytes.
 
-    Their size is known before memory is allocated, and free once nobody holds them. Of what
-    is computed of other tensors each may take what is left, and is not counted further.
+    Their size is known before memory is allocated, and free once nobody holds them. Each tensor
+    computed from others may take the memory that remains, and is not counted further.
 
     Args:
         limit: bytes of all of them together.

@@ -95,7 +95,7 @@ class SequenceModel(Model):
             class, an instance, or a pattern of these, ``("lru", "lru", "attention")`` or
             ``"2*lru,attention"``, which is repeated along the depth. An instance is taken as it
             is where one layer alone has it; else each has a copy with parameters drawn anew.
-        mixer_options: keyword arguments of that mixer besides ``d_model``. Of a pattern each goes
+        mixer_options: keyword arguments of that mixer besides ``d_model``. For a pattern each goes
             to every mixer that has it, ``{"attention": {"n_heads": 2}}`` to the mixer of that name,
             or class, alone. A mixer that depends on its place in the stack, with options ``layer``
             and ``n_layers``, is told it.
@@ -343,7 +343,7 @@ class SequenceModel(Model):
     ) -> dict[str, State]:
         """The state before the first step: one tree a layer, and what the pooling has summed.
 
-        With ``tiers`` also what is between each two. Of pairs of documents it has two rows each,
+        With ``tiers`` also what is between each two. Pairs of documents have two rows each,
         neighbours.
         """
         check_start("SequenceModel", batch_size, device, dtype)

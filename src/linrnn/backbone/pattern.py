@@ -23,7 +23,7 @@ MixerLike: TypeAlias = OneMixer | Sequence[OneMixer]
 text with commas between, in which ``3*lru`` is ``lru,lru,lru``."""
 
 MOST_LAYERS = 10_000
-"""Of a model, or that a text may name."""
+"""Limit on the layers of a model, or that a text may name."""
 
 _STORABLE = (bool, int, float, str, type(None))
 
@@ -248,7 +248,7 @@ def stored(
     """A mixer, or a pattern, and its options as a file holds them.
 
     Args:
-        mixer: what `pattern` takes; a text is stored as it is, but for former names. Of an
+        mixer: what `pattern` takes; a text is stored as it is, but for former names. For an
             instance its class and options are stored, not its parameters.
         options: as `options_of` takes them.
         d_model: width that an instance must have.

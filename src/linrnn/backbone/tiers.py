@@ -42,7 +42,7 @@ class Shape(NamedTuple):
     """How many blocks there are at which rate."""
 
     n_layers: int
-    """Of each tier, on each way."""
+    """Layers of each tier, on each way."""
     tiers: tuple[int, ...]
     """Steps that are pooled between a tier and the next; none where there is one rate."""
     expand: int

@@ -65,7 +65,7 @@ def parser() -> Parser:
 
 
 def _token(path: Path | None) -> str | None:
-    """What requests must bring, from a file or the environment."""
+    """The token that requests must bring, from a file or the environment."""
     if path is None:
         return os.environ.get(TOKEN) or None
     from linrnn._files.storage import read_text

@@ -44,7 +44,7 @@ class Entry:
     label: str
     """Unique; names the row and the folders."""
     config: Config
-    """Of its runs; the seed is replaced."""
+    """Configuration of its runs; the seed is replaced."""
     folder: str = ""
     """Names the folders instead of the label."""
 
@@ -63,7 +63,7 @@ class Row:
     n_state: int
     """Floats of recurrent state a sequence needs. Both are 0 if no seed finished."""
     seconds_per_step: float
-    """Of training, validation included; median over the seeds. NaN if none finished."""
+    """Training time per step, validation included; median over the seeds. NaN if none finished."""
     memory: int | None
     """Bytes that training added to the process's peak, the largest over the seeds."""
     folders: tuple[Path, ...]

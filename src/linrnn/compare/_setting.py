@@ -12,6 +12,6 @@ class Setting:
     """One point of a sweep."""
 
     values: Mapping[str, Any]
-    """Of each option that is swept, by its dotted name."""
+    """Value of each swept option, by its dotted name."""
     row: Row
     """The results; the label names the values."""

@@ -110,8 +110,8 @@ def _csv(settings: Sequence["Setting"]) -> str:
 def _panels(settings: Sequence["Setting"], task: Task) -> Any:
     """The metric on validation data against each option that is swept, a panel each.
 
-    Of two options a line joins the settings with one value of the other, where there are several;
-    of more, all are points.
+    With two options a line joins the settings with one value of the other, where there are several;
+    with more, all are points.
     The metric on test data is hollow and pale beside it.
     """
     names = list(settings[0].values)

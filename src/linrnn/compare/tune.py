@@ -27,9 +27,9 @@ class Search:
     seed: int
     runs: int
     steps: int
-    """Of the optimiser, in all runs that finished."""
+    """Optimiser steps, in all runs that finished."""
     seconds: float
-    """Of training, in all of them."""
+    """Training time, in all of them."""
 
     def words(self) -> str:
         """The search in a sentence, with what it took."""

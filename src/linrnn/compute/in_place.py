@@ -68,7 +68,7 @@ def without_overlap(state: Tensor) -> bool:
 def kind_of_call(
     arguments: Sequence[Any], tensors: int, backend: str | None
 ) -> tuple[Any, ...] | None:
-    """What calls have in common that one record serves; None where a call goes the whole way.
+    """The key that calls with the same record share; None where nothing is recorded.
 
     Args:
         arguments: of the call, tensors or None first, then numbers and words.

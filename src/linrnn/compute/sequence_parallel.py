@@ -20,7 +20,7 @@ def sequence_parallel(group: Any = None) -> Iterator[None]:
 
     `linear_scan` is `distributed_linear_scan` then: states cross the cuts, forward and backward,
     and the state that a layer returns is the one after the whole sequence, on every process. Call
-    ``backward`` inside or outside. Of parameters each process gets its share of the gradient: add
+    ``backward`` inside or outside. Each process gets its share of the gradient of parameters: add
     them up (``all_reduce``). Pieces may differ in length.
 
     Layers that mix along time by anything else raise: what is split is `linrnn.mixers.LRU`, `S5`

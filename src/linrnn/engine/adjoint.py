@@ -1,6 +1,6 @@
 """The derivative of a program, as a program that is run from the last step to the first.
 
-That of each operation stands in `linrnn.engine.operations`.
+The adjoint of each operation is in `linrnn.engine.operations`.
 """
 
 import functools

@@ -279,7 +279,7 @@ SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "fold_each": lambda x, n: x.unflatten(-1, (-1, n)).sum(-1),
     "roll": lambda x, n: x.roll(n, -1),
 }
-#: Of each of `SPREADS` the operation that is its transpose.
+#: The operation that is the transpose of each of `SPREADS`.
 TRANSPOSED = {"spread": "fold", "fold": "spread", "spread_each": "fold_each"}
 TRANSPOSED |= {"fold_each": "spread_each", "roll": "roll"}
 #: Operations that let channels see one another.

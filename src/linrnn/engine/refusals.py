@@ -18,7 +18,7 @@ _CASTS = (
 _CASTS = f"{_CASTS} cdouble is_floating_point is_complex element_size"
 _DRAWS = ("rand", "bernoulli", "normal", "poisson", "multinomial", "binomial", "gumbel", "rrelu")
 
-#: Of functions that are a few others: these.
+#: Functions that are made of a few others, and these.
 _WRITTEN = {
     "asin": "torch.atan2(x, torch.sqrt((1 - x) * (1 + x)))",
     "acos": "torch.atan2(torch.sqrt((1 - x) * (1 + x)), x)",

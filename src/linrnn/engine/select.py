@@ -156,7 +156,7 @@ class _Selection:
         matrix = (node.args[0], node.attribute)
         return Operation(self.levels[i], "product", (i,), (node.args[1], *added), matrix=matrix)
 
-    # Of the two arguments of an operation: what computes it together with what they come from.
+    # By the origins of an operation's two arguments: what computes all of them together.
 
     def _add(self, a: int, b: int) -> Fused | None:
         value = self.numbers[b]

@@ -112,7 +112,7 @@ class Value:
 
     def __init__(self, writer: Writer, re: Any, im: Any = None, like: int | None = None) -> None:
         self.writer, self.re, self.im = writer, re, im
-        #: Of a number the node that it is as wide as, if it was made so.
+        #: The node that a number is as wide as, if it was made so.
         self.like = like
 
     def pair(self) -> tuple[Any, Any]:

@@ -170,7 +170,7 @@ class SeriesModel(Model):
     def _advanced(self, changes: Tensor, states: Tensor) -> Tensor:
         """The states (batch, channels, modes) after all changes (batch, time, channels).
 
-        Of a window only the last states count, which are one product with powers of the modes.
+        Only the last states of a window count: one product with powers of the modes.
         """
         bank, steps = self._bank(), changes.shape[1]
         back = torch.arange(steps - 1, -1, -1, device=changes.device)

@@ -97,7 +97,7 @@ def rebased(
 
 
 def _attend(kind: str, q: Tensor, k: Tensor, v: Tensor, window: int | None, call: Call) -> Tensor:
-    """Of each step to those of its sequence, in at least float32."""
+    """Attention of each step to its sequence, in at least float32."""
     size = q.shape[-1] ** 0.5  # what the library divides by
     return attend(
         *(kind, wide(q) * (call.options(q)["scale"] * size), k, wide(v)),

@@ -75,7 +75,7 @@ ROW = Form(lambda x, m: x.flatten(0, 1), lambda x, m: x.unsqueeze(0))
 EACH = Form(_each, _of_key_heads)
 #: One vector for all heads.
 ALL_HEADS = Form(lambda x, m: x.repeat(m.n_heads), _first_head)
-#: Of a mean over twice as many channels.
+#: Numbers of a mean over twice as many channels.
 OF_TWICE = Form(lambda x, m: x * 0.5**0.5, lambda x, m: x * 2**0.5)
 _ORDER, _BACK = [1, 2, 3, 0, 4], [3, 0, 1, 2, 4]  # r, w, k, v, g there; w, k, v, r, g here
 #: Five mixtures of RWKV-6, one below another.
@@ -109,7 +109,7 @@ class Joined(NamedTuple):
     axis: int = 0
 
     def names(self, config: Config) -> list[str]:
-        """Of theirs."""
+        """Names of their parameters."""
         return [part.name for part in self.theirs if part.name is not None]
 
     def into(self, weights: Weights, mixer: Mixer, config: Config) -> Tensor:
@@ -155,7 +155,7 @@ class Folded(NamedTuple):
     size: Callable[[Mixer], int]
 
     def names(self, config: Config) -> list[str]:
-        """Of theirs."""
+        """Names of their parameters."""
         affine = config.get("elementwise_affine", True)
         return [self.theirs, *([self.norm(config)] if affine else [])]
 

@@ -28,7 +28,7 @@ Results = tuple[Tensor, Any]
 
 
 class Call(NamedTuple):
-    """What every function has besides its tensors."""
+    """Arguments that every function has besides its tensors."""
 
     scale: float | None = None
     initial_state: Any = None

@@ -53,7 +53,7 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load what ``save_pretrained`` wrote: see ``transformers``; safetensors only.
 
-        Of the files alone the known keys of the configurations and the weights are read, so no
+        Only the known keys of the configurations and the weights are read, so no
         code, kernel, adapter or way to unpack weights that they name is ever looked for. A head
         that the class they were saved from has not begins anew, and so does one of another size
         with ``ignore_mismatched_sizes=True``. A mixer of

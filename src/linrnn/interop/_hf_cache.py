@@ -51,7 +51,7 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         self.length = 0
         """Columns read, those of padding included."""
         self.options: dict[str, Any] | None = None
-        """Of the model whose state this is."""
+        """Options of the model whose state this is."""
         self.all_begun = False
         """Whether every row has read something, known without waiting for a device."""
         self.pending: Piece | None = None

@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.interop._hf_files import AUTO_MAP, known_values
 
 FORMAT = 1
-"""Of the folders written; rises when an older linrnn could not read them any more."""
+"""Format of written folders; it rises when an older linrnn cannot read them."""
 
 # one output a step, read forward; their name of the one embedding is another
 _MODEL = model_options(("pool", "bidirectional", "tie_embeddings"), norm="layer", final_norm=True)

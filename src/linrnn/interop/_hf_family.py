@@ -1,4 +1,4 @@
-"""What a family of transformers' models has to say to become models of ours, and back again."""
+"""The description of a family of transformers' models, to convert to ours and back."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -62,7 +62,7 @@ class Family(NamedTuple):
     """Ends of the names of tensors of theirs that follow from the configuration."""
 
     def keys(self) -> tuple[str, ...]:
-        """What is read of their ``config.json``: nothing that could name code or files."""
+        """The keys read from ``config.json``: none could name code or files."""
         fields = vars(self.peer.config_class).get("__annotations__", {})
         return (*fields, *_USUAL_KEYS, *SPECIAL, "tie_word_embeddings", *self.more_keys)
 
@@ -106,7 +106,7 @@ class Family(NamedTuple):
 
 
 def _shared(theirs: Any) -> dict[str, Any]:
-    """What all have in common: a stack between an embedding and a head without a bias."""
+    """Options common to all: a stack between an embedding and a head without a bias."""
     return {
         "vocab_size": theirs.vocab_size,
         "d_model": theirs.hidden_size,

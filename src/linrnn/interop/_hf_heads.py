@@ -89,7 +89,7 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
 
     A row is one document; one that holds several is refused. Without a mask padding is everything
     behind the last id that is not ``config.pad_token_id``; the id one beyond the vocabulary is
-    padding everywhere. Of ``inputs_embeds`` without a mask t is the last step. A row of nothing but
+    padding everywhere. For ``inputs_embeds`` without a mask t is the last step. A row of only
     padding has logits of 0.
 
     Args:

@@ -100,7 +100,7 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
             reset: boolean (batch, time); True starts anew before that token.
             **kwargs: ``cu_seq_lens_q`` and ``cu_seq_lens_k``, (documents + 1,), where documents of
                 the rows, one after the other, begin and end; ``max_length_q`` and ``max_length_k``,
-                at least the length of the longest. Of the loss: ``num_items_in_batch``, the number
+                at least the length of the longest. For the loss: ``num_items_in_batch``, the number
                 of labels of all the batches that it is a mean over; ``shift_labels``, labels that
                 are shifted already; ``ignore_index`` instead of -100.
 

@@ -20,9 +20,9 @@ class TextOf(NamedTuple):
     """A family of such models: what is not of the language model is left out."""
 
     family: Family
-    """Of the language model."""
+    """Family of the language model."""
     model_type: str
-    """Of the whole."""
+    """Type of the whole model."""
 
     def read(self, where: str, model: Any) -> LinrnnForCausalLM:
         """See `FamilyLike`."""

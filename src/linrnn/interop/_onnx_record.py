@@ -14,7 +14,7 @@ from linrnn.streaming.input import pools, vocabulary
 from linrnn.typing import State
 
 FORMAT = 2
-"""Of the metadata; rises when a program that reads it has to change."""
+"""Format of the metadata; it rises when a program that reads it has to change."""
 
 METADATA = "linrnn"
 """The key of the metadata."""

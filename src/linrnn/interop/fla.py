@@ -242,7 +242,7 @@ _SIGNATURES: dict[Function, str] = {
         fused_recurrent_hgrn(x, g, initial_state=None, output_final_state=False, cu_seqlens=None)
     """,
 }
-#: Of their kernels, without influence on the numbers.
+#: Options of their kernels, without influence on the numbers.
 _HINTS = frozenset(
     (
         *("cu_seqlens_cpu", "chunk_size", "chunk_indices", "checkpoint_level", "use_graph"),

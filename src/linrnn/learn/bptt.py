@@ -27,7 +27,7 @@ class BPTT(Learner):
     from; its activations are computed once more when the gradient comes to it. So memory is that of
     one segment, of the states between, and of the answers, for one forward pass more. The gradient
     is the same but for rounding, in any model that reads forward; statistics of a batch norm are
-    those of a segment, and dropout is drawn for each. Of a cell of your own,
+    those of a segment, and dropout is drawn for each. For a cell you define,
     `linrnn.ops.cell_scan` has ``checkpoint``, which does so for its states alone.
 
     Equation::
@@ -38,7 +38,7 @@ class BPTT(Learner):
         recompute: steps of a segment; 0 takes the root of the length, which is least for states
             and activations together. Default: nothing is computed again.
         reverse: keep no states between segments either, but compute them from the last one,
-            ``h_{t-1} = (h_t - b_t) / a_t``, for one forward pass more. That multiplies rounding
+            ``h_{t-1} = (h_t - b_t) / a_t``, for one forward pass more. This multiplies rounding
             errors by 1 / |a|, so a state is kept where they would come to 1e-4 of it: of float32
             after about 7.4 / -ln|a| steps, 70 for 0.9 and 7,400 for 0.999; and before a reset. For
             layers that mix along time by `linrnn.ops.linear_scan` alone: lru, s5 and slru.

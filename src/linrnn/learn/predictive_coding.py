@@ -159,7 +159,7 @@ class _Piece(NamedTuple):
     before: list[Tensor]
     """The real parts of the state that it begins with, each a leaf; empty for the first."""
     loss: Tensor | None
-    """Of what is asked of its steps, as a part of the whole."""
+    """Loss of its steps, as a part of the whole."""
     after: list[Tensor]
 
     def owed(self, errors: list[Tensor], like: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from linrnn.typing import State
 class SnAp(Traced):
     r"""SnAp-n: real-time recurrent learning that keeps what a parameter reaches in n steps.
 
-    Of each parameter of a recurrent layer, derivatives are kept of those numbers of the state that
-    it moves within n steps; what comes to others is dropped, before a loss sees it. That is biased,
+    For each parameter of a recurrent layer, derivatives are kept of those numbers of the state that
+    it moves within n steps; what comes to others is dropped, before a loss sees it. This is biased,
     unless n steps reach all that there is to be reached: with n = 1 it is exact for layers with
     channels apart whose state is one number a channel, real or complex; with n = 2 for a layer with
     one full matrix. It pays in between: for n = 1 of any layer, and where matrices are sparse or in

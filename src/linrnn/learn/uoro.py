@@ -21,7 +21,7 @@ _PREFIX = "direction"
 class UORO(Traced):
     r"""Unbiased online recurrent optimisation: real-time recurrent learning at the cost of a step.
 
-    Of each recurrent layer, for each row of a batch, the derivatives of its state by all its
+    For each recurrent layer and each row of a batch, the derivatives of its state by all its
     parameters are estimated by one product A B^T, of a vector as long as the state and one as long
     as the parameters. Random signs make its mean the derivatives themselves, so the gradient of a
     layer whose output reaches the loss through no other recurrence is unbiased, of any layer whose

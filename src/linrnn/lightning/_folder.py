@@ -30,7 +30,7 @@ SETTINGS = "fit.json"
 def claimed(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
     """A folder for `fit`, new or one that it has begun with the same settings, locked.
 
-    What a killed process left half-written is removed. Of several processes the first one locks.
+    What a killed process left half-written is removed. With several processes the first one locks.
     Where nothing has been learned in the end, no settings stay: another call may have others.
 
     Raises:

@@ -118,7 +118,7 @@ def _check_not_empty(name: str, loader: Any) -> None:
         return
     if batches == 0:
         raise ArgumentError(
-            f"fit: {name} must give at least one batch, got none. Of fewer rows than batch_size "
+            f"fit: {name} must give at least one batch, got none. With fewer rows than batch_size "
             "drop_last=True leaves nothing."
         )
 

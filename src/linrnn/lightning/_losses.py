@@ -137,7 +137,7 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         raise ShapeError(
             "fit: for cross_entropy and accuracy the model must answer with a score for each "
             f"class, {(*target.shape, 'classes')}, got {tuple(y.shape)} for targets "
-            f"{tuple(target.shape)}. Of a model that answers at each step take pool='mean' or "
+            f"{tuple(target.shape)}. For a model that answers at each step take pool='mean' or "
             "'last'."
         )
     y, target = y.flatten(0, -2), target.flatten().long()  # (targets, classes), (targets,)

@@ -218,7 +218,7 @@ def _in_same_place(number: Tensor, step: Tensor, age: Age) -> bool:
 
 
 def _by_distance(bias: Tensor, rows: int, size: int) -> Tensor:
-    """That of the last rows of ``size`` steps, for each step before: (1, H, Q, S)."""
+    """The bias of the last rows of ``size`` steps, for each step before: (1, H, Q, S)."""
     if rows == 1:
         return bias[:, :size].flip(1)[None, :, None]
     heads, n = bias.shape
@@ -231,7 +231,7 @@ def _by_distance(bias: Tensor, rows: int, size: int) -> Tensor:
 
 
 def _by_place(bias: Tensor, age: Tensor, number: Tensor, step: Tensor) -> Tensor:
-    """That of any rows, for the segment before and the entries of theirs: (B, H, Q, S)."""
+    """The bias of any rows, for the segment before and their own entries: (B, H, Q, S)."""
     n = bias.shape[1]
     # entries of the segment before: seen where there is one, and by steps not too far away
     past = n + step[..., None] - torch.arange(n, device=age.device)

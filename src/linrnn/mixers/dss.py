@@ -17,7 +17,7 @@ from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
 _GROWTH = 600.0
-"""Of a growing mode, logarithm: exp(-600) and its products with weights are numbers of float64."""
+"""Log growth limit of a mode: exp(-600) times any weight is still a float64 number."""
 
 _NEAR_0 = 1e-7  # of a squared denominator, from the public code, which adds it
 _NO_DIRECTION = 1e-30  # the size of a Lambda that is as good as 0
@@ -50,7 +50,7 @@ class DSS(Systems):
         form: how a sequence is computed, with the same numbers: "scan" or "conv", as in S4D.
 
     Departures from the paper:
-        Of a quotient 1 / z, |z|^2 is at least 1e-7, where the public code adds 1e-7 to it: only
+        In a quotient 1 / z, |z|^2 is at least 1e-7, where the public code adds 1e-7 to it: only
         "softmax" has such, and its weight is 0 where Lambda is. With "softmax" Lambda may be
         learned to grow. The largest power of a row is taken out, as in the public code, and
         the state is of double precision: up to ``length`` steps all numbers are bounded while

@@ -86,7 +86,7 @@ class FastGRNN(CellRNN):
         2 s_t z_t + (1 - 2 s_t) z_t^2 replaces z_t
         and without a gate, FastRNN,
         h_t = beta h_{t-1} + alpha phi(a_t + b_h),                     numbers alpha, beta in (0, 1)
-        Of rank r the matrix is a product W W_1, of r columns and r rows, and so for U. Read out is
+        With rank r the matrix is a product W W_1, of r columns and r rows, so is U. Read out is
         h, mapped by a linear layer where d_state is not d_model. Where |phi| <= 1 and h_0 = 0, h
         has a bound: |h_t| <= zeta + nu t, and without a gate |h_t| <= alpha / (1 - beta).
         Initially entries of all matrices are N(0, 0.01), biases 1 and b_s 0; zeta = sigmoid(1),

@@ -54,7 +54,7 @@ class GatedLRU(Mixer):
         lam = exp(-exp(nu_log)), in (0, 1), or with decay="free" a parameter of any value.
         "complex"  h in C^{d_state}: its real parts, then the imaginary ones, are pushed by products
         of 2 d_state numbers, and V sees both; lam = exp(-exp(nu_log) + i theta)
-        Of a step a time dt after the one before, lam is lam^dt; a free one has no such power.
+        For a step a time dt after the one before, lam is lam^dt; a free one has no such power.
         Free, with lam = 1 for d^2 channels and 0 for d, it is linear attention exactly; above 1
         the state grows without bound. Initially lam^2 is uniform on [r_min^2, r_max^2]; weights are
         N(0, 1 / fan_in), rows of W_m times sqrt(1 - |lam|^2), so that h, or each of its parts,

@@ -224,7 +224,7 @@ class HiPPO(Mixer):
 def _parts_of_all(
     position: Tensor, like: Tensor, reset: Tensor | None, dt: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every step its time in parts of that before it, whether there was none, and all at last.
+    """Return each step's time relative to the one before, whether it is first, and the total.
 
     Args:
         position: the time before the first step, (batch,), float64.

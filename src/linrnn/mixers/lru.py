@@ -74,7 +74,7 @@ class LRU(Mixer):
         below nu_log = -17.3, a memory of 3e7 steps.
         Initially |lam|^2 is uniform on [r_min^2, r_max^2] (uniform by area on a ring) and
         arg(lam) uniform on [0, max_phase].
-        Of a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt + i
+        For a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt + i
         exp(theta_log) dt). gamma stays: an observation adds as much whenever it comes.
         Parameters: B (d_state, 2, d_model) holds Re B and Im B, C (d_model, d_state, 2) holds
         Re C and -Im C, D (d_model,), those of lam and gamma (d_state,)

@@ -263,7 +263,7 @@ class LSSL(Mixer):
         return self._mixed(s), h
 
     def _lengths(self, dt: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Of every channel after times (...), (..., d_model), and A and B but for plain steps."""
+        """Step lengths of every channel (..., d_model) for times (...), and A, B unless plain."""
         lengths = dt.double().unsqueeze(-1) * bounded_exp(self.log_dt.double())
         return lengths, [] if self._is_plain() else [*self.continuous()]
 

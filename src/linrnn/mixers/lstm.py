@@ -41,7 +41,7 @@ class LSTM(TorchRNN):
         coupled: one gate for what is kept and what is written: then |c_t| < 1 if |c_0| < 1.
         forget_bias: initial b_f + d_f, the same for all channels; 1 is the usual choice, and with
             large values memory lasts about exp(forget_bias) steps. Default: as drawn, near 0.
-        gates: how f starts, with its negative for i, and whether a gate refines it. That gate
+        gates: how f starts, with its negative for i, and whether a gate refines it. This gate
             takes the rows of i, and with k_t = 2 i_t f_t + (1 - 2 i_t) f_t^2 the state is
             c_t = k_t * c_{t-1} + (1 - k_t) * g_t. See `linrnn.nn.starts`.
         t_max: of gates="chrono", the longest memory at the start, in steps.

@@ -208,7 +208,7 @@ class Mamba3(Mixer):
         return normed + (_by_row(bias) if rows else wide(bias))
 
     def _gated(self, o: Tensor, s: Tensor, z: Tensor, rows: list[Tensor | None]) -> Tensor:
-        """What is read, with inputs added, normed and gated: (B, T, d_inner)."""
+        """The outputs of heads, with inputs added, normed and gated: (B, T, d_inner)."""
         of_x, of_z, of_o = rows
         if of_x is not None and of_z is not None:
             s, z = s.unsqueeze(2) * of_x, z.unsqueeze(2) * of_z.flatten(1)  # (B, T, rank, ...)

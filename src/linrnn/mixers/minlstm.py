@@ -34,7 +34,7 @@ class MinLSTM(MinimalRNN):
         form: how a sequence is computed, with the same numbers: "scan", or, where positive,
             "log", the paper's sum of logarithms, for comparison.
         gates: how the forget gate f starts, with its negative for i, and whether another refines f,
-            as `linrnn.nn.starts` says. That one takes the rows of i, and 1 - f is the weight of v.
+            as `linrnn.nn.starts` says. This one takes the rows of i, and 1 - f is the weight of v.
         t_max: of gates="chrono", the longest memory at the start, in steps.
 
     Departures from the paper:

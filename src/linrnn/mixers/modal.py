@@ -32,7 +32,7 @@ class Modal(Mixer):
         so the filter is D at once, and Re(sum_n R_n lam_n^{j-1}) after j steps.
         lam = exp(-exp(nu_log) + i theta), so |lam| < 1 in exact arithmetic.
         A pair of conjugate poles is one mode, with twice the residue.
-        Of a step a time dt after the one before, h_{t+1} = lam^dt * h_t + x_t and R lam^(dt - 1)
+        For a step a time dt after the one before, h_{t+1} = lam^dt * h_t + x_t and R lam^(dt - 1)
         reads h_t: the filter is Re(sum_n R_n lam_n^(tau - 1)) after a time tau. What lam^(dt - 1)
         grows by within dt < 1 is e^20 at most.
         Initially the filter is a fresh one of Hyena's kind: of all modes of a channel

@@ -136,7 +136,7 @@ class MoM(Mixer):
         return {"memory": real(memory=self.count, **sizes), "conv": past}
 
     def _weights(self, x: Tensor) -> Tensor:
-        """Of the memories, (B, T, count), in at least float32."""
+        """Weights of the memories, (B, T, count), in at least float32."""
         scores = F.linear(wide(x), wide(self.router)).softmax(-1)
         weights = scores * (_places(scores) < self.top)
         weights = weights / weights.sum(-1, keepdim=True)

@@ -117,7 +117,7 @@ class PTNCN(CellRNN):
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the weights."""
+        """The dtype of the weights."""
         return self._parameter().dtype
 
     def _key(self) -> str:

@@ -167,7 +167,7 @@ class PathAttention(Mixer):
     def _one(
         self, q: Tensor, before: Tensor, k: Tensor, u: Tensor, v: Tensor, g: Any, sight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What a step reads, (B, 1, H, K), and all keys, reflected by it."""
+        """The read of a step, (B, 1, H, K), and all keys, reflected by it."""
         before = before - (before * u).sum(-1, keepdim=True) * u
         # what is out of sight stays 0, also where u is no number
         k = in_sight(torch.cat([before, k], 1), sight[:, 0])
@@ -177,7 +177,7 @@ class PathAttention(Mixer):
     def _many(
         self, q: Tensor, before: Tensor, k: Tensor, u: Tensor, v: Tensor, g: Any, sight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What steps read, (B, T, H, K), and the keys that later ones can see, after the last."""
+        """The reads of steps, (B, T, H, K), and the keys visible to later ones, after the last."""
         k = torch.cat([before, k], 1)
         u = torch.cat([torch.zeros_like(before), u], 1)
         packed = [k, u] if g is None else [k, u, g[..., None]]

@@ -114,7 +114,7 @@ class RTransformer(Mixer):
         return {"inputs": inputs, **cache_spec(self.window, entry, entry)}
 
     def _rnns(self) -> list[Tensor]:
-        """Of all RNNs, in the order of torch.nn."""
+        """Parameters of all RNNs, in the order of torch.nn."""
         return [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:

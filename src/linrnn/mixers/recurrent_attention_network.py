@@ -201,7 +201,7 @@ def _part(u: Tensor, weight: Tensor, i: int, shape: torch.Size) -> Tensor:
 
 
 def _normed(norm: str, u: Tensor, weights: Tensors, i: int) -> Tensor:
-    """That of the cell, 0, or of what asks the review, 1."""
+    """Apply the norm of the cell, 0, or of the queries of the review, 1."""
     if norm == "none":
         return u
     gain, shift = weights[5:]

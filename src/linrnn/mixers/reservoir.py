@@ -36,7 +36,7 @@ class Reservoir(CellRNN):
         h_t = (1 - leak) h_{t-1} + leak f(W h_{t-1} + V x_t + b)       h in R^{d_state}
         with f = tanh, or without f. Read out is h, mapped by a linear layer where d_state is not
         d_model, and that map alone is trained: W, V and b are parameters without a gradient.
-        Of a row of W, round(density d_state) entries, at least one, are N(0, 1), the others 0; all
+        In a row of W, round(density d_state) entries, at least one, are N(0, 1), the others 0; all
         are then scaled so that the largest |eigenvalue| is spectral_radius. V is
         N(0, input_scale^2 / d_model) and b is N(0, bias_scale^2).
         A state forgets where it began, given any input, where leak = 1 and the largest singular

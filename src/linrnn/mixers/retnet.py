@@ -158,7 +158,7 @@ class RetNet(Mixer):
         return self.out(o, x), {"memory": memory, "position": position[:, -1] + 1, **past}
 
     def _log_decays(self, x: Tensor) -> Tensor:
-        """Of each head (H,), or of each step too (B, T, H)."""
+        """Log decays of each head (H,), or of each step too (B, T, H)."""
         if self.decay_proj is not None:
             return F.logsigmoid(wide(self.decay_proj(x.to(self.decay_proj.weight.dtype)))) / 16
         head = torch.arange(self.n_heads, dtype=torch.float64, device=x.device)

@@ -103,6 +103,6 @@ class ScoRNN(CellRNN):
 
 
 def _entries(angles: Tensor) -> Tensor:
-    """Of a matrix that turns by these angles."""
+    """The entries of a matrix that turns by these angles."""
     # |tan| would be infinite at a half turn, which no A reaches
     return torch.tan(0.5 * angles.clamp(-3.1, 3.1))

@@ -27,7 +27,7 @@ class SLRU(Mixer):
         y_t = W_out h_t + b_out                             y in R^{d_model}
         lam = exp(-exp(nu_log)), in (0, 1); float32 rounds it to 1 below nu_log = -17.3
         gamma = exp(gamma_log), a free parameter that starts at sqrt(1 - lam^2)
-        Of a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt).
+        For a step a time dt after the one before, lam is lam^dt: exp(-exp(nu_log) dt).
         Initially lam^2 is uniform on [r_min^2, r_max^2].
 
     Args:

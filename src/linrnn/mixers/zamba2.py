@@ -200,7 +200,7 @@ class Zamba2(Mixer):
     def _block(
         self, x: Tensor, embedding: Tensor, weights: Signals, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the shared block gives (B, T, d_model), and the keys and values of this call."""
+        """The output of the shared block (B, T, d_model), and the keys and values of this call."""
         position = positions(state["position"], x.shape[1], reset)
         u = self._normed(torch.cat([x, embedding], -1), weights["pre_norm"])  # (B, T, 2 d_model)
         vectors = [F.linear(u, weights[name].to(u.dtype)) for name in ("query", "key", "value")]

@@ -122,7 +122,7 @@ def bilinear(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
 Rule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 DISCRETISATIONS: dict[str, Rule] = {"zoh": zoh, "bilinear": bilinear}
-"""What layers with diagonal systems are published with, and stable for every step size."""
+"""The published rules for diagonal systems that are stable for every step size."""
 
 RULES: dict[str, Rule] = {**DISCRETISATIONS, "euler": euler, "backward": backward_euler}
 """All rules of diagonal systems by name; `dense` knows the same."""
@@ -194,7 +194,7 @@ def _exponential(square: Tensor) -> Tensor:
 def _by_products(square: Tensor) -> Tensor:
     """A matrix exponential as ``I + E``: E of a part of the matrix, doubled by ``2 E + E^2``.
 
-    Of small matrices nothing is lost, whose exponential would round to I.
+    Small matrices lose nothing, although their exponential would round to I.
     """
     eye = torch.eye(square.shape[-1], dtype=square.dtype, device=square.device)
     part = square / 2**_DOUBLINGS

@@ -20,7 +20,7 @@ def dpfp(x: Tensor, nu: int = 1) -> Tensor:
 
         r = [relu(x); relu(-x)],   phi(x) = [r * roll(r, 1); ...; r * roll(r, nu)]
 
-    Of d numbers without a zero, d of r are positive, so most products are zero and the features of
+    For d numbers without a zero, d of r are positive, so most products are zero and the features of
     different keys have little in common.
 
     Args:

@@ -1,7 +1,7 @@
 """The keys and values of earlier steps as the state of a layer.
 
 A cache is ``{"k": (B, S, ...), "v": (B, S, ...), "position": (B,)}``: the keys and values of the
-last S steps, oldest first, and how many steps of the current sequence have been read. Of the
+last S steps, oldest first, and how many steps of the current sequence have been read. For the
 entries at most the last ``position`` can be seen; the others are zero. Without a window S grows
 with every step; with one it is always ``window - 1``.
 """

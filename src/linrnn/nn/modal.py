@@ -26,7 +26,7 @@ class Modes(NamedTuple):
         h_0 = direct        h_t = Re sum_n residues_n poles_n^(t-1)  for t >= 1
         x_{t+1} = poles * x_t + u_t        y_t = Re sum_n residues_n x_{t,n} + direct u_t
 
-    Of a pair of conjugate poles the upper one is kept, with twice its residue.
+    In a pair of conjugate poles the upper one is kept, with twice its residue.
     """
 
     poles: Tensor  # (channels, modes), complex128, inside the unit circle; 0 where there are fewer
@@ -73,7 +73,7 @@ def fit_modes(kernel: Tensor, order: int, *, rows: int = ROWS) -> Modes:
 
     Poles are those of the balanced realisation of the Hankel matrix, cut off at ``order`` (Kung
     1978; the closed form of Massaroli et al. 2023, arXiv:2310.18780), moved into the circle where
-    they lie outside; residues are least squares over all of the kernel. Of a channel that has such
+    they lie outside; residues are least squares over all of the kernel. For a channel that has such
     poles, the kernel ending before it has faded, those of the kernel with as many zeros behind it
     are tried too, and the nearer taken. Where the error is above 4 times `Fit.floor`, and the
     kernel is longer than ``2 rows``, a matrix of up to 1,024 rows is tried. All is computed in
@@ -110,7 +110,7 @@ class Fit(NamedTuple):
     modes: Modes
     floor: Tensor
     """(channels,), float64: every recurrence of the order differs from the kernel by at least that
-    part of the kernel's norm. Of a Hankel matrix of M rows the squares of the singular values
+    part of the kernel's norm. For a Hankel matrix of M rows the squares of the singular values
     behind the order add up to at most M times the squared difference (Eckart and Young); of the
     matrices of the first 2 M numbers and of all of them the larger floor is taken."""
     singular: Tensor

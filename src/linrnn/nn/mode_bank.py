@@ -11,7 +11,7 @@ from linrnn.nn.mode_draws import random_modes, random_quantiles, some_rows
 from linrnn.typing import Float, Times
 
 STATISTICS = ("share", "mean", "place", "longest", "top", "end")
-"""What is counted of each mode, in the order of the features; see `ModeBank`."""
+"""Statistics of each mode, in the order of the features; see `ModeBank`."""
 
 _CHUNK = 4096  # steps that are counted in single precision before they are added up in double
 _ROWS = 128  # series whose states are held at once

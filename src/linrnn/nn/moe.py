@@ -214,7 +214,7 @@ class MoE(KeepsPrecision):
         return index, weights * self.scale
 
     def _in_best_groups(self, choice: Tensor) -> Tensor:
-        """What the choice is made by, minus infinity outside of the best groups."""
+        """The scores of the choice, minus infinity outside of the best groups."""
         groups = choice.unflatten(-1, (self.n_groups, -1))  # (steps, groups, experts in it)
         of_group = groups.topk(min(2, groups.shape[-1]), -1).values.sum(-1)
         best = of_group.topk(self.top_groups, -1).indices

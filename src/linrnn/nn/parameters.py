@@ -41,8 +41,8 @@ def has_decay(module: nn.Module, name: str) -> bool:
     """Whether weight decay is for a parameter: a weight, and no bias, gain, skip or first state.
 
     The class of the module says so by ``weight_parameters``, the names of those parameters that
-    are weights. Of modules of torch.nn weights are those of maps, convolutions, embeddings and
-    recurrent layers, and none of a norm. Of a class that says nothing they are the parameters of
+    are weights. For modules of torch.nn weights are those of maps, convolutions, embeddings and
+    recurrent layers, and none of a norm. For a class that says nothing they are the parameters of
     two or more axes.
 
     Args:

@@ -62,7 +62,7 @@ def starts(gates: str) -> bool:
 def start_gates(gates: str, t_max: int | None, forget: Tensor, *against: Tensor) -> None:
     """Fill the biases of a forget gate, and with their negatives those of what works against it.
 
-    Of ``plain`` and ``refine`` nothing is touched. A channel with bias b forgets in
+    ``plain`` and ``refine`` change nothing. A channel with bias b forgets in
     ``1 + exp(b)`` steps: of chrono that is uniform on [2, t_max].
 
     Args:
@@ -99,7 +99,7 @@ def start_gates(gates: str, t_max: int | None, forget: Tensor, *against: Tensor)
 def start_bound(bound: Tensor, layer: int, n_layers: int) -> None:
     """Fill the logits of a forget gate's least value: ``layer / n_layers`` of all channels.
 
-    That is where HGRN's cumulative softmax over layers starts, layers being counted from 0.
+    HGRN's cumulative softmax over layers starts there, with layers counted from 0.
     """
     bound.fill_(log(layer / (n_layers - layer)))
 

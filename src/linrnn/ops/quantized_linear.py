@@ -37,7 +37,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Form(NamedTuple):
-    """What the bytes of a matrix mean."""
+    """The meaning of the bytes of a matrix."""
 
     inputs: int
     outputs: int
@@ -47,12 +47,12 @@ class Form(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """Of outputs."""
+        """Number of tiles of outputs."""
         return -(-self.outputs // TILE)
 
     @property
     def groups(self) -> int:
-        """Of each output."""
+        """Number of groups of each output."""
         return -(-self.inputs // self.group)
 
 
@@ -214,7 +214,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Of x, and of the bias; the weights have none."""
+    """Gradients of x and of the bias; the weights have none."""
     packed, scales = ctx.saved_tensors
     wide = accumulator_dtype(grad.dtype)
     to_x = (grad.to(wide) @ weights(packed, scales, ctx.form, wide)).to(grad.dtype)

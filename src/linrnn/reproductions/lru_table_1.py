@@ -64,8 +64,8 @@ PRINTED = {
 class LRUTable1(Reproduction):
     """Deep dense RNNs with ReLU, with tanh and with nothing in their recurrence.
 
-    The same residual stack, of norm, recurrence, GLU and skip, trains each. That the linear one is
-    not worse, and mostly better, is the first step of the paper.
+    The same residual stack, of norm, recurrence, GLU and skip, trains each. A linear one
+    that is not worse, and mostly better, is the first step of the paper.
 
     Args:
         columns: tasks and sizes to run in place of those of the scale.

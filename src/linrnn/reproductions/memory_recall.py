@@ -16,7 +16,7 @@ from linrnn.tasks.mqar import MQAROptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
 HEADS, CHANNELS = 2, 16
-#: Of the learning rate: each is tried with one seed, the best on validation is taken.
+#: Learning rates: each is tried with one seed, the best on validation is taken.
 RATES = (3e-3, 1e-2, 3e-2)
 _SIZE = {"n_heads": HEADS, "d_key": CHANNELS, "d_value": CHANNELS}
 MEMORIES: Mapping[str, tuple[str, dict[str, Any]]] = {

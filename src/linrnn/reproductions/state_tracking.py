@@ -16,7 +16,7 @@ from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig, evaluate
 from linrnn.train.folder import RunFolder
 
 RATES = (3e-3, 1e-2)
-"""Of the learning rate: each is tried with one seed, the best on validation is taken."""
+"""Learning rates: each is tried with one seed, the best on validation is taken."""
 TIMES = 4
 """Words are also read at this multiple of the training length."""
 _HEADS = {"n_heads": 2, "d_key": 16, "d_value": 16}

@@ -82,7 +82,7 @@ def _endpoint(path: str, handler: Callable[[Any], Awaitable[Any]]) -> Any:
 
 
 class Created(NamedTuple):
-    """What has been made."""
+    """The result of a creation."""
 
     value: Any
 
@@ -146,7 +146,7 @@ class Service:
         return PlainTextResponse(self._metrics.text(), media_type=kind)
 
     async def models(self, _: Any) -> Any:
-        """What there is to ask."""
+        """List the models."""
         entries: list[dict[str, Any]] = [
             {"id": name, "object": "model", "owned_by": "linrnn", "writes": True}
             for name in self._writers
@@ -164,7 +164,7 @@ class Service:
         return await self._write(openai.COMPLETION, body, prompts)
 
     async def chat(self, request: Any) -> Any:
-        """What an assistant says next."""
+        """Complete a chat."""
         body = await json_of(request, self._limits.body)
         return await self._write(openai.CHAT, body, [openai.chat_prompt(body)])
 

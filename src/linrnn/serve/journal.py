@@ -1,4 +1,4 @@
-"""What became of sessions since their states were last written, record by record.
+"""The journal of sessions since their states were last written, record by record.
 
 A record is on the disk before anybody gets an answer that depends on it. After a crash the states
 are read, and what the journal says is done again, in calls of the same rows.

@@ -40,7 +40,7 @@ _MOST_SEED = (1 << 62) - 1
 
 @dataclass(frozen=True)
 class Form:
-    """What differs between completions and chat."""
+    """The differences between completions and chat."""
 
     where: str
     kind: str

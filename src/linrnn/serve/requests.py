@@ -1,4 +1,4 @@
-"""What requests say: bodies of limited size, and fields that are checked by their names."""
+"""The contents of requests: bodies of limited size, with fields checked by name."""
 
 import json
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ class Feed(Order):
 
     names: list[str]
     x: list[Tensor]
-    """Of each, (time, channels), (channels,), or token ids, as the model reads them."""
+    """Input of each, (time, channels), (channels,), or token ids, as the model reads it."""
     dt: list[Any] | None
 
 
@@ -80,7 +80,7 @@ class Series:
         metrics.gauge("linrnn_waiting", lambda: self.worker.waiting, model=name)
 
     def described(self) -> dict[str, Any]:
-        """What a client has to know."""
+        """Describe the model for a client."""
         tokens = self._task.encoder == "tokens"
         return {
             "channels": None if tokens else self._width,
@@ -94,7 +94,7 @@ class Series:
     def read(
         self, names: Sequence[Any], x: Any, dt: Any
     ) -> tuple[Feed, list[int], dict[int, LinrnnError]]:
-        """What a request wants fed: an order, the places of its sessions, and what does not fit.
+        """Read a feed request: an order, the places of its sessions, and their errors.
 
         Raises:
             LinrnnError: the request as a whole makes no sense.

@@ -32,7 +32,7 @@ class Text(Order):
     seed: int | None
     stop: Sequence[str]
     deadline: float
-    """Of the clock that `time.monotonic` reads."""
+    """Time by the clock of `time.monotonic`."""
     said: Callable[[str], None] = _unheard
     """Called in the writer's thread with each piece of the text."""
     cancelled: bool = False

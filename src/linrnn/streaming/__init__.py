@@ -35,7 +35,7 @@ class Session:
 
     One NaN in a state would make every later output NaN. So input that is not finite, or too large
     for the model's dtype, is refused, and so is an output or a state that is not finite: `feed`
-    raises, and the stream is where it was before. That costs a sum over outputs and state a call,
+    raises, and the stream is where it was before. This costs a sum over outputs and state a call,
     and on a GPU waits for them.
 
     It may be fed from several threads: each call happens as a whole, before or after every other.

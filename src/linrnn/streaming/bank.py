@@ -34,7 +34,7 @@ class Bank:
     def __init__(self, model: Streamable, rows: int) -> None:
         self._model = model
         self.state: State = fresh(model, rows)
-        """Of all rows, the free ones too."""
+        """State of all rows, the free ones too."""
         self.steps = np.zeros(rows, np.int64)
         """Steps read by the stream of each row."""
         self.rows: dict[Hashable, int] = {}

@@ -199,7 +199,7 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
     if not isinstance(model, Model) and not all(hasattr(model, x) for x in _NEEDED):
         raise ArgumentTypeError(
             f"{where}: model must be a linrnn.SequenceModel or a mixer, got a "
-            f"{type(model).__name__}. Of linrnn.RNN and PyTorch's layers carry the state yourself: "
+            f"{type(model).__name__}. For linrnn.RNN and PyTorch layers, carry the state yourself: "
             "y, state = model(x, state)."
         )
     for mixer in mixers_of(model):

@@ -60,7 +60,7 @@ class Group(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What the streams of a call are to read."""
+    """Inputs of the streams of a call."""
 
     groups: list[Group]
     single: np.ndarray

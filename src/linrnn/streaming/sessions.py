@@ -62,7 +62,7 @@ class Fed(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What became of streams that were read in one call."""
+    """The results of streams that were read in one call."""
 
     places: np.ndarray
     rows: np.ndarray

@@ -36,7 +36,7 @@ _SHARED = {
     "uniforms": "_kinds.generated",
     "white_signal": "_kinds.white_signal",
 }
-"""What other rooms of the package are given of this one; not in the reference."""
+"""Names that other parts of the package use; not in the reference."""
 _WHERE = _ELSEWHERE | _SHARED
 
 

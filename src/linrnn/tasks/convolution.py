@@ -27,7 +27,7 @@ class ConvolutionOptions(GeneratedOptions):
     length: int = 100
     """Steps of a sequence."""
     largest: float = 10.0
-    """Of the two numbers that make an input; its frequencies, in radians per step, are 0.05 of
+    """Upper bound of the two numbers that make an input; its frequencies (radians/step) are 0.05 of
     the one and 0.1 of the other."""
     train_size: int = 32
     """Training sequences; an epoch is one pass through them."""

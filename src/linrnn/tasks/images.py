@@ -40,7 +40,7 @@ class Images(LabelledFiles[np.ndarray]):
     proportions not kept. Pixels of 0 to 255 become ``(pixel / 255 - 0.5) / 0.5``.
 
     Nothing is left out but names that begin with a dot: a file of another kind, a class with a
-    single file, an image that cannot be read are errors. Of each class a fifth is for testing,
+    single file, an image that cannot be read are errors. In each class a fifth is for testing,
     where ``--task.test`` names no second folder, and a tenth for validation; ``--task.data-seed``
     chooses which. The run folder keeps classes and size, so its model answers without the
     images it was trained on. Before a folder is given, the numbers that describe the data are

@@ -41,7 +41,7 @@ class IMDbOptions:
     length: int = 4096
     """Steps of a sequence at most; of a longer review the beginning is read."""
     validation_size: int = 2_500
-    """Of the 25,000 training reviews, how many are for validation."""
+    """How many of the 25,000 training reviews are for validation."""
 
 
 class IMDb(Task):

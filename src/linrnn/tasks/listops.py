@@ -40,11 +40,11 @@ class ListOpsOptions:
     test_size: int = 2_000
     """Test sequences."""
     data_seed: int = 0
-    """Of the sequences; the seed of a run does not change them."""
+    """Seed of the sequences; the seed of a run does not change them."""
 
 
 class ListOps(Task):
-    """What does ``[MAX 4 3 [MIN 2 3 ] 1 0 ]`` come to? One digit for a long nested expression.
+    """Evaluate nested expressions such as ``[MAX 4 3 [MIN 2 3 ] 1 0 ]`` to one digit.
 
     Operators are MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10), of 2 to 10
     arguments. A node above the greatest depth is an operator with probability 1/4, else a digit;

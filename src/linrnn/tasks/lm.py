@@ -40,7 +40,7 @@ class LMOptions:
     data: tuple[str, ...] = ()
     """The files, packed as .gz or .xz or not; none: tiny Shakespeare, downloaded once."""
     tokenizer: str = "byte"
-    """What a token is: byte, char, bpe, or the path of a tokenizer.json."""
+    """Kind of token: byte, char, bpe, or the path of a tokenizer.json."""
     vocabulary_size: int = 4096
     """Tokens of bpe, the 256 bytes among them."""
     length: int = 256
@@ -52,7 +52,7 @@ class LMOptions:
     test: float = 0.0
     """Part of the tokens for testing, the last ones; 0: the validation part is the test part."""
     documents: Literal["files", "blank-lines", "one"] = "files"
-    """What nothing is remembered beyond: a file, a part between blank lines; one: no bounds."""
+    """Bounds of memory: files, parts between blank lines, or none (one)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ class SCIFAR(PixelTask):
     In colour a step is red, green and blue, as in the LRU paper's "sCIFAR"; with the option `grey`
     it is their brightness, the task "Image" of Long Range Arena. The two have different results
     and are not to be compared. Pixels are divided by 255, less their mean, over their standard
-    deviation. Of the 50,000 training images a tenth, always the same, is for validation.
+    deviation. A tenth of the 50,000 training images, always the same, is for validation.
 
     Read are the binary version of the official archive, or an .npz with ``x_train`` (images, 32,
     32, 3), ``y_train``, ``x_test`` and ``y_test``. The official Python version is a pickle, which

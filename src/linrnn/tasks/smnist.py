@@ -12,7 +12,7 @@ _S4 = "Gu, Goel and Re 2022, arXiv:2111.00396, Table 12"
 class SMNIST(IdxTask):
     """The handwritten digits of MNIST: 28x28 grey pixels, row by row, as 784 steps.
 
-    Pixels are divided by 255 and nothing else. Of the 60,000 training images 6,000, always the
+    Pixels are divided by 255 and nothing else. 6,000 of the 60,000 training images, always the
     same, are for validation; 10,000 are for testing. Always answering 1 is right for 11.35 %.
     With the option `rows` a step is a row of 28 pixels; published numbers are for single pixels.
 

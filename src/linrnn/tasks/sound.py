@@ -45,7 +45,7 @@ class SoundOptions:
     test: float = 0.1
     """Part of the samples for testing, the last ones; 0: the validation part is the test part."""
     documents: Literal["one", "files"] = "one"
-    """What nothing is remembered beyond: files; one: clips follow on one another."""
+    """Bounds of memory: files, or none (one), where clips follow one another."""
 
 
 class Clips(NamedTuple):

@@ -42,7 +42,7 @@ class Sounds(LabelledFiles[Clip]):
     they are padded to the longest, and a batch carries their lengths.
 
     Nothing is left out but names that begin with a dot: a file of another kind, a class with a
-    single file, a clip that cannot be read are errors. Of each class a fifth is for testing,
+    single file, a clip that cannot be read are errors. In each class a fifth is for testing,
     where ``--task.test`` names no second folder, and a tenth for validation; ``--task.data-seed``
     chooses which. The run folder keeps classes and rate, so its model answers without the clips
     it was trained on. Before a folder is given, the numbers that describe the data are

@@ -62,7 +62,7 @@ class TableOptions:
     columns: tuple[str, ...] = ()
     """Names of the columns that are read, of such a table; none: all others."""
     times: Times = "dt"
-    """What becomes of uneven times: the `dt` of layers that read it, one more channel, nothing."""
+    """Use of uneven times: the `dt` of layers that read it, one more channel, or nothing."""
     missing: Missing = "error"
     """Fill for a missing value: none (an error), the last value before, or 0 and a mask channel."""
     normalise: bool = True

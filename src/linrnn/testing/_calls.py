@@ -71,9 +71,9 @@ class Draw:
         return torch.rand(batch, self.time, generator=self.generator) < 0.3
 
 
-#: Of a recurrence that reads one sequence a row, forward.
+#: Arguments of a recurrence that reads one sequence a row, forward.
 ONE_WAY = frozenset({"cu_seqlens", "reverse"})
-#: Of one that cannot begin anew on the way.
+#: Arguments of one that cannot begin anew on the way.
 UNCUT = ONE_WAY | {"reset"}
 
 

@@ -308,7 +308,7 @@ def _layouts(
 ) -> Iterator[tuple[Call, dict[str, Any], int]]:
     """Every combination of initial state, resets, packing and direction; the kinds take turns.
 
-    Of an op that lacks some of them every kind has every other one, unless it is ``in_turns``.
+    For an op that lacks some of them every kind has every other one, unless it is ``in_turns``.
     """
     flags = itertools.product((False, True), repeat=4)
     tried = 0

@@ -14,7 +14,7 @@ _MOVES = ("aten.copy_", "aten._to_copy")
 class one_device(TorchDispatchMode):  # noqa: N801  # used as a function is
     """Inside it an operator with tensors of two devices, but for a copy, breaks a law.
 
-    The meta device itself lets tensors of a CPU pass, where a GPU would raise an error. Of these a
+    The meta device itself lets tensors of a CPU pass, where a GPU would raise an error. For these a
     tensor without axes is a number, which goes with any device.
     """
 

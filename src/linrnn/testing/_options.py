@@ -16,7 +16,7 @@ _NOT_OPTIONS = {"self", "d_model", "receives", "device", "dtype"}
 def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     """The defaults, then few sets of options such that every two values of two options meet.
 
-    Texts and flags take all values; numbers their default and one other. Of two sizes without a
+    Texts and flags take all values; numbers their default and one other. For two sizes without a
     default whose names end alike, as numbers of heads do, the second is half the first. What the
     constructor refuses, or ``make`` does not take, is left out.
 

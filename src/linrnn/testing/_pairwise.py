@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 Chosen = tuple[int, ...]
-"""Of each option, which of its values; 0 is the default."""
+"""The chosen value of each option, by index; 0 is the default."""
 Value = tuple[int, int]
 """An option and one of its values."""
 Taken = Callable[[Chosen], bool]

@@ -35,7 +35,7 @@ def signals(make: MakeMixer) -> None:
 
     What the class ``carries`` is made by the first layer alone, at each step; what it ``shares`` is
     of one part. Both are read, the state is as large as without, or smaller where the first layer
-    holds what grows for all, and a layer that is not given what it receives says so. Of a class
+    holds what grows for all, and a layer that is not given what it receives says so. For a class
     without either, signals are an error.
     """
     alone = build(make)

@@ -20,15 +20,15 @@ class Prediction:
     """The class for one sequence, or for one step of it."""
 
     index: int
-    """Of the sequence: its row in the file, from 0."""
+    """Row of the sequence in the file, from 0."""
     id: str | None = None
-    """Of the sequence, where the file has one."""
+    """Id of the sequence, where the file has one."""
     step: int | None = None
-    """Of the sequence, from 0; None where there is one answer a sequence."""
+    """Step of the sequence, from 0; None where there is one answer per sequence."""
     label: str
     """Name of the most probable class."""
     probability: float
-    """Of that class, in [0, 1]."""
+    """Probability of that class, in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,13 @@ class Estimate:
     """The numbers for one sequence, or for one step."""
 
     index: int
-    """Of the sequence: its row in the file, from 0."""
+    """Row of the sequence in the file, from 0."""
     id: str | None = None
-    """Of the sequence, where the file has one."""
+    """Id of the sequence, where the file has one."""
     step: int | None = None
-    """Of the sequence, or of the forecast, from 0; None where there is one answer a sequence."""
+    """Step of the sequence or forecast, from 0; None where there is one answer per sequence."""
     time: str | None = None
-    """Of the step that is forecast, where the file has time stamps that lie evenly."""
+    """Time of the forecast step, where the file has evenly spaced time stamps."""
     values: Mapping[str, float]
     """By name, in the units of the data."""
 

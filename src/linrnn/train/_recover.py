@@ -28,7 +28,7 @@ class Restart(NamedTuple):
     metrics: str | None
     """Text of ``metrics.csv`` at the checkpoint; None in checkpoints of early versions."""
     weights: Mapping[str, Tensor]
-    """Of the model, without their content."""
+    """Weights of the model, without their content."""
 
 
 BEGINNING = Restart(0, None, None, {})

@@ -55,7 +55,7 @@ class EpochReport:
     validation_metric: AnyFloat
     lr: float
     seconds: float
-    """Of training since the start of the run, interruptions left out."""
+    """Training time since the start of the run, without interruptions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Result:
     n_state: int
     """Floats of recurrent state a sequence needs, whatever its length."""
     seconds: float
-    """Of training, validation included; interruptions left out."""
+    """Training time, validation included, without interruptions."""
     folder: Path
     skipped: int = 0
     """Steps left out because a number in them was not finite."""

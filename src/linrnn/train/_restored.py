@@ -57,12 +57,12 @@ class Progress:
     step: int
     seconds: float
     best: dict[str, Any]
-    """Of `Best`; empty before the first validation."""
+    """State of `Best`; empty before the first validation."""
     train_mean: dict[str, Any]
-    """Of `Sums`."""
+    """State of `Sums`."""
     carried: dict[str, Tensor] | None = None
     not_finite: dict[str, Any] = field(default_factory=dict)
-    """Of `Counts`."""
+    """State of `Counts`."""
     learner: dict[str, Tensor] = field(default_factory=dict)
     """The learner's state."""
 
@@ -119,9 +119,9 @@ class Expected(NamedTuple):
     optimizer: torch.optim.Optimizer
     """A fresh one."""
     steps: int
-    """Of the whole run."""
+    """Steps of the whole run."""
     state: Mapping[str, Tensor]
-    """Of one sequence, flat."""
+    """State of one sequence, flat."""
     learner: Learner
     """One of the same options, which takes what is of such a one."""
 

@@ -55,7 +55,7 @@ class OptimConfig:
     recurrent_lr_factor: float = 0.5
     """Recurrent parameters learn at lr times this."""
     weight_decay: float = 0.05
-    """Of the weight matrices outside the recurrence; biases and norms have none."""
+    """Decay of the weight matrices outside the recurrence; biases and norms have none."""
     warmup_fraction: float = 0.1
     """Part of all steps over which the learning rate rises from 0."""
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -113,7 +113,7 @@ class Config:
     task: str
     """Name of the task."""
     mixer: Any = "lru"
-    """What mixes along time, as `linrnn.SequenceModel` takes it. Here it becomes a text: a name or
+    """The layer along time, as for `linrnn.SequenceModel`. It is stored as a text: a name or
     an import path, or several with commas between; of an instance the class and the options are
     kept, and its parameters are drawn anew like all others. ``"bank"`` is no mixer, but what
     `linrnn.contest` writes where a frozen bank answers best."""

@@ -61,16 +61,16 @@ class DistilledRun:
     """A run distilled at some orders."""
 
     before: Score
-    """Of the run itself, on the validation data."""
+    """Score of the run itself, on the validation data."""
     orders: tuple[OrderFit, ...]
     length: int
     """Steps of the filters that were fitted."""
     kept: tuple[str, ...]
     """Layers that have no long filters and are as they were: class and name."""
     mixer: str
-    """Of the new run."""
+    """Mixer of the new run."""
     folder: Path
-    """Of the new run, which is of the last order."""
+    """Folder of the new run, which is of the last order."""
 
 
 def distill_run(

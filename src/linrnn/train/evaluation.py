@@ -35,7 +35,7 @@ class Score:
     metric_name: str
     examples: int
     standard_error: float
-    """Of the metric as the mean over the examples; NaN for a single one."""
+    """Standard error of the metric over the examples; NaN for a single one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class LengthScore:
     length: int
     """The requested length: the task's option ``length``."""
     steps: int
-    """Of the longest sequence."""
+    """Steps of the longest sequence."""
     chance: float
     """The metric of guessing at this length."""
     score: Score

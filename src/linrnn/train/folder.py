@@ -36,7 +36,7 @@ FORMAT = 1
 _MAX_KEPT = 1 << 28  # bytes of a file that comes with the configuration
 _LOCK = ".lock"
 PLOT_ENDINGS = ("png", "svg", "drawn.csv")
-"""Of the files of a plot: two pictures, and the numbers in them."""
+"""Endings of the files of a plot: two pictures, and the numbers in them."""
 
 _FILLED = ("model.safetensors", "distillation.csv", "contest.csv", "stream")
 

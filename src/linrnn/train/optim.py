@@ -15,7 +15,7 @@ def param_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
 
     Parameters that a mixer, or a part, names in ``recurrent_parameters`` learn at ``lr *
     recurrent_lr_factor`` without weight decay: decay would move eigenvalues.
-    Of the rest, weights have weight decay, and biases, gains, skips and first states have none:
+    In the rest, weights have weight decay, and biases, gains, skips and first states have none:
     each module says which is which, `linrnn.nn.has_decay`. What asks for no gradient, as of a
     reservoir, is left out.
 

@@ -41,7 +41,7 @@ class PositionLoss:
     loss: float
     """Mean, in nats per token."""
     standard_error: float
-    """Of the mean over the windows; NaN for a single one."""
+    """Standard error of the mean over the windows; NaN for a single one."""
     windows: int
 
 

@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
     folder: str
     train: Mapping[str, Any]
-    """Of `TrainConfig`: the threads found, and what an option of resuming changed."""
+    """Options of `TrainConfig`: the threads found, and what resuming changed."""
     rank: int
     store: str
     """A file by which the processes find one another."""

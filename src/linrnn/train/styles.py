@@ -79,7 +79,7 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A look for each label of a figure, as arguments of matplotlib's ``plot``.
 
     The first label of a system has the system's own; further ones have its colour. Labels that are
-    no systems get what is left, colours that the figure lacks first. Of up to 108 labels no two
+    no systems get free ones, colours that the figure lacks first. Among up to 108 labels no two
     have both dash and marker alike, and while others are left none has a marker like a circle where
     another with its dash has one.
 

@@ -459,9 +459,7 @@ def test_what_is_asked_is_no_step(write, label, labels):
     assert torch.equal(task.read(write("moved.csv", moved)), expected)
     empty = text.replace(f",{labels[0]}\n", ",\n") if label == "last" else text
     assert torch.equal(task.read(write("empty.csv", empty)), expected)
-    says = (
-        "4 in each. Cut off the target" if labels == "12" else "only numbers, got 'x' in line"
-    )
+    says = "4 in each. Cut off the target" if labels == "12" else "only numbers, got 'x' in line"
     for name, other in (("none.csv", "\n".join(lines)), ("other.csv", text.replace("kind", "z"))):
         with pytest.raises(DataError, match=rf"{name}: a row to predict .*{says}"):
             task.read(write(name, other))

@@ -28,7 +28,7 @@ class Manner:
 
 
 MANNER = Manner()
-"""Of the command that runs; each begins with the defaults."""
+"""Settings of the running command; each command begins with the defaults."""
 
 
 def begin() -> None:

@@ -28,7 +28,7 @@ class Drawn(NamedTuple):
     low: float
     high: float
     whole: bool
-    """Of integers."""
+    """Whether the range is of integers."""
 
 
 def parse_over(text: str) -> tuple[str, list[Any] | Drawn]:

@@ -51,7 +51,7 @@ class Values(NamedTuple):
 
 
 ANY = Values(0, math.inf, ())
-"""Of an option of which the source does not say enough."""
+"""Values of an option without stated bounds."""
 
 
 def _is(convert: Callable[[str], object], text: str) -> bool:

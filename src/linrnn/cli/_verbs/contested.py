@@ -21,7 +21,7 @@ _BUDGET = ("--train.epochs", "--train.batch-size")
 
 
 def take_only(args: Sequence[str]) -> "tuple[Only | None, list[str]]":
-    """What ``--only`` says, and the other arguments.
+    """Parse ``--only``; return its meaning and the other arguments.
 
     Raises:
         ArgumentError: nothing, or what it cannot say; or a mixer is named for a bank.

@@ -21,7 +21,7 @@ def simple_answers(result: Result) -> str:
     """Lines on the nearest training sequence and a frozen bank in the test part of `table`.
 
     Sequences are as near as all their steps are, scaled and padded as the model reads them; the
-    bank is `linrnn.estimators.RecurrentClassifier`, or `RecurrentRegressor`, as it stands. Of other
+    bank is `linrnn.estimators.RecurrentClassifier`, or `RecurrentRegressor`, unchanged. For other
     tasks there are none.
     """
     if tasks.load(result.task) is not Table:

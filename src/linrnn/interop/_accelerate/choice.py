@@ -13,7 +13,7 @@ PACKAGE = "transformers.models."
 
 
 class Choice(NamedTuple):
-    """What replaces a function, and by which op; or None, and why it stays."""
+    """The replacement of a function, and its op; or None, and why the function stays."""
 
     ours: Callable[..., Any] | None
     label: str

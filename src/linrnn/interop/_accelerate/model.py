@@ -19,7 +19,7 @@ _MARK = "__linrnn_method__"
 
 
 class _Plan:
-    """What is done to each module of a class.
+    """The change to each module of a class.
 
     Attributes:
         methods: functions to bind, by the name of the method.

@@ -154,7 +154,7 @@ class _Token:
 
 
 def _outline(value: Any) -> Any:
-    """What of an argument decides on the operators: not the numbers of a tensor."""
+    """The properties of an argument that decide on the operators: not a tensor's numbers."""
     if isinstance(value, Tensor):  # transformers looks whether a mask has rows and steps
         return tuple(n > 1 for n in value.shape)
     return value if value is None or isinstance(value, (bool, int, float, str)) else type(value)

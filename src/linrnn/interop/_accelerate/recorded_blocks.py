@@ -20,7 +20,7 @@ Method = Callable[..., Any]
 def rwkv(forward: Method) -> Method:
     """``RwkvBlock.forward``: five states (batch, channels, layers), written in place.
 
-    Of one sequence: of several, transformers mixes the rows.
+    For one sequence: with several, transformers mixes the rows.
     """
 
     def read(
@@ -134,7 +134,7 @@ def _follows(x: Tensor, position_ids: Tensor, states: list[Tensor | None]) -> bo
 
 
 class _Block(NamedTuple):
-    """What records a block; ``parameters`` are those that we have read of its method."""
+    """The recorder of a block; ``parameters`` are those expected of its method."""
 
     record: Callable[[Method], Method]
     parameters: tuple[str, ...]

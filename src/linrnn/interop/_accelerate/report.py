@@ -1,4 +1,4 @@
-"""What was replaced, and how to have it back."""
+"""The report of replaced functions, and how to restore them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Left(NamedTuple):
 
 
 class Acceleration:
-    """What `linrnn.interop.accelerate` did, until `detach`.
+    """The changes by `linrnn.interop.accelerate`, until `detach`.
 
     Attributes:
         replaced: module, function and our op, of all that was replaced.

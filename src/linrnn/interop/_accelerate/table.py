@@ -10,7 +10,7 @@ Make = Callable[[Theirs], Callable[..., Any]]
 
 
 class Replacement(NamedTuple):
-    """What computes a function; ``parameters`` are those that we have read of it."""
+    """The replacement of a function; ``parameters`` are those expected of it."""
 
     op: str
     parameters: tuple[str, ...]

@@ -52,7 +52,7 @@ def standing_for(theirs: Theirs, ours: Function) -> Function:
 
 
 def stood_for(value: Any) -> Any:
-    """What one of our functions stands for; anything else itself."""
+    """The function that one of ours replaces; anything else unchanged."""
     return getattr(value, "__linrnn_stands_for__", value)
 
 

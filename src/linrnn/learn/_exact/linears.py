@@ -33,7 +33,7 @@ from linrnn.typing import State
 _ROWS, _STEPS = 32, 3
 
 Answer = Callable[[int, Tensor, Tensor, Tensor | None], Tensor]
-"""Of a linear map: its place among those of the layer, its input, weight and bias."""
+"""Output of a linear map, from its place in the layer, its input, weight and bias."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Linears:
 
     count: int
     index: Mapping[int, Tensor]
-    """Of those that move the state: the channel that each output moves."""
+    """For maps that move the state: the channel that each output moves."""
     pairs: Mapping[int, Tensor]
-    """Of some of them, (2, channels): outputs, of which the second moves i times what the first of
+    """For some of them, (2, channels): outputs, of which the second moves i times what the first of
     its channel does, so that what is owed to the one tells what is owed to the other."""
     names: Mapping[int, str]
-    """Of the parameters that are the weights of some of them."""
+    """Names of the parameters that are weights of some of them."""
     biases: Mapping[int, str]
-    """Of the parameters that are their biases, and nothing else."""
+    """Names of the parameters that are only their biases."""
     weight_shapes: Mapping[int, torch.Size]
     """The shapes of their weights."""
     shapes: Mapping[int, torch.Size]
-    """Of their traces: those of their weights, of pairs of the first alone."""
+    """Shapes of their traces: those of the weights; of a pair, the first weight's."""
     still: frozenset[int]
     """Those that move nothing of the state, such as the map to the output."""
     others: tuple[str, ...]

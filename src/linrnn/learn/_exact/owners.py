@@ -74,7 +74,7 @@ def owners(layer: Mixer) -> Owners:
     """Find the channel that each parameter of a layer moves.
 
     Every parameter must move one channel of the state, and the state before must move its own
-    channel alone, too, over several steps. That is asked of autograd, on a copy of the
+    channel alone, too, over several steps. Autograd decides that, on a copy of the
     layer in float64 with its parameters shaken, so that none is at a special value: with the sums
     of what a parameter moves, weighted by 1, u and u^2 of each channel, one channel alone has
     ``s_0 s_2 = s_1^2``, and is ``u = s_1 / s_0``.

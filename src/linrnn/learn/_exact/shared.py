@@ -39,7 +39,7 @@ _COPIES = 4  # of the traces: before and after a window, what it adds, and what 
 
 
 class Sources(NamedTuple):
-    """Of each number that a parameter reaches those before a window that it is made of."""
+    """For each number that a parameter reaches: the numbers before a window that determine it."""
 
     slots: Tensor
     """(sources, slots, groups): places of them among the parameter's own; where fewer, 0."""
@@ -52,9 +52,9 @@ class Shared:
     """Layout of the traces of such a layer."""
 
     few: Reach
-    """Of parameters that each move a small part of the state."""
+    """Reach of parameters that each move a small part of the state."""
     many: Reach
-    """Of all others."""
+    """Reach of all other parameters."""
     sources: Mapping[str, Sources]
     """By the names of parameters."""
 
@@ -64,7 +64,7 @@ class Shared:
         return {**self.few.by_name, **self.many.by_name}
 
     def numbers(self, layer: Mixer) -> tuple[int, int]:
-        """Of a row: those of its traces, and all there are while a window is learned from."""
+        """Count the numbers of a row: of its traces, and of all during learning from a window."""
         stored = at_once = 0
         for of_some in (self.few, self.many):
             colours = int(of_some.colour.max()) + 1 if of_some.by_name else 0

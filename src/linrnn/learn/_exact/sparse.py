@@ -45,7 +45,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Reach:
-    """Of a layer: what each parameter reaches, and how derivatives of a step are found at once.
+    """The numbers each parameter of a layer reaches, and how to find all derivatives at once.
 
     Numbers of the state of one colour are differentiated together: what they depend on is apart.
     """
@@ -114,7 +114,7 @@ def _patterns(
     """Find where one step has derivatives, and the unit that each number belongs to.
 
     Returns:
-        Of each parameter (size, groups), of the state before (size, size), and (size,).
+        Shapes: (size, groups) for each parameter, (size, size) for the state before, and (size,).
     """
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)

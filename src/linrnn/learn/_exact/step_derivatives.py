@@ -31,7 +31,7 @@ class Stepped(Known):
     """Layout of the traces of a layer that learns step by step, and its recorded programs."""
 
     kinds: Kinds = field(default_factory=Kinds)
-    """Of programs that find derivatives."""
+    """Kinds of programs that find derivatives."""
 
     def __deepcopy__(self, memo: object) -> "Stepped":
         """The same layout, which never changes; a copy records new programs."""
@@ -99,7 +99,7 @@ class _Graph(NamedTuple):
     y: Tensor
     after: list[Tensor]
     calls: dict[int, Given]
-    """Of the linear maps that have traces."""
+    """Calls of the linear maps that have traces."""
 
 
 def derivatives(

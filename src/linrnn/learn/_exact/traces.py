@@ -81,7 +81,7 @@ class Known:
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
-        """Of the traces that are of no parameter, by name."""
+        """Shapes of the traces that belong to no parameter, by name."""
         return {linear_name(place): shape for place, shape in self.linears.shapes.items()}
 
     @cached_property
@@ -223,7 +223,7 @@ class Entry(NamedTuple):
     gate: Gate | None = None
     """Through which the state passed."""
     weights: Mapping[int, Tensor] = {}
-    """Of linear maps, by their places, which passed as well."""
+    """Weights of linear maps, by place, that were also used."""
     last: LastStep | None = None
     """Collects the gradient by the state after the window."""
 
@@ -232,7 +232,7 @@ class Graph(NamedTuple):
     """Calls and states of a layer in a window, with their history where they have one."""
 
     calls: list[Given]
-    """Of linear maps."""
+    """Calls of linear maps."""
     before: list[Tensor]
     """The tensors of its state, inside of the gate."""
     after: list[Tensor]
@@ -286,7 +286,7 @@ def advanced(layer: Mixer, layout: Known, traces: Traces, heard: Heard) -> Trace
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state: as channels are apart, the gradient
-    of the sum over all channels holds that of each. Of parameters beside those of linear maps each
+    of the sum over all channels holds that of each. For parameters beside those of linear maps each
     row's own is asked: of the graph where they are few numbers a channel, else by reading the
     window once more, row by row.
     """
@@ -320,11 +320,11 @@ class _Derivatives(NamedTuple):
     """Derivatives of a window, of the sums over all channels of each part of a state."""
 
     direct: dict[str, Tensor]
-    """Of parameters, (batch, parts, *shape)."""
+    """Derivatives by parameters, (batch, parts, *shape)."""
     across: Tensor
-    """Of the parts before, (batch, after, before, channels)."""
+    """Derivatives by the parts before, (batch, after, before, channels)."""
     maps: dict[int, Tensor]
-    """Of the outputs of linear maps, (batch, parts, time, outputs)."""
+    """Derivatives by outputs of linear maps, (batch, parts, time, outputs)."""
 
 
 def _by_graph(layer: Mixer, layout: Known, heard: Heard) -> _Derivatives | None:

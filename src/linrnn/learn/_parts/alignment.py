@@ -18,7 +18,7 @@ class Alignment(NamedTuple):
     """
 
     cosine: float
-    """Of the angle between both: 1 where the rule points where back-propagation does."""
+    """Cosine of the angle between both: 1 if the rule has the direction of back-propagation."""
     ratio: float
     """The norm of the rule's over that of the true one."""
 

@@ -26,7 +26,7 @@ def solve(
 
     Returns:
         z, and what is left, ``|J^T z + b - z|`` as a part of ``|b|``: below 1 where z is better
-        than nothing. Of ``neumann`` it is the first term that was left out.
+        than nothing. For ``neumann`` it is the first term that was left out.
     """
 
     def pull(v: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class Step(NamedTuple):
     y: Tensor
     """The output of the model, as `Loop.loss` and a task's scores take it."""
     state: State
-    """Of the model, after the batch."""
+    """State of the model, after the batch."""
 
 
 def _no_update() -> None:

@@ -17,7 +17,7 @@ from linrnn.state import concat, detach, select
 from linrnn.typing import State
 
 Values = Sequence[Sequence[Tensor]]
-"""Of each state between two pieces, its real parts (batch, size)."""
+"""For each state between two pieces, its real parts (batch, size)."""
 
 
 class Heard(NamedTuple):
@@ -122,7 +122,7 @@ class Pieces:
         ]
 
     def _counts(self) -> list[Tensor]:
-        """Of each state between, (batch, 1): whether the row goes on after it."""
+        """For each state between pieces, (batch, 1): whether the row continues after it."""
         lengths, x = self.batch.lengths, self.batch.x
         if lengths is None:
             return [torch.ones(len(x), 1, dtype=torch.bool, device=x.device)] * len(self._between)

@@ -41,7 +41,7 @@ class Segments:
     random: list[list[Tensor]] = field(default_factory=list)
     """The state of the generators before each segment."""
     after: State | None = None
-    """Of the model, after the batch."""
+    """State of the model, after the batch."""
 
     def __post_init__(self) -> None:
         time = self.batch.x.shape[1]

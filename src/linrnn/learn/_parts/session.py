@@ -39,7 +39,7 @@ from linrnn.typing import State
 
 _MOST_CLIP = 1 << 63
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Of an answer and its target, as a `Loop` has it."""
+"""Loss of an output and its target, as a `Loop` has it."""
 
 
 @runtime_checkable

@@ -144,7 +144,7 @@ class Bidirectional(Mixer):
         return None if back is None else torch.cat([ahead, back])
 
     def state_spec(self) -> Spec:
-        """That of the forward mixer."""
+        """Specify the state of the forward mixer."""
         return self.ahead.state_spec()
 
     def signal_spec(self) -> dict[str, Part]:
@@ -168,7 +168,7 @@ class Bidirectional(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> State:
-        """That of the forward mixer."""
+        """Return the initial state of the forward mixer."""
         return self.ahead.init_state(batch_size, device=device, dtype=dtype)
 
     @overload

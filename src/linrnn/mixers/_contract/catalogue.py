@@ -63,7 +63,7 @@ def build(
     """Construct a mixer.
 
     Args:
-        mixer: what `load` takes. Of an instance a copy is made, with parameters drawn anew.
+        mixer: what `load` takes. An instance is copied, with parameters drawn anew.
         d_model: channels in and out.
         options: further keyword arguments of its constructor; none for an instance, which has them.
         factory: ``device`` and ``dtype``.

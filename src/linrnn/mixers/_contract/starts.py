@@ -15,7 +15,7 @@ from linrnn.state_spec import Part, Spec
 class LearnedStart:
     """The initial states that a mixer with ``learn_initial`` learns; it is `Mixer.learned`.
 
-    Of a part ``h`` of the state the mixer has a parameter ``h0``; of a complex one ``h0_re`` and
+    For a part ``h`` of the state the mixer has a parameter ``h0``; for a complex one ``h0_re`` and
     ``h0_im``. They are zero at first. A state holds 0 for them, see `linrnn.state_spec.opened`.
 
     Args:

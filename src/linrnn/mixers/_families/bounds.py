@@ -49,7 +49,7 @@ class CumulativeBounds(KeepsPrecision):
     def forward(self) -> list[dict[str, Tensor]]:
         """``bound`` of each layer (width,): the logit of beta, minus infinity in the first.
 
-        Of sums of exponentials on either side, so that neither beta nor 1 - beta cancels.
+        From sums of exponentials on either side, so that neither beta nor 1 - beta cancels.
         """
         first, *later = wide(self.gamma).unbind()
         above, tail = [], first  # the layers after each, and the first

@@ -15,7 +15,7 @@ from linrnn.ops import cell_scan
 from linrnn.state_spec import Part, real
 
 MOST_WRITTEN_OUT = 64
-"""Of what a cell does several times in a step, and its program has each time once."""
+"""Limit on repetitions inside a step, each of which the program contains once."""
 
 SHORT_STEPS = "8 steps of the length by default hardly move a state; longer ones train"
 

@@ -103,7 +103,7 @@ class ConvDelta(Mixer):
     def _recall(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is read (B, T, H, V), and the state but for that of the convolution.
+        """Return the reads (B, T, H, V), and the state without the convolution's.
 
         Args:
             x: (B, T, d_model).

@@ -92,7 +92,7 @@ class Gated(Mixer):
             self.out_proj.reset_parameters()
 
     def _start_biases(self, linear: nn.Linear, forget: int, *against: int) -> None:
-        """Of a projection to blocks of d_state, counted from 0, as ``gates`` says."""
+        """Set the biases of a projection to blocks of d_state, counted from 0, by ``gates``."""
         blocks = linear.bias.split(self.d_state)
         start_gates(self.gates, self.t_max, blocks[forget], *(blocks[i] for i in against))
 

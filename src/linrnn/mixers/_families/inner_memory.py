@@ -83,7 +83,7 @@ class InnerMemory(nn.Module):
         gain: Tensor | None = None,
         constants: Sequence[Tensor] = (),
     ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
-        """What queries read, and the state; arguments are those of `inner_scan`."""
+        """Return the reads of the queries, and the state; arguments are those of `inner_scan`."""
         change, pending, velocity = (
             list(state.get(name, {}).values()) for name in ("change", "pending", "velocity")
         )

@@ -1,4 +1,4 @@
-"""What log-linear layers share: weights of levels, and what a state has for them."""
+"""Parts that log-linear layers share: weights of levels, and their state."""
 
 from typing import Any, ClassVar
 

@@ -15,7 +15,7 @@ from linrnn.nn import uniform
 
 Angles = Literal["henaff", "cayley"]
 ANGLES: dict[str, tuple[float, float]] = {"henaff": (-pi, pi), "cayley": (0.0, pi / 2)}
-"""Of the initial rotations: uniform between these, as two papers draw them."""
+"""Bounds of the initial rotations, drawn uniformly between them as in two papers."""
 
 
 def _real(h: Any, u: Any, b: Any, W: Any) -> tuple[Any, Any]:

@@ -115,7 +115,7 @@ class SSD(Mixer):
         state: Any,
         reset: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What heads read (B, T, H, d_head), and the state but for that of the convolution.
+        """Return the reads of heads (B, T, H, d_head), and the state without the convolution's.
 
         Args:
             C, B: queries and keys (B, T, groups, d_state).

@@ -115,7 +115,7 @@ def laplace_read(
 ) -> Tensor:
     """Weights of one head between 0 and 1, not normalised: a smooth step that mimics relu^2.
 
-    Of ``far`` see `attend`.
+    For ``far`` see `attend`.
     """
     scores = _with_distances(q @ k.mT, far)  # (B, T, S)
     weight = (1 + torch.erf((scores - 0.5**0.5) * (2 * pi) ** 0.5)) / 2

@@ -257,7 +257,7 @@ CELLS = {
 """The recurrences of `recurrence` without the product with the input."""
 
 HEADS = "_heads"
-"""What the kind of a recurrence ends with whose matrices are diagonal in blocks."""
+"""Suffix of the kind of a recurrence with block-diagonal matrices."""
 
 
 def _in_heads(kind: str) -> Cell:

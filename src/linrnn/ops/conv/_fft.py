@@ -45,7 +45,7 @@ def causal_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
 def strict_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     """`causal_product` of real numbers, in which no output depends on later inputs in any digit.
 
-    The first `DIRECT` taps are summed one by one. Of the others, what a block of S steps adds to
+    The first `DIRECT` taps are summed one by one. For the others, what a block of S steps adds to
     the S steps behind it is a circular product of 2 S, for S from `DIRECT` to what the taps reach:
     the even blocks of each size add to the odd ones, and each of the largest size to the next.
     """

@@ -51,7 +51,7 @@ def _sums(
 ) -> tuple[Tensor, Tensor]:
     """Real and imaginary part of the sums times ``exp(-i angle / 2)``.
 
-    Of a pair ``(i s beta - c alpha) / (r + i m)`` is left, with s and c the sine and cosine of
+    For a pair ``(i s beta - c alpha) / (r + i m)`` is left, with s and c the sine and cosine of
     half the angle, ``r = c^2 |w|^2 - s^2`` and ``m = -2 s c Re w``.
     """
     dtype = beta.dtype

@@ -113,7 +113,7 @@ def varying(system: System, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple
 
 
 def _outputs(system: System, u: Tensor, h: Tensor) -> Tensor:
-    """What is read of states (..., H, M) beside inputs (..., H)."""
+    """Outputs from states (..., H, M) and inputs (..., H)."""
     if system.d.ndim == 2:
         u, h = u[..., None, :], h[..., None, :, :]
     return (columns(system.c.to(h.dtype)) * rows(h)).sum(-1) + system.d * u
@@ -195,7 +195,7 @@ def kernel(
 ) -> Tensor:
     """The response (H, T) to an impulse, by its generating function at the roots of unity.
 
-    That of the first T values is the resolvent with ``c (I - A^T)`` instead of c, which is a
+    For the first T values it is the resolvent with ``c (I - A^T)`` instead of c, which is a
     Cauchy product and a correction for each rank; an inverse FFT makes values of it.
 
     Args:

@@ -4,7 +4,7 @@ The inputs read so far lie in blocks, as the digits of a binary number: NEAR of 
 many, and so on, at most one of each size, the oldest the largest. What a block of S inputs adds to
 the S steps that follow it is computed once, by one FFT of 2 S, when the first of these asks. A step
 then is a product with the few inputs that are in no block yet, and a sum of one number a block;
-every S steps a block of S is made, so that each costs O(log^2 L) in the mean and not O(L). Of a
+every S steps a block of S is made, so that each costs O(log^2 L) in the mean and not O(L). For a
 step nothing but the newest blocks is copied.
 
 The largest block is as long as the kernel reaches back; behind it nothing is kept. So a state grows

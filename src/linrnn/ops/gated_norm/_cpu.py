@@ -89,7 +89,7 @@ def _run(arguments: Any, *outputs: int) -> None:
 
 
 def _values(arguments: Any, rows: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Any]]:
-    """What is computed in, and the fields of the record that say what is read."""
+    """The dtype of the computation, and the fields of the record for the inputs."""
     x, _, _, groups, eps, norm_first, silu = arguments
     count, width = x.numel() // x.shape[-1], x.shape[-1] // groups
     exact = any(t is not None and t.dtype == torch.float64 for t in rows)

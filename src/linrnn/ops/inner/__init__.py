@@ -53,7 +53,7 @@ def inner_scan(
         the next mini-batch begins with W + gain_n (W_n - W)
 
     Without momentum the velocity is the second term alone. All gradients of a mini-batch are at its
-    first weights, so they are computed together. Of a perceptron no row has its own weights in
+    first weights, so they are computed together. For a perceptron no row has its own weights in
     memory; of another function all rows of one mini-batch have. Where gradients are to flow, what
     is kept of a sequence are the weights before every few mini-batches, about as many times as the
     root of their number, and the rest is computed once more.
@@ -140,7 +140,7 @@ _operator = composed(
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """Of (B, T, H, ...) with time behind heads; of numbers that all heads share (B, 1, T)."""
+    """Move time of (B, T, H, ...) behind heads; numbers that all heads share become (B, 1, T)."""
     return x[:, None] if x.ndim == 2 else x.transpose(1, 2)
 
 
@@ -163,7 +163,7 @@ class _Piece(NamedTuple):
 
 
 class _Reader:
-    """What stays the same over a call."""
+    """Values that stay the same over a call."""
 
     def __init__(
         self, rule: str, mode: str, weights: Tensors, constants: Tensors, mini_batch: int

@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What is carried from one mini-batch, or a piece of one, to the next; lists of one length."""
+    """The carry from one mini-batch, or a piece of one, to the next; lists of one length."""
 
     start: Tensors
     """Weights at the start of the mini-batch, (B, H, ...)."""
@@ -63,7 +63,7 @@ class Coefficients(NamedTuple):
     velocity: Tensor | None
     """The remaining share of the velocity at the end, (B, H)."""
     last: Tensor | None
-    """What gradients add to it by then, (B, H, m)."""
+    """The share of each gradient in it by then, (B, H, m)."""
 
 
 def coefficients(rows: Rows) -> Coefficients:
@@ -103,7 +103,7 @@ def _scanned(a: Tensor, b: Tensor, begin: Tensor) -> Tensor:
 def learn(
     rule: Rule, mode: str, rows: Rows, carry: Carry, constants: Tensors
 ) -> tuple[Tensor, Carry]:
-    """What each row reads after it was learned, (B, H, m, d), and pending and velocity then.
+    """The read of each row after its update, (B, H, m, d), and pending and velocity then.
 
     All gradients are at ``carry.start``. Constants are (H, 1, ...).
     """

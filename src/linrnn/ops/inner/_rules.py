@@ -1,6 +1,6 @@
 """Memories that are functions: how they are read, and what they are to learn of a key and a value.
 
-A rule is functions of rows, each with its own weights. Of a perceptron the derivative is written
+A rule is functions of rows, each with its own weights. For a perceptron the derivative is written
 down, so that many rows are learned and read by products of matrices; of any other function PyTorch
 finds it.
 """
@@ -27,7 +27,7 @@ class Rule(Protocol):
         """The numbers (...) that a gradient step of the weights makes smaller."""
 
     def read(self, mode: str, weights: Tensors, q: Tensor, constants: Tensors) -> Tensor:
-        """What queries read."""
+        """The reads of queries."""
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class PerceptronRule(Rule, Protocol):
         """The derivative of the loss by the output y of the perceptron."""
 
     def output(self, y: Tensor, q: Tensor, constants: Tensors) -> Tensor:
-        """What is read, of the output of the perceptron."""
+        """The read, from the output of the perceptron."""
 
 
 RULES: dict[str, Rule] = {}

@@ -135,4 +135,4 @@ wkv = Cell(
     parallel=wkv_at_once,
     name="wkv",
 )
-"""What a gate r lets through of the mean of the past and, with a bonus, the value of now."""
+"""The mean of the past and, with a bonus, the present value, times a gate r."""

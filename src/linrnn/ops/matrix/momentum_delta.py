@@ -309,7 +309,7 @@ def _walk(S: Tensor, M: Tensor, steps: Tensors) -> tuple[list[Tensor], Tensor, T
 
 
 def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """What a write, and the memories before, weigh after each step of a chunk.
+    """The weights of a write, and of the memories before, after each step of a chunk.
 
     Returns:
         ``(inside, weights)``, (rows, H, C, ...): of M that of M and of the writes, and of S that
@@ -330,7 +330,7 @@ def _chunk(
     S: Tensor, M: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor,
     kept: Tensor, keys: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """What is read in a chunk, and both memories after it."""
+    """The reads of a chunk, and both memories after it."""
     both = torch.cat([S, M], -2)  # (B, H, 2 K, V)
     written = write - erase @ both
     o = answers @ both + scores @ written

@@ -59,7 +59,7 @@ def outer_scan(
         sign: 1 or -1 for every decay, shaped like g, which may be None: decays from -1 to 1.
             There is no gradient to it.
         angle: what pairs of rows (2i, 2i + 1) of S turn by at every step, in radians: R_t is a
-            complex decay ``exp(g + i angle)`` of each. Of a head, (heads,) or (batch, time,
+            complex decay ``exp(g + i angle)`` of each. For a head, (heads,) or (batch, time,
             heads), for all pairs; or (heads, pairs) or (batch, time, heads, pairs) for the first
             ones. Then ``g`` and ``sign`` by channel have one number for each of these pairs and
             one for each channel behind them. Sums of angles are float64 and start at each call:

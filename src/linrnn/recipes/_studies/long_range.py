@@ -193,7 +193,7 @@ STEPS = {
     "pathfinder": 250_000,
     "path_x": 125_000,
 }
-"""That the public commands of Mega print in place of epochs."""
+"""Steps that the public commands of Mega give instead of epochs."""
 
 
 RECIPES = {

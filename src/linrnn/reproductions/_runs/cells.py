@@ -18,7 +18,7 @@ from linrnn.train.folder import RunFolder
 from linrnn.train.metrics import read_metrics
 
 RIVAL = "LSTM"
-"""Whom the others are to beat."""
+"""The model that the others are to beat."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ class Copying(Lesson):
     def loss(self, y: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy of a target bit; that of guessing is 1.
 
-        Targets are -1 or 1 there, else 0. Of a window it is the mean over all steps, scaled so that
+        Targets are -1 or 1 there, else 0. A window has the mean over all steps, scaled so that
         windows add up to that.
         """
         mask = target.abs()

@@ -73,7 +73,7 @@ def error(model: nn.Module, batch: Batch, lag: int) -> float:
 def solved_readout(delay: Delay, seed: int, penalty: float) -> float:
     """Error of the best read-out of an LRU as it is drawn, solved for in float64.
 
-    Of independent signs the error of a linear model is the squared distance of its response to
+    For independent signs the error of a linear model is the squared distance of its response to
     a single one from what it should be; a state answers with powers of its eigenvalue.
 
     Args:

@@ -20,7 +20,7 @@ def peak_of_step(
 ) -> int | None:
     """Bytes a training step adds at most to what the layer and its input take.
 
-    Of the GPU's memory where there is one, else of the process's resident memory.
+    GPU memory where there is a GPU, else the process's resident memory.
 
     Args:
         layer: a name in `LAYERS`.

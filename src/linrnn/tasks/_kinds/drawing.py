@@ -25,7 +25,7 @@ class GeneratedOptions:
     test_size: int = 2_000
     """Test sequences."""
     data_seed: int = 0
-    """Of the sequences; the seed of a run does not change them."""
+    """Seed of the sequences; the seed of a run does not change them."""
 
 
 class Regression:

@@ -35,7 +35,7 @@ class _Level(NamedTuple):
     operator: np.ndarray
     """Which nodes are operators."""
     arity: np.ndarray
-    """Of the operators."""
+    """Arity of each operator."""
 
     def digit(self) -> np.ndarray:
         """The digit at each node, if it is one."""

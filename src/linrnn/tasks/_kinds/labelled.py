@@ -49,7 +49,7 @@ class Known:
     chance: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    """Of each channel over the training part, or 0 and 1."""
+    """Standard deviation of each channel over the training part; 1 without normalisation."""
     asked: tuple[float, float]
     """Mean and deviation of the targets in the training part; 0 and 1 of classes."""
     stamps: Literal["none", "numbers", "dates"]
@@ -59,7 +59,7 @@ class Known:
     even: bool
     """Whether the steps of all sequences lie evenly, as they do without times."""
     sha256: str
-    """Of the sequences."""
+    """Hash of the sequences."""
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) > 0 or len(self.columns) not in (0, len(self.mean)):
@@ -83,7 +83,7 @@ class Reading:
     labels: str
     """A file of them, for one of x alone."""
     long: LongLayout | None
-    """Of tables with a step a row; None: a row is a sequence."""
+    """Layout of tables with a step per row; None: a row is a sequence."""
 
     def parts(self, path: Path) -> dict[str, Series]:
         """The parts of a file with labels: see `read_series`."""

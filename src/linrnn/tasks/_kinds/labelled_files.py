@@ -40,7 +40,7 @@ class FileOptions:
     test: str = ""
     """A second one, for testing; empty: a fifth of each class."""
     data_seed: int = 0
-    """Of the split; the seed of a run does not change it."""
+    """Seed of the split; the seed of a run does not change it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Known:
 
     classes: list[str]
     sha256: str
-    """Of the names, sizes and classes of all files."""
+    """Hash of the names, sizes and classes of all files."""
     chance: float
     """The part of the test files that is of the class most frequent in training."""
     measured: dict[str, int]

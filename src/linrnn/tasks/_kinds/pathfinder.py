@@ -64,7 +64,7 @@ class PathfinderOptions:
     test_size: int = 20_000
     """Test images."""
     data_seed: int = 0
-    """Of the images; the seed of a run does not change them."""
+    """Seed of the images; the seed of a run does not change them."""
 
 
 class PathfinderTask(Task):

@@ -37,14 +37,14 @@ class Rules(NamedTuple):
     marker_radius: float
     thickness: float
     length: int
-    """Of a segment."""
+    """Length of a segment."""
     continuity: float
     """How fast a turn gets unlikely with its angle."""
     short_snakes: int
     contrast: float
-    """Of the short snakes."""
+    """Contrast of the short snakes."""
     path_contrast: float
-    """Of the two long snakes, relative to the short ones."""
+    """Contrast of the two long snakes, relative to the short ones."""
     segments: int = 14
     short_segments: int = 4
 
@@ -281,7 +281,7 @@ def long_snakes(table: Tables, keys: np.ndarray) -> tuple[Snakes, Windows]:
     """One attempt at the two long snakes for each key.
 
     Returns:
-        Of those that came to an end two rows each, with the number of their key; their windows.
+        Those that came to an end have two rows each, with the number of their key; their windows.
     """
     ends, alive = _two_seeds(table, keys)
     image = alive.nonzero()[0]

@@ -31,7 +31,7 @@ class History(NamedTuple):
     """(time, columns); NaN is a value that is missing."""
     names: list[str]
     ends: tuple[int, int, int]
-    """Of the training, validation and test part."""
+    """Ends of the training, validation and test part."""
     stamps: Stamps | None = None
     """When the steps were, where that is known."""
 
@@ -54,10 +54,10 @@ class Known:
     """Facts about the training series that a model needs; its run folder stores them."""
 
     names: tuple[str, ...]
-    """Of the columns."""
+    """Names of the columns."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    """Of each column over the training part."""
+    """Standard deviation of each column over the training part."""
     chance: float
     """The mean squared error of the training mean in the test part."""
     stamps: Literal["none", "numbers", "dates"]
@@ -67,7 +67,7 @@ class Known:
     even: bool
     """Whether the steps lie evenly, as they do without times."""
     sha256: str
-    """Of the series, and of where its parts end."""
+    """Hash of the series and of the ends of its parts."""
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.mean) == len(self.std) > 0:

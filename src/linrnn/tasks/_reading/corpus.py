@@ -33,7 +33,7 @@ class Corpus(NamedTuple):
     starts: np.ndarray
     """(documents,) places of the first token of each, rising, the first one 0."""
     sha256: str
-    """Of the files' contents."""
+    """Hash of the files' contents."""
 
 
 class Piece(NamedTuple):

@@ -119,7 +119,7 @@ def check_ending(task: str, path: Path, suffixes: tuple[str, ...]) -> bool:
 def split(labels: Sequence[str], seed: int, *, test: bool) -> tuple[list[int], ...]:
     """Rows for training, validation and testing, each class in proportion.
 
-    Of n files of a class a fifth is for testing and a tenth for validation, rounded, but one at
+    From n files of a class a fifth is for testing and a tenth for validation, rounded, but one at
     least; where there are two, none is for validation. At least one is for training.
 
     Args:

@@ -42,7 +42,7 @@ def merge(
 ) -> tuple[list[np.ndarray], list[np.ndarray], Kind]:
     """Sequences (time, dimensions), the time between their steps, and how times are written.
 
-    Of times there are (time - 1,) for each sequence.
+    Times are (time - 1,) for each sequence.
 
     Where dimensions have stamps of their own, there is a step for each stamp of any, and the
     values of the others are missing there.

@@ -118,7 +118,7 @@ def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
     All states are guessed, and corrected at once by linear scans of the derivative, until they fit
     their steps up to rounding. The derivative is that of a channel's states by one another; what
     comes through a matrix is left out. On a machine with many processors that is faster than one
-    step after another. Of a layer: `use_form`.
+    step after another. For a layer: `use_form`.
 
     Args:
         cell: the step, see `linrnn.cells.Cell`.

@@ -63,7 +63,7 @@ def forward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Outputs and final states; and if a gradient is wanted what it reads.
 
-    That is the states after each step, the products with matrices and the folds; or, with
+    These are the states after each step, the products with matrices and the folds; or, with
     checkpoints, the states after some steps.
     """
     code, saved_outputs = forward_code(program, leaves, layout, keep)
@@ -312,7 +312,7 @@ class _Code:
     ) -> tuple[bytes, list[Any], Tensor | None]:
         """Build the machine's record; with it, the memory that it refers to, None if there is none.
 
-        That is the widths of both programs, and the offsets, which may be a copy of those given.
+        These are the widths of both programs, and the offsets, which may be a copy of those given.
 
         Args:
             layout, dtype: of the call.

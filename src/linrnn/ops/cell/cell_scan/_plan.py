@@ -50,7 +50,7 @@ def signature(
 ) -> Signature | None:
     """The key under which calls are alike; None where a call must be looked at as a whole.
 
-    That is, unless all its tensors are plain ones on a CPU and nobody watches.
+    It may be, unless all its tensors are plain ones on a CPU and nobody watches.
 
     Args:
         cell, arguments, state, reset, cu_seqlens: of the call.

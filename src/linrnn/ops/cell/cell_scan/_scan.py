@@ -1,6 +1,6 @@
 """All steps of a cell at once, by scans.
 
-Of a cell that is affine in its state the coefficients are computed, and `linear_scan` does it;
+For a cell that is affine in its state, coefficients are computed and `linear_scan` does it;
 others may say themselves how it is done.
 """
 

@@ -104,7 +104,7 @@ def by_tree(
 
 
 def _nothing(b: Tensor, initial_state: Tensor | None, cu_seqlens: Tensor | None) -> Results:
-    """Of no step, no sequence or no number."""
+    """Return the results for no step, no sequence or no number."""
     shape = (n_sequences(b, cu_seqlens), *b.shape[2:])
     if initial_state is None:
         return b.clone(), b.new_zeros(shape, dtype=accumulator_dtype(b.dtype))
@@ -168,7 +168,7 @@ def _flip_sequences(x: T, cu_seqlens: Tensor | None) -> T:
 
 
 def _composed_levels(A: Transition) -> Iterator[Transition]:
-    """Of pairs of steps, of pairs of pairs, ..."""
+    """Yield the transitions of pairs of steps, of pairs of pairs, ..."""
     A = A.wide()
     while True:
         if A.constant:

@@ -1,4 +1,4 @@
-"""What takes the state of one step to the next in `block_scan`: matrices, or scaled permutations.
+"""Transitions of the state in `block_scan`: matrices, or scaled permutations.
 
 Both can be composed, which a tree needs, and both have adjoints of their own kind.
 """
@@ -48,7 +48,7 @@ class Matrices(NamedTuple):
         return Matrices(self.A.mH)
 
     def gradient(self, delta: Tensor, before: Tensor) -> Tensor:
-        """That of ``A``, from the gradients of states and the states before."""
+        """The gradient of ``A``, from those of states and the states before."""
         if self.constant:
             # reshape, not flatten, which the older vmap does not know
             columns = delta.permute(2, 3, 0, 1).reshape(*delta.shape[2:], -1)  # (C, n, B T)
@@ -120,7 +120,7 @@ class Permutations(NamedTuple):
         return Permutations(self.scale.conj(), self.places, not self.gather)
 
     def gradient(self, delta: Tensor, before: Tensor) -> Tensor:
-        """That of ``scale``, from the gradients of states and the states before."""
+        """The gradient of ``scale``, from those of states and the states before."""
         if self.gather:
             return delta * before.gather(-1, self.places).conj()
         return delta.gather(-1, self.places) * before.conj()
@@ -156,7 +156,7 @@ Transition = Matrices | Permutations
 
 
 def transition(A: Tensor, index: Tensor | None, gather: bool) -> Transition:
-    """Of the arguments of the op."""
+    """Make the transition from the arguments of the op."""
     return Matrices(A) if index is None else Permutations(A, index, gather)
 
 

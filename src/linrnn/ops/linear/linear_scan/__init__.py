@@ -42,7 +42,7 @@ def linear_scan(
     elementwise over any channel axes, real or complex.
 
     Args:
-        a: decay, dimensionless. Of the shape of ``b`` (axes of size 1 broadcast), or constant in
+        a: decay, dimensionless, of the shape of ``b`` (axes of size 1 broadcast), or constant in
             time with the channel axes alone: ``b.shape[2:]``.
         b: input of shape (batch, time, *channels). float16, bfloat16, float32, float64,
             complex64 or complex128; ``a`` and ``b`` are promoted to a common dtype.

@@ -219,7 +219,7 @@ def _decayed(rows: Steps) -> Tensor:
 
 
 def _written(rows: Steps) -> Tensor:
-    """What is written in each row, at its end, (R, K, E, V)."""
+    """The writes of each row, at its end, (R, K, E, V)."""
     S: Tensor = rows.k.mT @ _decayed(rows).flatten(2)  # (R, K, E V)
     heads: Tensor = S.unflatten(2, rows.v.shape[2:])
     return heads

@@ -16,7 +16,7 @@ from linrnn.ops.matrix.outer_scan import outer_scan
 
 
 class Rule(NamedTuple):
-    """What a memory is written and read by, every step."""
+    """The tensors that write and read a memory, every step."""
 
     q: Tensor  # (B, T, G, K)
     k: Tensor  # (B, T, G, K)

@@ -119,7 +119,7 @@ def _terms(p: Problem) -> Terms:
 
 
 def _kept(g: Tensor, sign: Tensor | None) -> Tensor:
-    """What a step keeps of every key, (.., K or 1)."""
+    """The share that a step keeps of every key, (.., K or 1)."""
     kept = g.exp() if sign is None else g.exp() * sign
     return kept if g.ndim == 4 else kept[..., None]
 

@@ -103,7 +103,7 @@ class Problem(NamedTuple):
         return self[:10]
 
 
-#: Of `linrnn.compute.op.Op`: the fields above.
+#: For `linrnn.compute.op.Op`: the fields above.
 SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? g, Tensor? value_decay, Tensor? bonus, Tensor? beta, "
     "Tensor? a, Tensor? b, Tensor? initial_state, Tensor? sign, Tensor? reset, "
