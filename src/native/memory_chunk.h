@@ -270,7 +270,7 @@ struct Chunk {
         ((meet_block<EARLY, READER, 0, J * int(L)>(x, std::make_integer_sequence<int, 8>()),
           meet_block<EARLY, READER, 8, J * int(L)>(x, std::make_integer_sequence<int, 8>())), ...);
     }
-    // Steps I to I + 8 with those that lie in the register from J on: every channel keeps what is left
+    // Steps I to I + 8 with those that lie in the register from J on: every channel keeps the rest
     // of it in a register, which decays and is read as time goes on.
     template <bool EARLY, Reader READER, int I, int J, int... R>
     static void meet_block(const Meeting& x, std::integer_sequence<int, R...>) {

@@ -40,8 +40,8 @@ class EcoFormer(KernelAttention):
         bias: biases in the maps.
 
     Departures from the paper:
-        The paper's attention is not causal. Its code adds (bits + 1) v_t to what is read, in the
-        place of (bits + 1) times the sum of values, and takes width from the batch at hand, also
+        The paper's attention is not causal. Its code adds (bits + 1) v_t to what is read, instead
+        of (bits + 1) times the sum of values, and takes width from the batch at hand, also
         after training. It fits every 30 epochs; here `fit` is called by whoever trains, and a
         memory written before is empty after it.
 

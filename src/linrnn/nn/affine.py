@@ -9,8 +9,8 @@ from torch import Tensor, nn
 def affine_of(layer: nn.Module, like: Tensor) -> tuple[Tensor, Any]:
     """W and b of ``layer(x) = W x + b``, W (out, in) and b (out,) or None.
 
-    For a plain `torch.nn.Linear` they are its parameters. Something that stands in
-    the place of one, such as a low-rank adapter, or whose weights are elsewhere until it is called,
+    For a plain `torch.nn.Linear` they are its parameters. Something that
+    replaces one, such as a low-rank adapter, or whose weights are elsewhere until it is called,
     is asked: it reads the unit vectors.
 
     Args:

@@ -108,8 +108,8 @@ class LearningRules(Reproduction):
 
     summary: ClassVar[str] = "learning rules beside back-propagation: lags, noise and depth"
     source: ClassVar[str] = (
-        f"{_ZUCCHET}; {_UORO}; Irie, Gopalakrishnan & Schmidhuber 2023, arXiv:2305.19044: what is "
-        "said of the rules"
+        f"{_ZUCCHET}; {_UORO}; Irie, Gopalakrishnan & Schmidhuber 2023, arXiv:2305.19044: "
+        "statements about the rules"
     )
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (

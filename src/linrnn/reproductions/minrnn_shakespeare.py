@@ -42,8 +42,8 @@ _ERROR = 0.005
 class MinRNNShakespeare(Reproduction):
     """A small language model on characters, with four mixers.
 
-    The recurrent layers are in blocks of convolution, mixer and MLP; Mamba has a convolution of
-    its own and no MLP, the Transformer no convolution. Scaled down, each has the best of four
+    The recurrent layers are in blocks of convolution, mixer and MLP; Mamba has its own
+    convolution and no MLP, the Transformer no convolution. Scaled down, each has the best of four
     learning rates, the budget of ``memory-shakespeare``.
 
     Args:

@@ -117,8 +117,8 @@ def as_input(where: str, model: Streamable, x: Any, *, finite: bool = False) -> 
 
     Raises:
         ShapeError, DTypeError: the wrong number of axes or channels, or not integers for tokens.
-        ArgumentError: a token outside the vocabulary, with its place; where ``finite`` is asked
-            for, also a number that the dtype of the model does not hold.
+        ArgumentError: a token outside the vocabulary, with its place; with ``finite``
+            also a number that the dtype of the model does not hold.
     """
     weight = next(model.parameters())
     x = as_tensor(where, x)

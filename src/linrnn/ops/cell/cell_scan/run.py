@@ -157,8 +157,8 @@ def _choose_form(
         reason = obstacles(program, leaves, layout)[form]
     if reason is not None:
         raise BackendError(
-            f"cell_scan: form {form!r} must be one that can compute this cell, got one, asked "
-            f"for by {asked_by}, that cannot: {reason}. Leave it away."
+            f"cell_scan: form {form!r} must be one that can compute this cell, got one, requested "
+            f"by {asked_by}, that cannot: {reason}. Leave it away."
         )
     why = f"requested by {asked_by}"
     if form == "native":

@@ -1,0 +1,100 @@
+"""Phrases that a reader has to translate stay out of the sources and the pages.
+
+Each has a plain word: "requested" or "the target" for the first, "its own" or "separate" for the
+fifth, "instead of" for the eighth.
+"""
+
+import ast
+import re
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PHRASES = re.compile(
+    r"\b(asked for|what is left of|is told of|nobody asked|of its own|so many|"
+    r"there is none beside|in the place of|is said|as ever|what holds|what stands)\b",
+    re.IGNORECASE,
+)
+PYTHON = sorted((ROOT / "src").rglob("*.py"))
+NATIVE = sorted(p for ending in ("*.h", "*.cpp") for p in (ROOT / "src").rglob(ending))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LEFT = {
+    "src/linrnn/contest": (2, 2),
+    "src/linrnn/estimators": (6, 19),
+    "src/linrnn/engine/replay": (5, 8),
+    "src/linrnn/interop/_agents.py": (1, 1),
+    "src/linrnn/interop/sb3.py": (2, 1),
+    "src/linrnn/cli/_line/answers.py": (0, 2),
+    "src/linrnn/ops/matrix/_memory/_triton.py": (1, 0),
+    "src/linrnn/rnn": (2, 3),
+}
+"""By file or folder, at most how many phrases, and docstrings with such a first word, are left."""
+FIRST = re.compile(r"(What|That|Of|Whom)\b")
+
+
+def python_words(source):
+    """Every comment and every text of a module."""
+    lines = iter(source.splitlines(keepends=True))
+    for token in tokenize.generate_tokens(lambda: next(lines, "")):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def phrases(texts):
+    """What is found, each as it is written, over the ends of lines too."""
+    return [found[0] for text in texts for found in PHRASES.finditer(" ".join(text.split()))]
+
+
+def test_phrases_are_found_in_texts_and_comments_and_over_lines():
+    source = 'def f():\n    """A row of\n    its own."""\n    x = f"{1} as ever"  # So many.\n'
+    assert sorted(phrases(python_words(source))) == ["So many", "as ever", "of its own"]
+    assert phrases(["shared by so manyfold", "answered"]) == []
+
+
+def too_many(found, which):
+    """Of what was found by file, all where more is there than is left."""
+    counts = {}
+    for file, texts in found.items():
+        name = file.relative_to(ROOT).as_posix()
+        place = next((p for p in LEFT if name == p or name.startswith(f"{p}/")), name)
+        counts.setdefault(place, []).extend(texts)
+    return {
+        place: texts
+        for place, texts in counts.items()
+        if len(texts) > LEFT.get(place, (0, 0))[which]
+    }
+
+
+def test_sources_say_it_plainly():
+    read = {file: file.read_text(encoding="utf-8") for file in PYTHON}
+    assert too_many({file: phrases(python_words(text)) for file, text in read.items()}, 0) == {}
+
+
+def test_native_sources_say_it_plainly():
+    read = {file: file.read_text(encoding="utf-8").replace("//", " ") for file in NATIVE}
+    assert too_many({file: phrases([text]) for file, text in read.items()}, 0) == {}
+
+
+def test_pages_say_it_plainly():
+    read = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    assert too_many({page: phrases([text]) for page, text in read.items()}, 0) == {}
+
+
+def docstrings(source):
+    """Texts that are statements: docstrings, and those of fields."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr):
+            value = getattr(node.value, "value", None)
+            if isinstance(value, str):
+                yield value
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    found = {
+        file: [text for text in docstrings(file.read_text(encoding="utf-8")) if FIRST.match(text)]
+        for file in PYTHON
+    }
+    assert too_many(found, 1) == {}
