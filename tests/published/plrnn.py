@@ -14,7 +14,7 @@ def layer():
 
 LAYERS = {"latent_model='PLRNN', the input added to h": layer}
 SOURCE = "DurstewitzLab/dendPLRNN@368ed04, PLRNN_Step"
-BASIS = "a sum of several thresholds in the place of max(0, z) is no option here"
+BASIS = "a sum of several thresholds instead of max(0, z) is not an option here"
 BASES = SOURCE.replace("PLRNN_Step", "PLRNN_Basis_Step")
 CASES = [
     *golden_cases("plrnn", SOURCE, LAYERS),

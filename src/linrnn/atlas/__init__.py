@@ -1,4 +1,4 @@
-"""What each recurrence can and cannot do: abilities with a dial, turned until a system breaks.
+"""Abilities of each recurrence: tasks with a dial, which is turned until a system breaks.
 
 Every system has a state of about one size and two layers of about one number of parameters, and
 takes one learning rate for everything, chosen on a task that is not on the map.

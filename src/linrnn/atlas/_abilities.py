@@ -1,4 +1,4 @@
-"""What is measured: tasks, each with a dial that is turned until a system fails."""
+"""Abilities: tasks, each with a dial that is turned until a system fails."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -28,7 +28,7 @@ _TUNING_SEED = 1_000  # of no cell
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What was measured of a system, an ability and a seed.
+    """Results of a system, an ability and a seed.
 
     Args:
         system: the mixer and its size.
@@ -146,7 +146,7 @@ def read_cell(path: Path) -> Cell:
 
 
 def file_name(system: str, ability: str, seed: int) -> str:
-    """Of a cell; characters of an import path that no file should have are dashes."""
+    """Name the file of a cell; characters of an import path that no file should have are dashes."""
     return f"{plain(system)}.{ability}.{seed}.json"
 
 

@@ -1,4 +1,4 @@
-"""Who is measured: mixers, with options at which their states are about equally large."""
+"""Systems: mixers, with options at which their states are about equally large."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from linrnn.mixers import Mixer
 from linrnn.state_spec import Part
 
 WIDTHS = (16, 24, 32, 48, 64)
-"""Of the residual stream; that is chosen which comes nearest to the wanted sizes."""
+"""Channels of the residual stream; the width that comes nearest to the sizes is chosen."""
 LAYERS = 2
 PARAMETERS = 24_000
 """Wanted of the two layers, without encoder and head; what came out is in each row."""
