@@ -14,6 +14,7 @@
     WORD(every)    /* of which steps the states are kept, see below; 0 where all are */ \
     WORD(again)    /* backward: the program that computes the others, a MachineProgram */ \
     WORD(kept)     /* the operand that is the first state's; others behind it */      \
+    WORD(half)     /* numbers of products with matrices may be rounded to bfloat16 */  \
     WORD(widths)   /* numbers a row, of each class of slots; or 0: all have `channels` */ \
     WORD(again_widths) /* of the other program */
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "functions.h"
 #include "gemv.h"
+#include "half_products.h"
 #include "machine_args.h"
 
 // The rows of an operation are the same or do not overlap.
@@ -176,6 +177,22 @@ struct Product {
                         *to++ = k >= m ? A(0) : A(widen(matrix[turned ? j * m + k : k * n + j]));
     }
 
+#ifdef LINRNN_HALF_PRODUCTS
+    // Of two columns at a time, rounded; n is even.
+    template <class W>
+    static void pack_halves(const W* matrix, bool turned, A* to, i64 blocks, i64 m, i64 n) {
+        auto halves = reinterpret_cast<bf16*>(to);
+        for (i64 h = 0; h < blocks; ++h, matrix += m * n)
+            for (i64 i = 0; i < panels(m) * WIDTH; i += WIDTH)
+                for (i64 j = 0; j < n; j += 2)
+                    for (i64 k = i; k < i + WIDTH; ++k)
+                        for (i64 l = j; l < j + 2; ++l) {
+                            const i64 at = turned ? l * m + k : k * n + l;
+                            narrow(k >= m ? 0.0f : float(widen(matrix[at])), *halves++);
+                        }
+    }
+#endif
+
 #ifdef __GNUC__
     using Vector = typename VectorOf<A, L>::type;
 
@@ -212,9 +229,20 @@ struct Product {
     };
 
     template <int Q, int P>
-    static void some(const A* w, const A* x, const A* add, A* y, const Shape& of, i64 i) {
-        alignas(64) A sums[Q][P * WIDTH];
+    static void part(const A* w, const A* x, const Shape& of, A (*sums)[P * WIDTH]) {
         panel<Q, P>(w, x, of.x, of.n, sums);
+    }
+#ifdef LINRNN_HALF_PRODUCTS
+    template <int Q, int P>
+    static void part(const A* w, const HalfPair* x, const Shape& of, A (*sums)[P * WIDTH]) {
+        half_panel<Q, P * V, V>(w, x, of.x / 2, of.n / 2, sums[0]);
+    }
+#endif
+
+    template <int Q, int P, class X>
+    static void some(const A* w, const X* x, const A* add, A* y, const Shape& of, i64 i) {
+        alignas(64) A sums[Q][P * WIDTH];
+        part<Q, P>(w, x, of, sums);
         const i64 most = of.m - i < P * WIDTH ? of.m - i : P * WIDTH;
         for (int q = 0; q < Q; ++q)
             for (i64 k = 0; k < most; ++k) {
@@ -223,26 +251,30 @@ struct Product {
             }
     }
 
-    // y = matrix x + add, of q vectors.
-    static void multiply(const A* packed, const A* x, const A* add, A* y, const Shape& of, i64 q) {
-        for (i64 h = 0; h < of.blocks; ++h, x += of.n, y += of.m, add += add ? of.m : 0) {
+    // y = matrix x + add, of q vectors; x are numbers of A or pairs of halves.
+    template <class X>
+    static void multiply(const A* packed, const X* x, const A* add, A* y, const Shape& of, i64 q) {
+        const i64 column = std::is_same<X, A>::value ? of.n : of.n / 2;
+        for (i64 h = 0; h < of.blocks; ++h, x += column, y += of.m, add += add ? of.m : 0) {
             for (i64 i = 0; i < of.m;) {
                 const i64 taken = of.m - i > WIDTH ? 2 : 1;
-                if (taken == 2) rows<2>(packed, x, add, y, of, q, i);
-                else rows<1>(packed, x, add, y, of, q, i);
-                i += taken * WIDTH, packed += taken * WIDTH * of.n;
+                if (taken == 2) rows<2>(packed, x, add, y, of, q, i, column);
+                else rows<1>(packed, x, add, y, of, q, i, column);
+                i += taken * WIDTH, packed += taken * WIDTH * column;
             }
         }
     }
     // P panels times all vectors: the fewer of these at once, the more panels.
-    template <int P>
-    static void rows(const A* w, const A* x, const A* add, A* y, const Shape& of, i64 q, i64 i) {
+    template <int P, class X>
+    static void rows(const A* w, const X* x, const A* add, A* y, const Shape& of, i64 q, i64 i,
+                     i64 column) {
+        const i64 apart = of.x / (of.n / column);
         i64 k = 0;
-        auto from = [&] { return x + k * of.x; };
+        auto from = [&] { return x + k * apart; };
         auto more = [&] { return add ? add + k * of.y : nullptr; };
         for (; k + ROWS <= q; k += ROWS)
             for (int p = 0; p < P; ++p)
-                some<ROWS, 1>(w + p * of.n * WIDTH, from(), more(), y + k * of.y, of, i + p * WIDTH);
+                some<ROWS, 1>(w + p * column * WIDTH, from(), more(), y + k * of.y, of, i + p * WIDTH);
         if (ROWS > 4 && k + 4 <= q) {
             some<4, P>(w, from(), more(), y + k * of.y, of, i);
             k += 4;

@@ -43,6 +43,15 @@ struct Machine {
     i64 windows;               // operands that hold some steps only
 
     const i64* widths() const { return reinterpret_cast<const i64*>(args.widths); }
+    // Whether vectors of n numbers are multiplied as pairs of halves.
+    bool by_halves(i64 n) const { return halves(args, plan.packed, n); }
+    static bool halves(const MachineArgs& args, bool packed, i64 n) {
+#ifdef LINRNN_HALF_PRODUCTS
+        return sizeof(A) == 4 && args.half && packed && n % 2 == 0 && has_half_products();
+#else
+        return (void)args, (void)packed, (void)n, false;
+#endif
+    }
     i64 rows_of(const MachineSlot& slot) const {
         return slot.kind == STEP || slot.kind == STATE ? 1 : plan.steps;
     }
@@ -94,16 +103,17 @@ struct Tile {
     A** const at;      // its row of this step
     i64* const by;     // from one row to the next
     A** const own;     // its rows that are not in memory
+    A* const rounded;  // room for the halves of a row
     i64 active;        // sequences that have not ended: they come first
     Recall<A>* const recall;  // computes what was not kept; or null
 
-    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space,
+    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space, A* halves,
          Recall<A>* found = nullptr)
         : m(machine), first_seq(first),
           count(m.args.seqs - first < m.plan.seqs ? m.args.seqs - first : m.plan.seqs), c(channel),
           n(m.args.channels - c < m.plan.width ? m.args.channels - c : m.plan.width),
           base(pointers), at(pointers + m.program.slots), by(apart),
-          own(pointers + 2 * m.program.slots), active(count), recall(found) {
+          own(pointers + 2 * m.program.slots), rounded(halves), active(count), recall(found) {
         for (i64 i = 0; i < m.program.slots; ++i) {
             const i64 rows = m.rows_of(slot(i));
             own[i] = base[i] = at[i] = space, space += rows * m.plan.row;
@@ -311,6 +321,15 @@ struct Tile {
             auto shifted = [&](i64 i) { return row[i] + (steps > 1 ? k * by[i] : 0); };
             const A *from = shifted(code.a), *add = code.c < 0 ? nullptr : shifted(code.c);
             const A* matrix = m.matrices[code.b];
+#ifdef LINRNN_HALF_PRODUCTS
+            if constexpr (sizeof(A) == 4)
+                if (m.by_halves(shape.n)) {
+                    auto halves = reinterpret_cast<HalfPair*>(rounded);
+                    to_halves(from, halves, active * x);
+                    Product<A>::multiply(matrix, halves, add, shifted(code.d), shape, active);
+                    continue;
+                }
+#endif
             if (m.plan.packed)
                 Product<A>::multiply(matrix, from, add, shifted(code.d), shape, active);
             else

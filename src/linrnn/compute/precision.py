@@ -19,3 +19,17 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 def wide(x: Tensor) -> Tensor:
     """At least float32: half precision cannot hold a decay near 1, nor a sum of many terms."""
     return x if x.dtype is torch.float32 else x.to(accumulator_dtype(x.dtype))
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """The dtype that `torch.autocast` gives products of ``x``: its own where there is no autocast.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     autocast_dtype(torch.ones(2))
+        torch.bfloat16
+    """
+    kind = x.device.type
+    if x.dtype is torch.float64 or kind == "meta" or not torch.amp.is_autocast_available(kind):
+        return x.dtype
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -244,6 +244,9 @@ class Attention(Mixer):
                 split = [n * self.d_head for n in (self.n_heads, self.n_kv_heads, self.n_kv_heads)]
                 parts = recorded[0].split(split, -1)  # (B, H K) each
                 return tuple(z.unflatten(-1, (-1, self.d_head)).unsqueeze(1) for z in parts)
+        return self._by_operators(u, position)
+
+    def _by_operators(self, u: Tensor, position: Tensor) -> tuple[Tensor, ...]:
         q, k, v = (self._heads(p(u)) for p in (self.q_proj, self.k_proj, self.v_proj))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self._normed(self.q_norm, q), self._normed(self.k_norm, k)
@@ -252,7 +255,7 @@ class Attention(Mixer):
         return self._turned(q, position), self._turned(k, position), v
 
     def _projected_step(self, u: Tensor, tree: Any) -> tuple[Tensor, Any]:
-        parts = self._projected(u.unsqueeze(1), tree["position"])
+        parts = self._by_operators(u.unsqueeze(1), tree["position"])
         return torch.cat([z.flatten(1) for z in parts], -1), tree  # (B, (H + 2 G) K)
 
     def _in_window(

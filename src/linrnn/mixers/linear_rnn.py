@@ -72,8 +72,10 @@ class LinearRNN(DenseRNN):
         lam: Tensor = torch.linalg.eigvals(wide(self.A))
         return lam
 
-    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        b = wide(F.linear(x, self.B))  # (B, T, N)
+    def _states(
+        self, x: Tensor, h: Tensor, weights: list[Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        b = wide(F.linear(x, weights[0]))  # (B, T, N)
         scan = dense_scan if self.form == "chunked" else dense_loop
         return scan(wide(self.A), b, h, reset)
 

@@ -84,7 +84,10 @@ struct Run {
         i64 numbers = 0;
         for (i64 i = 0; i < program.slots; ++i)
             numbers += machine.rows_of(program.slot()[i]) * machine.plan.row;
-        return whole(numbers * i64(sizeof(A))) + whole(4 * program.slots * 8);
+        return whole(numbers * i64(sizeof(A))) + whole(4 * program.slots * 8) + halves_of_row(machine);
+    }
+    static i64 halves_of_row(const M& machine) {
+        return machine.args.half ? whole(machine.plan.row * 2) : 0;
     }
     i64 space_with_recall(const M& machine) const {
         if (!machine.again) return space(machine);
@@ -110,7 +113,9 @@ struct Run {
         for (i64 i = 0; i < slots; ++i)
             at += machine.rows_of(machine.program.slot()[i]) * machine.plan.row * i64(sizeof(A));
         at = reinterpret_cast<char*>(whole(i64(reinterpret_cast<std::uintptr_t>(at))));
-        return Tile<A>(machine, seq, channel, pointers, apart, rows, recall);
+        auto halves = reinterpret_cast<A*>(at);
+        at += halves_of_row(machine);
+        return Tile<A>(machine, seq, channel, pointers, apart, rows, halves, recall);
     }
     void compute(const M& machine, i64 seq, i64 channel, char* at) const {
         if (!machine.again) return tile(machine, seq, channel, at, nullptr).all();
@@ -135,7 +140,7 @@ struct Run {
         const MachineMatrix& matrix = program.matrix()[i];
         const MachineOperand& o = operands[matrix.operand];
         const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
-        if (packed) return Product<A>::size(o.seq, m, n);
+        if (packed) return Product<A>::size(o.seq, m, n) / (M::halves(args, packed, n) ? 2 : 1);
         return o.dtype == (sizeof(A) == 8 ? F64 : F32) ? 0 : o.seq * m * n;
     }
     template <class W>
@@ -144,6 +149,10 @@ struct Run {
         const MachineOperand& o = operands[matrix.operand];
         const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
         auto from = reinterpret_cast<const W*>(o.data);
+#ifdef LINRNN_HALF_PRODUCTS
+        if (M::halves(args, packed, n))
+            return Product<A>::pack_halves(from, matrix.turned, to, o.seq, m, n);
+#endif
         if (packed) Product<A>::pack(from, matrix.turned, to, o.seq, m, n);
         else convert(to, from, o.seq * m * n);
     }

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide, without_autocast
+from linrnn.compute.precision import autocast_dtype, wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
@@ -75,8 +75,9 @@ class DenseRNN(Mixer):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, weights = of_products(x.to(self.B.dtype), self._weights())
         with without_autocast(x.device):
-            h, last = self._states(x.to(self.B.dtype), h, reset)
+            h, last = self._states(u, h, weights, reset)
         return self._project_out(h, x), last
 
     def _step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,13 +93,15 @@ class DenseRNN(Mixer):
             weights += [b, torch.zeros_like(b)]
         return weights
 
-    def _states(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _states(
+        self, x: Tensor, h: Tensor, weights: list[Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """All states (batch, time, d_state), and the last."""
-        kind, weights = self.nonlinearity, self._weights()
+        kind = self.nonlinearity
         if self.n_heads == 1:
-            states, last = recurrence(wide(x), [h], weights, reset, kind)
+            states, last = recurrence(x, [h], weights, reset, kind)
             return states, last
-        inputs: Any = arguments(kind + HEADS, wide(x), weights)
+        inputs: Any = arguments(kind + HEADS, x, weights)
         return cell_scan(CELLS[kind + HEADS], **inputs, state=h, reset=reset)
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
@@ -110,7 +113,25 @@ class DenseRNN(Mixer):
         return h
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(F.linear(h.to(self.C.dtype), self.C), self.D, x)
+        if h.dtype is not autocast_dtype(self.C):  # the product casts what it needs
+            h = h.to(self.C.dtype)
+        return torch.addcmul(F.linear(h, self.C), self.D, x)
+
+
+def of_products(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Input and matrices in the dtype that their products have.
+
+    That is bfloat16 inside of `torch.autocast` of it and for parameters of it, else at least
+    float32. States, gates and biases are at least float32 in any case.
+
+    Args:
+        x: (batch, time, d_model), in the dtype of the parameters.
+        weights: at least float32.
+    """
+    half = torch.bfloat16
+    if half not in (x.dtype, autocast_dtype(x)):
+        return wide(x), weights
+    return x.to(half), [w.to(half) if w.ndim > 1 else w for w in weights]
 
 
 def check_heads(where: str, n_heads: int, d_state: int) -> int:
@@ -228,8 +249,8 @@ class TorchRNN(Mixer):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        weights, kind = self._weights(), self._kind
-        u, start = x.to(weights[0].dtype), self._parts(state)
+        kind, start = self._kind, self._parts(state)
+        u, weights = of_products(x.to(self.weight_ih_l0.dtype), self._weights())
         with without_autocast(x.device):
             if kind in KERNELS and not (self.learn_initial and reset is not None):
                 y, *last = recurrence(u, start, weights, reset, kind)
@@ -266,5 +287,8 @@ class TorchRNN(Mixer):
         return [wide(w) for w in weights if w is not None]
 
     def _project_out(self, y: Tensor) -> Tensor:
-        out: Tensor = self.out_proj(y.to(self.weight_ih_l0.dtype))
+        dtype = self.weight_ih_l0.dtype
+        out: Tensor = self.out_proj(
+            y if y.dtype is autocast_dtype(self.weight_ih_l0) else y.to(dtype)
+        )
         return out

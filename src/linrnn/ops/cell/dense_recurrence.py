@@ -16,6 +16,7 @@ from linrnn.compute.composed import composed
 from linrnn.compute.modes import eager, mapped
 from linrnn.compute.op import reached
 from linrnn.compute.parts import parts
+from linrnn.compute.precision import wide
 from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
 
 KERNELS: dict[str, Any] = {
@@ -307,9 +308,9 @@ def recurrence(
     """``gru``, ``lstm``, ``tanh`` or ``relu`` along time.
 
     Args:
-        x: (batch, time, d_model).
+        x: (batch, time, d_model); in half precision, so are the matrices and the outputs.
         state: before the first step, (batch, d_state) each: h, of the LSTM h and c.
-        weights: in the order of PyTorch's kernels.
+        weights: in the order of PyTorch's kernels; biases are at least float32.
         reset: boolean (batch, time) or None.
         kind: which recurrence.
 
@@ -375,6 +376,7 @@ def arguments(
         constants = [bias[1][inner] if bias else U.new_zeros(D)]
         if b is not None:
             b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])
+    b = b if b is None else b.to(W.dtype)
     named = dict(zip(cell.constants, constants, strict=True))
     named |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
@@ -388,9 +390,10 @@ def arguments(
 def _stretch(
     x: Tensor, state: list[Tensor], weights: list[Tensor], kind: str
 ) -> tuple[Tensor, list[Tensor]]:
+    stored, x, weights = x.dtype, wide(x), [wide(w) for w in weights]
     if x.shape[1] == 1 and kind in ("gru", "lstm"):
         state = cell(x[:, 0], state, weights, kind)
-        return state[0][:, None], state
+        return state[0][:, None].to(stored), state
     start = [h[None] for h in state]
     train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
     with _weights_apart(x.device):
@@ -405,7 +408,7 @@ def _stretch(
             False,
             True,
         )
-    return y, [h[0] for h in last]
+    return y.to(stored), [h[0] for h in last]
 
 
 @contextmanager

@@ -66,6 +66,9 @@ def prepare(
     if not states:
         leaves = leaves._replace(states=_starts(cell, sizes[0], seqs, lead.device, dtype))
     layout = Layout(reset, cu_seqlens, steps, reverse, list(cell.starts()), stored, sizes[1])
+    if cell.matrices and stored is torch.bfloat16:
+        rounded = all([named[n].dtype is torch.bfloat16 for n in cell.matrices])
+        layout = layout._replace(half_products=rounded)
     return Call(leaves, layout, channels)
 
 

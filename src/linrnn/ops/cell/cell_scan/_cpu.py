@@ -27,8 +27,8 @@ from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
 
 MACHINE = native.Kernel(
     "machine",
-    "reverse backward seqs time channels offsets reset program operands every again kept widths "
-    "again_widths",
+    "reverse backward seqs time channels offsets reset program operands every again kept half "
+    "widths again_widths",
 )
 _MAX_CELLS = 256  # cells whose programs stay cached
 _PER_STEP = ("input", "output", "factor")
@@ -161,7 +161,7 @@ def backward(
     if recompute is not None:
         tensors["window"] = _window_widths(*recompute)
     factors = code.operand_widths(tensors, "factor", range(code.assembled.factors))
-    tensors["factor"] = _fresh(steps, factors, dtype)
+    tensors["factor"] = _fresh(steps, factors, stored if layout.half_products else dtype)
     marks = saved if layout.checkpoint else ()
     seqs = len(leaves.states[0])
     code.run(layout, dtype, tensors, seqs, adjoint=True, marks=marks, recompute=recompute)
@@ -173,7 +173,8 @@ def backward(
         (i, tensors[x.kind][x.number], tensors[y.kind][y.number])
         for i, x, y in code.assembled.products
     )
-    return Leaves(grads, of_inputs, sums, of_matrices(leaves.matrices, products))
+    of_weights = of_matrices(leaves.matrices, products, layout.half_products)
+    return Leaves(grads, of_inputs, sums, of_weights)
 
 
 def _recompute_code(
@@ -356,6 +357,7 @@ class _Code:
             _every(layout) if marks else 0,
             address,
             n_operands,
+            layout.half_products,
             *(0 if x is None else ctypes.addressof(x) for x in sizes),
         )
         return header + struct.pack(f"={len(values)}q", *values), sizes, sequences

@@ -41,7 +41,9 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
 
 
 def of_matrices(
-    matrices: Sequence[Tensor], products: Iterable[tuple[int, Tensor, Tensor]]
+    matrices: Sequence[Tensor],
+    products: Iterable[tuple[int, Tensor, Tensor]],
+    half: bool = False,
 ) -> list[Tensor]:
     """The gradient of each matrix, (rows, columns) or (heads, rows, columns), over all steps.
 
@@ -49,14 +51,19 @@ def of_matrices(
         matrices: what the gradients are of.
         products: the parts of them: of which matrix, and the values (batch, time, width) on its
             left and on its right, whose outer product is summed over batch and time.
+        half: round both to bfloat16; sums are float32.
     """
     gradients: list[Tensor | None] = [None] * len(matrices)
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
-        # (batch * time, heads, width / heads) each
-        left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
-        product = outer_sum(left, right).reshape(like.shape)
+        if half and heads == 1:
+            left, right = (x.flatten(0, 1).bfloat16() for x in pair)  # (batch * time, width)
+            product = (left.mT @ right).to(like.dtype).reshape(like.shape)
+        else:
+            # (batch * time, heads, width / heads) each
+            left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
+            product = outer_sum(left, right).reshape(like.shape)
         total = gradients[i]
         gradients[i] = product if total is None else total + product
     pairs = zip(matrices, gradients, strict=True)

@@ -52,6 +52,8 @@ class Layout(NamedTuple):
     """The widths of the outputs."""
     checkpoint: int | None = None
     """The native kernels store the state of every n-th step, n this number; None: of every step."""
+    half_products: bool = False
+    """Kernels may round what is multiplied with matrices, which are bfloat16, to bfloat16."""
 
     def batch(self, states: Sequence[Tensor]) -> int:
         """How many rows the inputs have."""
