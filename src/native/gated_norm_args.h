@@ -5,18 +5,20 @@
 #define LINRNN_GATED_NORM_FIELDS(WORD, ARRAY, REAL)                                     \
     WORD(dtype) /* what is computed in, F32 or F64; tensors have their own */           \
     WORD(threads)                                                                       \
-    WORD(silu)  /* the gate is silu(z), else sigmoid(z) */                              \
+    WORD(act)   /* the gate is sigmoid(z), 0, silu(z), 1, or z itself, 2 */             \
     WORD(norm_first)                                                                    \
+    WORD(centre) /* subtract the mean of each group before */                           \
     REAL(eps)                                                                           \
     WORD(rows) WORD(groups) WORD(width)                                                 \
     LINRNN_OPERAND_FIELDS(WORD, x) LINRNN_OPERAND_FIELDS(WORD, z) /* heads are groups */ \
     LINRNN_OPERAND_FIELDS(WORD, weight)                                                 \
+    LINRNN_OPERAND_FIELDS(WORD, bias)                                                   \
     WORD(y) WORD(y_dtype)                                                               \
     WORD(backward)                                                                      \
     WORD(parts)                           /* of the rows, each with a row of `sums` */  \
     LINRNN_OPERAND_FIELDS(WORD, grad)     /* of y */                                    \
     WORD(grad_x) WORD(grad_z)             /* dense, in the dtypes of x and z */         \
-    WORD(sums)                            /* double (parts, groups * width), or 0 */
+    WORD(sums)      /* double (parts, 2, groups * width), of weight and bias, or 0 */
 
 namespace linrnn {
 LINRNN_RECORD(GatedNormArgs, LINRNN_GATED_NORM_FIELDS)

@@ -242,59 +242,70 @@ struct DeltaStep : Step {
 };
 
 struct GatedNorms : Problem {
-    enum { X, Z, W };
-    i64 rows, groups, width, parts;
-    bool has[2], smooth, norm_first;
+    enum { X, Z, W, BIAS };
+    i64 rows, groups, width, parts, act;
+    bool has[3], norm_first, centre;
     GatedNorms(Random& random, bool large) {
         name = "gated_norm";
         rows = random.size(30), groups = 1 + random.below(3), width = 1 + random.below(60);
         if (large) rows += 300, width += 100;
-        parts = 1 + random.below(4), smooth = random.coin(), norm_first = random.coin();
+        parts = 1 + random.below(4), act = random.below(3);
+        norm_first = random.coin(), centre = random.coin();
         for (bool& one : has) one = random.coin();
         const i64 numbers = rows * groups * width;
         inputs = {random.numbers(numbers), has[0] ? random.numbers(numbers) : Values(),
-                  has[1] ? random.numbers(groups * width) : Values()};
+                  has[1] ? random.numbers(groups * width) : Values(),
+                  has[2] ? random.numbers(groups * width) : Values()};
     }
     double gate(i64 at) const {
         const double z = inputs[Z][size_t(at)];
-        return smooth ? silu(z) : Gated::sigmoid(z);
+        return act == 0 ? Gated::sigmoid(z) : act == 1 ? silu(z) : z;
     }
     Many loop() const override {
         Values y = inputs[X];
         for (i64 r = 0; r < rows * groups; ++r) {
-            double sum = 0;
+            double sum = 0, mean = 0;
             for (i64 i = r * width; i < (r + 1) * width; ++i) {
                 if (has[0] && !norm_first) y[size_t(i)] *= gate(i);
+                mean += y[size_t(i)] / double(width);
+            }
+            for (i64 i = r * width; i < (r + 1) * width; ++i) {
+                if (centre) y[size_t(i)] -= mean;
                 sum += y[size_t(i)] * y[size_t(i)];
             }
             for (i64 i = r * width; i < (r + 1) * width; ++i) {
                 y[size_t(i)] /= std::sqrt(sum / double(width) + 0.5);
-                if (has[0] && norm_first) y[size_t(i)] *= gate(i);
                 if (has[1]) y[size_t(i)] *= inputs[W][size_t(i % (groups * width))];
+                if (has[2]) y[size_t(i)] += inputs[BIAS][size_t(i % (groups * width))];
+                if (has[0] && norm_first) y[size_t(i)] *= gate(i);
             }
         }
         return {y};
     }
     Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
         Memory x(dtype, in[X]), z(dtype, in[Z]), weight(dtype, in[W]), y(dtype, rows * groups * width);
-        Memory into(dtype, weights ? (*weights)[0] : Values());
+        Memory bias(dtype, in[BIAS]), into(dtype, weights ? (*weights)[0] : Values());
         Memory grad_x(dtype, x.count()), grad_z(dtype, z.count());
-        Memory sums(linrnn::F64, zeros(has[1] ? parts * groups * width : 0));
+        Memory sums(linrnn::F64, zeros(has[1] || has[2] ? 2 * parts * groups * width : 0));
         linrnn::GatedNormArgs args{};
         args.size = sizeof args, args.dtype = state_dtype(dtype), args.threads = threads;
-        args.silu = smooth, args.norm_first = norm_first, args.eps = 0.5;
+        args.act = act, args.norm_first = norm_first, args.centre = centre, args.eps = 0.5;
         args.rows = rows, args.groups = groups, args.width = width;
         const i64 row = groups * width;
         LINRNN_FILL(args, x, x, dtype, row, width, 1);
         LINRNN_FILL(args, z, z, dtype, row, width, 1);
         LINRNN_FILL(args, weight, weight, dtype, 0, width, 1);
+        LINRNN_FILL(args, bias, bias, dtype, 0, width, 1);
         LINRNN_FILL(args, grad, into, dtype, row, width, 1);
         args.y = y.address(), args.y_dtype = dtype;
         args.backward = weights != nullptr, args.parts = parts;
         args.grad_x = grad_x.address(), args.grad_z = grad_z.address(), args.sums = sums.address();
         run(linrnn_gated_norm, &args);
         if (!weights) return {y.values()};
-        return {grad_x.values(), grad_z.values(), has[1] ? sum_of(sums.values(), row) : Values()};
+        const Values both = has[1] || has[2] ? sum_of(sums.values(), 2 * row) : zeros(2 * row);
+        return {grad_x.values(), grad_z.values(),
+                has[1] ? Values(both.begin(), both.begin() + row) : Values(),
+                has[2] ? Values(both.begin() + row, both.end()) : Values()};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.modes import eager
+from linrnn.compute.precision import autocast_dtype
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.ops.gated_norm import gated_norm, inverse_root
 
 
 class Heads(nn.Module):
@@ -155,15 +157,29 @@ class GatedOut(nn.Module):
 
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """In the dtype of the parameters; the norm is computed in that of ``o``."""
-        dtype = self.out_proj.weight.dtype
+        weight = self.out_proj.weight
+        gate = None if self.gate_proj is None else self.gate_proj(x.to(weight.dtype))
+        if self.norm != "none" and normed_at_once(o):
+            by_head = self.norm_weight
+            y: Tensor = gated_norm(
+                o.flatten(-2),
+                gate,
+                None if by_head is None else by_head.repeat(o.shape[-2]),
+                groups=o.shape[-2],
+                eps=self.eps,
+                gate=self.gate,
+                centre=self.norm == "layer",
+                dtype=autocast_dtype(weight),
+            )
+            y = self.out_proj(y)
+            return y
         normed = head_norm(o, self.norm, self.eps)
         if self.norm_weight is not None:
             normed = normed * self.norm_weight.to(normed.dtype)
-        normed = normed.flatten(-2).to(dtype)
-        if self.gate_proj is not None:
-            gate = self.gate_proj(x.to(dtype))
+        normed = normed.flatten(-2).to(weight.dtype)
+        if gate is not None:
             normed = normed * (F.silu(gate) if self.gate == "silu" else gate.sigmoid())
-        y: Tensor = self.out_proj(normed)
+        y = self.out_proj(normed)
         return y
 
 
@@ -186,6 +202,14 @@ def _check_norm(where: str, norm: str, d_value: int, choices: tuple[str, ...]) -
         )
 
 
+def normed_at_once(o: Tensor) -> bool:
+    """Whether heads (..., H, d_value) are normed and gated in one pass: those of whole sequences.
+
+    A step is recorded from PyTorch's operators, and takes the same ones where it is not.
+    """
+    return o.is_cpu and eager(o) and o.ndim > 3 and o.shape[-3] > 1
+
+
 def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
     """Norm of every head (..., H, d_value) for itself, without parameters."""
     if norm == "none":
@@ -194,11 +218,7 @@ def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
     o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
     if o.device.type != "cpu" or o.dtype not in (torch.float32, torch.float64):
         return F.rms_norm(o, o.shape[-1:], eps=eps)
-    # the gradient of rsqrt has its cube, which float32 rounds to 0 where heads read 1e15: a power
-    # of two in front and one behind change nothing else
-    size = o.square().mean(-1, keepdim=True) + eps
-    normed: Tensor = o * ((size * 2.0**-40).rsqrt() * 2.0**-20)
-    return normed
+    return o * inverse_root(o.square().mean(-1, keepdim=True) + eps)
 
 
 class HeadNorm(nn.Module):

@@ -1,6 +1,7 @@
 // The norm of each group of channels by its root mean square, with a gate before or behind it:
-//   y = w h / sqrt(mean(h^2) + eps), h = x act(z)      or      y = w x / sqrt(mean(x^2) + eps) act(z)
-// and its adjoint, which computes the gate and the norm again.
+//   y = w h / sqrt(mean(h^2) + eps) + b, h = x act(z)
+//   y = (w x / sqrt(mean(x^2) + eps) + b) act(z)
+// of which the mean may be subtracted before, and its adjoint, which computes the gate and the norm again.
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
@@ -15,12 +16,15 @@ namespace {
 template <class A>
 struct GatedNorm {
     static constexpr i64 BLOCK = 8;  // rows of a unit of work
+    static constexpr i64 ROOM = 9;   // rows of a group that one takes on its way
+    enum { SIGMOID = 0, SILU = 1 };  // another: z itself
     const GatedNormArgs& args;
 
     // One row of one group, and what it is multiplied by on its way.
     struct Row {
-        const A *x, *z, *weight;  // null for none
-        A *gate, *h;
+        const A *x, *z, *weight, *bias;  // null for none
+        const A* normed;                 // what is divided by its size
+        A* gate;
         A inverse;  // of the root mean square
     };
 
@@ -32,42 +36,58 @@ struct GatedNorm {
         for (i64 l = 0; i < n; ++i, ++l) parts[l] += x[i] * y[i];
         return sum_of_lanes(parts);
     }
-    void gates(const A* __restrict z, A* __restrict gate, i64 n) const {
-        if (args.silu)
-            for (i64 i = 0; i < n; ++i) gate[i] = z[i] * vsigmoid(z[i]);
-        else
-            for (i64 i = 0; i < n; ++i) gate[i] = vsigmoid(z[i]);
+    LINRNN_INLINE static A mean(const A* __restrict x, i64 n) {
+        alignas(64) A parts[LANES] = {};
+        i64 i = 0;
+        for (; i + LANES <= n; i += LANES)
+            for (i64 l = 0; l < LANES; ++l) parts[l] += x[i + l];
+        for (i64 l = 0; i < n; ++i, ++l) parts[l] += x[i];
+        return sum_of_lanes(parts) / A(n);
     }
-    // work has room for 8 * width numbers: five are taken here
+    void gates(const A* __restrict z, A* __restrict gate, i64 n) const {
+        if (args.act == SILU)
+            for (i64 i = 0; i < n; ++i) gate[i] = z[i] * vsigmoid(z[i]);
+        else if (args.act == SIGMOID)
+            for (i64 i = 0; i < n; ++i) gate[i] = vsigmoid(z[i]);
+        else
+            copy(gate, z, n);
+    }
+    // work has room for ROOM * width numbers: six are taken here
     Row open(i64 row, i64 group, A* work) const {
         const i64 n = args.width;
-        A* z = work + n;
+        A *z = work + n, *h = work + 4 * n;
         Row r{};
-        r.gate = work + 3 * n, r.h = work + 4 * n;
+        r.gate = work + 3 * n;
         r.x = read(LINRNN_OPERAND(args, x), row, group, n, work);
         if (args.weight) r.weight = read(LINRNN_OPERAND(args, weight), 0, group, n, work + 2 * n);
+        if (args.bias) r.bias = read(LINRNN_OPERAND(args, bias), 0, group, n, work + 5 * n);
         if (args.z) {
             r.z = read(LINRNN_OPERAND(args, z), row, group, n, z);
             gates(r.z, r.gate, n);
         }
-        const A* normed = r.x;
+        r.normed = r.x;
         if (r.z && !args.norm_first) {
-            for (i64 i = 0; i < n; ++i) r.h[i] = r.x[i] * r.gate[i];
-            normed = r.h;
+            for (i64 i = 0; i < n; ++i) h[i] = r.x[i] * r.gate[i];
+            r.normed = h;
         }
-        r.inverse = A(1) / std::sqrt(product(normed, normed, n) / A(n) + A(args.eps));
+        if (args.centre) {
+            const A middle = mean(r.normed, n);
+            for (i64 i = 0; i < n; ++i) h[i] = r.normed[i] - middle;
+            r.normed = h;
+        }
+        r.inverse = A(1) / std::sqrt(product(r.normed, r.normed, n) / A(n) + A(args.eps));
         return r;
     }
 
     void forward(i64 row, i64 group, A* work) const {
         const i64 n = args.width;
         const Row r = open(row, group, work);
-        A* __restrict y = work + 5 * n;
-        const bool gated = r.z && !args.norm_first;
-        const A* from = gated ? r.h : r.x;
-        for (i64 i = 0; i < n; ++i) y[i] = r.inverse * from[i];
+        A* __restrict y = work + 6 * n;
+        for (i64 i = 0; i < n; ++i) y[i] = r.inverse * r.normed[i];
         if (r.weight)
             for (i64 i = 0; i < n; ++i) y[i] *= r.weight[i];
+        if (r.bias)
+            for (i64 i = 0; i < n; ++i) y[i] += r.bias[i];
         if (r.z && args.norm_first)
             for (i64 i = 0; i < n; ++i) y[i] *= r.gate[i];
         write(args.y, args.y_dtype, (row * args.groups + group) * n, n, y);
@@ -75,33 +95,39 @@ struct GatedNorm {
 
     // The slope of the gate at z, times `into`.
     void through_gate(const Row& r, A* __restrict into, i64 n) const {
-        if (args.silu)
+        if (args.act == SILU)
             for (i64 i = 0; i < n; ++i) {
                 A s = vsigmoid(r.z[i]);
                 into[i] *= s * (A(1) + r.z[i] * (A(1) - s));
             }
-        else
+        else if (args.act == SIGMOID)
             for (i64 i = 0; i < n; ++i) into[i] *= r.gate[i] * (A(1) - r.gate[i]);
     }
     void backward(i64 row, i64 group, A* work, double* __restrict sums) const {
         const i64 n = args.width, at = (row * args.groups + group) * n;
         const Row r = open(row, group, work);
-        const A* grad = read(LINRNN_OPERAND(args, grad), row, group, n, work + 5 * n);
-        A *__restrict u = work + 6 * n, *__restrict into_z = work + 7 * n;
+        const A* grad = read(LINRNN_OPERAND(args, grad), row, group, n, work + 6 * n);
+        A *__restrict u = work + 7 * n, *__restrict into_z = work + 8 * n;
         const bool gate_last = r.z && args.norm_first, gate_first = r.z && !gate_last;
-        const A* normed = gate_first ? r.h : r.x;
         for (i64 i = 0; i < n; ++i) u[i] = gate_last ? grad[i] * r.gate[i] : grad[i];
-        if (args.sums)
-            for (i64 i = 0; i < n; ++i) sums[i] += double(u[i] * (normed[i] * r.inverse));
-        if (gate_last)
-            for (i64 i = 0; i < n; ++i) into_z[i] = grad[i] * (normed[i] * r.inverse);
-        if (r.weight) {
-            for (i64 i = 0; i < n; ++i) u[i] *= r.weight[i];
-            if (gate_last)
-                for (i64 i = 0; i < n; ++i) into_z[i] *= r.weight[i];
+        if (sums) {
+            double* __restrict of_bias = sums + args.groups * n;
+            for (i64 i = 0; i < n; ++i) sums[i] += double(u[i] * (r.normed[i] * r.inverse));
+            for (i64 i = 0; i < n; ++i) of_bias[i] += double(u[i]);
         }
-        const A along = product(u, normed, n) / A(n) * r.inverse * r.inverse;
-        for (i64 i = 0; i < n; ++i) u[i] = r.inverse * (u[i] - normed[i] * along);
+        if (gate_last) {
+            for (i64 i = 0; i < n; ++i) into_z[i] = r.normed[i] * r.inverse;
+            if (r.weight)
+                for (i64 i = 0; i < n; ++i) into_z[i] *= r.weight[i];
+            if (r.bias)
+                for (i64 i = 0; i < n; ++i) into_z[i] += r.bias[i];
+            for (i64 i = 0; i < n; ++i) into_z[i] *= grad[i];
+        }
+        if (r.weight)
+            for (i64 i = 0; i < n; ++i) u[i] *= r.weight[i];
+        const A along = product(u, r.normed, n) / A(n) * r.inverse * r.inverse;
+        const A middle = args.centre ? mean(u, n) : A(0);
+        for (i64 i = 0; i < n; ++i) u[i] = r.inverse * (u[i] - middle - r.normed[i] * along);
         if (gate_first)
             for (i64 i = 0; i < n; ++i) {
                 into_z[i] = u[i] * r.x[i];
@@ -119,9 +145,9 @@ struct GatedNorm {
         const i64 share = units ? (rows + units - 1) / units : 0;
         // a gate is worth several products
         const i64 threads = threads_for(units, 4 * rows * args.groups * n, args.threads);
-        return for_each<A>(units, threads, 8 * n, [&](i64 unit, A* work) {
+        return for_each<A>(units, threads, ROOM * n, [&](i64 unit, A* work) {
             const i64 end = (unit + 1) * share < rows ? (unit + 1) * share : rows;
-            double* sums = reinterpret_cast<double*>(args.sums) + unit * args.groups * n;
+            double* sums = reinterpret_cast<double*>(args.sums) + 2 * unit * args.groups * n;
             for (i64 row = unit * share; row < end; ++row)
                 for (i64 group = 0; group < args.groups; ++group)
                     if (args.backward) backward(row, group, work, args.sums ? sums + group * n : nullptr);

@@ -181,3 +181,46 @@ def test_errors_name_rule_and_value():
         gated_rms_norm(x, z, weight[:5])
     with pytest.raises(ShapeError, match="z must have shape"):
         gated_rms_norm(x, z[:1], weight)
+
+
+PARTS = list(itertools.product(("silu", "sigmoid", "none"), (False, True), (False, True)))
+
+
+@pytest.mark.parametrize(("gate", "centre", "plain"), PARTS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_norm_of_heads_is_its_equation_and_so_are_gradients(dtype, gate, centre, plain):
+    x, z, weight = (t.to(dtype) for t in arguments(48))
+    leaves = [x, z, *((None, None) if plain else (weight, drawn(48, seed=4).to(dtype)))]
+    wide = [None if t is None else t.double().requires_grad_() for t in leaves]
+    leaves = [None if t is None else t.requires_grad_() for t in leaves]
+    parts = wide[0].unflatten(-1, (3, 16))
+    parts = parts - parts.mean(-1, keepdim=True) if centre else parts
+    true = (parts / (parts.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(-2)
+    true = true if plain else true * wide[2] + wide[3]
+    acts = {"silu": torch.nn.functional.silu, "sigmoid": torch.sigmoid, "none": torch.clone}
+    true = true * acts[gate](wide[1])
+    y = module.gated_norm(*leaves, groups=3, eps=1e-5, gate=gate, centre=centre)
+    sources = [[t for t in side if t is not None] for side in (leaves, wide)]
+    into = drawn(*y.shape, seed=3).to(dtype)
+    found = torch.autograd.grad(y, sources[0], into)
+    expected = torch.autograd.grad(true, sources[1], into.double())
+    for got, exact in zip((y, *found), (true, *expected), strict=True):
+        error = float((got.double() - exact).detach().abs().max())
+        assert error <= 4 * TOLERANCE[dtype] * float(exact.detach().abs().max())
+
+
+def test_output_of_another_dtype():
+    x, z, _ = (t.float() for t in arguments(48))
+    y = module.gated_norm(x, z, groups=2, eps=1e-5, gate="silu", dtype=torch.bfloat16)
+    assert y.dtype == torch.bfloat16
+    exact = module.gated_norm(x, z, groups=2, eps=1e-5, gate="silu")
+    assert torch.equal(y, exact.bfloat16())
+
+
+def test_large_numbers_have_their_gradients():
+    x = (1e15 * drawn(2, 20, 32).float()).requires_grad_()
+    (got,) = torch.autograd.grad(module.gated_norm(x, groups=2, eps=1e-6, centre=True).sum(), x)
+    exact = x.detach().double().requires_grad_()
+    true = module.gated_norm(exact, groups=2, eps=1e-6, centre=True).sum()
+    (expected,) = torch.autograd.grad(true, exact)
+    assert float((got - expected).abs().max()) <= 1e-4 * 1e-15

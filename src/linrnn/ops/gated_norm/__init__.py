@@ -70,7 +70,7 @@ def gated_rms_norm(
         if result is not None:
             return result
     _check(x, z, weight, groups, eps, norm_first, gate)
-    arguments = (*tensors, groups, float(eps), norm_first, gate == "silu")
+    arguments = (*tensors, None, groups, float(eps), norm_first, gate, False, None)
     if STOPPED.get():
         raise _ReachedError(_PRODUCT, arguments, None)
     (y,) = _PRODUCT(*arguments)
@@ -109,32 +109,79 @@ def _check(
     check_device(_WHERE, "x", x.device, z=z, weight=weight)
 
 
+def gated_norm(
+    x: Tensor,
+    z: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    groups: int,
+    eps: float,
+    gate: str = "none",
+    centre: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Norm each group of channels, and multiply the result by a function of ``z``.
+
+    Equation, in every group, of ``h = x``, or ``h = x - mean(x)`` with ``centre``::
+
+        y = (weight * h / sqrt(mean(h^2) + eps) + bias) * gate(z)
+
+    Args:
+        x, z: (..., channels).
+        weight, bias: of every channel, or None for 1 and 0.
+        groups: parts of the channels that are normed apart.
+        eps: added to the mean square.
+        gate: "silu", "sigmoid", or "none" for z itself.
+        centre: subtract the mean before.
+        dtype: of y; None is that of ``x``. Computed in at least float32.
+    """
+    (y,) = _PRODUCT(x, z, weight, bias, groups, float(eps), True, gate, centre, dtype)
+    return y
+
+
 def _definition(
     x: Tensor,
     z: Tensor | None,
     weight: Tensor | None,
+    bias: Tensor | None,
     groups: int,
     eps: float,
     norm_first: bool,
-    silu: bool,
+    gate: str,
+    centre: bool,
+    dtype: torch.dtype | None,
 ) -> tuple[Tensor]:
     """In PyTorch's operators: on any device, differentiable to any order."""
     h, channels = wide(x), x.shape[-1]
-    gate: Tensor | None = None
+    factor: Tensor | None = None
     if z is not None:
-        gate = F.silu(wide(z)) if silu else wide(z).sigmoid()
-        h = h if norm_first else h * gate
+        factor = _ACTS[gate](wide(z))
+        h = h if norm_first else h * factor
     parts = h.unflatten(-1, (groups, channels // groups))
-    scale = torch.rsqrt(parts.square().mean(-1, keepdim=True) + eps)
+    parts = parts - parts.mean(-1, keepdim=True) if centre else parts
+    scale = inverse_root(parts.square().mean(-1, keepdim=True) + eps)
     y = (parts * scale).flatten(-2)
     y = y if weight is None else y * wide(weight)
-    y = y * gate if gate is not None and norm_first else y
-    return (y.to(x.dtype),)
+    y = y if bias is None else y + wide(bias)
+    y = y * factor if factor is not None and norm_first else y
+    return (y.to(dtype or x.dtype),)
 
 
+def inverse_root(x: Tensor) -> Tensor:
+    """``1 / sqrt(x)`` whose gradient float32 can hold for any x.
+
+    That is a cube, which is 0 where x is 1e30: a power of two in front and one behind change
+    nothing else.
+    """
+    y: Tensor = (x * 2.0**-40).rsqrt() * 2.0**-20
+    return y
+
+
+_ACTS: dict[str, Any] = {"silu": F.silu, "sigmoid": torch.sigmoid, "none": torch.clone}
 _PRODUCT = Product(
     _WHERE,
     _definition,
-    gradients=3,
+    gradients=4,
     kernels={"cpu": "linrnn.ops.gated_norm._cpu"},
 )

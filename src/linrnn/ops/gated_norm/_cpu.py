@@ -12,12 +12,14 @@ from linrnn.compute.layout import aligned, dense
 
 _NORM = native.Kernel(
     "gated_norm",
-    "silu norm_first eps rows groups width "
-    + operand_fields("x z weight")
+    "act norm_first centre eps rows groups width "
+    + operand_fields("x z weight bias")
     + " y y_dtype backward parts "
     + operand_fields("grad")
     + " grad_x grad_z sums",
 )
+#: The number of each function of the gate.
+GATES = {"sigmoid": 0, "silu": 1, "none": 2}
 _NO_GRADIENTS = (False, 0, *operand(None), 0, 0, 0)
 #: Parts of the rows, each summed alone: their number follows from shapes, never threads.
 _MOST_PARTS = 16
@@ -30,8 +32,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(*arguments: Any) -> tuple[Tensor]:
     """The output."""
-    x = arguments[0]
-    y = torch.empty(x.shape, dtype=x.dtype)
+    x, stored = arguments[0], arguments[-1]
+    y = torch.empty(x.shape, dtype=stored or x.dtype)
     if y.numel():
         _run(arguments, *operand(y)[:2], *_NO_GRADIENTS)
     return (y,)
@@ -39,7 +41,7 @@ def forward(*arguments: Any) -> tuple[Tensor]:
 
 def plan(arguments: Any, y: Tensor) -> Plan | None:
     """A plan for calls like one that gave ``y``; None where a tensor is not read as it lies."""
-    tensors = arguments[:3]
+    tensors = arguments[:4]
     rows = [_rows(x) for x in tensors]
     if any(
         x is not None and x.data_ptr() != t.data_ptr() for x, t in zip(rows, tensors, strict=True)
@@ -48,24 +50,30 @@ def plan(arguments: Any, y: Tensor) -> Plan | None:
     dtype, values = _values(arguments, rows)
     ends = (*operand(y)[:2], *_NO_GRADIENTS)
     record = _NORM.pack(native.DTYPES[dtype], native.threads(), *values, *ends)
-    return planned(_NORM, record, ("x", "z", "weight"), tensors, y)
+    return planned(_NORM, record, ("x", "z", "weight", "bias"), tensors, y)
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
-    """Gradients of ``x``, ``z`` and ``weight``; None for those that are."""
+    """Gradients of ``x``, ``z``, ``weight`` and ``bias``; None for those that are."""
     *arguments, grad = inputs
-    x, z, weight = arguments[:3]
+    x, z, weight, bias = arguments[:4]
     channels = x.shape[-1]
     grad_x = torch.empty(x.shape, dtype=x.dtype)
     grad_z = None if z is None else torch.empty(z.shape, dtype=z.dtype)
     rows = x.numel() // max(channels, 1)
     parts = min(_MOST_PARTS, max(1, rows // 32))
-    sums = None if weight is None else torch.zeros(parts, channels, dtype=torch.float64)
+    summed = weight is not None or bias is not None
+    sums = torch.zeros(parts, 2, channels, dtype=torch.float64) if summed else None
     if x.numel():
         outputs = (native.pointer(t) for t in (grad_x, grad_z, sums))
         into = _rows(grad)  # a copy of it must live until the kernel is done
-        _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[3]), *outputs)
-    return grad_x, grad_z, None if sums is None else sums.sum(0).to(weight.dtype)
+        _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[4]), *outputs)
+    totals = (None, None) if sums is None else sums.sum(0).unbind(0)
+    of_weight, of_bias = (
+        None if t is None or total is None else total.to(t.dtype)
+        for t, total in zip((weight, bias), totals, strict=True)
+    )
+    return grad_x, grad_z, of_weight, of_bias
 
 
 def _rows(x: Tensor | None) -> Tensor | None:
@@ -83,16 +91,16 @@ def _by_group(x: Tensor | None, groups: int) -> tuple[int, ...]:
 
 
 def _run(arguments: Any, *outputs: int) -> None:
-    rows = [_rows(x) for x in arguments[:3]]
+    rows = [_rows(x) for x in arguments[:4]]
     dtype, values = _values(arguments, rows)
     _NORM(dtype, *values, *outputs)
 
 
 def _values(arguments: Any, rows: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Any]]:
     """The dtype of the computation, and the fields of the record for the inputs."""
-    x, _, _, groups, eps, norm_first, silu = arguments
+    x, _, _, _, groups, eps, norm_first, gate, centre, _ = arguments
     count, width = x.numel() // x.shape[-1], x.shape[-1] // groups
     exact = any(t is not None and t.dtype == torch.float64 for t in rows)
     operands = [word for t in rows for word in _by_group(t, groups)]
-    values = [silu, norm_first, eps, count, groups, width, *operands]
+    values = [GATES[gate], norm_first, centre, eps, count, groups, width, *operands]
     return torch.float64 if exact else torch.float32, values
