@@ -23,6 +23,7 @@ from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train import Config, Result
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_task
+from linrnn.train.precision import TRIED
 
 FAILURE = "failure.txt"
 
@@ -272,8 +273,11 @@ def _check_same(folder: Path, config: Config) -> None:
     if not (folder / "config.json").is_file():
         return
     existing = RunFolder(folder).load_config()
-    # the number of threads is written down when a run starts
-    expected = replace(config, train=replace(config.train, threads=existing.train.threads))
+    # the number of threads is written down when a run starts, and so is a precision left open
+    train = replace(config.train, threads=existing.train.threads)
+    if train.precision == "auto" and existing.train.precision in TRIED:
+        train = replace(train, precision=existing.train.precision)
+    expected = replace(config, train=train)
     if existing != expected:
         raise RunFolderError(
             f"{folder}: the run must be of this comparison, got one with other options. "

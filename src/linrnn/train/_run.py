@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from linrnn._files.storage import DENIED, FULL, cannot_write
 from linrnn._process.signals import NoStopRequest, StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, StorageError
-from linrnn.learn import Learner
+from linrnn.learn import Batch, Learner
 from linrnn.tasks import Splits, Task
 from linrnn.train._recover import BEGINNING, usable_checkpoint
 from linrnn.train._report import Reporter, Result
@@ -27,10 +28,14 @@ from linrnn.train.evaluation import score
 from linrnn.train.folder import RunFolder
 from linrnn.train.metrics import MetricsLog, NoRecords, read_metrics, restore_metrics
 from linrnn.train.model import build_model, build_stored, build_task, restore
+from linrnn.train.precision import trial_of_precision
 from linrnn.train.processes import processes
 from linrnn.train.seeding import process_settings
 from linrnn.train.suits import check_data
 from linrnn.train.threads import trial_of_training
+
+if TYPE_CHECKING:
+    from linrnn.train._module import TrainingModule
 
 
 def run(
@@ -65,6 +70,7 @@ def run(
     splits = task.datasets()
     check_data(config, task, model, splits)
     config = _with_threads(config, model, task, learner, splits, reporter)
+    config = _with_precision(config, model, task, learner, splits, reporter)
     folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
     run = Run(
         config=config,
@@ -284,13 +290,39 @@ def _with_threads(
     if threads == "auto" and config.train.device != "cpu" and torch.cuda.is_available():
         threads = torch.get_num_threads()  # what a GPU does takes as long with any
     if threads == "auto":
-        from linrnn.train._module import TrainingModule
-
-        loader = train_loader(splits.train, config.train.batch_size, config.seed, 0)
-        module = TrainingModule(model, task.loss, learner=learner)
-        threads, why = trial_of_training(module, unpack(next(iter(loader))))
+        threads, why = trial_of_training(*_tried(config, model, task, learner, splits))
         reporter.noticed(f"threads: {threads} ({why})")
     return replace(config, train=replace(config.train, threads=threads))
+
+
+def _with_precision(
+    config: Config,
+    model: SequenceModel,
+    task: Task,
+    learner: Learner,
+    splits: Splits,
+    reporter: Reporter,
+) -> Config:
+    """The configuration with a precision by name, the faster one where that is left open."""
+    train = config.train
+    if train.precision != "auto":
+        return config
+    gpu = train.device != "cpu" and torch.cuda.is_available()
+    with process_settings(train.threads if isinstance(train.threads, int) else None):
+        tried = _tried(config, model, task, learner, splits)
+        precision, why = trial_of_precision(*tried, "cuda" if gpu else "cpu")
+    reporter.noticed(f"precision: {precision} ({why})")
+    return replace(config, train=replace(train, precision=precision))
+
+
+def _tried(
+    config: Config, model: SequenceModel, task: Task, learner: Learner, splits: Splits
+) -> "tuple[TrainingModule, Batch]":
+    """What is tried before a run: its module, and the first batch."""
+    from linrnn.train._module import TrainingModule
+
+    loader = train_loader(splits.train, config.train.batch_size, config.seed, 0)
+    return TrainingModule(model, task.loss, learner=learner), unpack(next(iter(loader)))
 
 
 def _check_device(config: Config) -> None:

@@ -82,8 +82,9 @@ class TrainConfig:
     carry_state: bool = False
     """Keep the state of each row from batch to batch, without its gradient (truncated
     back-propagation through time), also in validation; the order is contiguous then."""
-    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
-    """Number format: float32, float32 with bfloat16 products, or float64."""
+    precision: Literal["32-true", "bf16-mixed", "64-true", "auto"] = "32-true"
+    """Number format: float32, float32 with bfloat16 products, or float64. auto times the first two
+    for a second each on a CPU and takes what is faster; the run then has that one by name."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
     devices: int = 1

@@ -92,10 +92,19 @@ def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
     initial = torch.get_num_threads()
     if reason := _said(initial):
         return Chosen(initial, reason)
+    step = gradients(module, batch)
+    if isinstance(step, str):
+        return Chosen(initial, step)
+    with torch.random.fork_rng(devices=[]):
+        return choose_threads(step)
+
+
+def gradients(module: "TrainingModule", batch: Batch) -> Callable[[], None] | str:
+    """A call that finds the gradients of a batch in a copy of the module, or why there is none."""
     try:
         copied = copy.deepcopy(module).train()
     except (TypeError, RuntimeError, NotImplementedError, AttributeError) as error:
-        return Chosen(initial, f"the model cannot be copied to try: {error}")
+        return f"the model cannot be copied to try: {error}"
     weight = next(copied.model.parameters(), batch.x)
     if batch.x.is_floating_point() and weight.is_floating_point():
         batch = batch._replace(x=batch.x.to(weight.dtype))
@@ -104,8 +113,7 @@ def trial_of_training(module: "TrainingModule", batch: Batch) -> Chosen:
         copied.zero_grad(set_to_none=True)
         copied.learner.step(copied.called(), batch, None, Loop(copied.loss))
 
-    with torch.random.fork_rng(devices=[]):
-        return choose_threads(step)
+    return step
 
 
 def _said(initial: int) -> str | None:
