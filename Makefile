@@ -139,8 +139,9 @@ bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; 
 bench-errors: $(VENV)/.bench  ## its rounding errors, as a table and a plot; about 3 minutes
 	$(BIN)/python benchmarks/errors.py
 
-bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against others; about 10 minutes
+bench-layers: $(VENV)/.bench  ## the speed and memory of whole layers, against others; in float32 and bfloat16; about 12 minutes
 	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/layers.py --half
 
 bench-cells: $(VENV)/.bench  ## the speed of cells on the native machine, against the loop and other kernels, and of the layers made of them; about 25 minutes
 	$(BIN)/python benchmarks/cells.py

@@ -104,8 +104,13 @@ RIVALS: dict[str, dict[str, dict[int, float]]] = {
 }
 
 
-def training_step(layer: Layer, d_model: int, batch: int, time: int) -> Callable[[], object]:
-    """Forward and backward to the parameters and the input, gradients released afterwards."""
+def training_step(
+    layer: Layer, d_model: int, batch: int, time: int, *, half: bool = False
+) -> Callable[[], object]:
+    """Forward and backward to the parameters and the input, gradients released afterwards.
+
+    With ``half`` the forward pass is inside of autocast to bfloat16, as of trainers.
+    """
     torch.manual_seed(0)
     module = layer.build(d_model).train()
     x = torch.randn(batch, time, d_model, requires_grad=True)
@@ -113,8 +118,9 @@ def training_step(layer: Layer, d_model: int, batch: int, time: int) -> Callable
     sources = [x, *(p for p in module.parameters() if p.requires_grad)]
 
     def call() -> object:
-        y = layer.output(module(x))
-        return torch.autograd.grad(y, sources, grad, allow_unused=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            y = layer.output(module(x))
+        return torch.autograd.grad(y, sources, grad.to(y.dtype), allow_unused=True)
 
     return call
 
@@ -127,22 +133,42 @@ PRODUCT_FLOORS = {
     "linrnn rwkv4": 1.8,
     "linrnn mamba": 1.6,
 }
+#: The same in bfloat16, recurrent products among them, inside of autocast.
+HALF_FLOORS = {
+    **dict.fromkeys(("gru", "lstm", "lru", "s5", "mamba2"), 1.6),
+    **dict.fromkeys(("mingru", "minlstm", "gla", "gated_delta_net"), 2.0),
+    **dict.fromkeys(("rwkv4", "rwkv5", "rwkv6", "rwkv7"), 2.0),
+    "mamba": 2.5,
+}
+HALF_LAYERS = {name: _ours(name) for name in HALF_FLOORS}
 _FEW = 8  # rows or columns of a matrix that is no projection of a sequence
 _RECURRENT = ("weight_hh_l0", "A_log")
 
 
-def own_products(layer: Layer, d_model: int, batch: int, time: int) -> Callable[[], object]:
-    """Forward and backward of the products of a layer with a sequence, and nothing else of it."""
+def own_products(
+    layer: Layer,
+    d_model: int,
+    batch: int,
+    time: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    recurrent: bool = False,
+) -> Callable[[], object]:
+    """Forward and backward of the products of a layer with a sequence, and nothing else of it.
+
+    With ``recurrent`` those of recurrent matrices are among them, all steps at once.
+    """
     torch.manual_seed(0)
     module = layer.build(d_model)
     pairs = []
     for name, weight in module.named_parameters():
         if weight.ndim == 3:  # complex, its parts in an axis of their own
             weight = weight.flatten(1) if weight.shape[-1] == 2 else weight.flatten(0, 1)
-        if weight.ndim == 2 and min(weight.shape) > _FEW and name not in _RECURRENT:
-            x = torch.randn(batch, time, weight.shape[1], requires_grad=True)
-            weight = weight.detach().requires_grad_()
-            pairs.append((x, weight, torch.randn(batch, time, weight.shape[0])))
+        left_out = () if recurrent else _RECURRENT
+        if weight.ndim == 2 and min(weight.shape) > _FEW and name not in (*left_out, "A_log"):
+            x = torch.randn(batch, time, weight.shape[1], dtype=dtype, requires_grad=True)
+            weight = weight.detach().to(dtype).requires_grad_()
+            pairs.append((x, weight, torch.randn(batch, time, weight.shape[0], dtype=dtype)))
 
     def call() -> object:
         return [torch.autograd.grad(F.linear(x, w), (x, w), grad) for x, w, grad in pairs]

@@ -3,6 +3,11 @@
 Prints the median times of everyone, measured in turn in one run, the ratios, and the peak memory
 of a training step, each measured in a process of its own; writes
 ``benchmarks/results/layers-cpu.md``. Exit code 1: a peer is not installed.
+
+With ``--half`` it is about training steps inside of autocast to bfloat16 instead, beside those in
+float32 and the layer's own products in bfloat16, with one and two threads; it writes
+``layers-half-cpu.md``. Exit code 1: where the processor multiplies bfloat16 numbers itself, a layer
+is not faster than in float32.
 """
 
 import argparse
@@ -13,6 +18,8 @@ from pathlib import Path
 import torch
 
 from _layers import (
+    HALF_FLOORS,
+    HALF_LAYERS,
     LAYERS,
     PRODUCT_FLOORS,
     RIVALS,
@@ -134,6 +141,68 @@ def memory_table(options: argparse.Namespace) -> list[str]:
     return table([f"T = {time}, batch {batch}", "MB added to the peak by a training step"], rows)
 
 
+def time_half(options: argparse.Namespace, batch: int, time: int) -> dict[str, dict[str, Timing]]:
+    """A training step of each layer in both precisions, and its products, in turn."""
+    found = {}
+    for name, layer in HALF_LAYERS.items():
+        calls = {
+            "float32": Candidate(training_step(layer, D_MODEL, batch, time)),
+            "bfloat16": Candidate(training_step(layer, D_MODEL, batch, time, half=True)),
+            "products": Candidate(
+                own_products(layer, D_MODEL, batch, time, dtype=torch.bfloat16, recurrent=True)
+            ),
+        }
+        found[name] = in_turn(calls, seconds=options.seconds, limit=options.limit)
+        text = ", ".join(f"{kind} {t.text()}" for kind, t in found[name].items())
+        print(f"{name} [ms]: {text}", file=sys.stderr, flush=True)
+    return found
+
+
+def half_rows(times: Mapping[str, Mapping[str, Timing]]) -> list[list[str]]:
+    """Milliseconds of each layer, and both ratios, judged."""
+    rows = []
+    for name, each in times.items():
+        half, most = each["bfloat16"].seconds, HALF_FLOORS[name]
+        over, faster = half / each["products"].seconds, each["float32"].seconds / half
+        rows.append([
+            name,
+            *(each[kind].text() for kind in ("float32", "bfloat16", "products")),
+            f"{over:.2f}× (≤ {most:g}: {mark(over <= most)})",
+            f"{faster:.2f}× (> 1: {mark(faster > 1)})",
+        ])  # fmt: skip
+    return rows
+
+
+def report_half(options: argparse.Namespace) -> int:
+    """Write the page of steps inside of autocast; 1 where one does not pay."""
+    time, batch = (32, 2) if options.quick else (1024, SHAPES[1024])
+    head = ["forward + backward [ms]", "float32", "bf16-mixed", "own products in bfloat16",
+            "over its own products", "faster than float32"]  # fmt: skip
+    lines, failed = ["# Layers on a CPU in half precision", "", *_half_conditions()], False
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        times = time_half(options, batch, time)
+        title = f"## T = {time}, batch {batch}, {threads} thread{'s' * (threads > 1)}"
+        rows = half_rows(times)
+        lines += ["", title, "", *section(f"threads-{threads}", table(head, rows))]
+        failed |= any(t["bfloat16"].seconds >= t["float32"].seconds for t in times.values())
+    print("\n".join(lines))
+    write_lines(options.out / "layers-half-cpu.md", lines)
+    return int(failed and has_half_products() and not options.quick)
+
+
+def has_half_products() -> bool:
+    """Whether the processor multiplies bfloat16 numbers itself."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def _half_conditions() -> list[str]:
+    lines = conditions(command_line(), ["torch"])
+    has = "has" if has_half_products() else "has no"
+    lines += [f"- the processor {has} instructions for products of bfloat16"]
+    return [*lines, f"- one layer of width {D_MODEL}, bfloat16 by autocast; medians, in turn"]
+
+
 def report(options: argparse.Namespace, missing: Sequence[str], kept: bool) -> list[str]:
     """The page of results."""
     streaming, times = time_streaming(options), time_training(options)
@@ -155,6 +224,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny shape: does everything run?")
+    parser.add_argument("--half", action="store_true", help="training in bfloat16 by autocast")
     parser.add_argument("--skip-missing", action="store_true", help="peers may be missing")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch (2)")
     parser.add_argument("--seconds", type=float, default=1.0, help="aimed at, a candidate (1)")
@@ -174,6 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         measure_memory(name, int(batch), int(time))
         return 0
     kept = keep_memory()
+    if options.half:
+        return report_half(options)
     missing = sorted({layer.package for layer in LAYERS.values() if layer.missing()})
     lines = report(options, missing, kept)
     print("\n".join(lines))

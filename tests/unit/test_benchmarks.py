@@ -218,6 +218,30 @@ def test_rivals_are_judged_by_their_ratio(module):
     assert "1.0× (≥ 8: NOT met)" in row
 
 
+def test_half_precision_is_judged_by_products_and_by_float32(module):
+    layers, timing = module("layers"), module("_timing").Timing
+    slow = {"float32": 0.02, "bfloat16": 0.03, "products": 0.01}
+    fast = {"float32": 0.02, "bfloat16": 0.015, "products": 0.01}
+    times = {
+        name: {kind: timing(t, 5) for kind, t in each.items()}
+        for name, each in {"gru": slow, "lru": fast}.items()
+    }
+    (*_, over, faster), (*_, also_over, also_faster) = layers.half_rows(times)
+    assert (over, faster) == ("3.00× (≤ 1.6: NOT met)", "0.67× (> 1: NOT met)")
+    assert (also_over, also_faster) == ("1.50× (≤ 1.6: met)", "1.33× (> 1: met)")
+
+
+def test_half_steps_are_inside_of_autocast_and_their_products_bfloat16(module):
+    layers = module("_layers")
+    layer = layers.HALF_LAYERS["gru"]
+    exact, half = (layers.training_step(layer, 16, 2, 5, half=h)() for h in (False, True))
+    assert not torch.equal(exact[0], half[0])
+    assert all(g.dtype == torch.float32 for g in half)
+    pairs = layers.own_products(layer, 16, 2, 5, dtype=torch.bfloat16, recurrent=True)()
+    assert len(pairs) == 2
+    assert {g.dtype for pair in pairs for g in pair} == {torch.bfloat16}
+
+
 def test_splits_measure_what_a_lost_state_changes(module):
     splits = module("splits")
     gru = torch.nn.GRU(splits.D_MODEL, splits.D_MODEL, batch_first=True)
