@@ -13,6 +13,7 @@ from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.mixers import Mixer, added_losses
 from linrnn.nn.parameters import working_dtype
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
+from linrnn.testing._autocast_law import check_autocast_gradients
 from linrnn.testing._checkpointed import same_when_checkpointed
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
@@ -285,7 +286,10 @@ def round_trip(make: MakeMixer) -> None:
 
 
 def low_precision(make: MakeMixer) -> None:
-    """bfloat16 and autocast are finite and within bfloat16's own error of float32."""
+    """bfloat16 and autocast are finite and within bfloat16's own error of float32.
+
+    So are all gradients inside of autocast.
+    """
     half = build(make, dtype=torch.bfloat16)
     mixer = build(make, dtype=torch.float32)
     mixer.load_state_dict({n: p.float() for n, p in half.state_dict().items()})
@@ -304,6 +308,7 @@ def low_precision(make: MakeMixer) -> None:
     allowed = 8 * epsilon(torch.bfloat16) * float(truth["y"].detach().abs().max())
     error = difference(y, truth["y"])
     check_true(f"autocast: y differs by {error:.3g}, allowed {allowed:.3g}", error <= allowed)
+    check_autocast_gradients(mixer, x.float())
 
 
 def compiles(make: MakeMixer, compiler: str = "aot_eager") -> None:

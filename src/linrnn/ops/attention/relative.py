@@ -109,10 +109,14 @@ class _Relative(torch.autograd.Function):
         *arguments, weight = ctx.saved_tensors
         if torch.is_grad_enabled() or not eager(grad):
             needs_grad = ctx.needs_input_grad
-            return tuple(through_definition(_definition, arguments, needs_grad, (grad,)))
-        near, p, k, v, far, _ = arguments
+            grads = (grad.to(arguments[0].dtype),)
+            return tuple(through_definition(_definition, arguments, needs_grad, grads))
+        # autocast, which is not around a gradient, has given the result a dtype of its own
+        near, p, k, v, far = (x.to(grad.dtype) for x in arguments[:-1])
         count, time, entries = weight.shape
-        scores = torch._softmax_backward_data(grad @ v.mT, weight, -1, weight.dtype)  # (B H, T, S)
+        into = (grad @ v.mT).to(weight.dtype)
+        scores = torch._softmax_backward_data(into, weight, -1, weight.dtype)  # (B H, T, S)
+        scores, weight = scores.to(grad.dtype), weight.to(grad.dtype)
         # to where the distances were before they moved
         unshifted = scores.new_empty(count, time * (entries + 1))
         unshifted[:, :time] = 0
