@@ -59,10 +59,10 @@ def test_right_gradients_pass():
 
 
 def test_sums_in_half_precision_are_caught():
-    with pytest.raises(BrokenLawError, match="autocast: grad gain differs by"):
+    with pytest.raises(BrokenLawError, match="autocast: grad gain differs"):
         check_autocast_gradients(*drawn("loop"))
 
 
 def test_products_of_two_dtypes_are_caught():
-    with pytest.raises(RuntimeError, match="dtype|expected"):
+    with pytest.raises(RuntimeError, match=r"dtype|expected"):
         check_autocast_gradients(*drawn("products"))

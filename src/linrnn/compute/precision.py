@@ -1,6 +1,8 @@
 """The precision to compute in: outside `torch.autocast`, and at least float32."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,6 +16,18 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     if kind == "meta" or not torch.amp.is_autocast_available(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
+
+
+def autocast_again(device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """Remember whether there is an autocast: the result makes a context with it, or without.
+
+    For what a gradient, around which there is none, computes once more.
+    """
+    kind = device.type
+    if kind == "meta" or not torch.amp.is_autocast_available(kind):
+        return nullcontext
+    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    return partial(torch.autocast, kind, dtype=dtype, enabled=enabled)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def make_trainer(run: Run, module: RunModule, callback: Callback) -> Trainer:
         accelerator=train.device,
         devices=module.group.size,
         strategy=strategy_of(module.group),
-        precision=train.precision,
+        precision="32-true" if train.precision == "auto" else train.precision,
         callbacks=[callback],
         plugins=[SafetensorsIO(run.folder, module.expected)],
         logger=False,

@@ -7,7 +7,7 @@ casts, and other processors are slower with it. Nobody can tell without trying.
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """For which each precision is tried, or three steps if they take longer together."""
 
-FLOAT32, HALF = "32-true", "bf16-mixed"
-TRIED = (FLOAT32, HALF)
+Tried: TypeAlias = Literal["32-true", "bf16-mixed"]
+FLOAT32: Tried = "32-true"
+HALF: Tried = "bf16-mixed"
+TRIED: tuple[Tried, ...] = (FLOAT32, HALF)
 """What ``auto`` may become."""
 
 _MARGIN = 1.05  # float32 is given up for no less
@@ -30,12 +32,12 @@ _MARGIN = 1.05  # float32 is given up for no less
 class ChosenPrecision(NamedTuple):
     """A precision, and why it is that."""
 
-    precision: str
+    precision: Tried
     why: str
 
 
 def choose_precision(
-    steps: Mapping[str, Callable[[], object]], *, seconds: float = SECONDS
+    steps: Mapping[Tried, Callable[[], object]], *, seconds: float = SECONDS
 ) -> ChosenPrecision:
     """The faster of both precisions, by steps that are timed in turns.
 
@@ -43,7 +45,7 @@ def choose_precision(
         steps: what is to be fast in each; may be called any number of times.
         seconds: for which each is tried.
     """
-    best = dict.fromkeys(steps, float("inf"))
+    best: dict[Tried, float] = dict.fromkeys(steps, float("inf"))
     for step in steps.values():  # caches, allocations
         step()
     spent, turns = 0.0, 0
@@ -77,7 +79,7 @@ def trial_of_precision(module: "TrainingModule", batch: Batch, device: str) -> C
     if isinstance(step, str):
         return ChosenPrecision(FLOAT32, step)
 
-    def in_precision(name: str) -> Callable[[], None]:
+    def in_precision(name: Tried) -> Callable[[], None]:
         def call() -> None:
             around: AbstractContextManager[object] = nullcontext()
             if name == HALF:

@@ -14,6 +14,7 @@ from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import fused, through_definition
 from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, mapped, seen_finite
+from linrnn.compute.precision import autocast_again
 from linrnn.ops.attention.forgetting import forgotten
 from linrnn.ops.attention.path import path_read
 from linrnn.ops.attention.relative import relative
@@ -366,6 +367,7 @@ class _Chunks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: str, parts: Any, *arguments: Any) -> Tensor:
         ctx.kind, ctx.parts = kind, parts
+        ctx.autocast = autocast_again(arguments[0].device)
         ctx.save_for_backward(*arguments)
         return _in_parts(kind, parts, *arguments)
 
@@ -375,7 +377,8 @@ class _Chunks(torch.autograd.Function):
         if torch.is_grad_enabled() or not eager(grad):
 
             def definition(*x: Any) -> Tensor:
-                return _in_parts(ctx.kind, ctx.parts, *x)
+                with ctx.autocast():
+                    return _in_parts(ctx.kind, ctx.parts, *x)
 
             return None, None, *through_definition(definition, saved, needs_grad, (grad,))
         sums = [torch.zeros_like(x) for x, want in zip(saved, needs_grad, strict=True) if want]
@@ -386,7 +389,7 @@ class _Chunks(torch.autograd.Function):
                 x.detach().requires_grad_() if want else x
                 for x, want in zip(inputs, needs_grad, strict=True)
             ]
-            with torch.enable_grad():
+            with torch.enable_grad(), ctx.autocast():
                 y = _chunk(READS[ctx.kind], *inputs)
             sources = [x for x, want in zip(inputs, needs_grad, strict=True) if want]
             queries, entries = (slice(None), of), (slice(None), keys)
