@@ -130,8 +130,9 @@ class GLA(Mixer):
         H, G = self.n_heads, self.n_kv_heads
         proj = self.heads.proj
         z, past = convolved(self.conv1d, proj(x.to(proj.weight.dtype)), state, reset)
-        q, k, v = (wide(part) for part in self.heads.split(z))  # (B, T, H or G, K or V)
-        q, k = (feature_map(self.feature_map, part) for part in (q, k))
+        q, k, v = self.heads.split(z)  # (B, T, H or G, K or V)
+        if self.feature_map != "identity":  # the op reads others as they are
+            q, k = (feature_map(self.feature_map, wide(part)) for part in (q, k))
         g = F.logsigmoid(wide(self.decay(x))).unflatten(-1, (G, -1)) / self.tau  # (B, T, G, K)
         k, v, g = (for_each_head(part, H) for part in (k, v, g))  # (B, T, H, K or V)
         memory = for_each_head(state["memory"], H, 1)  # (B, H, K, V)

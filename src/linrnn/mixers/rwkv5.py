@@ -3,12 +3,11 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus
+from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus, mixed
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops.conv.past import last_inputs
@@ -96,10 +95,12 @@ class RWKV5(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         now, back = self._shifted(x, state, reset)
-        r, k, v, g = (now + back * (1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g))
+        r, k, v, g = (
+            mixed(now, back, 1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g)
+        )
         r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
         with without_autocast(x.device):
             decay, bonus = -bounded_exp(wide(self.time_decay)), wide(self.time_first)
             o, memory = outer_scan(r, k, v, decay, state["memory"], bonus=bonus, reset=reset)
-        y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
+        y = self._out(self._gated(o, self.gate(g), "silu"))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -3,13 +3,12 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus
+from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus, mixed
 from linrnn.nn import LowRank, bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops.conv.past import last_inputs
@@ -112,12 +111,10 @@ class RWKV6(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         now, back = self._shifted(x, state, reset)
-        low_rank = self.mix_down(now + back * self.mu_x).tanh().unflatten(-1, (len(MIXES), -1))
-        mu = (
-            torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
-            + self.mu[:, None, None]
-        )
-        w, k, v, r, g = now + back * mu  # (B, T, d_model) each
+        low_rank = self.mix_down(mixed(now, back, self.mu_x)).tanh().unflatten(-1, (len(MIXES), -1))
+        moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
+        mu = moved.to(now.dtype) + self.mu[:, None, None].to(now.dtype)
+        w, k, v, r, g = mixed(now, back, mu)  # (B, T, d_model) each
         d = wide(self.time_decay) + wide(self.decay(w))
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):
@@ -125,5 +122,5 @@ class RWKV6(MatrixRWKV):
             o, memory = outer_scan(
                 r, k, v, -bounded_exp(d), state["memory"], bonus=bonus, reset=reset
             )
-        y = self._out(self._normed(o) * wide(F.silu(self.gate(g))))
+        y = self._out(self._gated(o, self.gate(g), "silu"))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -207,7 +207,12 @@ def normed_at_once(o: Tensor) -> bool:
 
     A step is recorded from PyTorch's operators, and takes the same ones where it is not.
     """
-    return o.is_cpu and eager(o) and o.ndim > 3 and o.shape[-3] > 1
+    return o.ndim > 3 and whole_sequence(o.flatten(-2))
+
+
+def whole_sequence(x: Tensor) -> bool:
+    """Whether ``x``, (batch, time, channels), is plain, on a CPU, and more than a step."""
+    return x.is_cpu and x.ndim > 2 and x.shape[-2] > 1 and eager(x)
 
 
 def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:

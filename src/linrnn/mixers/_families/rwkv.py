@@ -3,14 +3,17 @@
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import autocast_dtype, wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
 from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
+from linrnn.nn.heads import normed_at_once
 from linrnn.ops.conv.past import recall
+from linrnn.ops.gated_norm import gated_norm
 from linrnn.state_spec import Part, real
 
 CORRECTION = 0.01  # bound of the first factors of bottlenecks, where these do not start at zero
@@ -85,10 +88,9 @@ class MatrixRWKV(Mixer):
         return {"memory": memory, "shift": real(past=1, d_model=self.d_model)}
 
     def _shifted(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The input, and the way from it to the previous one, in the dtype of the parameters."""
-        dtype = self.key.weight.dtype
-        previous = recall(x, state["shift"], 1, reset).to(dtype)
-        return x.to(dtype), previous - x.to(dtype)
+        """The input, and the way from it to the previous one, in the dtype of products."""
+        x = x.to(autocast_dtype(self.key.weight))
+        return x, recall(x, state["shift"], 1, reset) - x
 
     def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
         """(..., H, d_head), at least float32."""
@@ -99,9 +101,27 @@ class MatrixRWKV(Mixer):
         normed = head_norm(o, "layer", self.norm_eps).flatten(-2)
         return torch.addcmul(wide(self.norm_bias), normed, wide(self.norm_weight))
 
+    def _gated(self, o: Tensor, gate: Tensor, act: str) -> Tensor:
+        """Outputs of the heads (B, T, H, d_head), normed, gated by a function of ``gate``."""
+        if normed_at_once(o):
+            dtype = autocast_dtype(self.output.weight)
+            options: Any = {"eps": self.norm_eps, "gate": act, "centre": True, "dtype": dtype}
+            weights = self.norm_weight, self.norm_bias
+            y: Tensor = gated_norm(o.flatten(-2), gate, *weights, groups=self.n_heads, **options)
+            return y
+        gate = wide(gate)
+        return self._normed(o) * (F.silu(gate) if act == "silu" else gate)
+
     def _out(self, z: Tensor) -> Tensor:
-        y: Tensor = self.output(z.to(self.output.weight.dtype))
+        weight = self.output.weight
+        # the product casts what it needs
+        y: Tensor = self.output(z if z.dtype is autocast_dtype(weight) else z.to(weight.dtype))
         return y
+
+
+def mixed(now: Tensor, back: Tensor, mu: Tensor) -> Tensor:
+    """``now + back * mu``, in the dtype of ``now``."""
+    return torch.addcmul(now, back, mu.to(now.dtype))
 
 
 def initial_bonus(width: int, depth: float) -> Tensor:

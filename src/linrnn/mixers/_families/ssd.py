@@ -11,6 +11,8 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
+from linrnn.nn.heads import whole_sequence
+from linrnn.ops.gated_norm import gated_norm
 
 
 class SSD(Mixer):
@@ -155,7 +157,7 @@ class SSD(Mixer):
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D)
             D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
-            read = self._gated(o.flatten(-2) + D * s.flatten(-2), F.silu(wide(z)))
+            read = self._gated(torch.addcmul(o.flatten(-2), D, s.flatten(-2)), z)
         read = read.to(z.dtype)
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
@@ -169,11 +171,16 @@ class SSD(Mixer):
         scaled = [part * factor for part, factor in zip(mixed, of_u, strict=True)]
         return z * of_z, torch.cat(scaled, -1), dt * of_dt
 
-    def _gated(self, o: Tensor, gate: Tensor) -> Tensor:
-        """Outputs of the heads (..., d_ssm), normed and gated."""
+    def _gated(self, o: Tensor, z: Tensor) -> Tensor:
+        """Outputs of the heads (..., d_ssm), normed and gated by z."""
+        norm_first = self.norm_before_gate
+        if self.norm is not None and whole_sequence(o):
+            options: Any = {"eps": self.norm.eps, "gate": "silu", "dtype": z.dtype}
+            options |= {"groups": self.n_groups, "norm_first": norm_first}
+            return gated_norm(o, z, self.norm.weight, **options)
+        gate = F.silu(wide(z))
         if self.norm is None:
             return o * gate
-        norm_first = self.norm_before_gate
         heads = o if norm_first else o * gate
         normed: Tensor = self.norm(heads.unflatten(-1, (self.n_groups, -1)))
         return normed * gate if norm_first else normed

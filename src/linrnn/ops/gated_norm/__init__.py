@@ -118,6 +118,7 @@ def gated_norm(
     groups: int,
     eps: float,
     gate: str = "none",
+    norm_first: bool = True,
     centre: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
@@ -127,16 +128,19 @@ def gated_norm(
 
         y = (weight * h / sqrt(mean(h^2) + eps) + bias) * gate(z)
 
+    Without ``norm_first`` x is multiplied by the function instead of y.
+
     Args:
         x, z: (..., channels).
         weight, bias: of every channel, or None for 1 and 0.
         groups: parts of the channels that are normed apart.
         eps: added to the mean square.
         gate: "silu", "sigmoid", or "none" for z itself.
+        norm_first: multiply what is normed.
         centre: subtract the mean before.
         dtype: of y; None is that of ``x``. Computed in at least float32.
     """
-    (y,) = _PRODUCT(x, z, weight, bias, groups, float(eps), True, gate, centre, dtype)
+    (y,) = _PRODUCT(x, z, weight, bias, groups, float(eps), norm_first, gate, centre, dtype)
     return y
 
 
