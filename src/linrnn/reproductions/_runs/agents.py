@@ -1,0 +1,190 @@
+"""Training runs of agents as files that are not made twice, and tables and curves of them."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from linrnn._files.storage import read_json, write_atomically
+from linrnn.reproductions._page.base import Table
+from linrnn.reproductions._runs.ppo import PPO, Trainer
+from linrnn.state import leaves
+from linrnn.train.figures import legend_below, new_figure, over_seeds
+from linrnn.train.styles import styles
+
+FOLDER = "agents"
+"""Below that of a page."""
+_POINTS = 40
+"""Points of a curve that are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run: who learns where, and how."""
+
+    family: str
+    make: Callable[[], Any]
+    label: str
+    mixer: str
+    options: Mapping[str, Any]
+    how: PPO
+    seed: int
+
+    def file(self, out: Path) -> Path:
+        """Of its results, below the folder of a page."""
+        name = f"{self.label}-{self.how.rate:g}-{self.how.steps}-seed{self.seed}.json"
+        return out / FOLDER / self.family / name.replace(" ", "_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """Results of a run."""
+
+    best: float
+    """Largest mean return of the last episodes, over the training; NaN if there is none."""
+    last: float
+    """Mean of the mean returns in the last tenth of the training."""
+    curve: Sequence[tuple[int, float]]
+    """Steps, and the mean return of the last episodes."""
+    parameters: int
+    floats: int
+    """Numbers of the state."""
+    acting: float
+    """Microseconds of the processor a step, with those of the environment."""
+    learning: float
+    """Microseconds of the processor a step."""
+
+
+def read(job: Job, out: Path) -> Played | None:
+    """Results of a run that is finished."""
+    try:
+        return Played(**read_json(job.file(out), inside=out))
+    except FileNotFoundError:
+        return None
+
+
+def played(job: Job, out: Path) -> Played:
+    """Results of a run, which is made if it is not there."""
+    done = read(job, out)
+    if done is None:
+        with torch.random.fork_rng(devices=[]):
+            done = _trained(job)
+        path = job.file(out)
+        write_atomically(path, json.dumps(vars(done)).encode(), inside=out)
+    return done
+
+
+def _trained(job: Job) -> Played:
+    trainer = Trainer(job.make, job.mixer, job.how, job.seed, job.options)
+    try:
+        curve = trainer.learn()
+    finally:
+        trainer.env.close()
+    means = [point.mean for point in curve]
+    late = [point.mean for point in curve if point.steps > 0.9 * job.how.steps]
+    every = max(1, len(curve) // _POINTS)
+    micro = 1e6 / max(trainer.steps, 1)
+    return Played(
+        best=max(means, default=float("nan")),
+        last=mean(late) if late else float("nan"),
+        curve=[(point.steps, round(point.mean, 5)) for point in curve[every - 1 :: every]],
+        parameters=sum(p.numel() for p in trainer.agent.parameters()),
+        floats=sum(h[0].numel() * (1 + h.is_complex()) for h in leaves(trainer.fresh)),
+        acting=micro * trainer.acting,
+        learning=micro * trainer.learning,
+    )
+
+
+Found = Mapping[tuple[str, str], Mapping[int, Played]]
+"""By family and label, of the seeds that are finished."""
+
+
+def finished(jobs: Iterable[Job], out: Path) -> Found:
+    """Results that are there."""
+    found: dict[tuple[str, str], dict[int, Played]] = {}
+    for job in jobs:
+        done = read(job, out)
+        if done is not None:
+            found.setdefault((job.family, job.label), {})[job.seed] = done
+    return found
+
+
+def at_rate(job: Job, rate: float) -> Job:
+    """The same run at another learning rate."""
+    return replace(job, how=replace(job.how, rate=rate))
+
+
+def grid(title: str, families: Sequence[str], labels: Sequence[str], cell: Any) -> Table:
+    """A row for each label and a column for each family."""
+    rows = [[label, *(cell(family, label) for family in families)] for label in labels]
+    return Table(title, ["memory", *families], rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and range of seeds, and how many there are; nothing of none."""
+    if not values:
+        return ""
+    if len(values) == 1:
+        return f"{values[0]:.2f} (1)"
+    return f"{mean(values):.2f} [{min(values):.2f}, {max(values):.2f}] ({len(values)})"
+
+
+def costs(found: Found, labels: Sequence[str]) -> Table:
+    """What a step costs, over all families."""
+    rows = []
+    for label in labels:
+        runs = [run for (_, of), seeds in found.items() if of == label for run in seeds.values()]
+        if runs:
+            times = [f"{min(getattr(run, name) for run in runs):.0f}" for name in _TIMES]
+            rows.append([label, f"{runs[0].floats:,}", f"{runs[0].parameters:,}", *times])
+    head = ["memory", "numbers of state", "parameters", "acting [µs]", "learning [µs]"]
+    return Table("Cost of a step of an environment, the least of the runs", head, rows)
+
+
+_TIMES = ("acting", "learning")
+
+
+def as_csv(found: Found) -> tuple[bytes, bytes]:
+    """Every run by itself, and the curves of all."""
+    runs = ["environment,memory,seed,maximal mean return,last tenth,parameters"]
+    curves = ["environment,memory,seed,steps,mean return"]
+    for (family, label), seeds in sorted(found.items()):
+        for seed, run in sorted(seeds.items()):
+            key = f"{family},{label},{seed}"
+            runs.append(f"{key},{run.best:.5f},{run.last:.5f},{run.parameters}")
+            curves += [f"{key},{steps},{value:.5f}" for steps, value in run.curve]
+    runs_csv, curves_csv = ("\n".join([*lines, ""]).encode() for lines in (runs, curves))
+    return runs_csv, curves_csv
+
+
+def learning_curves(found: Found, families: Sequence[str], labels: Sequence[str]) -> Any:
+    """Mean return along the training, a panel for each family, with the range of seeds as bands."""
+    columns = min(len(families), 2)
+    rows = -(-len(families) // columns)
+    figure = new_figure(3.8 * columns + 0.4, 2.7 * rows + 0.5)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    looks, counts = styles(list(labels)), set()
+    for axes, family in zip(panels.flat, families, strict=False):
+        for label in labels:
+            seeds = [run.curve for run in found.get((family, label), {}).values()]
+            if not seeds:
+                continue
+            counts.add(len(seeds))
+            points = [list(zip(*at, strict=True)) for at in zip(*seeds, strict=False)]
+            steps = [at[0][0] for at in points]
+            look = {**looks[label], "marker": ""}
+            axes.plot(steps, [mean(at[1]) for at in points], label=label, **look)
+            if len(seeds) > 1:
+                low, high = ([end(at[1]) for at in points] for end in (min, max))
+                axes.fill_between(steps, low, high, alpha=0.2, color=look["color"], linewidth=0)
+        axes.set(title=family, xlabel="steps")
+        axes.grid(alpha=0.3)
+    for row in panels:
+        row[0].set(ylabel="mean return")
+    figure.suptitle(f"last 100 episodes: {over_seeds(counts)}, bands are their range")
+    legend_below(figure, *panels.flat)
+    return figure

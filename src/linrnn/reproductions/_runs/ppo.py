@@ -1,0 +1,218 @@
+"""Proximal policy optimisation with memory: rollouts step by step, learned from in one pass."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from linrnn.reproductions._runs.agent import Agent, begun_anew
+from linrnn.reproductions._runs.environments import Environments
+from linrnn.state import map_state
+from linrnn.typing import State
+
+EPISODES = 100
+"""A mean return is that of so many of the last episodes, as it is published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO:
+    """How it is learned; all fields are the same for every memory but the rate."""
+
+    steps: int
+    """Of all environments together."""
+    rate: float = 1e-3
+    environments: int = 16
+    time: int = 128
+    """Steps of an environment in a rollout."""
+    epochs: int = 4
+    parts: int = 2
+    """Minibatches of an epoch, each of whole rollouts of some environments."""
+    gamma: float = 0.99
+    lam: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.02
+    value: float = 0.5
+    norm: float = 0.5
+    """That gradients are clipped to."""
+    scale: float = 10.0
+    """Factor of rewards; that of the returns that are reported is 1."""
+    width: int = 128
+    workers: int = 0
+    """Processes of the environments; 0 for none of their own."""
+
+
+class Point(NamedTuple):
+    """Of a curve."""
+
+    steps: int
+    mean: float
+    """Return of the last episodes."""
+
+
+class Now(NamedTuple):
+    """What a rollout begins with."""
+
+    x: Tensor
+    state: State
+    start: Tensor
+
+
+class Rollout(NamedTuple):
+    """What was lived through: (environments, time, ...)."""
+
+    x: Tensor
+    start: Tensor
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+    gain: Tensor
+
+
+class Trainer:
+    """Environments and an agent that learns in them.
+
+    Args:
+        make: makes an environment.
+        mixer, options: of the memory, as those of `Agent`.
+        how: settings.
+        seed: of weights, draws and environments.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        mixer: str,
+        how: PPO,
+        seed: int,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        torch.manual_seed(seed)
+        self.how = how
+        self.env = Environments(make, how.environments, how.workers)
+        seen, action = self.env.observations, self.env.actions
+        # an action before, and whether an episode begins, are told with what is seen
+        inputs = seen.width + action.width + 1
+        self.agent = Agent(inputs, action.sizes, mixer, how.width, options)
+        self.fresh = self.agent.init_state(how.environments)
+        self.optimizer = torch.optim.Adam(self.agent.parameters(), how.rate, eps=1e-5)
+        self.returns: deque[float] = deque(maxlen=EPISODES)
+        self.running = np.zeros(how.environments)
+        start = np.ones(how.environments, dtype=bool)
+        x = self.channels(self.env.reset(1_000 * seed), None, start)
+        self.now = Now(x, self.fresh, torch.from_numpy(start))
+        self.steps = 0
+        self.acting = self.learning = 0.0  # seconds of the processor
+
+    def channels(self, seen: Any, action: Any, start: Any) -> Tensor:
+        """What the agent reads: what is seen, the action before, whether an episode begins."""
+        parts = [self.env.observations.channels(seen)]
+        before = np.zeros((len(seen), self.env.actions.width), dtype=np.float32)
+        if action is not None:
+            before = self.env.actions.channels(action) * ~start[:, None]
+        parts += [before, start[:, None].astype(np.float32)]
+        return torch.from_numpy(np.concatenate(parts, 1))
+
+    def learn(self, look: Callable[[Point], Any] = lambda point: None) -> list[Point]:
+        """Train to the end, or until a number is none; the mean return after each update."""
+        curve = []
+        while self.steps < self.how.steps:
+            before = begun_anew(self.now.state, self.fresh, self.now.start)
+            times = [time.process_time()]
+            rollout = self.collect()
+            times.append(time.process_time())
+            self.steps += self.how.environments * self.how.time
+            if not self.update(rollout, before):
+                break
+            times.append(time.process_time())
+            self.acting += times[1] - times[0]
+            self.learning += times[2] - times[1]
+            if len(self.returns) == EPISODES:
+                curve.append(Point(self.steps, float(np.mean(self.returns))))
+                look(curve[-1])
+        return curve
+
+    @torch.no_grad()
+    def collect(self) -> Rollout:
+        """Play for a while, and say what each step gained."""
+        lived, rewards, overs = [], [], []
+        x, state, start = self.now
+        for _ in range(self.how.time):
+            state = begun_anew(state, self.fresh, start)
+            policy, value, state = self.agent.step(x, state)
+            action = self.agent.sample(policy)
+            lived.append((x, start, action, policy, value))
+            taken = action.numpy()
+            done = self.env.step(self.env.allowed(taken))
+            reward = self.how.scale * torch.from_numpy(done.reward)
+            over = done.ended | done.cut
+            if done.cut.any():  # more would have come: its value stands for that
+                later = self.channels(done.last, taken, np.zeros_like(over))
+                worth = self.agent.step(later, state)[1]
+                reward = reward + torch.from_numpy(done.cut) * self.how.gamma * worth
+            self._count(done.reward, over)
+            rewards.append(reward)
+            x, start = self.channels(done.seen, taken, over), torch.from_numpy(over)
+            overs.append(start)
+        self.now = Now(x, state, start)
+        after = self.agent.step(x, begun_anew(state, self.fresh, start))[1]
+        columns = [torch.stack(column, 1) for column in zip(*lived, strict=True)]
+        xs, starts, action, policy, value = columns
+        gain = gains(torch.stack(rewards, 1), value, torch.stack(overs, 1), after, self.how)
+        log_prob, _ = self.agent.log_prob(policy, action)
+        return Rollout(xs, starts, action, log_prob, value, gain)
+
+    def _count(self, reward: Any, over: Any) -> None:
+        """Add up returns of episodes."""
+        self.running += reward
+        for row in over.nonzero()[0]:
+            self.returns.append(float(self.running[row]))
+        self.running[over] = 0
+
+    def update(self, rollout: Rollout, before: State) -> bool:
+        """Learn from a rollout that began in some states; False if a number was none."""
+        for _ in range(self.how.epochs):
+            for rows in torch.randperm(self.how.environments).chunk(self.how.parts):
+                batch = Rollout(*(column[rows] for column in rollout))
+                state = _rows(before, rows)
+                loss = self._loss(batch, state)
+                if not loss.isfinite():
+                    return False
+                self.optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(self.agent.parameters(), self.how.norm)
+                self.optimizer.step()
+        return True
+
+    def _loss(self, batch: Rollout, state: State) -> Tensor:
+        """Of whole rows, read in one pass from the states before them."""
+        how = self.how
+        policy, value = self.agent(batch.x, state, batch.start)
+        log_prob, entropy = self.agent.log_prob(policy, batch.action)
+        ratio = (log_prob - batch.log_prob).exp()
+        gain = (batch.gain - batch.gain.mean()) / (batch.gain.std() + 1e-8)
+        gained = torch.minimum(ratio * gain, ratio.clamp(1 - how.clip, 1 + how.clip) * gain)
+        error = (value - batch.value - batch.gain).square().mean()
+        loss: Tensor = how.value * error - gained.mean() - how.entropy * entropy.mean()
+        return loss
+
+
+def _rows(state: State, rows: Tensor) -> State:
+    """Of some environments."""
+    return map_state(lambda h: h[rows], state)
+
+
+def gains(reward: Tensor, value: Tensor, over: Tensor, after: Tensor, how: PPO) -> Tensor:
+    """Generalised advantages (environments, time): after an episode there is nothing to add."""
+    gain, out = torch.zeros_like(after), []
+    for t in reversed(range(reward.shape[1])):
+        on = (~over[:, t]).to(reward)
+        error = reward[:, t] + how.gamma * on * after - value[:, t]
+        gain = error + how.gamma * how.lam * on * gain
+        out.append(gain)
+        after = value[:, t]
+    return torch.stack(out[::-1], 1)
