@@ -11,7 +11,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra rl is not install
 from linrnn.reproductions import Setting  # noqa: E402
 from linrnn.reproductions import popgym as reproduction  # noqa: E402
 from linrnn.reproductions._runs import agents  # noqa: E402
-from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY, Agent, begun_anew  # noqa: E402
+from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY, Agent  # noqa: E402
 from linrnn.reproductions._runs.environments import Columns, Environments  # noqa: E402
 from linrnn.reproductions._runs.ppo import PPO, Trainer, gains  # noqa: E402
 
@@ -87,23 +87,21 @@ def test_a_rollout_in_one_pass_is_its_steps(mixer):
     torch.manual_seed(0)
     agent = Agent(5, [3, 0], mixer, 16).eval()
     x, start = torch.randn(4, 9, 5), torch.rand(4, 9) < 0.3
-    fresh = agent.init_state(4)
-    state, steps = fresh, []
+    state, steps = None, []
     with torch.no_grad():
         for t in range(9):
-            state = begun_anew(state, fresh, start[:, t])
-            policy, value, state = agent.step(x[:, t], state)
-            steps.append(torch.cat([policy, value[:, None]], 1))
-        policy, value = agent(x, fresh, start)
+            policy, value, state = agent(x[:, t : t + 1], state, start[:, t : t + 1])
+            steps.append(torch.cat([policy, value[..., None]], -1))
+        policy, value, _ = agent(x, None, start)
     whole = torch.cat([policy, value[..., None]], -1)
-    torch.testing.assert_close(whole, torch.stack(steps, 1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(whole, torch.cat(steps, 1), rtol=1e-4, atol=1e-5)
 
 
 def test_frames_do_not_reach_into_an_older_episode():
     agent = Agent(5, [3], FRAMES, 16)
     x = torch.randn(1, 6, 5, requires_grad=True)
     start = torch.tensor([[True, False, False, False, True, False]])
-    policy, _ = agent(x, agent.init_state(1), start)
+    policy, _, _ = agent(x, None, start)
     policy[0, 5].sum().backward()
     assert (x.grad[0].abs().sum(-1) > 0).tolist() == [False] * 4 + [True] * 2
 
@@ -144,16 +142,15 @@ def test_gains_are_those_of_their_definition():
 @pytest.mark.parametrize("make", [Count, Push])
 def test_the_first_pass_over_a_rollout_gives_what_acting_gave(make):
     trainer = Trainer(make, "mingru", HOW, 0)
-    before = begun_anew(trainer.now.state, trainer.fresh, trainer.now.start)
     for _ in range(2):
+        before = trainer.now.state
         rollout = trainer.collect()
         with torch.no_grad():
-            policy, value = trainer.agent(rollout.x, before, rollout.start)
+            policy, value, _ = trainer.agent(rollout.x, before, rollout.start)
             log_prob, _ = trainer.agent.log_prob(policy, rollout.action)
         torch.testing.assert_close(value, rollout.value, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(log_prob, rollout.log_prob, rtol=1e-4, atol=1e-4)
-        before = begun_anew(trainer.now.state, trainer.fresh, trainer.now.start)
-    assert trainer.update(rollout, trainer.fresh)
+    assert trainer.update(rollout, before)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, pad
 
-from linrnn.engine.replay.step import recorded_step
-from linrnn.interop._agents import Layers
-from linrnn.state import leaves, rebuilt
+from linrnn.rnn import RNN
+from linrnn.state import leaves
 from linrnn.typing import State
 
 NO_MEMORY, FRAMES = "none", "frames"
@@ -23,34 +22,22 @@ class Frames(nn.Module):
 
     def __init__(self, width: int, count: int = STACKED) -> None:
         super().__init__()
-        self.width, self.count = width, count
+        self.width, self.before = width, count - 1
         self.mix = nn.Linear(count * width, width)
 
-    def init_state(self, batch_size: int) -> Tensor:
-        """No observations."""
-        return self.mix.weight.new_zeros(batch_size, (self.count - 1) * self.width)
-
-    def forward(
-        self, x: Tensor, state: Tensor, reset: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Read sequences (batch, time, width)."""
-        before = self.count - 1
-        past = torch.cat([state.unflatten(1, (before, self.width)), x], 1)
-        start = x.new_zeros(x.shape[:2]) if reset is None else reset.to(x)
-        episode = pad(start, (before, 0)).cumsum(1)  # (batch, before + time)
-        now = episode[:, before:]
+    def forward(self, x: Tensor, state: Tensor | None, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """Read (batch, time, width); the state is (1, batch, numbers)."""
+        if state is None:
+            state = x.new_zeros(1, len(x), self.before * self.width)
+        past = torch.cat([state[0].unflatten(1, (self.before, self.width)), x], 1)
+        episode = pad(reset.to(x), (self.before, 0)).cumsum(1)  # (batch, before + time)
+        now = episode[:, self.before :]
         frames = []
-        for lag in range(before, -1, -1):
-            first = before - lag
-            there = episode[:, first : first + x.shape[1]] == now
-            frames.append(past[:, first : first + x.shape[1]] * there[..., None])
+        for first in range(self.before + 1):
+            at = slice(first, first + x.shape[1])
+            frames.append(past[:, at] * (episode[:, at] == now)[..., None])
         read = torch.cat(frames, -1)
-        return leaky_relu(self.mix(read)), read[:, -1, self.width :]
-
-    def one(self, x_t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one step (batch, width)."""
-        read = torch.cat([state, x_t], 1)
-        return leaky_relu(self.mix(read)), read[:, self.width :]
+        return leaky_relu(self.mix(read)), read[None, :, -1, self.width :]
 
 
 class Nothing(nn.Module):
@@ -60,15 +47,9 @@ class Nothing(nn.Module):
         super().__init__()
         self.map = nn.Linear(width, width)
 
-    def init_state(self, batch_size: int) -> list[State]:
-        """Nothing."""
-        return []
-
-    def forward(self, x: Tensor, state: State, reset: Any = None) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: None, reset: Tensor) -> tuple[Tensor, None]:
         """Read each step by itself."""
-        return leaky_relu(self.map(x)), state
-
-    one = forward
+        return leaky_relu(self.map(x)), None
 
 
 def memory(name: str, width: int, options: Mapping[str, Any]) -> nn.Module:
@@ -77,9 +58,7 @@ def memory(name: str, width: int, options: Mapping[str, Any]) -> nn.Module:
         return Nothing(width)
     if name == FRAMES:
         return Frames(width)
-    layers = Layers(width, width, 1, mixer=name, mixer_options=options)
-    layers.one = layers._step_by_operators  # type: ignore[assignment]
-    return layers
+    return RNN(name, width, width, batch_first=True, mixer_options=options)
 
 
 class Agent(nn.Module):
@@ -110,29 +89,25 @@ class Agent(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(sizes.count(0))) if 0 in self.sizes else None
         nn.init.orthogonal_(cast(nn.Linear, self.actor[1]).weight, 0.01)
 
-    def init_state(self, batch_size: int) -> State:
-        """Before the first step."""
-        return cast(State, cast(Any, self.memory).init_state(batch_size))
+    def forward(
+        self, x: Tensor, state: State | None, start: Tensor
+    ) -> tuple[Tensor, Tensor, State | None]:
+        """Read steps or whole rollouts (batch, time, inputs), a new episode where it starts.
 
-    def forward(self, x: Tensor, state: State, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Read rollouts (batch, time, inputs); parameters of the policy, and values.
-
-        ``start`` is true where an episode begins, but the state is never that of an older one.
+        Returns:
+            Parameters of the policy, values, and the state, whose rows lie on axis 1.
         """
-        inside = start[:, 1:].any()
-        reset = pad(start[:, 1:], (1, 0)) if inside else None
-        y, _ = self.memory(leaky_relu(self.encoder(x)), state, reset=reset)
+        y, state = self.memory(leaky_relu(self.encoder(x)), state, reset=start)
         both = self._heads(y)
-        return both[..., :-1], both[..., -1]
+        return both[..., :-1], both[..., -1], state
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """Read one step (batch, inputs)."""
-        read = recorded_step(self, self._step, x_t, state) or self._step(x_t, state)
-        return read[0][:, :-1], read[0][:, -1], read[1]
-
-    def _step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        y, state = cast(Any, self.memory).one(leaky_relu(self.encoder(x_t)), state)
-        return self._heads(y), state
+    @property
+    def floats(self) -> int:
+        """Numbers of the state of a row."""
+        if isinstance(self.memory, RNN):
+            state = cast(Any, self.memory.cells[0]).mixer.init_state(1)
+            return sum(h.numel() * (1 + h.is_complex()) for h in leaves(state))
+        return self.memory.before * self.memory.width if isinstance(self.memory, Frames) else 0
 
     def _heads(self, y: Tensor) -> Tensor:
         """Parameters of the policy and the value, beside one another."""
@@ -179,13 +154,3 @@ _HALF_LOG_TAU = 0.9189385332046727  # log(2 pi) / 2
 def _n(size: int) -> int:
     """Parameters of the policy for a number of an action."""
     return size or 1
-
-
-def begun_anew(state: State, fresh: State, start: Tensor) -> State:
-    """A state with fresh rows where an episode begins."""
-    if not start.any():
-        return state
-    parts = []
-    for h, new in zip(leaves(state), leaves(fresh), strict=True):
-        parts.append(torch.where(start.view(-1, *[1] * (h.ndim - 1)), new.to(h.dtype), h))
-    return rebuilt(fresh, parts)

@@ -12,7 +12,6 @@ import torch
 from linrnn._files.storage import read_json, write_atomically
 from linrnn.reproductions._page.base import Table
 from linrnn.reproductions._runs.ppo import PPO, Trainer
-from linrnn.state import leaves
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
 
@@ -93,7 +92,7 @@ def _trained(job: Job) -> Played:
         last=mean(late) if late else float("nan"),
         curve=[(point.steps, round(point.mean, 5)) for point in curve[every - 1 :: every]],
         parameters=sum(p.numel() for p in trainer.agent.parameters()),
-        floats=sum(h[0].numel() * (1 + h.is_complex()) for h in leaves(trainer.fresh)),
+        floats=trainer.agent.floats,
         acting=micro * trainer.acting,
         learning=micro * trainer.learning,
     )

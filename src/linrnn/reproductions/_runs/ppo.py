@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from linrnn.reproductions._runs.agent import Agent, begun_anew
+from linrnn.reproductions._runs.agent import Agent
 from linrnn.reproductions._runs.environments import Environments
 from linrnn.state import map_state
 from linrnn.typing import State
@@ -58,7 +58,7 @@ class Now(NamedTuple):
     """What a rollout begins with."""
 
     x: Tensor
-    state: State
+    state: State | None
     start: Tensor
 
 
@@ -98,13 +98,12 @@ class Trainer:
         # an action before, and whether an episode begins, are told with what is seen
         inputs = seen.width + action.width + 1
         self.agent = Agent(inputs, action.sizes, mixer, how.width, options)
-        self.fresh = self.agent.init_state(how.environments)
         self.optimizer = torch.optim.Adam(self.agent.parameters(), how.rate, eps=1e-5)
         self.returns: deque[float] = deque(maxlen=EPISODES)
         self.running = np.zeros(how.environments)
         start = np.ones(how.environments, dtype=bool)
         x = self.channels(self.env.reset(1_000 * seed), None, start)
-        self.now = Now(x, self.fresh, torch.from_numpy(start))
+        self.now = Now(x, None, torch.from_numpy(start))
         self.steps = 0
         self.acting = self.learning = 0.0  # seconds of the processor
 
@@ -121,7 +120,7 @@ class Trainer:
         """Train to the end, or until a number is none; the mean return after each update."""
         curve = []
         while self.steps < self.how.steps:
-            before = begun_anew(self.now.state, self.fresh, self.now.start)
+            before = self.now.state
             times = [time.process_time()]
             rollout = self.collect()
             times.append(time.process_time())
@@ -142,8 +141,7 @@ class Trainer:
         lived, rewards, overs = [], [], []
         x, state, start = self.now
         for _ in range(self.how.time):
-            state = begun_anew(state, self.fresh, start)
-            policy, value, state = self.agent.step(x, state)
+            policy, value, state = self._step(x, state, start)
             action = self.agent.sample(policy)
             lived.append((x, start, action, policy, value))
             taken = action.numpy()
@@ -152,19 +150,26 @@ class Trainer:
             over = done.ended | done.cut
             if done.cut.any():  # more would have come: its value stands for that
                 later = self.channels(done.last, taken, np.zeros_like(over))
-                worth = self.agent.step(later, state)[1]
+                worth = self._step(later, state, torch.zeros_like(start))[1]
                 reward = reward + torch.from_numpy(done.cut) * self.how.gamma * worth
             self._count(done.reward, over)
             rewards.append(reward)
             x, start = self.channels(done.seen, taken, over), torch.from_numpy(over)
             overs.append(start)
         self.now = Now(x, state, start)
-        after = self.agent.step(x, begun_anew(state, self.fresh, start))[1]
+        after = self._step(x, state, start)[1]
         columns = [torch.stack(column, 1) for column in zip(*lived, strict=True)]
         xs, starts, action, policy, value = columns
         gain = gains(torch.stack(rewards, 1), value, torch.stack(overs, 1), after, self.how)
         log_prob, _ = self.agent.log_prob(policy, action)
         return Rollout(xs, starts, action, log_prob, value, gain)
+
+    def _step(
+        self, x: Tensor, state: State | None, start: Tensor
+    ) -> tuple[Tensor, Tensor, State | None]:
+        """Of all environments (environments, channels)."""
+        policy, value, state = self.agent(x[:, None], state, start[:, None])
+        return policy[:, 0], value[:, 0], state
 
     def _count(self, reward: Any, over: Any) -> None:
         """Add up returns of episodes."""
@@ -173,7 +178,7 @@ class Trainer:
             self.returns.append(float(self.running[row]))
         self.running[over] = 0
 
-    def update(self, rollout: Rollout, before: State) -> bool:
+    def update(self, rollout: Rollout, before: State | None) -> bool:
         """Learn from a rollout that began in some states; False if a number was none."""
         for _ in range(self.how.epochs):
             for rows in torch.randperm(self.how.environments).chunk(self.how.parts):
@@ -188,10 +193,10 @@ class Trainer:
                 self.optimizer.step()
         return True
 
-    def _loss(self, batch: Rollout, state: State) -> Tensor:
+    def _loss(self, batch: Rollout, state: State | None) -> Tensor:
         """Of whole rows, read in one pass from the states before them."""
         how = self.how
-        policy, value = self.agent(batch.x, state, batch.start)
+        policy, value, _ = self.agent(batch.x, state, batch.start)
         log_prob, entropy = self.agent.log_prob(policy, batch.action)
         ratio = (log_prob - batch.log_prob).exp()
         gain = (batch.gain - batch.gain.mean()) / (batch.gain.std() + 1e-8)
@@ -201,9 +206,9 @@ class Trainer:
         return loss
 
 
-def _rows(state: State, rows: Tensor) -> State:
-    """Of some environments."""
-    return map_state(lambda h: h[rows], state)
+def _rows(state: State | None, rows: Tensor) -> State | None:
+    """Of some environments, which lie on axis 1; None at the very beginning."""
+    return None if state is None else map_state(lambda h: h[:, rows], state)
 
 
 def gains(reward: Tensor, value: Tensor, over: Tensor, after: Tensor, how: PPO) -> Tensor:
