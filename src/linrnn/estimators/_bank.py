@@ -2,12 +2,11 @@
 
 import numpy as np
 import torch
-from sklearn.preprocessing import LabelBinarizer
 
 from linrnn._process.memory import check_fits
 from linrnn.estimators._ridge import choose_ridge
 from linrnn.estimators._series import Series
-from linrnn.nn.gaps import unit
+from linrnn.nn.gaps import centre_and_spread, unit
 from linrnn.nn.mode_bank import STATISTICS, ModeBank
 
 PENALTIES = np.logspace(-3, 3, 10).tolist()
@@ -35,19 +34,27 @@ class BankReadout:
     def __init__(self, n_modes: int, seed: int) -> None:
         self.n_modes, self.seed = n_modes, seed
         self.temperature = 1.0
-        self.unit: float | None = None  # of numbers; classes have none
+        self.unit: np.ndarray | None = None  # of numbers; classes have none
+        self.left_out: np.ndarray
 
-    def classify(self, series: Series, y: np.ndarray) -> "BankReadout":
+    def classify(
+        self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
+    ) -> "BankReadout":
         """Fit to class labels."""
-        targets = LabelBinarizer(neg_label=-1).fit_transform(y).astype(np.float64)
-        self.left_out = self._fit(series, targets)
-        self.temperature = temperature(self.left_out, targets)
+        targets = class_targets(y, np.unique(y))
+        self._fit(series, targets, importance)
+        self.temperature = temperature(self.left_out, targets, importance)
         return self
 
-    def regress(self, series: Series, y: np.ndarray) -> "BankReadout":
-        """Fit to numbers."""
-        self.unit = float(unit(torch.tensor(y, dtype=torch.float64)[:, None]))
-        self.left_out = self._fit(series, (y / self.unit)[:, None]) * self.unit
+    def regress(
+        self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
+    ) -> "BankReadout":
+        """Fit to numbers, (series,) or (series, targets)."""
+        self.flat, numbers = y.ndim == 1, torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        # one penalty is for all targets, so their errors count in units of their spread
+        self.unit = (unit(numbers) if self.flat else centre_and_spread(numbers[None])[1]).numpy()
+        self._fit(series, numbers.numpy() / self.unit, importance)
+        self.left_out = self.left_out * self.unit
         return self
 
     def decide(self, series: Series) -> np.ndarray:
@@ -58,8 +65,8 @@ class BankReadout:
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
         assert self.unit is not None
-        numbers: np.ndarray = self._read(series)[:, 0] * self.unit
-        return numbers
+        numbers: np.ndarray = self._read(series) * self.unit
+        return numbers[:, 0] if self.flat else numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Of the classes, from their scores."""
@@ -73,25 +80,43 @@ class BankReadout:
         weight = np.ascontiguousarray(self.coefficients.T)  # (outputs, features)
         bias = self.intercept - weight @ self.centre
         if self.unit is not None:
-            return weight * self.unit, bias * self.unit
+            return weight * self.unit[:, None], bias * self.unit
         if len(weight) == 1:  # of two classes the first has a score of 0
             weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
         return weight / self.temperature, bias / self.temperature
 
-    def _fit(self, series: Series, targets: np.ndarray) -> np.ndarray:
-        """Fit bank and ridge; return its leave-one-out predictions (rows, targets)."""
+    def _fit(
+        self, series: Series, targets: np.ndarray, importance: np.ndarray | None = None
+    ) -> None:
+        """Fit bank and ridge."""
         self._check_size(len(series.x))
-        self._calibrate(series)
-        features = self.bank(series.x, series.dt).double().numpy()  # (rows, n)
-        self.centre, scale = standardise(features)
+        self.calibrate(series)
+        self.solve(self.describe(series), targets, importance)
+
+    def describe(self, series: Series) -> np.ndarray:
+        """The features of series, (rows, features)."""
+        features: np.ndarray = self.bank(series.x, series.dt).double().numpy()
+        return features
+
+    def solve(
+        self, features: np.ndarray, targets: np.ndarray, importance: np.ndarray | None = None
+    ) -> None:
+        """Fit the ridge to features, which are overwritten, and targets (rows, targets).
+
+        Args:
+            features, targets: of the series.
+            importance: (rows,), above 0 and 1 in the mean; None is 1.
+        """
+        self.centre, scale = standardise(features, importance)
         assert STATISTICS[-1] == "end"
-        ridge = choose_ridge(features, targets, PENALTIES, END_WEIGHTS, self.n_modes)
+        ridge = choose_ridge(features, targets, PENALTIES, END_WEIGHTS, self.n_modes, importance)
         self.penalty, self.end_weight = ridge.penalty, ridge.weight
         self.coefficients = ridge.coefficients / scale[:, None]
         self.intercept = ridge.intercept
-        return ridge.left_out
+        self.left_out = ridge.left_out
 
-    def _calibrate(self, series: Series) -> None:
+    def calibrate(self, series: Series) -> None:
+        """Draw the bank, and take its thresholds from series."""
         generator = torch.Generator().manual_seed(self.seed)
         length = float(series.lengths.max() if series.dt is None else series.dt.sum(1).max())
         self.bank = ModeBank(
@@ -121,9 +146,19 @@ class BankReadout:
         return np.concatenate(results)
 
 
-def standardise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def class_targets(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """1 for the class of each row and -1 for the others; of two classes the second, (rows, 1)."""
+    own = np.where(y[:, None] == classes, 1.0, -1.0)  # (rows, classes)
+    return own[:, 1:] if len(classes) == 2 else own
+
+
+def standardise(
+    x: np.ndarray, importance: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Give each column of x (rows, n) mean 0 and variance 1, in place; return what was taken out.
 
+    The mean is weighted by the importance of the rows, if there is one. The variance is not: what
+    is constant in all rows that count for much may still tell them from the others.
     A column is constant if its variance is no more than rounding leaves of one; its scale is 1.
 
     Returns:
@@ -135,18 +170,24 @@ def standardise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     smallest = len(x) * np.finfo(x.dtype).eps
     constant = variance <= smallest * variance + (smallest * mean) ** 2
     scale = np.where(constant, 1.0, np.sqrt(variance))
+    if importance is not None:
+        shift = np.average(x, 0, importance)
+        x -= shift
+        mean = mean + shift
     x /= scale
     return mean, scale
 
 
-def temperature(scores: np.ndarray, targets: np.ndarray) -> float:
+def temperature(
+    scores: np.ndarray, targets: np.ndarray, importance: np.ndarray | None = None
+) -> float:
     """The temperature of the scores whose probabilities have the smallest loss."""
     scores = scores[:, 0] if scores.shape[1] == 1 else scores
     right = (targets[:, 0] > 0).astype(int) if targets.shape[1] == 1 else targets.argmax(1)
     losses = []
     for candidate in _TEMPERATURES:
         chosen = softmax(scores, candidate)[np.arange(len(right)), right]
-        losses.append(-np.log(chosen.clip(1e-300)).mean())
+        losses.append(np.average(-np.log(chosen.clip(1e-300)), weights=importance))
     return float(_TEMPERATURES[int(np.argmin(losses))])
 
 

@@ -19,6 +19,7 @@ from linrnn.estimators._choose import choose, readout
 from linrnn.estimators._inputs import as_numbers, as_target, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
+from linrnn.estimators._weights import weights_of
 
 _MOST_THREADS = 256
 """Or eight times the processors, if that is more: with some 100,000 PyTorch ends the process."""
@@ -65,15 +66,17 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, dt: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, dt: Any = None, sample_weight: Any = None) -> Any:
         """Fit to training series, from the beginning.
 
         Args:
             X: a table (series, time) with series of one channel; an array (series, time, channels);
                 or a list with an array (time,) or (time, channels) for each series. NaN is a value
                 that is missing.
-            y: (series,), what is to be told of each.
+            y: (series,), what is to be told of each; numbers may be several, (series, targets).
             dt: for each series the time since the step before, of every step; None is 1 everywhere.
+            sample_weight: (series,), at least 0: how much each series counts beside the others.
+                One of weight 0 is left out. None is the same for all.
 
         Returns:
             The estimator itself. An exception, Ctrl-C too, leaves it as it was before; where a
@@ -90,14 +93,15 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         where = type(self).__name__
         with worded(where):
             series, y = fitted._read_fit(X, y, dt)
+            series, y, importance = fitted._weigh(series, y, sample_weight)
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with self._threads():
-            fitted._fit(series, y, seed)
+            fitted._fit(series, y, seed, importance)
         self.__dict__.clear()
         self.__dict__.update(vars(fitted))
         return self
 
-    def _fit(self, series: Series, y: np.ndarray, seed: int) -> None:
+    def _fit(self, series: Series, y: np.ndarray, seed: int, importance: np.ndarray | None) -> None:
         """Choose, and fit what was chosen."""
         mixer = self.mixer
         if isinstance(mixer, str) and mixer == "bank" and self.mixer_options:
@@ -107,18 +111,36 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if isinstance(mixer, str) and mixer == "auto":
             tasks = {"fit": self._fit_readout, "score": self._score_readout}
-            self.scores_ = choose(self, series, y, seed, **tasks)
+            self.scores_ = choose(self, series, y, seed, importance=importance, **tasks)
             mixer = next(iter(self.scores_))
         self.mixer_ = mixer
-        self.readout_ = self._fit_readout(readout(self, mixer, seed), series, y)
+        self.readout_ = self._fit_readout(readout(self, mixer, seed), series, y, importance)
 
-    def _fit_readout(self, one: Any, series: Series, y: np.ndarray) -> Any:
+    def _fit_readout(
+        self, one: Any, series: Series, y: np.ndarray, importance: np.ndarray | None
+    ) -> Any:
         raise NotImplementedError
 
-    def _score_readout(self, one: Any, series: Series, y: np.ndarray) -> float:
+    def _score_readout(
+        self, one: Any, series: Series, y: np.ndarray, importance: np.ndarray | None
+    ) -> float:
         raise NotImplementedError
 
-    def _read_fit(self, X: Any, y: Any, dt: Any) -> tuple[Series, np.ndarray]:
+    def _weigh(
+        self, series: Series, y: np.ndarray, sample_weight: Any
+    ) -> tuple[Series, np.ndarray, np.ndarray | None]:
+        """The series that count, and how much, 1 in the mean; None where all count the same."""
+        weight = weights_of(type(self).__name__, sample_weight, y, self._class_weights(y))
+        if weight is None:
+            return series, y, None
+        counts = weight > 0
+        return series.rows(counts), y[counts], weight[counts] / weight[counts].mean()
+
+    def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
+        """What the class of each series counts."""
+        return None
+
+    def _read_fit(self, X: Any, y: Any, dt: Any, fewest: int = 2) -> tuple[Series, np.ndarray]:
         where = type(self).__name__
         if self.layout is not None:
             check_in(where, "layout", self.layout, LAYOUTS)
@@ -126,14 +148,16 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         X = as_numbers(where, "X", X)
         y = as_target(where, y, numeric=self._numeric_target)
         if is_table(X):
-            checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
+            checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": fewest}
             conversions = {"y_numeric": self._numeric_target, "dtype": np.float64}
+            conversions["multi_output"] = self._numeric_target
             X, y = validate_data(self, X, y, **checks, **conversions)
             series = of_table(X)
         else:
             series = read_series(where, X, self.layout)
             placeholder = np.zeros((len(series.x), 1))
-            checked = {"y_numeric": self._numeric_target, "ensure_min_samples": 2}
+            checked = {"y_numeric": self._numeric_target, "ensure_min_samples": fewest}
+            checked["multi_output"] = self._numeric_target
             _, y = check_X_y(placeholder, y, estimator=self, **checked)
             self.n_features_in_ = series.x.shape[2]
         self.n_channels_in_ = series.x.shape[2]

@@ -47,8 +47,9 @@ def choose(
     y: np.ndarray,
     seed: int,
     *,
-    fit: Callable[[Any, Series, np.ndarray], Any],
-    score: Callable[[Any, Series, np.ndarray], float],
+    importance: np.ndarray | None,
+    fit: Callable[[Any, Series, np.ndarray, np.ndarray | None], Any],
+    score: Callable[[Any, Series, np.ndarray, np.ndarray | None], float],
 ) -> dict[str, float]:
     """The cross-validated score of each of `CANDIDATES` on training series, best first.
 
@@ -56,19 +57,22 @@ def choose(
         estimator: whose settings they take.
         series, y: what it is fitted to.
         seed: of folds and fits.
+        importance: what each series counts in both, None for all the same.
         fit: fits a readout.
         score: of a fitted one; larger is better.
     """
     counts = np.unique(y, return_counts=True)[1]
-    stratified = len(counts) < len(y) and counts.min() >= 2
+    stratified = y.ndim == 1 and len(counts) < len(y) and counts.min() >= 2
     kind = StratifiedKFold if stratified else KFold
     folds = min(_FOLDS, int(counts.min()) if stratified else len(y))
-    splits = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+    strata = y if stratified else None
+    splits = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), strata))
     score_of = {}
     for name in CANDIDATES:
         scores = []
         for train, test in splits:
-            one = fit(readout(estimator, name, seed), series.rows(train), y[train])
-            scores.append(score(one, series.rows(test), y[test]))
+            weights = [None if importance is None else importance[part] for part in (train, test)]
+            one = fit(readout(estimator, name, seed), series.rows(train), y[train], weights[0])
+            scores.append(score(one, series.rows(test), y[test], weights[1]))
         score_of[name] = float(np.mean(scores))
     return dict(sorted(score_of.items(), key=lambda item: -item[1]))

@@ -1,4 +1,4 @@
-"""`RecurrentRegressor`: a number of each series."""
+"""`RecurrentRegressor`: a number of each series, or several."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from linrnn.estimators._series import Series
 
 
 class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[misc]
-    """A number of each series, an estimator of scikit-learn.
+    """A number of each series, or several, an estimator of scikit-learn.
 
     The features are those of `RecurrentClassifier`, and the ridge regression is of the numbers.
 
@@ -38,14 +38,18 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
 
     _numeric_target = True
 
-    def _fit_readout(self, one: Any, series: Series, y: np.ndarray) -> Any:
-        return one.regress(series, y)
+    def _fit_readout(
+        self, one: Any, series: Series, y: np.ndarray, importance: np.ndarray | None
+    ) -> Any:
+        return one.regress(series, y, importance)
 
-    def _score_readout(self, one: Any, series: Series, y: np.ndarray) -> float:
-        return -float(np.square(one.predict(series) - y).mean())
+    def _score_readout(
+        self, one: Any, series: Series, y: np.ndarray, importance: np.ndarray | None
+    ) -> float:
+        return -float(np.average(np.square(one.predict(series) - y), 0, importance).mean())
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
-        """The number of each series, (series,).
+        """The number of each series, (series,), or the numbers as `fit` had them.
 
         Args:
             X, dt: see `fit`. If that had a table, a table must have as many steps.
@@ -54,3 +58,8 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
         with self._threads():
             numbers: np.ndarray = self.readout_.predict(series)
         return numbers
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -26,6 +26,7 @@ def choose_ridge(
     penalties: Sequence[float],
     weights: Sequence[float] = (1.0,),
     last: int = 0,
+    importance: np.ndarray | None = None,
 ) -> Ridge:
     """Fit the ridge with the smallest mean squared leave-one-out error.
 
@@ -33,11 +34,12 @@ def choose_ridge(
     those of features if these are fewer.
 
     Args:
-        x: (rows, features), each column with mean 0.
+        x: (rows, features), each column with mean 0, weighted by the importance.
         y: (rows, targets).
         penalties: to choose from.
         weights: of the last features, to choose from.
         last: how many these are.
+        importance: (rows,), above 0: what the squared error of each row counts; None is 1.
 
     Example:
         >>> x = np.linspace(-1, 1, 9)[:, None]
@@ -45,8 +47,12 @@ def choose_ridge(
         >>> ridge.penalty, (x @ ridge.coefficients + ridge.intercept - 3 * x).mean().round(4).item()
         (1e-06, 2.0)
     """
-    intercept = y.mean(0)
-    squares: _Squares = (_OfRows if len(x) <= x.shape[1] else _OfColumns)(x, y - intercept, last)
+    root = np.ones(len(x)) if importance is None else np.sqrt(importance)
+    intercept = y.mean(0) if importance is None else np.average(y, 0, importance)
+    kind = _OfRows if len(x) <= x.shape[1] else _OfColumns
+    if importance is not None:
+        x = x * root[:, None]
+    squares: _Squares = kind(x, (y - intercept) * root[:, None], last, root)
     best, best_error = (0.0, 0.0), np.inf
     residuals = np.zeros_like(y)
     for weight in weights:
@@ -58,7 +64,8 @@ def choose_ridge(
                 best, best_error, residuals = (weight, penalty), error, candidate
     weight, penalty = best
     squares.decompose(weight)
-    return Ridge(squares.solve(penalty), intercept, penalty, weight, y - residuals)
+    left_out = y - residuals / root[:, None]
+    return Ridge(squares.solve(penalty), intercept, penalty, weight, left_out)
 
 
 class _Squares(Protocol):
@@ -84,8 +91,9 @@ def _weighted(n: int, last: int, weight: float) -> np.ndarray:
 class _OfRows:
     """Products of rows, of which there are no more than features."""
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, last: int) -> None:
+    def __init__(self, x: np.ndarray, y: np.ndarray, last: int, root: np.ndarray) -> None:
         self.x, self.y, self.last, self.weight = x, y, last, np.nan
+        self.root = root
         first, rest = x[:, : x.shape[1] - last], x[:, x.shape[1] - last :]
         self.first, self.rest = first @ first.T, rest @ rest.T  # (rows, rows)
 
@@ -95,7 +103,8 @@ class _OfRows:
         products = self.first + weight**2 * self.rest
         # what is constant is taken out of the residuals. Features are blind to it, as to much else
         # if they are few, and only this makes it the last of the vectors
-        products += (np.trace(products) + 1) / len(products)
+        constant = (np.trace(products) + 1) / (self.root @ self.root)
+        products += constant * np.outer(self.root, self.root)
         self.values, self.vectors = np.linalg.eigh(products)
         self.values, self.weight = self.values.clip(0), weight
         self.squares, self.along = self.vectors**2, self.vectors.T @ self.y
@@ -121,8 +130,9 @@ class _OfRows:
 class _OfColumns:
     """Products of features, of which there are fewer than rows."""
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, last: int) -> None:
+    def __init__(self, x: np.ndarray, y: np.ndarray, last: int, root: np.ndarray) -> None:
         self.x, self.y, self.last, self.weight = x, y, last, np.nan
+        self.share = root**2 / (root @ root)  # of the intercept that is each row's own
         self.products, self.targets = x.T @ x, x.T @ y  # (features, features), (features, targets)
 
     def decompose(self, weight: float) -> None:
@@ -138,7 +148,7 @@ class _OfColumns:
     def residuals(self, penalty: float) -> np.ndarray:
         inverse = 1 / (self.values + penalty)
         rest = self.y - self.parts @ (inverse[:, None] * self.along)
-        residuals: np.ndarray = rest / (1 - 1 / len(self.x) - self.squares @ inverse)[:, None]
+        residuals: np.ndarray = rest / (1 - self.share - self.squares @ inverse)[:, None]
         return residuals
 
     def solve(self, penalty: float) -> np.ndarray:

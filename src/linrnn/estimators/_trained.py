@@ -57,21 +57,29 @@ class TrainedReadout:
 
     def __init__(self, training: Training, seed: int) -> None:
         self.training, self.seed = training, seed
-        self.centre, self.spread = 0.0, 1.0
 
-    def classify(self, series: Series, codes: np.ndarray) -> "TrainedReadout":
+    def classify(
+        self, series: Series, codes: np.ndarray, importance: np.ndarray | None = None
+    ) -> "TrainedReadout":
         """Fit to class numbers."""
         target = torch.from_numpy(codes).long()
-        self._fit(series, target, int(target.max()) + 1, F.cross_entropy, codes)
+        n_classes, loss = int(target.max()) + 1, F.cross_entropy
+        if importance is not None:
+            loss, target = weighted(loss, target[:, None], importance)
+        self._fit(series, target, n_classes, loss, codes)
         return self
 
-    def regress(self, series: Series, y: np.ndarray) -> "TrainedReadout":
-        """Fit to numbers."""
-        numbers = torch.tensor(y, dtype=torch.float64)[:, None]
+    def regress(
+        self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
+    ) -> "TrainedReadout":
+        """Fit to numbers, (series,) or (series, targets)."""
+        self.flat, numbers = y.ndim == 1, torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
         centre, spread = centre_and_spread(numbers[None])
-        self.centre, self.spread = float(centre), float(spread)
-        target = ((numbers - centre) / spread).float()
-        self._fit(series, target, 1, F.mse_loss, None)
+        self.centre, self.spread = centre.numpy(), spread.numpy()
+        target, loss = ((numbers - centre) / spread).float(), F.mse_loss
+        if importance is not None:
+            loss, target = weighted(loss, target, importance)
+        self._fit(series, target, numbers.shape[1], loss, None)
         return self
 
     def decide(self, series: Series) -> np.ndarray:
@@ -82,8 +90,8 @@ class TrainedReadout:
 
     def predict(self, series: Series) -> np.ndarray:
         """The numbers."""
-        numbers: np.ndarray = self._answers(series)[:, 0] * self.spread + self.centre
-        return numbers
+        numbers: np.ndarray = self._answers(series) * self.spread + self.centre
+        return numbers[:, 0] if self.flat else numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Of the classes, from their scores."""
@@ -204,6 +212,25 @@ class TrainedReadout:
             intervals = {"dt": times[0][rows]} if times else {}
             outputs.append(self.model(x[rows], lengths=lengths[rows], **intervals)[0])
         return torch.cat(outputs).double().numpy()
+
+
+def weighted(loss: Any, target: Tensor, importance: np.ndarray) -> tuple[Any, Tensor]:
+    """A loss whose rows count as much as their importance, which is the last column of its target.
+
+    Args:
+        loss: of ``(y, target)`` with ``reduction``.
+        target: (rows, targets), of integers where they are classes.
+        importance: (rows,), 1 in the mean.
+    """
+    classes = not target.is_floating_point()
+
+    def of(y: Tensor, both: Tensor) -> Tensor:
+        target = both[:, 0].long() if classes else both[:, :-1]
+        values = loss(y, target, reduction="none").reshape(len(y), -1).mean(1)
+        mean: Tensor = (values * both[:, -1]).mean()
+        return mean
+
+    return of, torch.cat([target.float(), torch.from_numpy(importance).float()[:, None]], 1)
 
 
 class _Best(Callback):
