@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from linrnn.backbone import SequenceModel as SequenceModel
     from linrnn.distillation import distill as distill
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
+    from linrnn.estimators import RecurrentDetector as RecurrentDetector
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
     from linrnn.lightning import fit as fit
@@ -67,6 +68,7 @@ _SUBMODULES = (
 _ATTRIBUTES = {
     "RNN": "linrnn.rnn",
     "RecurrentClassifier": "linrnn.estimators",
+    "RecurrentDetector": "linrnn.estimators",
     "RecurrentForecaster": "linrnn.estimators",
     "RecurrentRegressor": "linrnn.estimators",
     "SequenceModel": "linrnn.backbone",

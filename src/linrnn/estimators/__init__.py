@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linrnn.estimators._classifier import RecurrentClassifier as RecurrentClassifier
     from linrnn.estimators._regressor import RecurrentRegressor as RecurrentRegressor
+    from linrnn.estimators.detector import RecurrentDetector as RecurrentDetector
     from linrnn.estimators.forecaster import RecurrentForecaster as RecurrentForecaster
 
 _MODULES = {
     "RecurrentClassifier": "_classifier",
+    "RecurrentDetector": "detector",
     "RecurrentForecaster": "forecaster",
     "RecurrentRegressor": "_regressor",
 }
-__all__ = ["RecurrentClassifier", "RecurrentForecaster", "RecurrentRegressor"]
+__all__ = ["RecurrentClassifier", "RecurrentDetector", "RecurrentForecaster", "RecurrentRegressor"]
 
 
 def __getattr__(name: str) -> Any:
