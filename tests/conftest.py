@@ -18,6 +18,7 @@ import torch
 from hypothesis import settings
 
 import linrnn
+from warm import Warm
 
 ROOT = Path(__file__).parents[1]
 
@@ -90,6 +91,34 @@ def python():
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _warm_processes():
+    processes = {}
+    yield processes
+    for process in processes.values():
+        process.close()
+
+
+@pytest.fixture
+def warm(_warm_processes, tmp_path_factory):
+    """As ``python`` does, in an interpreter that had imported PyTorch, Triton and the laws.
+
+    Whether Triton interprets its kernels is decided then; other variables are set behind it.
+    """
+
+    def run(code: str, *, TRITON_INTERPRET: str, **environment: str):
+        if TRITON_INTERPRET not in _warm_processes:
+            process = Warm({"TRITON_INTERPRET": TRITON_INTERPRET})
+            _warm_processes[TRITON_INTERPRET] = process
+        script = f"{code}\nimport json\nprint('\\n' + json.dumps(result))"
+        folder = tmp_path_factory.mktemp("warm")
+        status, out, err = _warm_processes[TRITON_INTERPRET].run(script, folder, environment)
+        assert status == 0, err
+        return json.loads(out.splitlines()[-1])
 
     return run
 

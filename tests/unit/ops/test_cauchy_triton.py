@@ -34,9 +34,9 @@ def both(rows, channels, modes, angle, dtype, backend):
 
 
 @needs_triton
-def test_sums_and_gradients_are_those_of_the_definition(python):
+def test_sums_and_gradients_are_those_of_the_definition(warm):
     """Of rows that are no power of two, one node, a whole block, and one more than one."""
-    differences = python(
+    differences = warm(
         f"""{SETUP}
 result = []
 shapes = (1, 2, 3, 128), (3, 1, 5, 129), (2, 3, 4, 1), (1, 1, 1, 300), (4, 2, 2, 7)
@@ -59,8 +59,8 @@ for rows, channels, modes, nodes in shapes:
 
 
 @needs_triton
-def test_beside_a_pole_float32_is_as_exact(python):
-    error = python(
+def test_beside_a_pole_float32_is_as_exact(warm):
+    error = warm(
         f"""{SETUP}
 w = torch.complex(torch.full((1, 4), -1e-3), torch.tensor([[0.1, 1.0, 3.0, 900.0]]))
 w = w.to(torch.complex128)
@@ -81,8 +81,8 @@ result = ((found - sum(pair)).abs() / sum(pair).abs()).max().item()
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["run_forward", "run_backward"])
-def test_kernels_compile_for_a_gpu(python, tmp_path, name):
-    stores = python(
+def test_kernels_compile_for_a_gpu(warm, tmp_path, name):
+    stores = warm(
         f"""
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget

@@ -49,10 +49,10 @@ def in_turn(names, every=machine.MARKS):
 
 
 @pytest.fixture
-def interpreted(python, root):
+def interpreted(warm, root):
     def run(code):
         setup = SETUP.format(folder=f"{root}/tests/unit/")
-        assert python(f"{setup}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+        assert warm(f"{setup}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
 
     return run
 
@@ -349,11 +349,11 @@ def compiled(name, channels, dtype):
         ),
     ],
 )
-def test_kernels_compile_for_a_gpu(python, root, tmp_path, name, channels, dtype):
+def test_kernels_compile_for_a_gpu(warm, root, tmp_path, name, channels, dtype):
     """A cell without matrices never waits for another thread, nor for its stack."""
     setup = SETUP.format(folder=f"{root}/tests/unit/")
     words = ("st.global", "shfl", "bar.sync", ".local", "ex2.approx", "sqrt.approx")
-    result = python(
+    result = warm(
         f"""{setup}{COMPILE}
 result = [[ptx.count(word) for word in {words}]
           for ptx in compiled({name!r}, {channels}, torch.{dtype})]

@@ -87,11 +87,11 @@ NARROW = "_scan.gpu.processors = lambda device: 64\n_scan.SHORTEST_CHUNK = 3\n"
 
 
 @pytest.fixture
-def interpreted(python):
+def interpreted(warm):
     """Run code in Triton's interpreter."""
 
     def run(code):
-        assert python(f"{SETUP}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+        assert warm(f"{SETUP}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
 
     return run
 

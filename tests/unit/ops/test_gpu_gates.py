@@ -55,11 +55,11 @@ MEMORIES = {
 
 
 @pytest.fixture
-def offline(python, tmp_path):
+def offline(warm, tmp_path):
     """Run code where launches compile and do not run."""
 
     def run(code):
-        return python(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+        return warm(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
 
     return run
 

@@ -50,9 +50,9 @@ def mask(time, *places):
 
 
 @pytest.fixture
-def interpreted(python):
+def interpreted(warm):
     def run(code):
-        assert python(f"{SETUP}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+        assert warm(f"{SETUP}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
 
     return run
 
@@ -280,9 +280,9 @@ PRECISIONS = {"bf16": "tf32", "fp32": "tf32x3", "fp64": "ieee"}
 @needs_triton
 @slow
 @pytest.mark.parametrize("name", list(_triton._MODULES))
-def test_kernels_compile_for_a_gpu(python, tmp_path, name):
+def test_kernels_compile_for_a_gpu(warm, tmp_path, name):
     """With everything they can take, and with nothing; in shared memory that every GPU has."""
-    result = python(
+    result = warm(
         f"""{COMPILE}
 name, bare = {name!r}, ("slots", "cu_seqlens", "reset", "bonus", "initial", "past")
 result = []

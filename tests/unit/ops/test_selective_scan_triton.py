@@ -24,10 +24,10 @@ _triton.CHUNK = 4  # lengths below have whole chunks, a rest, or less than one
 
 
 @pytest.fixture
-def interpreted(python, root):
+def interpreted(warm, root):
     def run(code):
         setup = SETUP.format(folder=str(root / "tests" / "unit" / "ops"))
-        assert python(f"{setup}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+        assert warm(f"{setup}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
 
     return run
 
@@ -148,8 +148,8 @@ def compiled(name, storage, wide, zoh):
 
 
 @pytest.mark.parametrize("name", ["run_forward", "run_backward"])
-def test_kernels_compile_for_a_gpu_and_stay_in_registers(python, tmp_path, name):
-    result = python(
+def test_kernels_compile_for_a_gpu_and_stay_in_registers(warm, tmp_path, name):
+    result = warm(
         f"""{COMPILE}
 result = []
 for storage, wide, zoh in (("fp32", "fp32", False), ("bf16", "fp32", True)):

@@ -45,11 +45,11 @@ HALF = ((False, "bfloat16"), (False, "float16"))
 
 
 @pytest.fixture
-def interpreted(python):
+def interpreted(warm):
     """Run code in Triton's interpreter, in one of the two regimes."""
 
     def run(regime, code):
-        assert python(f"{REGIMES[regime]}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
+        assert warm(f"{REGIMES[regime]}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
 
     return run
 
@@ -221,8 +221,8 @@ def compiled(name, storage, is_complex, constant):
 
 @needs_triton
 @pytest.mark.parametrize("name", ["run_forward", "run_backward", "summarise", "carry"])
-def test_kernels_compile_for_a_gpu_without_crossing_threads(python, tmp_path, name):
-    result = python(
+def test_kernels_compile_for_a_gpu_without_crossing_threads(warm, tmp_path, name):
+    result = warm(
         f"""{COMPILE}
 result = []
 for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, True),

@@ -47,11 +47,11 @@ def matrix(kind, batch, time, keys=16, heads=2):
 
 
 @pytest.fixture
-def launched(python, tmp_path):
+def launched(warm, tmp_path):
     """Run code where launches compile and do not run."""
 
     def run(code):
-        return python(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+        return warm(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
 
     return run
 
