@@ -48,7 +48,9 @@ def agent(*options):
     return float(found[1])
 
 
-@pytest.mark.parametrize("mixer", ["gru", "lru", "none"])
+@pytest.mark.parametrize(
+    "mixer", ["lru", *(pytest.param(x, marks=pytest.mark.slow) for x in ("gru", "none"))]
+)
 def test_an_agent_with_memory_trains(mixer):
     assert 0 < agent("--mixer", mixer, "--steps", "2048") < 1
 

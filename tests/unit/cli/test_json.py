@@ -152,7 +152,7 @@ def test_eval_and_predict(capsys, shapes, folder):
     assert set(found["predictions"][0]) == {"index", "class", "probability"}
 
 
-def test_sweep_has_the_fields_of_compare(capsys, shapes, tmp_path):
+def test_sweep_has_the_fields_of_compare(capsys, shapes, tmp_path, runs_here):
     over = ["--over", "optim.lr=0.001", "--out", str(tmp_path / "sweep")]
     _, found = answer(capsys, "sweep", "digits", *over, *TINY)
     assert list(found) == shapes["sweep"][:4]

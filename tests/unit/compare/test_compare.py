@@ -62,7 +62,7 @@ def test_sizes_that_cannot_agree_are_an_error():
         match_parameters(tiny(), 30)
 
 
-def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path):
+def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path, runs_here):
     entries, said = [Entry(label="a", config=tiny())], []
     rows = compare(entries, seeds=(0,), out=tmp_path, say=said.append)
     assert [r.label for r in rows] == ["a"]

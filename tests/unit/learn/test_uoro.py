@@ -79,7 +79,9 @@ def scores(mixer, draws=DRAWS):
     return torch.cat(far)
 
 
-@pytest.mark.parametrize("mixer", ["tanh_rnn", "lstm", "lru"])
+@pytest.mark.parametrize(
+    "mixer", ["tanh_rnn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("lstm", "lru"))]
+)
 def test_the_mean_of_many_draws_is_the_gradient(mixer):
     assert scores(mixer).max() < 4.5
 

@@ -344,6 +344,7 @@ def test_power_is_exact_but_for_a_few_roundings(exponent):
             assert error <= 2 * exponent.bit_length() * Decimal(2) ** -53
 
 
+@pytest.mark.slow  # the other tests here have the numbers of as many processes
 def test_example_runs_under_torchrun(root):
     program = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(

@@ -30,7 +30,20 @@ NEEDS = {"stagewise": "constructive"}  # the mixer that a learner is made for
 AT_THE_END = ("rbp",)  # for one answer a sequence, and nothing random
 LAST = "checkpoints/last.safetensors"
 LEARNERS = [*learn.names(), "averaged"]
-each_learner = pytest.mark.parametrize("name", LEARNERS)
+TURNS = 4
+
+
+def in_turns(turn):
+    """Every learner; one of each four is quick, another four in each turn.
+
+    A learner so meets one of skipping, rolling back, a carried state and a precision. That it goes
+    on from its own state to the same bits tests/contract/test_learners.py says of all.
+    """
+    cases = [
+        pytest.param(name, marks=[] if i % TURNS == turn else [pytest.mark.slow])
+        for i, name in enumerate(LEARNERS)
+    ]
+    return pytest.mark.parametrize("name", cases)
 
 
 @pytest.fixture(autouse=True)
@@ -105,14 +118,15 @@ def same_bits(run, other):
         assert all(torch.equal(x, theirs[name]) for name, x in ours.items())
 
 
-#: In the first epoch, or in the second of another mixer: a learner meets one of the two.
+#: In the first epoch, or in the second of another mixer. Who has no turn here is cut while it
+#: carries a state, or around a step that is skipped.
 CUTS = [("lru", 2), ("mingru", 6)]
 
 
 @pytest.mark.parametrize(
     ("name", "mixer", "step"),
     [
-        pytest.param(name, *cut, marks=[] if i % 2 == j else [pytest.mark.slow])
+        pytest.param(name, *cut, marks=[] if i % TURNS == 2 + j else [pytest.mark.slow])
         for i, name in enumerate(LEARNERS)
         for j, cut in enumerate(CUTS)
     ],
@@ -127,7 +141,7 @@ def test_resume_inside_an_epoch_gives_the_same_bits(name, mixer, step, signal_at
     assert again.test_loss == whole.test_loss
 
 
-@each_learner
+@in_turns(0)
 def test_resume_with_a_carried_state_gives_the_same_bits(name, text, signal_at, tmp_path):
     if name in AT_THE_END:
         pytest.skip("it needs one answer a sequence")
@@ -180,7 +194,7 @@ def seen(monkeypatch):
     return found
 
 
-@each_learner
+@in_turns(1)
 def test_skip_goes_back_to_what_was_before_the_step(name, monkeypatch, seen, signal_at, tmp_path):
     """Around an interruption, too."""
     spoil(monkeypatch, (3, 6))
@@ -203,7 +217,7 @@ def test_the_first_step_may_be_skipped(name, monkeypatch, tmp_path):
     assert train.run(config_of(name, on_nan="skip"), out=tmp_path / "run").skipped == 1
 
 
-@each_learner
+@in_turns(2)
 def test_rollback_takes_what_was_learned_back_to_the_epoch_before(
     name, monkeypatch, seen, signal_at, tmp_path
 ):
@@ -219,7 +233,7 @@ def test_rollback_takes_what_was_learned_back_to_the_epoch_before(
 
 
 @pytest.mark.unchecked
-@each_learner
+@in_turns(0)
 def test_stop_names_the_first_bad_tensor(name, monkeypatch, tmp_path):
     from linrnn.errors import NonFiniteError
 
@@ -254,7 +268,7 @@ def test_a_shorter_window_trains_other_weights(text, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
-@each_learner
+@in_turns(3)
 def test_precision_is_that_of_the_run(name, precision, tmp_path):
     config = config_of(name, precision=precision)
     short = replace(config, train=replace(config.train, epochs=1))
