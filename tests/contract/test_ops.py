@@ -14,7 +14,9 @@ from linrnn.testing._every_op import (
     BACKEND_LAWS,
     any_size_in_one_graph,
     backends,
+    derivatives,
     matches_its_steps,
+    operators,
 )
 from linrnn.testing._examples import ops
 
@@ -81,11 +83,26 @@ def test_every_law_of_an_op(op):
     check_op(op)
 
 
+def is_quick(op, law):
+    """Whether it is not what tests/unit/ops/test_composed.py has PyTorch check of an operator."""
+    return law != operators.__name__ or not isinstance(ALL[op], Composed)
+
+
 @pytest.mark.unchecked
-@pytest.mark.parametrize("law", ALONE_LAWS)
-@pytest.mark.parametrize("op", ops())
+@pytest.mark.parametrize(
+    ("op", "law"),
+    [
+        pytest.param(op, law, marks=() if is_quick(op, law) else pytest.mark.slow)
+        for op in ops()
+        for law in ALONE_LAWS
+    ],
+)
 def test_op_keeps_law_of_its_own(op, law):
-    ALONE_LAWS[law](op)
+    """`test_every_law_of_an_op` varies each argument alone, in all examples."""
+    if law == derivatives.__name__:
+        derivatives(op, in_turns=True)
+    else:
+        ALONE_LAWS[law](op)
 
 
 def test_check_op_takes_ops_and_backends():

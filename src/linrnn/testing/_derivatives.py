@@ -23,7 +23,11 @@ Scalar = Callable[[Tensor], Tensor]
 
 
 def check_derivatives(
-    what: str, function: Callable[..., Any], arguments: Mapping[str, Any], *, singly: bool = True
+    what: str,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    *,
+    singly: bool | str = True,
 ) -> None:
     """Compare first and second derivatives of ``function(**arguments)`` in every mode.
 
@@ -41,16 +45,21 @@ def check_derivatives(
         what: names the case in messages.
         function: returns a tensor, or a tree of tensors; real or complex, in double precision.
         arguments: by name; tensors in double precision are varied, everything else is passed on.
-        singly: vary each argument alone too.
+        singly: vary each argument alone too; a name varies that one.
 
     Raises:
         BrokenLawError: two of them differ.
     """
-    names = [n for n, x in arguments.items() if isinstance(x, Tensor) and _varies(x)]
-    alone = [[name] for name in names] if singly and len(names) > 1 else []
+    names = varied(arguments)
+    alone = [[n] for n in names if singly in (True, n)] if len(names) > 1 else []
     for order in (names, names[::-1], *alone):
         path = f"{what}: {' -> '.join(order[:4])}"
         _check(path, _chained(function, arguments, order), modes=order is names)
+
+
+def varied(arguments: Mapping[str, Any]) -> list[str]:
+    """The names of arguments that become functions of the point."""
+    return [n for n, x in arguments.items() if isinstance(x, Tensor) and _varies(x)]
 
 
 def _varies(x: Tensor) -> bool:

@@ -20,7 +20,7 @@ from linrnn.compute.op import ALL, reached
 from linrnn.errors import check_in
 from linrnn.ops.cell.cell_scan import forms
 from linrnn.testing._calls import Call
-from linrnn.testing._derivatives import check_derivatives
+from linrnn.testing._derivatives import check_derivatives, varied
 from linrnn.testing._devices import there
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._examples import calls, examples
@@ -215,10 +215,15 @@ def nothing_passes_a_cut(op: str | Cell, backend: str) -> None:
             )
 
 
-def derivatives(op: str | Cell) -> None:
-    """`linrnn.testing.check_derivatives` of every example."""
-    for example in examples(op):
-        check_derivatives(example.name, example.function, example.arguments)
+def derivatives(op: str | Cell, *, in_turns: bool = False) -> None:
+    """`linrnn.testing.check_derivatives` of every example.
+
+    ``in_turns``, one argument of each example is varied alone, the next in the next, and not all.
+    """
+    for i, example in enumerate(examples(op)):
+        names = varied(example.arguments)
+        singly = names[i % len(names)] if in_turns else True
+        check_derivatives(example.name, example.function, example.arguments, singly=singly)
 
 
 def operators(op: str) -> None:

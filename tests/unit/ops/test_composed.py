@@ -285,10 +285,14 @@ def test_pytorch_finds_nothing_wrong_with_it(name, arguments):
     torch.library.opcheck(operator(name), arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.unchecked
 @each
 def test_second_derivatives(name, arguments):
-    """Of arguments that are functions of one another: `gradgradcheck` has independent ones."""
+    """Of arguments that are functions of one another: `gradgradcheck` has independent ones.
+
+    The law of derivatives has the quick cases: it compares further modes as well.
+    """
     if arguments[0] == "softmax":
         pytest.skip("PyTorch's fused attention on a CPU has none")
     if arguments[0] == "h2o":
