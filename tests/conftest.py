@@ -18,6 +18,7 @@ import torch
 from hypothesis import settings
 
 import linrnn
+import quick_sample
 from warm import Warm
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +53,12 @@ def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     gc.disable()  # next to nothing of what collecting makes is garbage
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    for item in quick_sample.left_out(items):
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

@@ -116,6 +116,7 @@ def test_gradient_is_that_of_autograd_where_it_is_exact(name, mixer, pool, word)
     torch.testing.assert_close(leaves(step.state), [h.detach() for h in leaves(after)])
 
 
+@pytest.mark.sampled
 @each_learner
 @each_mixer
 @each_pool
@@ -192,6 +193,7 @@ def test_nothing_is_learned_across_a_reset(name, mixer):
     assert not all(torch.allclose(g, joined[n], rtol=1e-6) for n, g in found.items())
 
 
+@pytest.mark.sampled
 @each_learner
 @each_mixer
 @each_pool

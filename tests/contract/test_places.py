@@ -77,6 +77,7 @@ def expected_of(name, door, layer):
     return place(name, layer, **({"bias": True} if takes else {}))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WITH_PLACE)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_mixer_that_depends_on_its_place_has_it_through_every_door(name, door):
@@ -98,6 +99,7 @@ def test_so_it_does_in_both_directions(name, door):
         assert_alike(mixer, expected_of(name, door, at // 2))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITH_PLACE])
 def test_every_other_mixer_starts_alike_through_three_doors(name):
     if not hasattr(mixers.load(name), "reset_parameters"):

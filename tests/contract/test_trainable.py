@@ -40,6 +40,7 @@ def short(name):
     return {"mixer_options": options} if options else {}
 
 
+@pytest.mark.sampled
 @each_mixer
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"proj_size": 4}], ids=str)
 def test_every_parameter_of_two_layers_has_a_gradient(name, options):

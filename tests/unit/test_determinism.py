@@ -85,6 +85,7 @@ def run_mixer(name):
     return compute
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 def test_mixers_repeat_bit_for_bit_and_differ_little_with_other_threads(name):
     found = at_every_count(run_mixer(name), twice=(4,))

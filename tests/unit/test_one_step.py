@@ -81,6 +81,7 @@ def resets(mixer):
     return not any("reset" in law for law in load(mixer).declared)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("mixer", MANY)
 def test_a_call_with_one_step_is_that_of_its_operators(mixer, options):

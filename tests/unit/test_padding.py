@@ -91,6 +91,7 @@ def test_with_every_block(block):
     check(lambda: model(block=block, conv_width=3), X)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 def test_with_every_mixer(name):
     draws = mixers.load(name).random_training

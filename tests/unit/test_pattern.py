@@ -60,6 +60,7 @@ def test_a_pattern_is_repeated_along_the_depth(mixer):
         assert torch.equal(got, expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_a_class_is_what_its_name_is(name, both_ways):
@@ -187,6 +188,7 @@ def test_an_rnn_of_an_instance_shows_it_and_keeps_no_second_copy():
     assert repr(rnn).startswith("RNN(\n  'lru', 4, 4")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 def test_an_instance_is_stored_as_its_name_and_options(name):
     torch.manual_seed(0)

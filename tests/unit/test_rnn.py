@@ -78,6 +78,7 @@ def test_shapes_are_those_of_torch_gru(mixer, options):
             assert y.shape == again.shape == expected.shape
 
 
+@pytest.mark.sampled
 @each_mixer
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("given", ["nothing", "hx"])
@@ -117,6 +118,7 @@ def test_packed_sequences_give_what_each_gives_alone(name, bidirectional, given)
             assert_close(one, other)
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_a_sequence_in_two_pieces_and_without_a_batch(name):
     net = rnn(name, num_layers=2, batch_first=True, bias=False)

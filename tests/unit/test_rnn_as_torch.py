@@ -100,6 +100,7 @@ def test_parameters_follow_the_module_wherever_it_goes(name):
     assert all(p.abs().max() <= 5**-0.5 for p in net.parameters())
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_no_steps_are_no_outputs_and_the_state_that_came(name):
     net = RNN(name, 3, 4, 2, bidirectional=True, **F64).eval()
@@ -110,6 +111,7 @@ def test_no_steps_are_no_outputs_and_the_state_that_came(name):
     assert again.shape == (2, 2, 8)
 
 
+@pytest.mark.sampled
 @each_mixer
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_what_programs_do_with_a_state_works_with_every_mixer(name, bidirectional):

@@ -53,6 +53,7 @@ def resets(name):
     return not any("reset" in law for law in mixers.load(name).declared)
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_a_mark_starts_a_new_sequence(name):
     layer, x = rnn(name, bidirectional=True), signal(3, TIME, 3)
@@ -122,6 +123,7 @@ def test_what_is_no_mark_is_refused():
         layer(x, reset=marks()[:2])
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_rows_of_zeros_in_hx_begin_anew(name):
     """What ``h * (1 - done)`` makes, in a tensor or in each of a pair."""
@@ -137,6 +139,7 @@ def test_rows_of_zeros_in_hx_begin_anew(name):
         assert_close(layer(x, zeros)[0], layer(x)[0])
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_a_stack_begins_anew_where_its_state_is_zeros(name):
     options = {"mixer_options": dict(mixers.load(name).in_laws), "pool": "mean", "conv_width": 2}

@@ -49,6 +49,7 @@ def test_a_session_gives_what_one_pass_gives(pool):
     assert session.steps == TIME
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_streams_that_come_and_go_give_what_each_gives_alone(name):
     mixer = make(name)
@@ -76,6 +77,7 @@ def test_streams_that_come_and_go_give_what_each_gives_alone(name):
         torch.testing.assert_close(torch.cat(got[key]), alone, rtol=0, atol=ROUNDINGS)
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_with_a_capacity_a_stream_is_not_disturbed_by_a_bit(name):
     mixer, x = make(name), torch.randn(12, D)
@@ -153,6 +155,7 @@ def test_a_saved_stream_continues_as_if_never_stopped(tmp_path):
     assert again.steps == TIME
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_every_state_survives_a_file(name, tmp_path):
     session = Session(make(name))

@@ -52,6 +52,7 @@ def unchanged(state, before):
     return all(map(torch.equal, leaves(state), before))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_a_mixer_stays_finite_or_its_session_stays_where_it_was(name, form):
     session = Session(mixer(name, form))

@@ -45,6 +45,7 @@ def bits(pool, name):
     return [h.clone() for h in leaves(pool.state(name))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_in_any_order_are_as_each_stream_alone(name):
     """In order, apart, and side by side: states are read in place, gathered, and in place again."""

@@ -112,6 +112,7 @@ def test_pieces_and_steps_equal_one_pass_with_all_gradients(options, begun, cut)
             torch.testing.assert_close(got, want)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mixer", mixers.names())
 def test_every_mixer_reads_at_several_rates(mixer):
     net = model(mixer=mixer, d_model=8, tiers=(2,), expand=1)

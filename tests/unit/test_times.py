@@ -38,6 +38,7 @@ def rnn(mixer="lru", **options):
     return RNN(mixer, 3, WIDTH, 2, batch_first=True, dtype=torch.float64, **options).eval()
 
 
+@pytest.mark.sampled
 @each_timed
 @pytest.mark.parametrize("conv_width", [0, 3])
 def test_a_model_reads_times_alike_whole_and_step_by_step(name, conv_width):
@@ -110,6 +111,7 @@ def test_both_directions_of_sequences_in_one_row_have_their_own_times():
     assert_close(y[:, :5], both(x[:, :5], dt=dt[:, :5])[0])
 
 
+@pytest.mark.sampled
 @each_timed
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("started", [False, True])

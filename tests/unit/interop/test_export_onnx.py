@@ -92,6 +92,7 @@ def session(path):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", EACH)
 def test_the_exported_function_is_the_step(name):
     model = built(name)
@@ -160,6 +161,7 @@ def test_a_sequence_in_onnxruntime_is_that_of_pytorch(name, tmp_path):
 TIMED = [name for name in EACH if name in mixers.names() and mixers.load(name).timed]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", TIMED)
 def test_the_exported_function_reads_times_as_the_step_does(name):
     model = built(name)

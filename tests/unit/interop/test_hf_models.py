@@ -27,6 +27,7 @@ def tokens(*shape):
     return torch.randint(13, shape)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mixer", mixers.names())
 def test_saved_and_loaded_it_gives_the_same(mixer, tmp_path):
     model, ids = lively(mixer, block="mlp", conv_width=2), tokens(2, 7)
@@ -38,6 +39,7 @@ def test_saved_and_loaded_it_gives_the_same(mixer, tmp_path):
     assert torch.equal(again(ids).logits, model(ids).logits)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mixer", mixers.names())
 def test_left_padding_changes_nothing_and_a_cache_continues(mixer):
     model, ids = lively(mixer), tokens(3, 9)

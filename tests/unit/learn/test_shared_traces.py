@@ -67,6 +67,7 @@ def close(ours, theirs, only="mixer"):
             torch.testing.assert_close(g, theirs[name], rtol=1e-10, atol=1e-13, msg=name)
 
 
+@pytest.mark.sampled(1)
 @each_learner
 @each
 def test_the_gradient_is_that_of_back_propagation(mixer, name, options, batch):

@@ -25,6 +25,7 @@ def batch():
     return Batch(x, target, None, reset)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mixer", [*APART, "gla"])
 def test_one_step_is_exact_for_channels_apart(mixer, batch):
     """A column is an LSTM of one unit: what moves its output reaches its cell a step later."""

@@ -126,6 +126,7 @@ def by_windows(model, batch):
     return learned(model, "chunked_rtrl", batch, {"window": 1})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mixer", APART)
 def test_steps_learn_as_windows_of_one_step_do(mixer):
     # bounds that layers have in common are credit beside the stream, which is refused

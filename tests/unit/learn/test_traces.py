@@ -56,6 +56,7 @@ def close(ours, theirs, only=""):
             torch.testing.assert_close(g, theirs[name], rtol=1e-10, atol=1e-13, msg=name)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mixer", APART)
 def test_a_recurrent_layer_learns_as_by_back_propagation(mixer, batch):
     model = make(mixer)

@@ -26,6 +26,7 @@ def signal(*shape):
     return torch.randn(*shape, WIDTH, dtype=torch.float64, generator=generator)
 
 
+@pytest.mark.sampled
 @each_mixer
 @pytest.mark.parametrize("merge", ["sum", "concat"])
 def test_output_is_that_of_two_mixers_one_reading_the_flipped_input(name, merge):
@@ -39,6 +40,7 @@ def test_output_is_that_of_two_mixers_one_reading_the_flipped_input(name, merge)
         assert_close(got, expected)
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_flipping_the_input_and_swapping_the_mixers_flips_the_output(name):
     both, x = layer(name), signal(2, 9)
@@ -46,6 +48,7 @@ def test_flipping_the_input_and_swapping_the_mixers_flips_the_output(name):
     assert_close(swapped(x.flip(1))[0].flip(1), both(x)[0])
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_padding_changes_nothing(name):
     both, x = layer(name), signal(3, 9)
@@ -58,6 +61,7 @@ def test_padding_changes_nothing(name):
     assert_close(both(changed, lengths=lengths)[0][1, :4], y[1, :4])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(mixers.names()) - NO_RESET))
 def test_packed_sequences_and_padding_give_what_each_sequence_gives_alone(name):
     both, x = layer(name), signal(1, 12)
@@ -68,6 +72,7 @@ def test_packed_sequences_and_padding_give_what_each_sequence_gives_alone(name):
     assert_close(y[:, :10], torch.cat(alone, 1))
 
 
+@pytest.mark.sampled
 @each_mixer
 @pytest.mark.parametrize("law", ["batch_independence", "gradients", "low_precision"])
 def test_it_keeps_the_laws_of_its_mixer(name, law):
@@ -93,6 +98,7 @@ def test_it_says_of_itself_what_its_mixer_does(name):
     assert declared.items() <= both.declared.items()
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_nothing_to_read(name):
     y, state = layer(name, merge="concat")(signal(2, 0), lengths=torch.zeros(2).long())
@@ -128,6 +134,7 @@ def test_the_second_mixer_is_drawn_anew_or_shares_the_recurrence():
     assert shared.ahead.B.grad is not None
 
 
+@pytest.mark.sampled
 @each_mixer
 def test_sharing_works_or_is_refused(name):
     mixer = layer(name).ahead

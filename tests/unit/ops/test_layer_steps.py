@@ -131,6 +131,7 @@ def test_a_layer_alone_is_recorded_where_that_can_be(make, calls):
     assert not calls
 
 
+@pytest.mark.sampled
 @needs_native
 @pytest.mark.parametrize("name", names())
 def test_the_first_steps_of_every_layer_are_those_of_its_operators(name):

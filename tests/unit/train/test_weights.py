@@ -113,6 +113,7 @@ def test_a_run_does_not_go_on_from_such_a_checkpoint(tiny, tmp_path, crash_at, f
     assert path.read_bytes() == before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 def test_the_weights_of_every_mixer_are_taken(tiny, tmp_path, name):
     causal = {"mixer": name, "mixer_options": {}}
