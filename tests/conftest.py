@@ -56,8 +56,9 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items):
-    for item in quick_sample.left_out(items):
+def pytest_collection_modifyitems(config, items):
+    """Of tests marked ``sampled`` leave cases to the slow tests, but for who names them by -k."""
+    for item in () if config.option.keyword else quick_sample.left_out(items):
         item.add_marker(pytest.mark.slow)
 
 
