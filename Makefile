@@ -29,8 +29,9 @@ help:  ## list the targets
 
 quickstart: $(VENV)/.train  ## install, then train an LRU on handwritten digits
 	$(BIN)/linrnn train digits
+	@$(MAKE) --no-print-directory $(VENV)/.answers
 
-install: $(VENV)/.dev  ## install everything a developer needs into .venv
+install: $(VENV)/.dev $(VENV)/.answers  ## install everything a developer needs into .venv
 
 test: $(VENV)/.dev  ## the tests, with and then without the run-time shape checker
 	$(PYTEST) -m "not slow and not unchecked" $(CHECKER) $(ALLOW_EMPTY)
@@ -112,6 +113,7 @@ audit: $(VENV)/.supply  ## licences of what is installed, known vulnerabilities 
 
 dist: $(VENV)/.dev  ## source distribution, wheel and SBOM of a release, into dist/
 	rm -rf dist
+	$(BIN)/python -m linrnn.cli._verbs.precompute src/linrnn
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 	cp requirements/linrnn.cdx.json dist/
 
@@ -249,6 +251,12 @@ $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.train
 	$(LOCKED) -r $<
 	SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS= $(INSTALL) -e .
+	touch $@
+
+# What `list`, `show` and `train TASK --help` say of these sources, beside the kernels: about 15 s once,
+# and afterwards nobody waits for PyTorch to be told. With other sources they are computed again.
+$(VENV)/.answers: $(VENV)/.train
+	$(BIN)/python -m linrnn.cli._verbs.precompute || true
 	touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev

@@ -118,6 +118,8 @@ def licences_are_permitted(release: Release) -> str:
 
 def sdist_is_built(release: Release) -> str:
     """And unpacked: what follows knows nothing else of the repository."""
+    # what the command line says of these sources: where the wheel is built there may be no PyTorch
+    run(sys.executable, "-m", "linrnn.cli._verbs.precompute", "src/linrnn")
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", DIST, **epoch())
     (archive,) = DIST.glob("*.tar.gz")
     with tarfile.open(archive) as files:

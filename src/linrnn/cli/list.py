@@ -3,7 +3,7 @@
 Mixers that read the time between steps, the argument dt, are marked [dt].
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -11,6 +11,7 @@ from linrnn.cli._line.entries import CATALOGUES, families, summaries, timed
 from linrnn.cli._line.names import canonical
 from linrnn.cli._line.output import answer, row
 from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.precomputed import precomputed
 from linrnn.errors import UnknownNameError
 
 
@@ -30,13 +31,19 @@ def main(argv: Sequence[str]) -> int:
         kind = canonical(kind, CATALOGUES)
         if kind not in CATALOGUES:
             raise UnknownNameError("catalogue", kind, CATALOGUES)
-        row(_recipes() if kind == "recipes" else _lines(kind))
-        answer(lambda: {kind: _records(kind)})
+        row(_made("table" if kind == "recipes" else "lines", kind))
+        answer(lambda: {kind: _made("records", kind)})
         return 0
     for heading in CATALOGUES:
-        row(f"{heading}\n{indent(_lines(heading), '  ')}")
-    answer(lambda: {heading: _records(heading) for heading in CATALOGUES})
+        row(f"{heading}\n{indent(_made('lines', heading), '  ')}")
+    answer(lambda: {heading: _made("records", heading) for heading in CATALOGUES})
     return 0
+
+
+def _made(section: str, kind: str) -> Any:
+    """What is said of a catalogue, as it came with the package or computed."""
+    came = precomputed(section, kind)
+    return SECTIONS[section](kind) if came is None else came
 
 
 def _records(kind: str) -> list[dict[str, Any]]:
@@ -56,7 +63,7 @@ def _records(kind: str) -> list[dict[str, Any]]:
     return of_catalogue
 
 
-def _recipes() -> str:
+def _recipes(kind: str) -> str:
     """More than the summaries: what to expect of each scale, for which every recipe is made."""
     from linrnn.cli._line.recipes import table
 
@@ -80,3 +87,11 @@ def _lines(kind: str) -> str:
 def _table(rows: dict[str, str], width: int = 0) -> str:
     width = width or max(map(len, rows), default=0)
     return "".join(f"{name:<{width}}  {summary}\n" for name, summary in rows.items())
+
+
+SECTIONS: dict[str, Callable[[str], Any]] = {
+    "lines": _lines,
+    "table": _recipes,
+    "records": _records,
+}
+"""What is said of a catalogue, by the section of `precomputed` that it is in."""

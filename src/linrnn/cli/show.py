@@ -14,6 +14,7 @@ from linrnn.cli._line.entries import CATALOGUES, package_of
 from linrnn.cli._line.names import known_as
 from linrnn.cli._line.output import answer, joined, row
 from linrnn.cli._line.parser import Parser
+from linrnn.cli._line.precomputed import precomputed
 from linrnn.errors import DataError, LinrnnError, MissingExtraError
 
 
@@ -37,9 +38,9 @@ def main(argv: Sequence[str]) -> int:
         every = "mixer, task, learner, recipe or reproduction"
         name = known_as(every, name, _known(), map(package_of, CATALOGUES))
         kinds = [kind for kind in CATALOGUES if name in entries(package_of(kind))]
-    pages = [(kind, page) for kind in kinds for page in _pages(kind, name)]
-    row("\n".join(_describe(kind, name, page) for kind, page in pages))
-    answer(lambda: {"entries": [_record(kind, name, page) for kind, page in pages]})
+    shown = [(kind, page) for kind in kinds for page in _pages(kind, name)]
+    row("\n".join(_describe(kind, name, page) for kind, page in shown))
+    answer(lambda: {"entries": [_record(kind, name, page) for kind, page in shown]})
     return 0
 
 
@@ -53,7 +54,13 @@ def describe(kind: str, name: str) -> str:
 
 
 def _pages(kind: str, name: str) -> "list[_Page]":
-    """The pages of an entry: of a recipe one for each scale, else one."""
+    """The pages of an entry, as they came with the package or computed."""
+    came: list[dict[str, Any]] | None = precomputed("pages", f"{kind}/{name}")
+    return pages(kind, name) if came is None else [_Page(**page) for page in came]
+
+
+def pages(kind: str, name: str) -> "list[_Page]":
+    """The pages of an entry, computed: of a recipe one for each scale, else one."""
     if kind == "recipes":
         return [_recipe(name, scale) for scale in recipes.scales(name)]
     return [_PAGES[kind](importlib.import_module(package_of(kind)).load(name))]

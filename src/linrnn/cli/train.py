@@ -14,6 +14,7 @@ from linrnn.cli._line.names import UNTUNED, respelt, task_named
 from linrnn.cli._line.options import CHOSEN, SHORT, Start, parse_train, peek, spell_out
 from linrnn.cli._line.output import MANNER, answer, joined, note, plain, row
 from linrnn.cli._line.parser import Parser, take_manners
+from linrnn.cli._line.precomputed import show_options
 from linrnn.cli._line.progress import make_reporter, summary
 from linrnn.cli._line.train_options import check_train
 from linrnn.cli._verbs.contested import ONLY, chooses, run_contest, take_only
@@ -102,6 +103,7 @@ def _start(args: list[str]) -> "tuple[Result, Contest | None]":
     only, args = take_only(args)
     args = check_train(task, args[1:])
     need_train("training")
+    show_options(task, args)
     start = starting_config(task, args)
     config, out = parse_train(args, start)
     if only is None and (chooses(args) or task not in OF_OWN_FILES):

@@ -67,7 +67,7 @@ def answered(args: Sequence[str], compute: Callable[[], int]) -> int:
         sys.stdout.write(text)
         return 0
     try:
-        with _recorded() as record:
+        with recorded() as record:
             code = compute()
     except SystemExit as end:  # of a parser that has printed its help
         if end.code in (0, None):
@@ -223,7 +223,8 @@ def _listen() -> None:
 
 
 @contextmanager
-def _recorded() -> Iterator[_Record]:
+def recorded() -> Iterator[_Record]:
+    """Write down what is said, and whether it is a function of what is installed."""
     record, streams = _Record(), cast(Any, sys)
     _listen()
     streams.stdout = _Twin(record.stdout, record, True)
