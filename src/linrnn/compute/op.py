@@ -41,6 +41,7 @@ class Kernels(Protocol):
     gradient, or None. ``backward(*arguments, *saved, *extras, *grads)`` returns a gradient, or
     None, for each of the first arguments. There may be ``declines(*arguments)``: why, though the
     kernels could, operators are the better way: those of the backend ``tree``, else the definition.
+    Results in ``SPARSE_GRADS``, by number, have None for a gradient where nobody reads them.
     """
 
     forward: Callable[..., Any]
@@ -124,7 +125,7 @@ class Op:
         if not keep or (kernels is None and lead.numel()):
             return self.compute(kernels, *arguments, backend=backend)
         # an empty call too: what no result depends on has a gradient of zeros
-        outputs = _Function.apply(self, kernels, *arguments)
+        outputs = _apply(self, kernels, *arguments)
         return outputs[0] if self.results == 1 else outputs
 
     def compute(self, kernels: Kernels | None, *arguments: Any, backend: str | None = None) -> Any:
@@ -386,22 +387,45 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, op: Op, kernels: Kernels | None, *arguments: Any) -> Results:
         outputs = op.run(kernels, arguments, keep=True)
-        ctx.op, ctx.kernels = op, kernels
+        ctx.op, ctx.kernels, ctx.like = op, kernels, None
+        if hasattr(kernels, "SPARSE_GRADS"):
+            ctx.set_materialize_grads(False)  # spares a kernel that writes zeros
+            ctx.like = [(y.shape, y.dtype, y.device) for y in outputs[: op.results]]
         op.keep(ctx, arguments, outputs)
         return outputs[: op.results]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         op: Op = ctx.op
         arguments, saved = op.kept(ctx)
         needs_grad = ctx.needs_input_grad[2 : 2 + op.gradients]
-        inputs = (*arguments, *saved, *grads)
-        if ctx.kernels is None or torch.is_grad_enabled() or not eager(*grads):
+        present = [g for g in grads if g is not None]
+        if ctx.kernels is None or torch.is_grad_enabled() or not eager(*present):
+            inputs = (*arguments, *saved, *_filled(grads, ctx.like, ()))
             gradients: Sequence[Tensor | None] = op.gradient(inputs, needs_grad)
         else:
-            gradients = ctx.kernels.backward(*inputs)
+            filled = grads
+            if ctx.like is not None:
+                filled = _filled(grads, ctx.like, ctx.kernels.SPARSE_GRADS)
+            gradients = ctx.kernels.backward(*arguments, *saved, *filled)
         masked = (g if want else None for g, want in zip(gradients, needs_grad, strict=True))
         return None, None, *masked, *(None,) * (len(arguments) - op.gradients)
+
+
+#: Without what PyTorch does for transforms and defaults, of which there are none here.
+_apply: Any = super(torch.autograd.Function, _Function).apply
+
+
+def _filled(
+    grads: Sequence[Tensor | None], like: Any, sparse: Sequence[int]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of results; zeros for those that nobody reads, unless they may be None."""
+    return tuple(
+        torch.zeros(like[i][0], dtype=like[i][1], device=like[i][2])
+        if g is None and i not in sparse
+        else g
+        for i, g in enumerate(grads)
+    )
 
 
 @functools.cache

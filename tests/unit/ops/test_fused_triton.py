@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 from linrnn.ops import causal_conv, gated_scan
 from linrnn.ops.conv.causal_conv import _triton as _conv
 from linrnn.ops.linear.gated_scan import _triton as _gated
-from linrnn.ops.linear.linear_scan import _triton as _scan
+from linrnn.ops.linear.linear_scan import triton_plan as _scan
 _conv.SHORTEST = _conv.LONGEST = 8
 _conv.STEPS = _conv.STEPS_BACK = _gated.MOST_STEPS = _gated.MOST_STEPS_BACK = 2
 torch.manual_seed(0)

@@ -12,6 +12,7 @@ from linrnn.compute import backend
 from linrnn.errors import BackendError
 from linrnn.ops import linear_scan
 from linrnn.ops.linear.linear_scan import _triton as _scan_triton
+from linrnn.ops.linear.linear_scan import triton_plan
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -23,14 +24,14 @@ CUDA = torch.device("cuda")
 WIDE = """
 import torch
 torch.set_num_threads(1)
-from linrnn.ops.linear.linear_scan import _triton as _scan_triton
-_scan_triton.MOST_STEPS = 2
+from linrnn.ops.linear.linear_scan import triton_plan
+triton_plan.MOST_STEPS = 2
 from linrnn.testing import OP_LAWS, _op_laws as laws
 """
 # so many multiprocessors to fill that time is split, into chunks this short
 NARROW = f"""{WIDE}
-_scan_triton.gpu.processors = lambda device: 64
-_scan_triton.SHORTEST_CHUNK = 3
+triton_plan.gpu.processors = lambda device: 64
+triton_plan.SHORTEST_CHUNK = 3
 """
 REGIMES = {"wide": WIDE, "narrow": NARROW}
 each_regime = pytest.mark.parametrize("regime", REGIMES)
@@ -177,7 +178,7 @@ def test_a_long_memory_survives_many_chunks(interpreted, dtypes, constant):
     interpreted(
         "narrow",
         f"""
-_scan_triton.SHORTEST_CHUNK, _scan_triton.MOST_STEPS = 16, 8
+triton_plan.SHORTEST_CHUNK, triton_plan.MOST_STEPS = 16, 8
 for is_complex, dtype in {dtypes}:
     case = laws.make_case(
         time=1001, batch=1, channels=24, constant={constant}, decay=(0.9999, 1.0),
@@ -195,16 +196,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from linrnn.ops.linear.linear_scan import _triton_kernels as kernels
 
-def compiled(name, storage, is_complex, constant):
+def compiled(name, storage, is_complex, constant, gates):
     function = getattr(kernels, name)
     state = "fp64" if storage == "fp64" else "fp32"
     pointers = dict.fromkeys("abgh", storage) | dict.fromkeys(
-        ("entering", "final", "initial", "grad_initial", "state"), state
+        ("entering", "final", "initial", "grad_initial"), state
     )
-    pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage, "product": "fp64"}
-    pointers |= {"reset": "i1", "cu_seqlens": "i64", "cut": "i8"}
+    pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage, "scratch": "fp64"}
+    pointers |= {"reset": "i1", "cu_seqlens": "i64", "values": "fp64", "total": storage}
     options = {
         "CONSTANT": constant, "FLIP": True, "CX": is_complex, "ADJOINT": True, "WIDE": tl.float64,
+        "GATES": gates, "POSITIVE": True, "START": 0.5 if gates else 0.0, "ROWS": 32,
         "DTYPE": tl.float64 if state == "fp64" else tl.float32, "BLOCK": 32, "UNROLL": 4,
     }
     kinds = {}
@@ -225,9 +227,9 @@ def test_kernels_compile_for_a_gpu_without_crossing_threads(warm, tmp_path, name
     result = warm(
         f"""{COMPILE}
 result = []
-for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, True),
-                                      ("bf16", False, True)):
-    ptx = compiled({name!r}, storage, is_complex, constant).asm["ptx"]
+for case in (("fp32", False, False, 0), ("fp64", True, True, 0), ("bf16", False, True, 0),
+             ("bf16", False, False, 2)):
+    ptx = compiled({name!r}, *case).asm["ptx"]
     result.append([ptx.count(word) for word in ("st.global", "shfl", "bar.sync", ".local")])
 """,
         TRITON_CACHE_DIR=str(tmp_path),
@@ -239,9 +241,9 @@ for storage, is_complex, constant in (("fp32", False, False), ("fp64", True, Tru
 
 
 def plan(shape, *, processors=132, packed=False, seqs=None, dtype=torch.float32, monkeypatch):
-    monkeypatch.setattr(_scan_triton.gpu, "processors", lambda device: processors)
+    monkeypatch.setattr(triton_plan.gpu, "processors", lambda device: processors)
     meta = torch.device("meta")
-    return _scan_triton.make_plan(shape, dtype, seqs or shape[0], packed, meta)
+    return triton_plan.make_plan(shape, dtype, seqs or shape[0], packed, meta)
 
 
 def test_plan_streams_when_channels_fill_the_device(monkeypatch):

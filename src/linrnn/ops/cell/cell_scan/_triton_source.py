@@ -336,11 +336,11 @@ def load(text: str) -> Any:
     Triton, which is imported by the first call, reads the text again, through `linecache`.
     """
     functions = importlib.import_module("linrnn.ops.cell.cell_scan._triton_functions")
-    scan = importlib.import_module("linrnn.ops.linear.linear_scan._triton_kernels")
+    scan = importlib.import_module("linrnn.ops.linear.linear_scan.triton_walk")
     name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
-    namespace |= {"place": scan._place, "rows": scan._rows, "flags": scan._flags}
+    namespace |= {"place": scan.place, "rows": scan.rows, "flags": scan.flags}
     namespace["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
     namespace["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
     exec(compile(text, name, "exec"), namespace)

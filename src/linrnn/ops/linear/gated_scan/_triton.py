@@ -1,30 +1,28 @@
-"""`gated_scan` by the kernels in ``_triton_kernels.py``, which split time as `linear_scan` does."""
+"""`gated_scan` by the kernels of `linear_scan`, in which gates are computed as rows arrive."""
 
 import functools
-import importlib
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
-from linrnn.compute.launch import Launch, layout
+from linrnn.compute.launch import layout
 from linrnn.compute.layout import accumulator_dtype, dense, n_sequences, unit_channels
-from linrnn.ops.linear.linear_scan.triton_plan import Plan, make_plan, tile
+from linrnn.ops.linear.linear_scan.triton_plan import (
+    Launches,
+    launches,
+    make_plan,
+    offsets_on,
+    strides,
+    tile,
+)
 
 #: Steps at once: fewer than `linear_scan` has, whose steps are two operations and no exponentials,
 #: since compiling takes as long as all of their operations.
 MOST_STEPS, MOST_STEPS_BACK = 8, 4
-
-
-class _Launches(NamedTuple):
-    """A plan and its kernels."""
-
-    plan: Plan
-    run: Launch
-    summarise: Launch | None  # where time is split
-    carry: Launch | None
+#: The gradient of a final state that nobody reads is None, and costs no kernel that writes zeros.
+SPARSE_GRADS = (1,)
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -46,13 +44,11 @@ def forward(
     h = torch.empty((batch, time, channels), dtype=x.dtype, device=x.device)
     final = torch.empty((seqs, channels), dtype=accumulator_dtype(x.dtype), device=x.device)
     layouts = (layout(x), None, layout(reset))
-    run = _launches(layouts, seqs, cu_seqlens is not None, x.device, options)
-    offsets = _offsets(cu_seqlens, x.device)
+    scan = _launches(layouts, seqs, cu_seqlens is not None, x.device, options)
+    offsets = offsets_on(x.device, cu_seqlens)
     with torch.cuda.device_of(x):
-        entering = _initial(initial_state, final, options)
-        if run.summarise is not None:
-            entering = _entering(run, x, None, reset, offsets, entering, final)
-        run.run(x, reset, offsets, entering, h, final)
+        entering = scan.entering((x,), reset, offsets, initial_state)
+        scan.run(x, reset, offsets, entering, h, final)
     return h, final
 
 
@@ -66,26 +62,18 @@ def backward(
     """Gradients of ``(x, initial_state)``."""
     *options, h, grad_h, grad_final = remaining
     x, h, grad_h = unit_channels(x), dense(h), unit_channels(grad_h)
+    seqs = n_sequences(x, cu_seqlens)
     layouts = (layout(x), layout(grad_h), layout(reset))
-    packed = cu_seqlens is not None
-    run = _launches(layouts, len(grad_final), packed, x.device, tuple(options))
+    scan = _launches(layouts, seqs, cu_seqlens is not None, x.device, tuple(options))
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    grad_initial = torch.empty(grad_final.shape, dtype=grad_final.dtype, device=x.device)
-    offsets = _offsets(cu_seqlens, x.device)
+    of_state = (seqs, h.shape[2])
+    grad_initial = torch.empty(of_state, dtype=accumulator_dtype(x.dtype), device=x.device)
+    offsets = offsets_on(x.device, cu_seqlens)
+    initial = None if initial_state is None else dense(initial_state)
     with torch.cuda.device_of(x):
-        initial = _initial(initial_state, grad_final, options)
-        entering: Tensor | None = dense(grad_final)
-        if run.summarise is not None:
-            entering = _entering(run, x, grad_h, reset, offsets, entering, grad_final)
-        run.run(x, grad_h, h, reset, offsets, initial, entering, grad_x, grad_initial)
+        entering = scan.entering((x, grad_h), reset, offsets, grad_final)
+        scan.run(x, grad_h, h, reset, offsets, initial, entering, grad_x, grad_initial)
     return grad_x, grad_initial
-
-
-def _initial(initial_state: Tensor | None, like: Tensor, options: Any) -> Tensor | None:
-    start = options[2]
-    if initial_state is None:
-        return like.new_full(like.shape, start) if start else None
-    return dense(initial_state)
 
 
 @functools.lru_cache(maxsize=256)
@@ -95,7 +83,7 @@ def _launches(
     packed: bool,
     device: torch.device,
     options: tuple[Any, ...],
-) -> _Launches:
+) -> Launches:
     """How calls of one layout are computed.
 
     Args:
@@ -106,70 +94,23 @@ def _launches(
         device: of all tensors, on which kernels are loaded.
         options: of the call.
     """
-    tl, (inputs, grads, resets) = gpu.language(), layouts
-    (batch, time, parts, channels), strides, dtype = inputs
+    inputs, grads, resets = layouts
+    (batch, time, parts, channels), steps, dtype = inputs
     positive, normalise, start, reverse = options
     adjoint = grads is not None
     plan = make_plan((batch, time, channels), dtype, seqs, packed, device)
-    double = dtype == torch.float64
     fixed: dict[str, Any] = {
-        "x_seq": strides[0], "x_step": strides[1], "x_part": strides[2], "time": time,
-        "channels": channels, "chunks": plan.chunks, "chunk": plan.chunk,
-        "KIND": 0 if parts == 2 else 1 if normalise else 2, "POSITIVE": positive,
-        "START": float(start), "FLIP": reverse != adjoint,
-        "DTYPE": tl.float64 if double else tl.float32, "WIDE": tl.float64, "ADJOINT": adjoint,
-        "CX": False,
+        "a": None, "part": steps[2], "time": time, "channels": channels,
+        "GATES": 1 if parts == 2 else 2 if normalise else 3, "POSITIVE": positive,
+        "START": float(start), "CONSTANT": False, "FLIP": reverse != adjoint, "ADJOINT": adjoint,
+        **strides("b", inputs), **strides("reset", resets),
     }  # fmt: skip
-    fixed |= {"reset_seq": 0, "reset_step": 0, "g_seq": 0, "g_step": 0}
-    if resets is not None:
-        fixed |= {"reset_seq": resets[1][0], "reset_step": resets[1][1]}
     if adjoint:
-        fixed |= {"g_seq": grads[1][0], "g_step": grads[1][1]}
-    programs, own, scan = seqs * plan.blocks, _kernels(), _scan_kernels()
-    size = dtype.itemsize
-    kernel = own.run_backward if adjoint else own.run_forward
+        states = {"h_seq": time * channels, "h_step": channels}
+        fixed |= {"grad_a": None, **strides("g", grads), **states}
+    else:
+        fixed["g"] = None
     most = MOST_STEPS_BACK if adjoint else MOST_STEPS
-    rows = tile(plan, size, parts + 2 * adjoint, most=most)
-    run = Launch(kernel, programs * plan.chunks, fixed, rows)
-    if plan.chunks == 1:
-        return _Launches(plan, run, None, None)
-    rows = tile(plan, size, parts, most=MOST_STEPS)
-    summarise = Launch(own.summarise, programs * plan.chunks, fixed, rows)
-    carry = Launch(scan.carry, programs, fixed, tile(plan, 8, 2))
-    return _Launches(plan, run, summarise, carry)
-
-
-def _entering(
-    run: _Launches,
-    x: Tensor,
-    grad_h: Tensor | None,
-    reset: Tensor | None,
-    offsets: Tensor | None,
-    initial: Tensor | None,
-    final: Tensor,
-) -> Tensor:
-    """The state, or its cotangent, that enters each chunk, (S, chunks, C)."""
-    assert run.summarise is not None
-    assert run.carry is not None
-    shape = (len(final), run.plan.chunks, final.shape[1])
-    state, entering = (torch.empty(shape, dtype=final.dtype, device=x.device) for _ in "se")
-    product = torch.empty(shape, dtype=torch.float64, device=x.device)
-    cut = None if reset is None else torch.empty(shape[:2], dtype=torch.int8, device=x.device)
-    run.summarise(x, grad_h, reset, offsets, product, state, cut)
-    run.carry(product, state, cut, initial, entering)
-    return entering
-
-
-def _offsets(cu_seqlens: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if cu_seqlens is None else cu_seqlens.to(device, torch.int64).contiguous()
-
-
-@functools.cache
-def _kernels() -> ModuleType:
-    """Triton is imported by the first call that runs on it."""
-    return importlib.import_module("linrnn.ops.linear.gated_scan._triton_kernels")
-
-
-@functools.cache
-def _scan_kernels() -> ModuleType:
-    return importlib.import_module("linrnn.ops.linear.linear_scan.triton_walk")
+    rows = tile(plan, dtype.itemsize, parts + 2 * adjoint, most=most)
+    summary = tile(plan, dtype.itemsize, parts, most=MOST_STEPS)
+    return launches(plan, seqs, dtype, fixed, (rows, summary))

@@ -6,126 +6,29 @@ the same order as in a loop, which keeps its accuracy and gives the same bits in
 hides the latency of memory is that the rows of the next steps are on their way, ``UNROLL`` of them
 for every input, while those of the present steps are used.
 
-Numbers are pairs (re, im); for a real recurrence the second is never computed with. They travel as
-(BLOCK,) or, complex, (BLOCK, 2): one access a complex number, which the compiler only dares when it
-sees that rows begin at even places, so strides count numbers and are doubled here.
+With ``GATES``, a step's ``a`` and ``b`` are computed as its row arrives, from parts of a row of
+``b`` that lie ``part`` numbers apart: the value, then one or two logits.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
-# ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
 # no_type_check keeps the shape checker from wrapping kernels: Triton compiles what the source says
 
 from typing import no_type_check
 
-import triton
 import triton.language as tl
 
 from linrnn.compute.triton_kernel import kernel
-
-
-@triton.jit
-@no_type_check
-def _place(cu_seqlens, time, channels, chunks, chunk, FLIP: tl.constexpr, BLOCK: tl.constexpr):
-    """The chunk and channels that this program computes, and the chunk's start in time."""
-    program = tl.program_id(0)
-    blocks = tl.cdiv(channels, BLOCK)
-    c = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
-    k = ((program // blocks) % chunks).to(tl.int64)
-    s = (program // blocks // chunks).to(tl.int64)
-    if cu_seqlens is not None:
-        start = tl.load(cu_seqlens + s)
-        length = tl.load(cu_seqlens + s + 1) - start
-        row = s * 0
-    else:
-        start = s * 0
-        length = start + time
-        row = s
-    first = k * chunk
-    n = tl.maximum(tl.minimum(length - first, chunk), 0).to(tl.int32)
-    t = start + length - 1 - first if FLIP else start + first
-    return s, k, row, t, length - first, n, c
-
-
-@triton.jit
-@no_type_check
-def _lanes(c, channels, CX: tl.constexpr):
-    """Offsets of the channels inside a row, in real numbers, and which of them exist."""
-    if CX:
-        lanes = 2 * c[:, None] + tl.arange(0, 2)[None, :]
-        inside = (c < channels)[:, None] & (tl.arange(0, 2) < 2)[None, :]
-    else:
-        lanes = c
-        inside = c < channels
-    return lanes, inside
-
-
-@triton.jit
-@no_type_check
-def _last(left, k, chunk, inside):
-    """Lanes of a sequence's last chunk; an empty sequence has one empty chunk."""
-    left = tl.where(inside, left, chunk + 1)
-    return (left <= chunk) & (left + (k == 0).to(tl.int32) > 0)
-
-
-@triton.jit
-@no_type_check
-def _rows(p, by, lanes, n, UNROLL: tl.constexpr):
-    """Start loading the next rows; lane by lane, from the ``n``-th on they read as 0."""
-    rows = ()
-    for i in tl.static_range(UNROLL):
-        rows = rows + (tl.load(p + i * by + lanes, mask=i < n, other=0),)
-    return rows
-
-
-@triton.jit
-@no_type_check
-def _flags(p, by, n, UNROLL: tl.constexpr):
-    """The same for the reset mask: one flag a step."""
-    flags = ()
-    for i in tl.static_range(UNROLL):
-        flags = flags + (tl.load(p + i * by, mask=i < n, other=0) != 0,)
-    return flags
-
-
-@triton.jit
-@no_type_check
-def _parts(x, CX: tl.constexpr, DTYPE: tl.constexpr):
-    if CX:
-        re, im = tl.split(x.to(DTYPE))
-    else:
-        re = x.to(DTYPE)
-        im = re
-    return re, im
-
-
-@triton.jit
-@no_type_check
-def _put(p, re, im, inside, CX: tl.constexpr):
-    if CX:
-        tl.store(p, tl.join(re, im), mask=inside)
-    else:
-        tl.store(p, re, mask=inside)
-
-
-@triton.jit
-@no_type_check
-def _multiply(a_re, a_im, x_re, x_im, CX: tl.constexpr):
-    if CX:
-        re = a_re * x_re - a_im * x_im
-        im = a_re * x_im + a_im * x_re
-    else:
-        re = a_re * x_re
-        im = x_im
-    return re, im
-
-
-@triton.jit
-@no_type_check
-def _choose(which, re, im, other_re, other_im, CX: tl.constexpr):
-    """A selection, never a product with 0, which would let NaN and infinity through."""
-    re = tl.where(which, re, other_re)
-    if CX:
-        im = tl.where(which, im, other_im)
-    return re, im
+from linrnn.ops.linear.linear_scan._triton_gates import gated, put_gated
+from linrnn.ops.linear.linear_scan.triton_walk import (
+    choose,
+    flags,
+    lanes,
+    last,
+    multiply,
+    parts,
+    place,
+    put,
+    rows,
+)
 
 
 @kernel
@@ -137,19 +40,22 @@ def run_forward(
     b,
     b_seq,
     b_step,
+    part,
     reset,
     reset_seq,
     reset_step,
     cu_seqlens,
     entering,
+    enters_at,
     h,
-    h_seq,
-    h_step,
     final,
     time,
     channels,
     chunks,
     chunk,
+    GATES: tl.constexpr,
+    POSITIVE: tl.constexpr,
+    START: tl.constexpr,
     CONSTANT: tl.constexpr,
     FLIP: tl.constexpr,
     CX: tl.constexpr,
@@ -157,61 +63,75 @@ def run_forward(
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """All states of one chunk from the state that enters it; the last chunk writes the final."""
-    s, k, row, t, left, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    lanes, inside = _lanes(c, channels, CX)
+    """All states of one chunk from the state that enters it; the last chunk writes the final.
+
+    They are ``enters_at`` numbers behind ``entering``; a state that is not given is ``START``.
+    """
+    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    at, inside = lanes(c, channels, CX)
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * width * a_step
     b_by = sign * width * b_step
-    h_by = sign * width * h_step
+    h_by = sign * width * channels
     zero = tl.zeros([BLOCK], DTYPE)
-    x_re, x_im = zero, zero
+    start = zero + START
+    x_re, x_im = start, zero
     if entering is not None:
-        x = tl.load(entering + (s * chunks + k) * channels * width + lanes, mask=inside, other=0)
-        x_re, x_im = _parts(x, CX, DTYPE)
-    if CONSTANT:
-        a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
-    else:
-        a += (row * a_seq + t * a_step) * width
-        a_next = _rows(a, a_by, lanes, steps, UNROLL)
+        p = entering + (enters_at + (s * chunks + k) * channels) * width + at
+        x_re, x_im = parts(tl.load(p, mask=inside, other=0), CX, DTYPE)
     b += (row * b_seq + t * b_step) * width
-    b_next = _rows(b, b_by, lanes, steps, UNROLL)
+    b_next = rows(b, b_by, at, steps, UNROLL)
+    if CONSTANT:
+        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
+    elif GATES > 0:
+        a_from, a_by = b + part, b_by
+    else:
+        a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
+    if not CONSTANT:
+        a_next = rows(a_from, a_by, at, steps, UNROLL)
+    if GATES > 1:
+        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
-    h += (row * h_seq + t * h_step) * width
+        reset_next = flags(reset, reset_by, n, UNROLL)
+    h += (row * time + t) * channels * width
     for j in range(0, n, UNROLL):
-        if not CONSTANT:
-            a_now = a_next
-            a += UNROLL * a_by
-            a_next = _rows(a, a_by, lanes, steps - j - UNROLL, UNROLL)
         b_now = b_next
         b += UNROLL * b_by
-        b_next = _rows(b, b_by, lanes, steps - j - UNROLL, UNROLL)
+        b_next = rows(b, b_by, at, steps - j - UNROLL, UNROLL)
+        if not CONSTANT:
+            a_now = a_next
+            a_from += UNROLL * a_by
+            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
+        if GATES > 1:
+            w_now = w_next
+            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             exists = i < n - j
             if not CONSTANT:
-                a_re, a_im = _parts(a_now[i], CX, DTYPE)
-            b_re, b_im = _parts(b_now[i], CX, DTYPE)
+                a_re, a_im = parts(a_now[i], CX, DTYPE)
+            b_re, b_im = parts(b_now[i], CX, DTYPE)
+            if GATES > 1:
+                a_re, b_re = gated(b_re, a_re, w_now[i].to(DTYPE), GATES, POSITIVE)
+            elif GATES == 1:
+                a_re, b_re = gated(b_re, a_re, a_re, GATES, POSITIVE)
             y_re, y_im = x_re, x_im
             if reset is not None:
-                y_re, y_im = _choose(reset_now[i], zero, zero, y_re, y_im, CX)
-            y_re, y_im = _multiply(a_re, a_im, y_re, y_im, CX)
+                y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, CX)
+            y_re, y_im = multiply(a_re, a_im, y_re, y_im, CX)
             y_re += b_re
             if CX:
                 y_im += b_im
-            x_re, x_im = _choose(exists, y_re, y_im, x_re, x_im, CX)
-            _put(h + i * h_by + lanes, x_re, x_im, i < steps - j, CX)
+            x_re, x_im = choose(exists, y_re, y_im, x_re, x_im, CX)
+            put(h + i * h_by + at, x_re, x_im, i < steps - j, CX)
         h += UNROLL * h_by
-    last = _last(left, k, chunk, inside)
-    _put(final + s * channels * width + lanes, x_re, x_im, last, CX)
+    put(final + s * channels * width + at, x_re, x_im, last(left, k, chunk, inside), CX)
 
 
 @kernel
@@ -220,6 +140,10 @@ def run_backward(
     a,
     a_seq,
     a_step,
+    b,
+    b_seq,
+    b_step,
+    part,
     g,
     g_seq,
     g_step,
@@ -232,6 +156,7 @@ def run_backward(
     cu_seqlens,
     initial,
     entering,
+    enters_at,
     grad_a,
     grad_b,
     grad_initial,
@@ -239,6 +164,9 @@ def run_backward(
     channels,
     chunks,
     chunk,
+    GATES: tl.constexpr,
+    POSITIVE: tl.constexpr,
+    START: tl.constexpr,
     CONSTANT: tl.constexpr,
     FLIP: tl.constexpr,
     CX: tl.constexpr,
@@ -250,95 +178,124 @@ def run_backward(
     """The adjoint of one chunk, from its last step to its first, given the cotangent entering.
 
     ``grad_a`` is a row for each step, or, when ``a`` is constant, a sum for each chunk in double
-    precision, to which every group of steps adds what it summed in working precision.
+    precision, to which every group of steps adds what it summed in working precision. With gates
+    ``grad_b`` is that of all parts.
     """
-    s, k, row, t, left, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    lanes, inside = _lanes(c, channels, CX)
+    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    at, inside = lanes(c, channels, CX)
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
+    PARTS: tl.constexpr = 1 if GATES == 0 else 2 if GATES == 1 else 3
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * width * a_step
     g_by = sign * width * g_step
     h_by = sign * width * h_step
     zero = tl.zeros([BLOCK], DTYPE)
-    state = s * channels * width + lanes
-    x = tl.load(entering + (s * chunks + k) * channels * width + lanes, mask=inside, other=0)
-    carry_re, carry_im = _parts(x, CX, DTYPE)
-    first_re, first_im = zero, zero
+    start = zero + START
+    state = s * channels * width + at
+    carry_re, carry_im = zero, zero
+    if entering is not None:
+        p = entering + (enters_at + (s * chunks + k) * channels) * width + at
+        carry_re, carry_im = parts(tl.load(p, mask=inside, other=0), CX, DTYPE)
+    first_re, first_im = start, zero
     if initial is not None:
-        first_re, first_im = _parts(tl.load(initial + state, mask=inside, other=0), CX, DTYPE)
+        first_re, first_im = parts(tl.load(initial + state, mask=inside, other=0), CX, DTYPE)
     if CONSTANT:
-        a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
+        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
+    elif GATES > 0:
+        b_by = sign * b_step
+        b += row * b_seq + t * b_step
+        b_next = rows(b, b_by, at, steps, UNROLL)
+        a_from, a_by = b + part, b_by
     else:
-        a += (row * a_seq + t * a_step) * width
-        a_next = _rows(a, a_by, lanes, steps, UNROLL)
+        a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
+    if not CONSTANT:
+        a_next = rows(a_from, a_by, at, steps, UNROLL)
+    if GATES > 1:
+        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
     g += (row * g_seq + t * g_step) * width
-    g_next = _rows(g, g_by, lanes, steps, UNROLL)
+    g_next = rows(g, g_by, at, steps, UNROLL)
     # the state a step started from is that of the step the adjoint comes to next
     h += (row * h_seq + (t + sign) * h_step) * width
     previous = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
-    h_next = _rows(h, h_by, lanes, previous, UNROLL)
+    h_next = rows(h, h_by, at, previous, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
-    dense = (row * time + t) * channels * width
-    out_step = sign * channels * width
+        reset_next = flags(reset, reset_by, n, UNROLL)
+    dense = (row * time + t) * PARTS * channels * width
+    out_step = sign * PARTS * channels * width
     grad_b += dense
-    if not CONSTANT:
+    if grad_a is not None and not CONSTANT:
         grad_a += dense
     total_re, total_im = tl.zeros([BLOCK], WIDE), tl.zeros([BLOCK], WIDE)
     for j in range(0, n, UNROLL):
+        if GATES > 0:
+            b_now = b_next
+            b += UNROLL * b_by
+            b_next = rows(b, b_by, at, steps - j - UNROLL, UNROLL)
         if not CONSTANT:
             a_now = a_next
-            a += UNROLL * a_by
-            a_next = _rows(a, a_by, lanes, steps - j - UNROLL, UNROLL)
-        g_now = g_next
+            a_from += UNROLL * a_by
+            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
+        if GATES > 1:
+            w_now = w_next
+            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
+        g_now, h_now = g_next, h_next
         g += UNROLL * g_by
-        g_next = _rows(g, g_by, lanes, steps - j - UNROLL, UNROLL)
-        h_now = h_next
+        g_next = rows(g, g_by, at, steps - j - UNROLL, UNROLL)
         h += UNROLL * h_by
-        h_next = _rows(h, h_by, lanes, previous - j - UNROLL, UNROLL)
+        h_next = rows(h, h_by, at, previous - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         sum_re, sum_im = zero, zero
         for i in tl.static_range(UNROLL):
             exists = i < n - j
+            writes = i < steps - j
             if not CONSTANT:
-                a_re, a_im = _parts(a_now[i], CX, DTYPE)
-            delta_re, delta_im = _parts(g_now[i], CX, DTYPE)
+                a_re, a_im = parts(a_now[i], CX, DTYPE)
+            delta_re, delta_im = parts(g_now[i], CX, DTYPE)
             delta_re += carry_re
             if CX:
                 delta_im += carry_im
-            _put(grad_b + i * out_step + lanes, delta_re, delta_im, i < steps - j, CX)
-            h_re, h_im = _parts(h_now[i], CX, DTYPE)
-            h_re, h_im = _choose(i < left - 1 - j, h_re, h_im, first_re, first_im, CX)
-            to_a_re, to_a_im = _multiply(h_re, -h_im, delta_re, delta_im, CX)
-            next_re, next_im = _multiply(a_re, -a_im, delta_re, delta_im, CX)
+            h_re, h_im = parts(h_now[i], CX, DTYPE)
+            h_re, h_im = choose(i < left - 1 - j, h_re, h_im, first_re, first_im, CX)
+            out = i * out_step + at
+            if GATES > 0:
+                if reset is not None:
+                    h_re = tl.where(reset_now[i], start, h_re)
+                b_re, w = b_now[i].to(DTYPE), a_re
+                if GATES > 1:
+                    w = w_now[i].to(DTYPE)
+                a_re = put_gated(
+                    grad_b + out, channels, delta_re, h_re, b_re, a_re, w, writes, GATES, POSITIVE
+                )
+            else:
+                put(grad_b + out, delta_re, delta_im, writes, CX)
+                to_a_re, to_a_im = multiply(h_re, -h_im, delta_re, delta_im, CX)
+                if reset is not None:
+                    to_a_re, to_a_im = choose(reset_now[i], zero, zero, to_a_re, to_a_im, CX)
+            next_re, next_im = multiply(a_re, -a_im, delta_re, delta_im, CX)
             if reset is not None:
-                to_a_re, to_a_im = _choose(reset_now[i], zero, zero, to_a_re, to_a_im, CX)
-                next_re, next_im = _choose(reset_now[i], zero, zero, next_re, next_im, CX)
-            carry_re, carry_im = _choose(exists, next_re, next_im, carry_re, carry_im, CX)
+                next_re, next_im = choose(reset_now[i], zero, zero, next_re, next_im, CX)
+            carry_re, carry_im = choose(exists, next_re, next_im, carry_re, carry_im, CX)
             if CONSTANT:
-                to_a_re, to_a_im = _choose(exists, to_a_re, to_a_im, zero, zero, CX)
+                to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, CX)
                 sum_re += to_a_re
                 if CX:
                     sum_im += to_a_im
-            else:
-                _put(grad_a + i * out_step + lanes, to_a_re, to_a_im, i < steps - j, CX)
+            elif GATES == 0:
+                put(grad_a + out, to_a_re, to_a_im, writes, CX)
         if CONSTANT:
             total_re += sum_re.to(WIDE)
             total_im += sum_im.to(WIDE)
-        else:
+        elif GATES == 0:
             grad_a += UNROLL * out_step
         grad_b += UNROLL * out_step
     if CONSTANT:
-        part = grad_a + (s * chunks + k) * channels * width + lanes
-        _put(part, total_re, total_im, inside, CX)
-    last = _last(left, k, chunk, inside)
-    _put(grad_initial + state, carry_re, carry_im, last, CX)
+        put(grad_a + (s * chunks + k) * channels * width + at, total_re, total_im, inside, CX)
+    put(grad_initial + state, carry_re, carry_im, last(left, k, chunk, inside), CX)
 
 
 @kernel
@@ -350,18 +307,24 @@ def summarise(
     b,
     b_seq,
     b_step,
+    part,
+    g,
+    g_seq,
+    g_step,
     reset,
     reset_seq,
     reset_step,
     cu_seqlens,
-    product,
-    state,
-    cut,
+    scratch,
+    enters_at,
     time,
     channels,
     chunks,
     chunk,
     ADJOINT: tl.constexpr,
+    GATES: tl.constexpr,
+    POSITIVE: tl.constexpr,
+    START: tl.constexpr,
     CONSTANT: tl.constexpr,
     FLIP: tl.constexpr,
     CX: tl.constexpr,
@@ -373,129 +336,164 @@ def summarise(
     """The map of a state by a chunk: ``product * it + state``, or ``state`` alone after a cut.
 
     The product is kept in double precision: equal factors round equally, so its error would grow
-    with the length of the chunk and not with the root of it.
+    with the length of the chunk and not with the root of it. ``scratch`` has the products, states
+    and cuts of all chunks, one after the other, ``enters_at`` numbers apart.
     """
-    s, k, row, t, _, n, c = _place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    lanes, inside = _lanes(c, channels, CX)
+    s, k, row, t, _, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
+    at, inside = lanes(c, channels, CX)
     steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
     width: tl.constexpr = 2 if CX else 1
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    a_by = sign * width * a_step
-    b_by = sign * width * b_step
     zero = tl.zeros([BLOCK], DTYPE)
+    start = zero + START
     x_re, x_im = zero, zero
     p_re, p_im = tl.zeros([BLOCK], WIDE) + 1, tl.zeros([BLOCK], WIDE)
     was_cut = n < 0
     if CONSTANT:
-        a_re, a_im = _parts(tl.load(a + lanes, mask=inside, other=0), CX, DTYPE)
+        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
+    elif GATES > 0:
+        a_from, a_by = b + row * b_seq + t * b_step + part, sign * b_step
     else:
-        a += (row * a_seq + t * a_step) * width
-        a_next = _rows(a, a_by, lanes, steps, UNROLL)
-    b += (row * b_seq + t * b_step) * width
-    b_next = _rows(b, b_by, lanes, steps, UNROLL)
+        a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
+    if not CONSTANT:
+        a_next = rows(a_from, a_by, at, steps, UNROLL)
+    if GATES > 1:
+        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
+    if ADJOINT:  # what is added: cotangents of states
+        y_from, y_by = g + (row * g_seq + t * g_step) * width, sign * width * g_step
+    else:
+        y_from, y_by = b + (row * b_seq + t * b_step) * width, sign * width * b_step
+    y_next = rows(y_from, y_by, at, steps, UNROLL)
     if reset is not None:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step
-        reset_next = _flags(reset, reset_by, n, UNROLL)
+        reset_next = flags(reset, reset_by, n, UNROLL)
     for j in range(0, n, UNROLL):
         if not CONSTANT:
             a_now = a_next
-            a += UNROLL * a_by
-            a_next = _rows(a, a_by, lanes, steps - j - UNROLL, UNROLL)
-        b_now = b_next
-        b += UNROLL * b_by
-        b_next = _rows(b, b_by, lanes, steps - j - UNROLL, UNROLL)
+            a_from += UNROLL * a_by
+            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
+        if GATES > 1:
+            w_now = w_next
+            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
+        y_now = y_next
+        y_from += UNROLL * y_by
+        y_next = rows(y_from, y_by, at, steps - j - UNROLL, UNROLL)
         if reset is not None:
             reset_now = reset_next
             reset += UNROLL * reset_by
-            reset_next = _flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             exists = i < n - j
             if not CONSTANT:
-                a_re, a_im = _parts(a_now[i], CX, DTYPE)
+                a_re, a_im = parts(a_now[i], CX, DTYPE)
+            b_re, b_im = parts(y_now[i], CX, DTYPE)
             f_re, f_im = a_re, a_im
-            if ADJOINT:
-                f_im = -a_im
-            b_re, b_im = _parts(b_now[i], CX, DTYPE)
+            if GATES > 0:
+                w = a_re
+                if GATES > 1:
+                    w = w_now[i].to(DTYPE)
+                f_re, input_re = gated(b_re, a_re, w, GATES, POSITIVE)
+                if not ADJOINT:
+                    b_re = input_re
             y_re, y_im = x_re, x_im
             if ADJOINT:
+                f_im = -f_im
                 y_re += b_re
                 if CX:
                     y_im += b_im
-                y_re, y_im = _multiply(f_re, f_im, y_re, y_im, CX)
+                y_re, y_im = multiply(f_re, f_im, y_re, y_im, CX)
             if reset is not None:
                 was_cut = was_cut | reset_now[i]
-                y_re, y_im = _choose(reset_now[i], zero, zero, y_re, y_im, CX)
+                if ADJOINT:
+                    y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, CX)
+                else:
+                    y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, CX)
             if not ADJOINT:
-                y_re, y_im = _multiply(f_re, f_im, y_re, y_im, CX)
+                y_re, y_im = multiply(f_re, f_im, y_re, y_im, CX)
                 y_re += b_re
                 if CX:
                     y_im += b_im
-            q_re, q_im = _multiply(f_re.to(WIDE), f_im.to(WIDE), p_re, p_im, CX)
-            x_re, x_im = _choose(exists, y_re, y_im, x_re, x_im, CX)
-            p_re, p_im = _choose(exists, q_re, q_im, p_re, p_im, CX)
-    summary = (s * chunks + k) * channels * width + lanes
-    _put(product + summary, p_re, p_im, inside, CX)
-    _put(state + summary, x_re, x_im, inside, CX)
-    if reset is not None:
-        tl.store(cut + s * chunks + k, was_cut.to(tl.int8))  # the same from every block of channels
+            q_re, q_im = multiply(f_re.to(WIDE), f_im.to(WIDE), p_re, p_im, CX)
+            x_re, x_im = choose(exists, y_re, y_im, x_re, x_im, CX)
+            p_re, p_im = choose(exists, q_re, q_im, p_re, p_im, CX)
+    summary = scratch + (s * chunks + k) * channels * width + at
+    put(summary, p_re, p_im, inside, CX)
+    put(summary + enters_at * width, x_re, x_im, inside, CX)
+    if reset is not None:  # the same from every block of channels
+        cut = scratch + tl.full((), 2 * width, tl.int64) * enters_at
+        tl.store(cut + s * chunks + k, was_cut.to(WIDE))
 
 
 @kernel
 @no_type_check
 def carry(
-    product,
-    state,
-    cut,
+    reset,
     initial,
-    entering,
+    scratch,
+    enters_at,
     channels,
     chunks,
+    START: tl.constexpr,
     CX: tl.constexpr,
     DTYPE: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """The state that enters every chunk of one sequence, from the summaries of the chunks."""
-    blocks = tl.cdiv(channels, BLOCK)
-    s = (tl.program_id(0) // blocks).to(tl.int64)
-    c = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    lanes, inside = _lanes(c, channels, CX)
-    step = channels * (2 if CX else 1)
+    """Put the state that enters every chunk of one sequence in the place of what a chunk adds."""
+    blocks, first = tl.cdiv(channels, BLOCK), tl.program_id(0)
+    s = (first // blocks).to(tl.int64)
+    at, inside = lanes(first % blocks * BLOCK + tl.arange(0, BLOCK), channels, CX)
+    width: tl.constexpr = 2 if CX else 1
+    step = channels * width
     zero = tl.zeros([BLOCK], DTYPE)
-    x_re, x_im = zero, zero
+    x_re, x_im = zero + START, zero
     if initial is not None:
-        x = tl.load(initial + s * step + lanes, mask=inside, other=0)
-        x_re, x_im = _parts(x, CX, DTYPE)
+        x_re, x_im = parts(tl.load(initial + s * step + at, mask=inside, other=0), CX, DTYPE)
     count = tl.where(inside, chunks, 0)
-    product += s * chunks * step
-    state += s * chunks * step
-    entering += s * chunks * step
-    p_next = _rows(product, step, lanes, count, UNROLL)
-    y_next = _rows(state, step, lanes, count, UNROLL)
-    if cut is not None:
-        cut += s * chunks
-        cut_next = _flags(cut, 1, chunks, UNROLL)
+    product = scratch + s * chunks * step
+    state = product + enters_at * width
+    p_next = rows(product, step, at, count, UNROLL)
+    y_next = rows(state, step, at, count, UNROLL)
+    if reset is not None:
+        cut = scratch + tl.full((), 2 * width, tl.int64) * enters_at + s * chunks
+        cut_next = flags(cut, 1, chunks, UNROLL)
     for k in range(0, chunks, UNROLL):
         p_now, y_now = p_next, y_next
         product += UNROLL * step
         state += UNROLL * step
-        p_next = _rows(product, step, lanes, count - k - UNROLL, UNROLL)
-        y_next = _rows(state, step, lanes, count - k - UNROLL, UNROLL)
-        if cut is not None:
+        p_next = rows(product, step, at, count - k - UNROLL, UNROLL)
+        y_next = rows(state, step, at, count - k - UNROLL, UNROLL)
+        if reset is not None:
             cut_now = cut_next
             cut += UNROLL
-            cut_next = _flags(cut, 1, chunks - k - UNROLL, UNROLL)
+            cut_next = flags(cut, 1, chunks - k - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
-            _put(entering + i * step + lanes, x_re, x_im, i < count - k, CX)
-            p_re, p_im = _parts(p_now[i], CX, WIDE)
-            y_re, y_im = _parts(y_now[i], CX, WIDE)
-            q_re, q_im = _multiply(p_re, p_im, x_re.to(WIDE), x_im.to(WIDE), CX)
-            if cut is not None:
+            put(state + (i - UNROLL) * step + at, x_re, x_im, i < count - k, CX)
+            p_re, p_im = parts(p_now[i], CX, WIDE)
+            y_re, y_im = parts(y_now[i], CX, WIDE)
+            q_re, q_im = multiply(p_re, p_im, x_re.to(WIDE), x_im.to(WIDE), CX)
+            if reset is not None:
                 none = tl.zeros([BLOCK], WIDE)
-                q_re, q_im = _choose(cut_now[i], none, none, q_re, q_im, CX)
+                q_re, q_im = choose(cut_now[i], none, none, q_re, q_im, CX)
             x_re = (q_re + y_re).to(DTYPE)
             if CX:
                 x_im = (q_im + y_im).to(DTYPE)
-        entering += UNROLL * step
+
+
+@kernel
+@no_type_check
+def add_rows(
+    values, total, batch, columns, DTYPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The sum of ``batch`` rows, in their own precision and a fixed order."""
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    r = tl.arange(0, ROWS)
+    by = tl.full((), columns, tl.int64)
+    p = values + r[:, None] * by + c[None, :]
+    x = tl.zeros([ROWS, BLOCK], values.dtype.element_ty)
+    for j in range(0, batch, ROWS):
+        x += tl.load(p, mask=(r < batch - j)[:, None] & (c < columns)[None, :], other=0)
+        p += ROWS * by
+    tl.store(total + c, tl.sum(x, 0).to(DTYPE), mask=c < columns)
