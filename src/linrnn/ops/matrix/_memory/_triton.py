@@ -38,6 +38,11 @@ TILE = 2048
 #: Which products of steps a chunk needs, of what reads with what writes.
 PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
 
+#: The gradient of a last memory that nobody reads is None, and costs no kernel that writes zeros.
+SPARSE_GRADS = (1,)
+#: Arguments that some calls of a layout have and some have not.
+OPEN = {"grad_final"}
+
 WALKS = ("run_states", "run_adjoint")
 #: Warps of each kernel, the fastest on an H100: where no system is solved, and where one is. Two
 #: and fewer keep clear of the instructions for four, of whose errors Triton has open reports.
@@ -170,7 +175,7 @@ def _prepared(p: Problem) -> Problem:
 
 
 def _backward(
-    p: Problem, memories: Tensor, grad_o: Tensor, grad_final: Tensor
+    p: Problem, memories: Tensor, grad_o: Tensor, grad_final: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     u = None
     with torch.cuda.device_of(p.v):
@@ -179,7 +184,7 @@ def _backward(
         if p.delta:
             memories, u, _ = run.states(pairs, None)
         run.shared |= {"do": dense(grad_o), "u": u}
-        behind, dz, initial = run.adjoint(pairs, dense(grad_final))
+        behind, dz, initial = run.adjoint(pairs, None if grad_final is None else dense(grad_final))
         grads = _Gradients(run, memories, behind, dz)
         dv = dz
         if run.shared["k"] is not None:
@@ -193,10 +198,7 @@ def _backward(
 
 
 class _Run:
-    """A problem as kernels see it, and the kernels run on it.
-
-    ``known`` are the arguments of kernels by their names.
-    """
+    """A problem as kernels see it, and the kernels run on it."""
 
     def __init__(self, p: Problem) -> None:
         self.p = p
@@ -223,7 +225,8 @@ class _Run:
             "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
             "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
             "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
-            "REVERSE": p.reverse, "bonus": None,
+            "REVERSE": p.reverse, "STRICT": p.bonus is not None or p.before,
+            "bonus": None if p.bonus is None else dense(p.bonus),
         }  # fmt: skip
         if p.reset is not None:
             self.shared["reset"] = dense(p.reset)
@@ -243,16 +246,15 @@ class _Run:
         tensors = {n: None if x is None else dense(x) for n, x in of_steps.items()}
         return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
 
-    def launch(self, name: str, programs: int, of: str = "", **operands: Any) -> None:
+    def launch(self, name: str, programs: int, **operands: Any) -> None:
         """Run a kernel for every head of every chunk, so many programs each.
 
         Args:
             name: of the kernel.
             programs: of a head and chunk.
-            of: which tensors it works on, if there are several calls of it.
             operands: its arguments, beside those of the problem.
         """
-        self._start(name, of, programs * self.count * self.p.v.shape[2], operands)
+        self._start(name, programs * self.count * self.p.v.shape[2], operands)
 
     def tiles(self, columns: int) -> int:
         """Tiles of columns that programs of all keys have."""
@@ -265,11 +267,10 @@ class _Run:
             keys = min(keys, 32 if name in WALKS else 64)
         return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
 
-    def _start(self, name: str, of: str, programs: int, operands: dict[str, Any]) -> None:
-        launch = self.launches.get((name, of))
+    def _start(self, name: str, programs: int, operands: dict[str, Any]) -> None:
+        launch = self.launches.get(name)
         if launch is None:
-            launch = self._prepared(name, programs, operands)
-            self.launches[name, of] = launch
+            launch = self.launches[name] = self._prepared(name, programs, operands)
         shared = self.shared
         launch(*[operands[n] if n in operands else shared[n] for n in launch.tensors])
 
@@ -282,7 +283,8 @@ class _Run:
             "SOLVING": self.solving, **operands,
             "DTYPE": tl.float64 if self.p.wide == torch.float64 else tl.float32,
         }  # fmt: skip
-        fixed = {n: values[n] for n in kernel.arg_names if not isinstance(values[n], Tensor)}
+        open_names = {n for n in kernel.arg_names if isinstance(values[n], Tensor)} | OPEN
+        fixed = {n: values[n] for n in kernel.arg_names if n not in open_names}
         warps = WARPS[name][self.p.delta]
         if name in WALKS and tile["KEYS"] * tile["COLUMNS"] <= 512:
             warps = 4
@@ -296,41 +298,34 @@ class _Run:
         """Run a kernel for every tile of the memories of a sequence."""
         tile, p = self._tile(name), self.p
         tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
-        self._start(name, "", p.seqs * p.v.shape[2] * tiles, operands)
+        self._start(name, p.seqs * p.v.shape[2] * tiles, operands)
 
     def empty(self, *shape: int) -> Tensor:
         """Room for numbers that are computed with."""
         return self.p.v.new_empty(shape, dtype=self.p.wide)
 
-    def pairs(self, x: str, y: str) -> dict[str, Any]:
-        """Return the arguments of the kernels of pairs for two tensors of steps."""
-        early = self.p.bonus is not None if x == "q" else self.low_rank
-        shared, p = self.shared, self.p
-        # of what corrects a memory alone, there is no bonus
-        own = p.bonus is not None and x == "q" and y == ("w" if shared["k"] is None else "k")
-        return {
-            "x": shared[x], "y": shared[y], "x_heads": shared[f"{x}_heads"],
-            "y_heads": shared[f"{y}_heads"], "EARLY": early,
-            "STRICT": early or p.before or x == "a",
-            "bonus": dense(p.bonus) if own and p.bonus is not None else None,
-        }  # fmt: skip
+    def squares(self, *names: str) -> dict[str, Tensor | None]:
+        """Room for a matrix of steps by steps for every chunk and head; None for what is absent."""
+        shape = (self.count, self.p.v.shape[2], self.chunk, self.chunk)
+        return {n: self.empty(*shape) if self._has(n) else None for n in names}
+
+    def _has(self, name: str) -> bool:
+        """Whether both tensors of pairs are there."""
+        return all(self.shared[n] is not None for n in PAIRS.get(name, PAIRS["system"]))
+
+    def blocks(self) -> tuple[str, int]:
+        """What kernels of pairs are called by, and their programs for each chunk and head."""
+        return (
+            ("run_channel_pairs", self.chunk // SIDE) if self.shared["G"] == 2 else ("run_pairs", 1)
+        )
 
     def all_pairs(self) -> dict[str, Tensor | None]:
         """Products of steps, for every chunk and head, and the solved system."""
-        pairs: dict[str, Tensor | None] = {}
-        by_channel = self.shared["G"] == 2
-        for name, (x, y) in PAIRS.items():
-            pairs[name] = None
-            if self.shared[x] is not None and self.shared[y] is not None:
-                pairs[name] = self.empty(self.count, self.p.v.shape[2], self.chunk, self.chunk)
-                kernel, blocks = "run_pairs", 1
-                if by_channel:
-                    kernel, blocks = "run_channel_pairs", self.chunk // SIDE
-                self.launch(kernel, blocks, name, A=pairs[name], **self.pairs(x, y))
-        system = pairs["system"]
-        pairs["solved"] = None if system is None else torch.empty_like(system)
-        if system is not None:
-            self.launch("run_solve", 1, A=system, T=pairs["solved"])
+        pairs = self.squares(*PAIRS, "solved")
+        kernel, blocks = self.blocks()
+        self.launch(kernel, blocks, **pairs)
+        if pairs["system"] is not None:
+            self.launch("run_solve", 1, A=pairs["system"], T=pairs["solved"])
         return pairs
 
     def states(
@@ -351,7 +346,7 @@ class _Run:
         return memories, u, final
 
     def adjoint(
-        self, pairs: dict[str, Tensor | None], grad_final: Tensor
+        self, pairs: dict[str, Tensor | None], grad_final: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The gradients of the memory behind each chunk, of what is solved for, of the first."""
         p = self.p
@@ -368,64 +363,28 @@ class _Gradients:
 
     Args:
         run: with what is read of all memories, and their gradients.
-        kept, behind: memories before each chunk, and gradients of those behind.
+        memories, behind: memories before each chunk, and gradients of those behind.
         dz: of what is solved for.
     """
 
     def __init__(self, run: _Run, memories: Tensor, behind: Tensor, dz: Tensor | None) -> None:
         self.run, shared, p = run, run.shared, run.p
-        self.read = {"q": shared["do"], "a": dz}
-        self.written = {"k": shared["v"], "w": shared["u"]}
         each = (*p.v.shape[:3], p.q.shape[3])
-        self.of = {
-            n: torch.zeros(each, dtype=p.wide, device=p.v.device)
-            for n in ("q", "k", "w", "a")
-            if shared[n] is not None
-        }
-        shape = each[: shared["G"] + 2]
-        self.dg = torch.zeros(shape, dtype=p.wide, device=p.v.device) if shared["G"] else None
+        self.of = {n: run.empty(*each) for n in ("q", "k", "w", "a") if shared[n] is not None}
+        self.dg = run.empty(*each[: shared["G"] + 2]) if shared["G"] else None
+        kernel, blocks = run.blocks()
         self.dbonus: Tensor | None = None
-        for n in self.of:
-            self._of_memories(n, memories, behind)
-        for x, y in PAIRS.values():
-            if x in self.of and y in self.of:
-                self._of_pairs(x, y)
-
-    def _options(self, x: str) -> dict[str, Any]:
-        early = self.run.p.bonus is not None if x == "q" else self.run.low_rank
-        return {"SCALE": self.run.p.scale if x == "q" else 1.0, "EARLY": early}
-
-    def _values(self, y: str) -> dict[str, Any]:
-        values = self.written[y]
-        ones = self.run.p.normalizer and y == "k"
-        return {"y": values, "values": values.shape[3], "ONES": ones}
-
-    def _of_memories(self, n: str, memories: Tensor, behind: Tensor) -> None:
-        shared = self.run.shared
-        operands = {"x": shared[n], "x_heads": shared[f"{n}_heads"]}
-        operands |= {"dx": self.of[n], "dg": self.dg}
-        if n in self.read:
-            operands |= {"dy": self.read[n], "kept": memories, **self._options(n)}
-            self.run.launch("run_asked", 1, n, **operands)
-        else:  # with what crosses a chunk, once
-            entering = memories if n == "k" or "k" not in self.of else None
-            operands |= {"before": entering, "kept": behind, **self._values(n)}
-            self.run.launch("run_written", 1, n, **operands)
-
-    def _of_pairs(self, x: str, y: str) -> None:
-        run, p = self.run, self.run.p
-        dA = run.empty(run.count, p.v.shape[2], run.chunk, run.chunk)
-        values = self._values(y)
-        read = {"x": self.read[x], "x_size": p.columns, "SCALE": self._options(x)["SCALE"]}
-        run.launch("run_products", 1, x + y, A=dA, y_size=values.pop("values"), **read, **values)
-        by_channel = run.shared["G"] == 2
-        blocks = run.chunk // SIDE if by_channel else 1
-        operands = run.pairs(x, y)
-        if operands["bonus"] is not None:
-            self.dbonus = run.empty(run.count, blocks, *p.v.shape[2:3], p.q.shape[3])
-        grads = {"dx": self.of[x], "dy": self.of[y], "dg": self.dg, "dbonus": self.dbonus}
-        kernel = "run_channel_pairs_back" if by_channel else "run_pairs_back"
-        run.launch(kernel, blocks, x + y, dA=dA, **operands, **grads)
+        if p.bonus is not None:
+            self.dbonus = run.empty(run.count, blocks, p.v.shape[2], p.q.shape[3])
+        grads = {f"d{n}": self.of.get(n) for n in ("q", "k", "w", "a")}
+        grads |= {"dg": self.dg, "dbonus": self.dbonus, "dz": dz}
+        run.launch("run_asked", 1, kept=memories, **grads)  # the first, which stores and adds not
+        run.launch("run_written", 1, before=memories, kept=behind, **grads)
+        squares: dict[str, Tensor | None] = {}
+        if shared["G"] == 2:
+            squares = run.squares(*PAIRS)
+            run.launch("run_products", 1, **squares, **grads)
+        run.launch(f"{kernel}_back", blocks, **squares, **grads)
 
     def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
         """In the order of a `Problem`, from the gradient of values times beta."""
@@ -462,8 +421,8 @@ def _layout(p: Problem) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _launches(*layout: Any) -> dict[tuple[str, str], Launch]:
-    """The kernels of one layout, precision and device, by name and by what they work on."""
+def _launches(*layout: Any) -> dict[str, Launch]:
+    """The kernels of one layout, precision and device, by name."""
     return {}
 
 

@@ -180,7 +180,9 @@ def run_adjoint(
     s, h, d, c, tile, fits = _tile(tl.program_id(0), heads, keys, columns, KEYS, COLUMNS)
     row, start, count, slot = sequence(cu_seqlens, s, time, CHUNK)
     size = keys * columns
-    D = tl.load(grad_final + (s * heads + h) * size + tile, fits, 0)
+    D = tl.zeros((KEYS, COLUMNS), DTYPE)
+    if grad_final is not None:
+        D = tl.load(grad_final + (s * heads + h) * size + tile, fits, 0)
     i = tl.arange(0, CHUNK)
     chunks = tl.cdiv(count, CHUNK)
     for back in range(0, chunks):
@@ -255,14 +257,29 @@ def run_values(
     put(dv, y, here, inside, heads, h, values, c)
 
 
-@kernel
-def run_asked(
+@triton.jit
+def _to_decays(dg, x, owner, owned, here, nobody, heads, h, size, lanes, EARLY: tl.constexpr,
+               FIRST: tl.constexpr):  # fmt: skip
+    """Give sums to the decays of their owners."""
+    if FIRST:
+        put(dg, x, owner, owned, heads, h, size, lanes)
+        if EARLY:
+            put(dg, tl.zeros_like(x), here, nobody, heads, h, size, lanes)
+    else:
+        add(dg, x, owner, owned, heads, h, size, lanes)
+
+
+@triton.jit
+def _asked(
     x, dy, g, kept, reset, slots, cu_seqlens, dx, dg, time, heads, x_heads, keys, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
-    CONSTANT: tl.constexpr, EARLY: tl.constexpr, SCALE: tl.constexpr, REVERSE: tl.constexpr,
-    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, SCALE: tl.constexpr, FIRST: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of vectors that read, and of decays: the share of the memory before the chunk."""
+    """Gradients of vectors that read, and of decays: the share of the memory before the chunk.
+
+    The FIRST of a chunk stores those of decays, to which all others add.
+    """
     SIGN: tl.constexpr = -1 if REVERSE else 1
     h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
@@ -274,6 +291,7 @@ def run_asked(
     owner, owned = here, inside
     if EARLY:
         owner, owned = here - SIGN, inside & (i > 0)
+    nobody = inside & ((i + 1 == CHUNK) | (t + 1 == count))  # EARLY, the last step has no sum
     each = tl.zeros((CHUNK, 1), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
@@ -288,20 +306,43 @@ def run_asked(
             since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
         )
         grad = tl.where(first, grad, 0)
-        add(dx, grad, here, inside, heads, h, keys, d)
+        put(dx, grad, here, inside, heads, h, keys, d)
         if G > 0:
             ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
             grad = tl.where(first, grad * ask, 0)
         if G == 2:
-            add(dg, sums(grad, reverse=True), owner, owned, heads, h, keys, d)
+            _to_decays(dg, sums(grad, reverse=True), owner, owned, here, nobody, heads, h, keys, d,
+                       EARLY, FIRST)  # fmt: skip
         if G == 1:
             each += tl.sum(grad, 1)[:, None]
     if G == 1:
-        add(dg, sums(each, reverse=True), owner, owned, heads, h, 1, tl.arange(0, 1))
+        _to_decays(dg, sums(each, reverse=True), owner, owned, here, nobody, heads, h, 1,
+                   tl.arange(0, 1), EARLY, FIRST)  # fmt: skip
 
 
 @kernel
-def run_written(
+def run_asked(
+    q, a, do, dz, g, kept, reset, slots, cu_seqlens, dq, da, dg,
+    time, heads, q_heads, a_heads, keys, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, SCALE: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all vectors that read, one after the other."""
+    _asked(
+        q, do, g, kept, reset, slots, cu_seqlens, dq, dg, time, heads, q_heads, keys, columns,
+        CHUNK, KEYS, COLUMNS, G, CONSTANT, EARLY, SCALE, True, REVERSE, DTYPE, PRECISION,
+    )  # fmt: skip
+    if a is not None:
+        tl.debug_barrier()  # the next adds to rows that other threads have just stored
+        _asked(
+            a, dz, g, kept, reset, slots, cu_seqlens, da, dg, time, heads, a_heads, keys, columns,
+            CHUNK, KEYS, COLUMNS, G, CONSTANT, ASKS_EARLY, 1.0, False, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _written(
     x, y, g, before, kept, reset, slots, cu_seqlens, dx, dg,
     time, heads, x_heads, keys, values, columns,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
@@ -336,7 +377,7 @@ def run_written(
                 through += tl.sum(tl.load(before + tile, fits, 0) * D, 1)
         grad *= tl.exp(left(g, here, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
         grad = tl.where(last, grad, 0)
-        add(dx, grad, here, inside, heads, h, keys, d)
+        put(dx, grad, here, inside, heads, h, keys, d)
         if G > 0:
             key = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
             grad = tl.where(last, grad * key, 0)
@@ -356,3 +397,26 @@ def run_written(
         tl.debug_barrier()
         if before is not None:
             add(dg, cross[None, :], here, inside, heads, h, 1, tl.arange(0, 1))
+
+
+@kernel
+def run_written(
+    k, w, v, u, g, before, kept, reset, slots, cu_seqlens, dk, dw, dg,
+    time, heads, k_heads, w_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, ONES: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all vectors that write, the first with what crosses the chunk."""
+    once = before if k is None else None
+    if k is not None:
+        _written(
+            k, v, g, before, kept, reset, slots, cu_seqlens, dk, dg, time, heads, k_heads, keys,
+            values, columns, CHUNK, KEYS, COLUMNS, G, CONSTANT, ONES, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()
+    if w is not None:
+        _written(
+            w, u, g, once, kept, reset, slots, cu_seqlens, dw, dg, time, heads, w_heads, keys,
+            columns, columns, CHUNK, KEYS, COLUMNS, G, CONSTANT, False, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip

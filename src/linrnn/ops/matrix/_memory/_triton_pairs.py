@@ -51,8 +51,8 @@ def _between(g, i, here, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constex
     return tl.cumsum(x, 0)
 
 
-@kernel
-def run_pairs(
+@triton.jit
+def _pairs(
     x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
     CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
     EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
@@ -84,7 +84,39 @@ def run_pairs(
 
 
 @kernel
-def run_channel_pairs(
+def run_pairs(
+    q, k, w, a, g, bonus, reset, slots, cu_seqlens, near, mix, past, system,
+    time, heads, q_heads, k_heads, w_heads, a_heads, keys,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
+    EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr,
+    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """All pairs of a chunk, of everything that reads with everything that is written."""
+    if near is not None:
+        _pairs(
+            q, k, g, bonus, reset, slots, cu_seqlens, near, time, heads, q_heads, k_heads, keys,
+            CHUNK, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if mix is not None:  # of what corrects a memory alone, there is no bonus
+        own = bonus if k is None else None
+        _pairs(
+            q, w, g, own, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
+            CHUNK, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if past is not None:
+        _pairs(
+            a, k, g, None, reset, slots, cu_seqlens, past, time, heads, a_heads, k_heads, keys,
+            CHUNK, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if system is not None:
+        _pairs(
+            a, w, g, None, reset, slots, cu_seqlens, system, time, heads, a_heads, w_heads, keys,
+            CHUNK, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _channel_pairs(
     x, y, g, bonus, reset, slots, cu_seqlens, A, time, heads, x_heads, y_heads, keys,
     CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
     CONSTANT: tl.constexpr, EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr,
@@ -135,13 +167,42 @@ def run_channel_pairs(
 
 
 @kernel
-def run_products(
-    x, y, reset, slots, cu_seqlens, A, time, heads, x_size, y_size, columns,
-    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
+def run_channel_pairs(
+    q, k, w, a, g, bonus, reset, slots, cu_seqlens, near, mix, past, system,
+    time, heads, q_heads, k_heads, w_heads, a_heads, keys,
+    CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, STRICT: tl.constexpr,
     REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the pairs: products of what was read and what was written."""
-    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    """The same of decays by channel, SIDE rows a program."""
+    if near is not None:
+        _channel_pairs(
+            q, k, g, bonus, reset, slots, cu_seqlens, near, time, heads, q_heads, k_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if mix is not None:  # of what corrects a memory alone, there is no bonus
+        own = bonus if k is None else None
+        _channel_pairs(
+            q, w, g, own, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if past is not None:
+        _channel_pairs(
+            a, k, g, None, reset, slots, cu_seqlens, past, time, heads, a_heads, k_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+    if system is not None:
+        _channel_pairs(
+            a, w, g, None, reset, slots, cu_seqlens, system, time, heads, a_heads, w_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def _products(x, y, reset, slots, cu_seqlens, slot, h, time, heads, x_size, y_size, columns,
+              CHUNK: tl.constexpr, COLUMNS: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
+              REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """The gradient of the pairs of a chunk: products of what was read and what was written."""
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
     i = tl.arange(0, CHUNK)
     t = n * CHUNK + i
@@ -154,17 +215,49 @@ def run_products(
         value = values_of(y, here, inside, heads, h, y_size, c, ONES, DTYPE)
         pairs += product(read, tl.trans(value), PRECISION)
     seen = (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
-    where = A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :]
-    tl.store(where, tl.where(seen, pairs, 0))
+    return tl.where(seen, pairs, 0)
 
 
 @kernel
-def run_pairs_back(
-    x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
-    time, heads, x_heads, y_heads, keys,
-    CHUNK: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr, CONSTANT: tl.constexpr,
-    EARLY: tl.constexpr, STRICT: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
-    PRECISION: tl.constexpr,
+def run_products(
+    do, dz, v, u, reset, slots, cu_seqlens, near, mix, past, system,
+    time, heads, values, columns,
+    CHUNK: tl.constexpr, COLUMNS: tl.constexpr, ONES: tl.constexpr, SCALE: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Store the gradients of all pairs of a chunk."""
+    h, slot = tl.program_id(0) % heads, (tl.program_id(0) // heads).to(tl.int64)
+    i = tl.arange(0, CHUNK)
+    where = ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :]
+    if near is not None:
+        tl.store(near + where, _products(
+            do, v, reset, slots, cu_seqlens, slot, h, time, heads, columns, values, columns,
+            CHUNK, COLUMNS, ONES, SCALE, REVERSE, DTYPE, PRECISION,
+        ))  # fmt: skip
+    if mix is not None:
+        tl.store(mix + where, _products(
+            do, u, reset, slots, cu_seqlens, slot, h, time, heads, columns, columns, columns,
+            CHUNK, COLUMNS, False, SCALE, REVERSE, DTYPE, PRECISION,
+        ))  # fmt: skip
+    if past is not None:
+        tl.store(past + where, _products(
+            dz, v, reset, slots, cu_seqlens, slot, h, time, heads, columns, values, columns,
+            CHUNK, COLUMNS, ONES, 1.0, REVERSE, DTYPE, PRECISION,
+        ))  # fmt: skip
+    if system is not None:
+        tl.store(system + where, _products(
+            dz, u, reset, slots, cu_seqlens, slot, h, time, heads, columns, columns, columns,
+            CHUNK, COLUMNS, False, 1.0, REVERSE, DTYPE, PRECISION,
+        ))  # fmt: skip
+
+
+@triton.jit
+def _pairs_back(
+    x, y, read, written, g, bonus, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
+    time, heads, x_heads, y_heads, keys, size, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, STRICT: tl.constexpr, ONES: tl.constexpr,
+    SCALE: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of x, y, the decays and the bonus from those of the pairs of `run_pairs`."""
     SIGN: tl.constexpr = -1 if REVERSE else 1
@@ -175,7 +268,10 @@ def run_pairs_back(
     here, inside = place(t, row, start, count, time, REVERSE), t < count
     cut = resets(reset, here, inside)
     seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
-    dA_tile = tl.load(dA + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :])
+    dA_tile = _products(
+        read, written, reset, slots, cu_seqlens, slot, h, time, heads, columns, size, columns,
+        CHUNK, COLUMNS, ONES, SCALE, REVERSE, DTYPE, PRECISION,
+    )  # fmt: skip
     diagonal = tl.sum(tl.where(i[:, None] == i[None, :], dA_tile, 0), 1)[:, None]
     if G == 1:
         dA_tile *= tl.exp(_between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
@@ -209,6 +305,51 @@ def run_pairs_back(
             owner, owned = here - SIGN, inside & (i > 0)
         log = tl.where(wrong, float("nan"), log)
         add(dg, log[:, None], owner, owned, heads, h, 1, tl.arange(0, 1))
+
+
+@kernel
+def run_pairs_back(
+    q, k, w, a, do, dz, v, u, g, bonus, reset, slots, cu_seqlens, dq, dk, dw, da, dg, dbonus,
+    time, heads, q_heads, k_heads, w_heads, a_heads, keys, values, columns,
+    CHUNK: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, STRICT: tl.constexpr,
+    ONES: tl.constexpr, SCALE: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all pairs, one after the other."""
+    if k is not None:
+        _pairs_back(
+            q, k, do, v, g, bonus, reset, slots, cu_seqlens, dq, dk, dg, dbonus,
+            time, heads, q_heads, k_heads, keys, values, columns,
+            CHUNK, KEYS, COLUMNS, G, CONSTANT, EARLY, STRICT, ONES, SCALE, REVERSE, DTYPE,
+            PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()  # the next adds to rows that other threads have just added to
+    if w is not None:
+        own = bonus if k is None else None
+        _pairs_back(
+            q, w, do, u, g, own, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
+            time, heads, q_heads, w_heads, keys, columns, columns,
+            CHUNK, KEYS, COLUMNS, G, CONSTANT, EARLY, STRICT, False, SCALE, REVERSE, DTYPE,
+            PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()  # the next adds to rows that other threads have just added to
+    if a is not None and k is not None:
+        _pairs_back(
+            a, k, dz, v, g, None, reset, slots, cu_seqlens, da, dk, dg, dbonus,
+            time, heads, a_heads, k_heads, keys, values, columns,
+            CHUNK, KEYS, COLUMNS, G, CONSTANT, ASKS_EARLY, True, ONES, 1.0, REVERSE, DTYPE,
+            PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()  # the next adds to rows that other threads have just added to
+    if a is not None and w is not None:
+        _pairs_back(
+            a, w, dz, u, g, None, reset, slots, cu_seqlens, da, dw, dg, dbonus,
+            time, heads, a_heads, w_heads, keys, columns, columns,
+            CHUNK, KEYS, COLUMNS, G, CONSTANT, ASKS_EARLY, True, False, 1.0, REVERSE, DTYPE,
+            PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()  # the next adds to rows that other threads have just added to
 
 
 @triton.jit
@@ -287,8 +428,8 @@ def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE
     return for_x, for_y, for_g, near
 
 
-@kernel
-def run_channel_pairs_back(
+@triton.jit
+def _channel_pairs_back(
     x, y, g, bonus, dA, reset, slots, cu_seqlens, dx, dy, dg, dbonus,
     time, heads, x_heads, y_heads, keys,
     CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
@@ -342,3 +483,44 @@ def run_channel_pairs_back(
         tl.debug_barrier()  # the next adds to rows that other threads have just added to
         owned = inside & (i >= EARLY)
         add(dg, near, here - EARLY * SIGN, owned, heads, h, keys, d)
+
+
+@kernel
+def run_channel_pairs_back(
+    q, k, w, a, g, bonus, near, mix, past, system, reset, slots, cu_seqlens,
+    dq, dk, dw, da, dg, dbonus,
+    time, heads, q_heads, k_heads, w_heads, a_heads, keys,
+    CHUNK: tl.constexpr, SIDE: tl.constexpr, KEYS: tl.constexpr, G: tl.constexpr,
+    CONSTANT: tl.constexpr, EARLY: tl.constexpr, ASKS_EARLY: tl.constexpr, STRICT: tl.constexpr,
+    REVERSE: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all pairs, one after the other."""
+    if k is not None:
+        _channel_pairs_back(
+            q, k, g, bonus, near, reset, slots, cu_seqlens, dq, dk, dg, dbonus,
+            time, heads, q_heads, k_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()
+    if w is not None:
+        own = bonus if k is None else None
+        _channel_pairs_back(
+            q, w, g, own, mix, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
+            time, heads, q_heads, w_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()
+    if a is not None and k is not None:
+        _channel_pairs_back(
+            a, k, g, None, past, reset, slots, cu_seqlens, da, dk, dg, dbonus,
+            time, heads, a_heads, k_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()
+    if a is not None and w is not None:
+        _channel_pairs_back(
+            a, w, g, None, system, reset, slots, cu_seqlens, da, dw, dg, dbonus,
+            time, heads, a_heads, w_heads, keys,
+            CHUNK, SIDE, KEYS, G, CONSTANT, ASKS_EARLY, True, REVERSE, DTYPE, PRECISION,
+        )  # fmt: skip
+        tl.debug_barrier()
