@@ -40,6 +40,14 @@ def eager(*tensors: Tensor) -> bool:
     )
 
 
+def captured(x: Tensor) -> bool:
+    """Whether a CUDA graph records what is done with ``x``, so that no number can be looked at."""
+    # compilers cannot read what is asked then
+    if torch.compiler.is_compiling() or not x.is_cuda:
+        return False
+    return torch.cuda.is_current_stream_capturing()
+
+
 def nested_forward_mode() -> bool:
     """Whether two or more ``jvp`` or ``jacfwd`` are around this call."""
     functorch = torch._C._functorch

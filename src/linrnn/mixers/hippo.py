@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import block_linear, cell
+from linrnn.compute import modes
 from linrnn.compute.composed import composed
 from linrnn.compute.layout import stacked
 from linrnn.compute.modes import plain
@@ -350,7 +351,9 @@ def _in_common(
     lengths: Tensor, begins: Tensor, size: int, rule: str, like: Tensor
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
     steps = plain(lengths)
-    if lengths.shape[0] == 0 or not bool((steps == steps[..., :1, :]).all()):
+    if lengths.shape[0] == 0 or modes.captured(steps):
+        return None, None
+    if not bool((steps == steps[..., :1, :]).all()):
         return None, None
     a, b = legs_transitions(size, lengths[0], begins[0], rule)
     return a.to(like), b.to(like)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell, block_linear
+from linrnn.compute import modes
 from linrnn.compute.composed import composed
 from linrnn.compute.modes import eager, mapped
 from linrnn.compute.op import reached
@@ -432,11 +433,15 @@ def cell(x_t: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> 
 def stretches(reset: Tensor | None, time: int) -> list[tuple[int, int]]:
     """The spans (begin, end) of time inside which no row of a batch starts anew.
 
+    In a CUDA graph, which is for any resets, every step is one.
+
     Example:
         >>> stretches(torch.tensor([[False, False, True], [False, False, False]]), 3)
         [(0, 2), (2, 3)]
     """
     cuts = [0]
-    if reset is not None:
+    if reset is not None and modes.captured(reset):
+        cuts += range(1, time)
+    elif reset is not None:
         cuts += [t for t in reset.any(0).nonzero().flatten().tolist() if t]
     return list(pairwise([*cuts, time]))
