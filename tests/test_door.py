@@ -96,6 +96,7 @@ DECLARED = {
     ("cli/__init__.py", "Path(__path__[0], f'{module.name}.py').read_text"): SOURCE,
     ("_options/catalogue.py", "path.read_text"): SOURCE,
     ("cli/_line/source.py", "path.read_text"): SOURCE,
+    ("cli/_line/precomputed.py", "Path(path).read_bytes"): SOURCE,
     ("cli/doctor.py", "info.read_text"): SYSTEM,
     ("lightning/_fit.py", "from tempfile import TemporaryDirectory"): NEW,
     ("lightning/_fit.py", "TemporaryDirectory"): NEW,

@@ -52,8 +52,10 @@ def main(argv: Sequence[str]) -> int:
     data = json.dumps(table(), separators=(",", ":")).encode()
     with folder_at(place) as folder:
         temporary, handle = folder.create(FILE)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        try:
+            os.write(handle, data)  # one that was cut off is not believed
+        finally:
+            os.close(handle)
         folder.replace(temporary, FILE)
     return 0
 
