@@ -61,9 +61,11 @@ class Played:
 def read(job: Job, out: Path) -> Played | None:
     """Results of a run that is finished."""
     try:
-        return Played(**read_json(job.file(out), inside=out))
+        values = read_json(job.file(out), inside=out)
     except FileNotFoundError:
         return None
+    curve = [(steps, value) for steps, value in values["curve"]]
+    return Played(**{**values, "curve": curve})
 
 
 def played(job: Job, out: Path) -> Played:
