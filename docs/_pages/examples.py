@@ -67,7 +67,7 @@ def _is_used(path: str, names: frozenset[str]) -> bool:
 
 @cache
 def _resolve(path: str) -> object:
-    """The module, or the object in one, of a dotted name; an object of its own if there is none."""
+    """The module, or the object in one, of a dotted name; a fresh object if there is none."""
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError:

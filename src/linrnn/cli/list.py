@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _made(section: str, kind: str) -> Any:
-    """What is said of a catalogue, as it came with the package or computed."""
+    """The texts of a catalogue, as shipped with the package or computed."""
     came = precomputed(section, kind)
     return SECTIONS[section](kind) if came is None else came
 
@@ -94,4 +94,4 @@ SECTIONS: dict[str, Callable[[str], Any]] = {
     "table": _recipes,
     "records": _records,
 }
-"""What is said of a catalogue, by the section of `precomputed` that it is in."""
+"""The texts of a catalogue, by their section of `precomputed`."""

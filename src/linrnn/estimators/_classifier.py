@@ -59,7 +59,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         verbose: show the progress of training.
         class_weight: what a series of each class counts: a dictionary by class, in which others
             count 1; or "balanced", inversely to how frequent the class is. None is the same.
-        early: at how many lengths of a series there is a read-out of its own for what was read
+        early: at how many lengths of a series there is a separate read-out for what was read
             until then: for `predict_early` and `stream`, which need a bank. None is for neither.
 
     Attributes:
@@ -304,7 +304,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
     ) -> EarlyAnswers:
         """The class of each series as soon as it is sure enough, and when that was.
 
-        At each of the lengths of ``early`` a read-out of its own says how likely the classes are.
+        At each of the lengths of ``early`` a separate read-out says how likely the classes are.
         The first that is as sure as a threshold answers, else the whole series. The threshold is
         the smallest from which up, on the training series, each left out in turn, stopping costs at
         most ``tolerance`` of the accuracy.

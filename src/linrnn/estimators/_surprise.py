@@ -12,7 +12,7 @@ MEMORIES = (20.0, 100.0, 400.0)
 _LATELY = 10.0
 """In steps, of the mean error: what is odd for a while, and at no step by much."""
 _TOP = 0.05  # share of past numbers whose mean excess says how the tail falls
-_FEWEST = 5  # of these; with fewer nothing is said beyond the largest
+_FEWEST = 5  # of these; with fewer nothing is claimed beyond the largest
 _CLIP = 5.0  # mean absolute errors: what one row may move a forecast or the mean error by
 _FLAT = 1e-12  # of a spread: a channel that never moved
 _PENALTY = 1e-2

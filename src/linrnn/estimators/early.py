@@ -190,7 +190,7 @@ class EarlyStream:
 
 
 def checkpoints(where: str, early: Any, longest: int) -> list[int]:
-    """So many lengths, evenly spaced below the longest.
+    """This number of lengths, evenly spaced below the longest.
 
     Raises:
         ArgumentError: not an integer of at least 2.

@@ -120,7 +120,7 @@ class POPGym(Reproduction):
             "processor time a seed"
         ),
         "paper": (
-            "15 million steps with the settings that are published; a layer of 256 in the place of "
+            "15 million steps with the settings that are published; a layer of 256 instead of "
             "128 around a state of 256"
         ),
     }

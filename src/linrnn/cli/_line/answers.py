@@ -224,7 +224,7 @@ def _listen() -> None:
 
 @contextmanager
 def recorded() -> Iterator[_Record]:
-    """Write down what is said, and whether it is a function of what is installed."""
+    """Write down the texts, and whether they depend only on the installed files."""
     record, streams = _Record(), cast(Any, sys)
     _listen()
     streams.stdout = _Twin(record.stdout, record, True)

@@ -4,7 +4,7 @@ They need PyTorch only to be computed, so they are computed once, by
 ``python -m linrnn.cli._verbs.precompute``, where a clone is installed or a release is made. They
 hold for the sources they were made of: a seal over every file of the package says which those
 were. With other sources, with plug-ins, or in a program that has imported PyTorch, there is none,
-and each answer is computed. A build in an environment of its own has no PyTorch, so a wheel gets
+and each answer is computed. A build in an isolated environment has no PyTorch, so a wheel gets
 the file from the source distribution.
 """
 

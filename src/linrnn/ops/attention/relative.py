@@ -111,7 +111,7 @@ class _Relative(torch.autograd.Function):
             needs_grad = ctx.needs_input_grad
             grads = (grad.to(arguments[0].dtype),)
             return tuple(through_definition(_definition, arguments, needs_grad, grads))
-        # autocast, which is not around a gradient, has given the result a dtype of its own
+        # autocast, which is not around a gradient, has given the result another dtype
         near, p, k, v, far = (x.to(grad.dtype) for x in arguments[:-1])
         count, time, entries = weight.shape
         into = (grad @ v.mT).to(weight.dtype)

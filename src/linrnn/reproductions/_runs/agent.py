@@ -18,7 +18,7 @@ STACKED = 4
 
 
 class Frames(nn.Module):
-    """The last observations beside one another, in the place of a recurrent layer."""
+    """The last observations beside one another, instead of a recurrent layer."""
 
     def __init__(self, width: int, count: int = STACKED) -> None:
         super().__init__()

@@ -125,7 +125,7 @@ def _serve(pipe: Any, make: Callable[[], Any], count: int) -> None:
 
 
 class Environments:
-    """So many environments, in this process or shared out to others.
+    """Several environments, in this process or shared out to others.
 
     Args:
         make: makes one; for other processes it has to be a function of a module.

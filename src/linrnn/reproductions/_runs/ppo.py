@@ -16,7 +16,7 @@ from linrnn.state import map_state
 from linrnn.typing import State
 
 EPISODES = 100
-"""A mean return is that of so many of the last episodes, as it is published."""
+"""A mean return is that of this number of last episodes, as published."""
 
 
 @dataclass(frozen=True, kw_only=True)

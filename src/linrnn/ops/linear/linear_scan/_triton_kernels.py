@@ -441,7 +441,7 @@ def carry(
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """Put the state that enters every chunk of one sequence in the place of what a chunk adds."""
+    """Replace what each chunk of one sequence adds by the state that enters it."""
     blocks, first = tl.cdiv(channels, BLOCK), tl.program_id(0)
     s = (first // blocks).to(tl.int64)
     at, inside = lanes(first % blocks * BLOCK + tl.arange(0, BLOCK), channels, CX)
