@@ -107,16 +107,16 @@ class POPGym(Reproduction):
             are missing. Default: after all.
     """
 
-    summary: ClassVar[str] = "agents of POPGym with ten kinds of memory, and without any"
+    summary: ClassVar[str] = "agents of POPGym with nine kinds of memory, and without any"
     source: ClassVar[str] = f"{_PAPER}: mean over environments of the maximal mean return"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "four families at easy, four memories, 250,000 steps with layers of 128; shows which "
+            "four families at easy, three memories and none, 250,000 steps with layers of 128; shows which "
             "need a memory and who learns it soonest, not where they end after the 15 million "
             "steps of the paper; about a minute of processor time a run"
         ),
         "easy": (
-            "all sixteen families at easy and ten memories, 250,000 steps; some 3 hours of "
+            "all sixteen families at easy, nine memories and none, 250,000 steps; some 3 hours of "
             "processor time a seed"
         ),
         "paper": (
