@@ -111,8 +111,8 @@ class POPGym(Reproduction):
     source: ClassVar[str] = f"{_PAPER}: mean over environments of the maximal mean return"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "four families at easy, three memories and none, 250,000 steps with layers of 128; shows which "
-            "need a memory and who learns it soonest, not where they end after the 15 million "
+            "four families at easy, three memories and none, 250,000 steps, layers of 128; shows "
+            "which need a memory and who learns soonest, not where they end after the 15 million "
             "steps of the paper; about a minute of processor time a run"
         ),
         "easy": (
