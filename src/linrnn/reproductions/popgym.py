@@ -62,7 +62,7 @@ CONTROL = "no memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What is run at a scale."""
+    """Runs of a scale."""
 
     families: Sequence[str]
     systems: Sequence[str]
@@ -209,7 +209,7 @@ class POPGym(Reproduction):
 
 
 Tuning = Mapping[str, Mapping[float, float]]
-"""Of each memory the maximal mean return at each rate."""
+"""Maximal mean return of each memory at each rate."""
 
 
 class _Budget:
@@ -232,7 +232,7 @@ class _Budget:
 
 
 def _missing() -> tuple[str, ...]:
-    """What to do where the environments are not installed."""
+    """Advice where the environments are not installed."""
     try:
         importlib.import_module("popgym.envs")
     except ImportError:

@@ -38,7 +38,7 @@ def check_autocast_gradients(mixer: Mixer, x: Tensor) -> None:
 
 
 def _moved_gradients(mixer: Mixer, x: Tensor, seed: int) -> dict[str, Tensor]:
-    """Of numbers that are as far off as roundings."""
+    """Gradients at numbers that are moved as far as roundings move them."""
     generator = torch.Generator().manual_seed(seed)
     moved = copy.deepcopy(mixer)
     with torch.no_grad():
@@ -55,7 +55,7 @@ def _rounded(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _gradients(mixer: Mixer, x: Tensor, *, autocast: bool) -> dict[str, Tensor]:
-    """Of the input and every parameter that the output depends on; backward is outside."""
+    """Gradients of the input and the parameters in use; backward is outside of autocast."""
     x = x.detach().clone().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         y, _ = mixer(x)

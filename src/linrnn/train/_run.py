@@ -318,7 +318,7 @@ def _with_precision(
 def _tried(
     config: Config, model: SequenceModel, task: Task, learner: Learner, splits: Splits
 ) -> "tuple[TrainingModule, Batch]":
-    """What is tried before a run: its module, and the first batch."""
+    """Parts of a trial before a run: its module, and the first batch."""
     from linrnn.train._module import TrainingModule
 
     loader = train_loader(splits.train, config.train.batch_size, config.seed, 0)

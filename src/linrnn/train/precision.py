@@ -24,7 +24,7 @@ Tried: TypeAlias = Literal["32-true", "bf16-mixed"]
 FLOAT32: Tried = "32-true"
 HALF: Tried = "bf16-mixed"
 TRIED: tuple[Tried, ...] = (FLOAT32, HALF)
-"""What ``auto`` may become."""
+"""Values that ``auto`` may become."""
 
 _MARGIN = 1.05  # float32 is given up for no less
 

@@ -29,7 +29,7 @@ from linrnn.cli._line.extras import missing
 FILE = "_precomputed.json"
 _LARGEST = 64 << 20  # bytes
 SETTINGS = ("help", "metavar", "help_behavior_hint")
-"""Of ``tyro.conf.arg``, under their names."""
+"""Fields of ``tyro.conf.arg``, under their names."""
 _NOT_SEALED = ("__pycache__", "_native", FILE)
 """Neither bytecode nor kernels change what these answers say."""
 

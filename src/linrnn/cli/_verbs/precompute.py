@@ -36,7 +36,7 @@ from linrnn.cli.train import starting_config
 from linrnn.errors import LinrnnError
 
 _WIDTH = "80"
-"""Of a terminal in which the help of a task must come out as tyro prints it, to be stated."""
+"""Width of a terminal at which the help of a task must equal tyro's, to be stored."""
 _METAVARS = {int: "INT", float: "FLOAT", str: "STR"}
 
 
@@ -178,7 +178,7 @@ def _kind(kind: Any) -> str:
 
 
 def _of_tuple(kind: Any) -> dict[str, str]:
-    """What tyro says of the values of a tuple."""
+    """Text of tyro about the values of a tuple."""
     if get_origin(kind) is not tuple:
         return {}
     first, *others = (_METAVARS.get(one, "") for one in get_args(kind))

@@ -131,7 +131,7 @@ class Agent(nn.Module):
         return torch.cat(drawn, -1)
 
     def log_prob(self, policy: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Of actions (..., numbers), and the entropy of the policy."""
+        """Log-probabilities of actions (..., numbers), and the entropy of the policy."""
         total = entropy = policy.new_zeros(policy.shape[:-1])
         real = iter(()) if self.log_std is None else iter(self.log_std)
         parts = policy.split([*map(_n, self.sizes)], -1)

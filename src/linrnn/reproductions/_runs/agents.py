@@ -34,7 +34,7 @@ class Job:
     seed: int
 
     def file(self, out: Path) -> Path:
-        """Of its results, below the folder of a page."""
+        """Path of its results, below the folder of a page."""
         name = f"{self.label}-{self.how.rate:g}-{self.how.steps}-seed{self.seed}.json"
         return out / FOLDER / self.family / name.replace(" ", "_")
 
@@ -135,7 +135,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def costs(found: Found, labels: Sequence[str]) -> Table:
-    """What a step costs, over all families."""
+    """Cost of a step, over all families."""
     rows = []
     for label in labels:
         runs = [run for (_, of), seeds in found.items() if of == label for run in seeds.values()]

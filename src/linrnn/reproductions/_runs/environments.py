@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 
 class Stepped(NamedTuple):
-    """Of a step of all environments, a row for each."""
+    """Results of a step of all environments, a row for each."""
 
     seen: Array
     """Observations (environments, numbers); of the next episode where one is over."""
@@ -57,7 +57,7 @@ class Columns:
 
 
 def _sizes(space: Any) -> list[int]:
-    """Of each number of an observation how many values it has, 0 for a real one."""
+    """How many values each number of an observation has, 0 for a real one."""
     kind = type(space).__name__
     if kind in {"Tuple", "Dict"}:
         parts = space.spaces.values() if kind == "Dict" else space.spaces

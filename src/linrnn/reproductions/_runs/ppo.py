@@ -24,7 +24,7 @@ class PPO:
     """How it is learned; all fields are the same for every memory but the rate."""
 
     steps: int
-    """Of all environments together."""
+    """Steps of all environments together."""
     rate: float = 1e-3
     environments: int = 16
     time: int = 128
@@ -38,7 +38,7 @@ class PPO:
     entropy: float = 0.02
     value: float = 0.5
     norm: float = 0.5
-    """That gradients are clipped to."""
+    """Norm that gradients are clipped to."""
     scale: float = 10.0
     """Factor of rewards; that of the returns that are reported is 1."""
     width: int = 128
@@ -47,7 +47,7 @@ class PPO:
 
 
 class Point(NamedTuple):
-    """Of a curve."""
+    """A point of a curve."""
 
     steps: int
     mean: float
@@ -55,7 +55,7 @@ class Point(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What a rollout begins with."""
+    """State that a rollout begins with."""
 
     x: Tensor
     state: State | None
@@ -63,7 +63,7 @@ class Now(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What was lived through: (environments, time, ...)."""
+    """Experience of a rollout: (environments, time, ...)."""
 
     x: Tensor
     start: Tensor
@@ -108,7 +108,7 @@ class Trainer:
         self.acting = self.learning = 0.0  # seconds of the processor
 
     def channels(self, seen: Any, action: Any, start: Any) -> Tensor:
-        """What the agent reads: what is seen, the action before, whether an episode begins."""
+        """Input of the agent: the observation, the action before, whether an episode begins."""
         parts = [self.env.observations.channels(seen)]
         before = np.zeros((len(seen), self.env.actions.width), dtype=np.float32)
         if action is not None:
@@ -167,7 +167,7 @@ class Trainer:
     def _step(
         self, x: Tensor, state: State | None, start: Tensor
     ) -> tuple[Tensor, Tensor, State | None]:
-        """Of all environments (environments, channels)."""
+        """Policy, value and next state of all environments, x is (environments, channels)."""
         policy, value, state = self.agent(x[:, None], state, start[:, None])
         return policy[:, 0], value[:, 0], state
 
@@ -194,7 +194,7 @@ class Trainer:
         return True
 
     def _loss(self, batch: Rollout, state: State | None) -> Tensor:
-        """Of whole rows, read in one pass from the states before them."""
+        """Loss of whole rows, read in one pass from the states before them."""
         how = self.how
         policy, value, _ = self.agent(batch.x, state, batch.start)
         log_prob, entropy = self.agent.log_prob(policy, batch.action)
@@ -207,7 +207,7 @@ class Trainer:
 
 
 def _rows(state: State | None, rows: Tensor) -> State | None:
-    """Of some environments, which lie on axis 1; None at the very beginning."""
+    """State of some environments, which lie on axis 1; None at the very beginning."""
     return None if state is None else map_state(lambda h: h[:, rows], state)
 
 

@@ -57,7 +57,7 @@ class Launches(NamedTuple):
         offsets: Tensor | None,
         initial: Tensor | None,
     ) -> Tensor | None:
-        """What enters the chunks, where the kernels look for it: what enters the first, or all."""
+        """Return the states that enter the chunks, where the kernels look for them: the first, or all."""
         initial = None if initial is None else dense(initial)
         if self.summarise is None or self.carry is None:
             return initial
