@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from _report import RESULTS, command_line, conditions, table, write_lines
+from _report import RESULTS, command_line, conditions, section, table, write_lines
 from linrnn import RecurrentDetector
 
 _SHARE, _MOST = 0.15, 750  # steps for learning
@@ -174,7 +174,7 @@ def main() -> None:
         "- NAB: its score, 100 for all windows in time and no false alarm, 0 for no alarm; others: "
         "area under the curve / average precision; processor time of a step",
         "",
-        *table(["detector", "NAB", *tables, "a step"], rows),
+        *section("anomalies", table(["detector", "NAB", *tables, "a step"], rows)),
     ]
     write_lines(RESULTS / "anomalies-cpu.md", lines)
 

@@ -190,7 +190,7 @@ class EarlyStream:
 
 
 def checkpoints(where: str, early: Any, longest: int) -> list[int]:
-    """This number of lengths, evenly spaced below the longest.
+    """Lengths to answer at, evenly spaced below the longest.
 
     Raises:
         ArgumentError: not an integer of at least 2.

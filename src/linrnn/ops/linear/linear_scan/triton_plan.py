@@ -57,7 +57,7 @@ class Launches(NamedTuple):
         offsets: Tensor | None,
         initial: Tensor | None,
     ) -> Tensor | None:
-        """Return the states that enter the chunks, where the kernels look for them: the first, or all."""
+        """Return the states that enter the chunks, of the first chunk or of all."""
         initial = None if initial is None else dense(initial)
         if self.summarise is None or self.carry is None:
             return initial
