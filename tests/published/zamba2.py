@@ -115,10 +115,11 @@ def _two_sets():
 
 
 SOURCE = "transformers 5.23, Zamba2ForCausalLM"
+# against float64 gradients are off by 1.6e-5 here and by 2.0e-5 there, through five layers
 CASES = [
-    Case("zamba2", SOURCE, "default but for the sizes, five layers", "model", _read, 3e-5),
+    Case("zamba2", SOURCE, "default but for the sizes, five layers", "model", _read, 5e-5),
     Case(
         *("zamba2", SOURCE, "num_mem_blocks=2, use_shared_attention_adapter, use_mem_rope"),
-        *("model", _two_sets, 3e-5),
+        *("model", _two_sets, 5e-5),
     ),
 ]

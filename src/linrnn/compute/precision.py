@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,8 +36,11 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype is torch.float32 else x.to(accumulator_dtype(x.dtype))
 
 
-def autocast_dtype(x: Tensor) -> torch.dtype:
+def autocast_dtype(x: Any) -> torch.dtype:
     """The dtype that `torch.autocast` gives products of ``x``: its own where there is no autocast.
+
+    Args:
+        x: a tensor, or a quantised weight: its ``dtype`` and ``device`` are read.
 
     Example:
         >>> with torch.autocast("cpu", torch.bfloat16):

@@ -171,7 +171,7 @@ def hold(
 
 
 class _Parts(NamedTuple):
-    """What differs between sequences and forecasts."""
+    """Parts that differ between sequences and forecasts."""
 
     how: str
     scale: Scale

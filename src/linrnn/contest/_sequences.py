@@ -171,7 +171,7 @@ def folds(pool: Pool, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def splits_of(pool: Pool, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of many sequences one split, that of the task."""
+    """The split of the task, for many sequences."""
     if len(pool.target) <= _SMALL:
         return folds(pool, seed)
     rows = np.arange(len(pool.target))

@@ -38,7 +38,7 @@ class Bands:
     shown: Tensor
     """(levels, channels, horizon): the share of the later half within bands of the earlier."""
     windows: int
-    """Of the back-test."""
+    """Number of windows of the back-test."""
 
     def highest(self, steps: int) -> float:
         """The largest coverage that the back-test has windows for, up to so many steps ahead."""

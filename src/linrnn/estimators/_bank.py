@@ -11,7 +11,7 @@ from linrnn.nn.mode_bank import STATISTICS, ModeBank
 
 PENALTIES = np.logspace(-3, 3, 10).tolist()
 END_WEIGHTS = (0.0, 1.0, 3.0)
-"""Of where the waves end: what a series says by its last values, and not by how often."""
+"""Features of where the waves end: the last values of a series, not how often."""
 _ROWS = 128  # series whose features are held at once when they are read out
 _TEMPERATURES = np.logspace(-2, 1, 121)
 
@@ -69,7 +69,7 @@ class BankReadout:
         return numbers[:, 0] if self.flat else numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Of the classes, from their scores."""
+        """Probabilities of the classes, from their scores."""
         return softmax(scores, self.temperature)
 
     def linear(self) -> tuple[np.ndarray, np.ndarray]:

@@ -137,7 +137,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         return series.rows(counts), y[counts], weight[counts] / weight[counts].mean()
 
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
-        """What the class of each series counts."""
+        """Weight of the class of each series."""
         return None
 
     def _read_fit(self, X: Any, y: Any, dt: Any, fewest: int = 2) -> tuple[Series, np.ndarray]:

@@ -29,7 +29,7 @@ class Series(NamedTuple):
     flat: bool
     """Whether it came as (time,)."""
     names: list[Any] | None
-    """Of the channels, if they had some."""
+    """Names of the channels, if they had any."""
     index: Any = None
     """The pandas index, if it came with one."""
     turned: bool = False
@@ -119,7 +119,7 @@ def _read_array(where: str, what: str, y: Any, transpose: bool) -> Series:
 
 
 def _lengths(y: Any) -> str:
-    """Of the series in a list, as far as they are some."""
+    """Lengths of the series in a list, as far as they have any."""
     try:
         sizes = sorted({len(one) for one in y})
     except TypeError:

@@ -17,7 +17,7 @@ _NUMBERS = 2**25  # residuals at most
 
 
 class Residuals(NamedTuple):
-    """Of forecasts from steps whose whole horizon is in the series, in their order."""
+    """Errors of forecasts from steps whose whole horizon is in the series, in their order."""
 
     origins: Tensor
     """(windows,): places in the series."""

@@ -10,7 +10,7 @@ from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, ShapeErro
 from linrnn.estimators._inputs import as_numbers, refuse_kind, worded
 
 LAYOUTS = ("time_channels", "channels_time")
-"""Of the last two axes of an array, or of both axes of a series."""
+"""Meaning of the last two axes of an array, or of both axes of a series."""
 
 
 class Series(NamedTuple):

@@ -6,7 +6,7 @@ from linrnn.estimators._bank import BankReadout, class_targets, temperature
 
 
 class Sums:
-    """What `RecurrentClassifier.partial_fit` has been given.
+    """Data of `RecurrentClassifier.partial_fit` so far.
 
     Rows are kept in single precision, as the bank gives them, until they outnumber the features.
     Then sums of products stand for them, of constant size, and the penalty stays.

@@ -94,7 +94,7 @@ class TrainedReadout:
         return numbers[:, 0] if self.flat else numbers
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Of the classes, from their scores."""
+        """Probabilities of the classes, from their scores."""
         return softmax(scores)
 
     def _fit(

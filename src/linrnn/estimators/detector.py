@@ -10,13 +10,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
-from linrnn.errors import ArgumentError, ShapeError, check_positive_int, show
+from linrnn.errors import ArgumentError, ShapeError, check_at_most, check_positive_int, show
 from linrnn.estimators._inputs import as_numbers, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import Channel, Past
 
 _FEWEST = 8
 """Steps of a series that can say what is usual."""
+_MOST_MODES = 1_000
+"""A step reads a matrix of this many rows and columns."""
 
 
 class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -99,6 +101,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         where = "RecurrentDetector"
         n_modes, memory = plain(self.n_modes), plain(self.memory)
         check_positive_int(where, n_modes=n_modes, memory=memory)
+        check_at_most(where, _MOST_MODES, n_modes=n_modes)
         rate = plain(self.false_alarms)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1:
             raise ArgumentError(

@@ -14,7 +14,7 @@ from linrnn.estimators._series import Series
 
 
 class EarlyAnswers(NamedTuple):
-    """What was answered of each series, and when."""
+    """Answers about each series, and when they came."""
 
     labels: np.ndarray
     """(series,), the classes."""
@@ -25,7 +25,7 @@ class EarlyAnswers(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is known of one series that goes on."""
+    """Answer about one series that goes on."""
 
     label: Any
     """The likeliest class now."""

@@ -110,7 +110,7 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
 
 
 def _scale_of(products: Tensor) -> Tensor:
-    """What each feature summed to, (..., features).
+    """Sums of each feature, (..., features).
 
     That of a mode of two steps has an imaginary part of rounding errors. In units of themselves
     they would be read as any other, with coefficients of 1e12.

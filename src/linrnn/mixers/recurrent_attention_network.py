@@ -19,7 +19,7 @@ _NORMS = ("layer", "rms", "none")
 
 
 class RecurrentAttentionNetwork(SegmentMixer):
-    r"""Recurrent attention network: windows of attention that read and update a memory cell.
+    r"""Recurrent attention network, not the additive one: windows read and update a memory cell.
 
     Equation:
         rows of a window: the cell g, tokens x_1 .. x_n;  a row u has q, k, v = W_q u, W_k u, W_v u

@@ -9,7 +9,13 @@ import pytest
 import torch
 from odd_data import WRONG_VALUES, judge, none_breaks, series_of
 
-from linrnn import RecurrentClassifier, RecurrentForecaster, RecurrentRegressor, estimators
+from linrnn import (
+    RecurrentClassifier,
+    RecurrentDetector,
+    RecurrentForecaster,
+    RecurrentRegressor,
+    estimators,
+)
 from linrnn.errors import LinrnnError, ShapeError
 from linrnn.nn.mode_bank import ModeBank
 from linrnn.tasks._reading.files import folder_of
@@ -377,6 +383,52 @@ def test_a_gap_and_a_time_twice_are_told_apart(order, text):
         small_forecaster().fit(pd.Series(WAVE, index))
 
 
+# ----------------------------------------------------------------------- detector
+
+
+def small_detector(**options):
+    return RecurrentDetector(**({"n_modes": 4, "memory": 30, "random_state": 0} | options))
+
+
+def columns(y):
+    """A series as (time, channels), where it is an array."""
+    return y[:, None] if isinstance(y, (np.ndarray, torch.Tensor)) and y.ndim == 1 else y
+
+
+@pytest.mark.parametrize("what", ["fit", "score_samples", "predict", "update"])
+def test_a_detector_of_any_data(what):
+    """A detector that refuses what it is given says afterwards what it would have said."""
+    fitted = small_detector().fit(WAVE[:, None])
+    before = fitted.score_samples(WAVE[:, None])
+
+    def tried(y):
+        if what == "fit":
+            return small_detector().fit(y).score_samples(WAVE[:, None])
+        if what == "update":
+            many = isinstance(y, list | tuple) or getattr(y, "ndim", 0)
+            return np.array([fitted.update(row) for row in y]) if many else 0.0
+        return getattr(fitted, what)(y)
+
+    for name, y in series_of(WAVE).items():
+        for given in (y, columns(y)):
+            said = judge(name, lambda given=given: tried(given))
+            assert said is None, said
+        if what != "update":
+            np.testing.assert_array_equal(fitted.score_samples(WAVE[:, None]), before)
+
+
+@pytest.mark.parametrize("name", [*inspect.signature(RecurrentDetector).parameters])
+def test_an_option_of_a_detector_of_any_value(name):
+    none_breaks(
+        {
+            f"{name}={value!r:.60}": lambda value=value: (
+                small_detector(**{name: value}).fit(WAVE[:, None]).score_samples(WAVE[:, None])
+            )
+            for value in WRONG_VALUES
+        }
+    )
+
+
 # ---------------------------------------------------------------------- mode bank
 
 
@@ -412,4 +464,6 @@ def test_a_bank_of_any_series():
 
 
 def test_every_estimator_is_under_these_laws():
-    assert {cls.__name__ for cls in (*OF_SERIES, RecurrentForecaster)} == set(estimators.__all__)
+    assert {cls.__name__ for cls in (*OF_SERIES, RecurrentForecaster, RecurrentDetector)} == set(
+        estimators.__all__
+    )

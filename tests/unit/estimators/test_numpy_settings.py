@@ -7,7 +7,13 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 import linrnn
-from linrnn import RecurrentClassifier, RecurrentForecaster, RecurrentRegressor, estimators
+from linrnn import (
+    RecurrentClassifier,
+    RecurrentDetector,
+    RecurrentForecaster,
+    RecurrentRegressor,
+    estimators,
+)
 from linrnn.errors import ArgumentError
 
 pytest.importorskip("lightning")
@@ -32,13 +38,18 @@ OF_FORECASTS = {
     "every": 1,
     "random_state": 3,
 }
+OF_STEPS = {"false_alarms": 0.0625, "n_modes": 8, "memory": 100, "random_state": 3}
 NUMBERS = {
-    "RecurrentClassifier": OF_SERIES,
+    "RecurrentDetector": OF_STEPS,
+    "RecurrentClassifier": OF_SERIES | {"early": 3},
     "RecurrentRegressor": OF_SERIES,
     "RecurrentForecaster": OF_FORECASTS,
 }
 NO_NUMBERS = {
-    "RecurrentClassifier": {"mixer", "mixer_options", "early_stopping", "layout", "verbose"},
+    "RecurrentDetector": set(),
+    "RecurrentClassifier": {
+        *("mixer", "mixer_options", "early_stopping", "layout", "verbose", "class_weight"),
+    },
     "RecurrentRegressor": {"mixer", "mixer_options", "early_stopping", "layout", "verbose"},
     "RecurrentForecaster": {"channels", "missing", "refit", "layout"},
 }
@@ -119,3 +130,20 @@ def test_layers_say_what_to_pass_in_the_place_of_numpys_numbers():
         linrnn.RNN("lru", 4, np.int64(8))
     with pytest.raises(ArgumentError, match=r"got 0\.$"):
         linrnn.RNN("lru", 4, 0)
+
+
+@pytest.mark.parametrize(("whole", "real"), KINDS)
+def test_numbers_of_a_detector(whole, real):
+    series = np.sin(np.arange(120) / 3)[:, None]
+    expected = RecurrentDetector(**OF_STEPS).fit(series).score_samples(series)
+    detector = RecurrentDetector(**of_numpy(OF_STEPS, whole, real)).fit(series)
+    np.testing.assert_array_equal(detector.score_samples(series), expected)
+
+
+@pytest.mark.parametrize(("whole", "real"), KINDS)
+def test_numbers_of_early_answers(whole, real):
+    X, y = waves()
+    sizes = {"n_modes": 8, "random_state": 3, "early": 3}
+    expected = RecurrentClassifier(**sizes).fit(X, y).predict_early(X)
+    found = RecurrentClassifier(**of_numpy(sizes, whole, real)).fit(X, y).predict_early(X)
+    np.testing.assert_array_equal(found.steps, expected.steps)

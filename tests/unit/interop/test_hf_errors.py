@@ -148,7 +148,7 @@ CALLS = [
         r"must hold a token, got shape \(1, 0,",
     ),
     ({"inputs_embeds": IDS[..., None]}, DTypeError, "must be real numbers, got torch.int64"),
-    ({"input_ids": IDS, "inputs_embeds": torch.ones(2, 3, 4)}, ArgumentError, "place of.*got both"),
+    ({"input_ids": IDS, "inputs_embeds": torch.ones(2, 3, 4)}, ArgumentError, "instead.*got both"),
     ({"input_ids": IDS, "output_attentions": True}, ArgumentError, "must be left out"),
     (
         {"input_ids": IDS, "attention_mask": torch.ones(2, 4)},

@@ -101,7 +101,7 @@ def _surroundings() -> list[Any]:
 
 
 def _files() -> list[Any]:
-    """What the files of this package and those of the packages around it are."""
+    """State of the files of this package and of the packages around it."""
     return [
         [_files_of(folder) for folder in linrnn.__path__],
         [_packages_of(folder or os.getcwd()) for folder in sys.path],
@@ -168,7 +168,7 @@ def _digest(key: str, text: str) -> str:
 
 
 class _Record:
-    """What a command writes, and which files it opens."""
+    """Output of a command, and the files it opens."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []

@@ -73,7 +73,7 @@ def table() -> dict[str, Any]:
             for name, stated in options_of_tasks(tasks.names())
         },
     }
-    return {**sections, "seal": before}
+    return sections | {"seal": before}
 
 
 def _of_kinds(section: str, kinds: Iterable[str]) -> dict[str, Any]:
