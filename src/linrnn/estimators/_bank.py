@@ -50,7 +50,10 @@ class BankReadout:
         self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
     ) -> "BankReadout":
         """Fit to numbers, (series,) or (series, targets)."""
-        self.flat, numbers = y.ndim == 1, torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        self.flat, numbers = (
+            y.ndim == 1,
+            torch.tensor(y.copy(), dtype=torch.float64).reshape(len(y), -1),
+        )
         # one penalty is for all targets, so their errors count in units of their spread
         self.unit = (unit(numbers) if self.flat else centre_and_spread(numbers[None])[1]).numpy()
         self._fit(series, numbers.numpy() / self.unit, importance)

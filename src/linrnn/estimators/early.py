@@ -193,12 +193,17 @@ def checkpoints(where: str, early: Any, longest: int) -> list[int]:
     """Lengths to answer at, evenly spaced below the longest.
 
     Raises:
-        ArgumentError: not an integer of at least 2.
+        ArgumentError: not an integer of at least 2 and at most ``longest``.
     """
     if isinstance(early, bool) or not isinstance(early, int) or early < 2:
         raise ArgumentError(
             f"{where}: early must be None or an integer of at least 2, how often to answer before "
             f"the end, got {show(early)}."
+        )
+    if early > longest:
+        raise ArgumentError(
+            f"{where}: early must be at most {longest}, the steps of the longest series, got "
+            f"{show(early)}."
         )
     ends = np.linspace(0, longest, early + 1)[1:-1]
     return sorted({max(1, round(float(end))) for end in ends} - {longest})

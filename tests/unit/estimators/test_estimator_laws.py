@@ -191,10 +191,16 @@ def test_new_series_of_any_form(cls):
     none_breaks(cases)
 
 
-@pytest.mark.parametrize("name", [*inspect.signature(RecurrentClassifier).parameters])
 @pytest.mark.parametrize(
-    ("cls", "mixer"),
-    [(RecurrentClassifier, "bank"), (RecurrentClassifier, "lru"), (RecurrentRegressor, "bank")],
+    ("cls", "mixer", "name"),
+    [
+        (cls, mixer, name)
+        for cls, mixer in [
+            *((RecurrentClassifier, "bank"), (RecurrentClassifier, "lru")),
+            (RecurrentRegressor, "bank"),
+        ]
+        for name in inspect.signature(cls).parameters
+    ],
 )
 def test_an_option_of_any_value(cls, mixer, name):
     if mixer == "lru" or name == "mixer":
