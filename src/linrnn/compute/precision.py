@@ -47,7 +47,8 @@ def autocast_dtype(x: Any) -> torch.dtype:
         ...     autocast_dtype(torch.ones(2))
         torch.bfloat16
     """
-    kind = x.device.type
-    if x.dtype is torch.float64 or kind == "meta" or not torch.amp.is_autocast_available(kind):
-        return x.dtype
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    kind: str = x.device.type
+    dtype: torch.dtype = x.dtype
+    if dtype is torch.float64 or kind == "meta" or not torch.amp.is_autocast_available(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
