@@ -256,8 +256,8 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.train
 # What `list`, `show` and `train TASK --help` say of these sources, beside the kernels: about 15 s once,
 # and afterwards nobody waits for PyTorch to be told. With other sources they are computed again.
 $(VENV)/.answers: $(VENV)/.train
-	$(BIN)/python -m linrnn.cli._verbs.precompute || true
-	touch $@
+	@$(BIN)/python -m linrnn.cli._verbs.precompute || true
+	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	$(LOCKED) -r $<

@@ -25,6 +25,18 @@ from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_state
 from linrnn.typing import Lengths, ResetMask, Sequence, Signals, State, Time, Times, Token
 
+__all__ = [
+    "BEHIND_NARROW",
+    "BLOCKS",
+    "FEED_FORWARD",
+    "MODULES",
+    "WITH_OPTIONS",
+    "Block",
+    "Place",
+    "check_part_options",
+    "has_width",
+]
+
 BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "glu": (("mixer", "gelu", "drop", "glu"),),
     "glu_mlp": (("mixer", "gelu", "drop", "glu"), ("mlp",)),

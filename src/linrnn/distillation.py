@@ -18,6 +18,14 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers import Mixer
 from linrnn.nn.modal import Fit, fit_orders
 
+__all__ = [
+    "AnyModel",
+    "Distilled",
+    "LayerFit",
+    "distill",
+    "distill_orders",
+]
+
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 

@@ -12,6 +12,15 @@ from linrnn.errors import ArgumentError, check_not_negative, check_positive_int,
 from linrnn.mixers import Mixer
 from linrnn.typing import Complex, Float, Signals, State
 
+__all__ = [
+    "MOST",
+    "Cycle",
+    "lyapunov_exponents",
+    "scyfi",
+    "spectrum",
+    "step_jacobians",
+]
+
 MOST = 2048
 """Numbers of a state whose Jacobians are computed; a larger one takes gigabytes and hours."""
 

@@ -11,6 +11,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BackendError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "InterruptedRunError",
+    "LinrnnError",
+    "MissingExtraError",
+    "NonFiniteError",
+    "ProcessError",
+    "RunFolderError",
+    "ShapeError",
+    "StorageError",
+    "UnknownNameError",
+    "UntrustedError",
+    "check_at_most",
+    "check_few",
+    "check_in",
+    "check_kind",
+    "check_not_negative",
+    "check_positive",
+    "check_positive_int",
+    "check_probability",
+    "check_shape",
+    "how_to_install",
+    "printable",
+    "show",
+]
+
 
 class LinrnnError(Exception):
     """Base of all errors this library raises on purpose; its text is fit to show to a user.

@@ -43,6 +43,19 @@ from linrnn.streaming.input import as_tokens, check_finite, vocabulary
 from linrnn.tokenizers import Stream, Tokenizer
 from linrnn.typing import Float, State
 
+__all__ = [
+    "Sampling",
+    "StopText",
+    "TokenIds",
+    "TokenStream",
+    "check_tokenizer",
+    "generate",
+    "generate_batch",
+    "generate_text",
+    "generate_texts",
+    "generator_of",
+]
+
 TokenIds = Sequence[int] | np.ndarray | Tensor
 """Token ids of a text, as a tokenizer returns them."""
 

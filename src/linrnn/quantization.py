@@ -16,6 +16,14 @@ from linrnn.errors import ArgumentError, ArgumentTypeError
 from linrnn.nn.head import CappedLinear
 from linrnn.nn.quantized import QuantizedLinear, check_form
 
+__all__ = [
+    "KINDS",
+    "AnyModel",
+    "MapError",
+    "errors",
+    "quantize",
+]
+
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 KINDS = {"int8": 8, "int4": 4}
 """Names of the precisions, and their bits."""

@@ -15,6 +15,17 @@ import numpy as np
 from linrnn._files.storage import write_atomically
 from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive_int
 
+__all__ = [
+    "CODES",
+    "CODINGS",
+    "Coding",
+    "decode",
+    "encode",
+    "silence",
+    "wav_bytes",
+    "write_wav",
+]
+
 Coding = Literal["mu-law", "linear"]
 CODINGS: tuple[Coding, ...] = ("mu-law", "linear")
 CODES = 256

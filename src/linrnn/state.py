@@ -20,6 +20,28 @@ from linrnn.compute.finite import first_bad
 from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError, show
 from linrnn.typing import Integer, State
 
+__all__ = [
+    "FORMAT",
+    "bad_part",
+    "batch_size",
+    "check_flat",
+    "concat",
+    "detach",
+    "flatten",
+    "leaves",
+    "load",
+    "map_state",
+    "n_floats",
+    "ordered",
+    "put",
+    "read_header",
+    "rebuilt",
+    "save",
+    "select",
+    "to",
+    "unflatten",
+]
+
 FORMAT = 1
 """Version of the files of `save`; rises when an older linrnn could no longer read them."""
 

@@ -19,6 +19,22 @@ from linrnn.errors import ArgumentError, DeviceError, DTypeError, LinrnnError, S
 from linrnn.ops import accumulator_dtype
 from linrnn.typing import State
 
+__all__ = [
+    "Part",
+    "Spec",
+    "check_start",
+    "check_state",
+    "closed",
+    "complex_",
+    "describe",
+    "initial",
+    "integer",
+    "of_state",
+    "opened",
+    "real",
+    "with_axes",
+]
+
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FIX = "Pass what this layer returned for the same batch, or None."
 

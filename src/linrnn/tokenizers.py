@@ -29,6 +29,22 @@ from linrnn.errors import (
 )
 from linrnn.typing import Integer
 
+__all__ = [
+    "KINDS",
+    "MAX_FILE",
+    "MAX_PAIRS",
+    "ByteTokenizer",
+    "CharTokenizer",
+    "LibraryTokenizer",
+    "Stream",
+    "Tokenizer",
+    "WorldTokenizer",
+    "as_text",
+    "from_json",
+    "load",
+    "make",
+]
+
 KINDS = ("byte", "char", "bpe")
 """Kinds that `make` builds from text; it also accepts the path of a file."""
 

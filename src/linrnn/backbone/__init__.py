@@ -47,6 +47,13 @@ from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_start
 from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, Signals, State, Time
 
+__all__ = [
+    "Around",
+    "Model",
+    "SequenceModel",
+    "model_options",
+]
+
 Around: TypeAlias = Callable[
     [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
 ]

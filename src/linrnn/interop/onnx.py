@@ -49,6 +49,15 @@ from linrnn.streaming import Streamable, check_streamable
 from linrnn.streaming.input import mixers_of, pools, vocabulary
 from linrnn.typing import State
 
+__all__ = [
+    "export_sequence",
+    "export_step",
+    "initial_state",
+    "inputs_of",
+    "metadata",
+    "step_graph",
+]
+
 _LIMIT = 2**31 - 1  # bytes of a protocol buffer
 _ROWS = 2  # of the example that an open batch is traced with; 0 and 1 are taken for constants
 

@@ -45,6 +45,11 @@ from linrnn.rnn._packing import (
 from linrnn.state import map_state
 from linrnn.typing import Lengths, State
 
+__all__ = [
+    "RNN",
+    "last_output",
+]
+
 
 class RNN(nn.Module):
     r"""A stack of mixers with the arguments, shapes and return values of `torch.nn.GRU`.

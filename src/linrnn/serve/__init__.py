@@ -8,3 +8,10 @@ from linrnn.serve.app import application as application
 from linrnn.serve.limits import Limits as Limits
 from linrnn.serve.runs import open_runs as open_runs
 from linrnn.serve.server import serve as serve
+
+__all__ = [
+    "Limits",
+    "application",
+    "open_runs",
+    "serve",
+]

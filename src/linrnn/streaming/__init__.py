@@ -26,6 +26,20 @@ from linrnn.streaming.sessions import Fed as Fed
 from linrnn.streaming.sessions import Sessions as Sessions
 from linrnn.typing import State
 
+__all__ = [
+    "CHUNK",
+    "Fed",
+    "Session",
+    "Sessions",
+    "Streamable",
+    "check_streamable",
+    "fingerprint",
+    "fresh",
+    "load_stream",
+    "read",
+    "save_stream",
+]
+
 
 class Session:
     """One stream: a model in evaluation mode and the state after everything fed so far.

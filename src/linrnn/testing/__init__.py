@@ -24,6 +24,7 @@ __all__ = [
     "MIXER_LAWS",
     "OP_LAWS",
     "BrokenLawError",
+    "MakeMixer",
     "check_cell",
     "check_close",
     "check_derivatives",
@@ -31,4 +32,5 @@ __all__ = [
     "check_mixer",
     "check_op",
     "loop_scan",
+    "recording",
 ]

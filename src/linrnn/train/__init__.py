@@ -110,11 +110,13 @@ __all__ = [
     "load_model",
     "loss_by_position",
     "lr_factor",
+    "measure_cycles",
     "measure_dynamics",
     "param_groups",
     "predict",
     "resume",
     "run",
+    "write_cycles",
     "write_dynamics",
     "write_positions",
 ]
