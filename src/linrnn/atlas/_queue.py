@@ -73,7 +73,7 @@ class Atlas:
             for seed in range(self.seeds)
             for ability in self.abilities
             for system in self.systems
-            if not ability.timed or _is_timed(system)
+            if not ability.timed or mixers.load(system).timed
         ]
 
     def open_pieces(self) -> list[Piece]:
@@ -201,9 +201,3 @@ errors in brackets. `<` means that a system fails at the first value, `>` that i
 
 def _empty(value: int | None) -> int | str:
     return "" if value is None else value
-
-
-def _is_timed(system: str) -> bool:
-    if ":" in system:
-        return bool(mixers.build(system, 64, device="meta").timed)
-    return bool(mixers.load(system).timed)

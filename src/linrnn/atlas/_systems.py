@@ -11,7 +11,7 @@ from linrnn import mixers
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError, LinrnnError
 from linrnn.mixers import Mixer
-from linrnn.state_spec import Part
+from linrnn.state import n_floats
 
 WIDTHS = (16, 24, 32, 48, 64)
 """Channels of the residual stream; the width that comes nearest to the sizes is chosen."""
@@ -79,7 +79,7 @@ def sized(name: str, state: int = STATE) -> System:
 def _candidates(name: str, width: int) -> Iterator[System]:
     """The defaults at a width, and with each option that changes the size of the state."""
     default: System | None = None
-    for options in _choices(_class(name)):
+    for options in _choices(mixers.load(name)):
         try:
             system = _measured(name, width, options)
         except (LinrnnError, RuntimeError, TypeError, ValueError):
@@ -100,33 +100,16 @@ def _choices(cls: type[Mixer]) -> Iterator[dict[str, Any]]:
             yield from ({option: value} for value in _VALUES)
 
 
-def _class(name: str) -> type[Mixer]:
-    if ":" not in name:
-        return mixers.load(name)
-    mixer: Any = mixers.build(name, WIDTHS[-1], device="meta")
-    return type(mixer)
-
-
 def _measured(name: str, width: int, options: Mapping[str, Any]) -> System:
-    mixer = mixers.build(name, width, **options, device="meta")
     model = SequenceModel(
         width, width, mixer=name, mixer_options=dict(options), d_model=width, n_layers=LAYERS,
         pool="none", norm="layer", device="meta",
     )  # fmt: skip
     counted = sum(p.numel() * (1 + p.is_complex()) for p in model.blocks.parameters())
+    mixer = model.mixers[0]
     grows = "constant_memory" in mixer.declared
-    floats = None if grows else _floats(mixer.state_spec())
+    floats = None if grows else n_floats(mixer.init_state(1))
     return System(name=name, width=width, options=options, state=floats, parameters=counted)
-
-
-def _floats(spec: object) -> int:
-    if isinstance(spec, Part):
-        count = 1 + (spec.kind == "complex")
-        for size in spec.axes.values():
-            count *= size or 0
-        return count
-    inside = spec.values() if isinstance(spec, Mapping) else spec
-    return sum(map(_floats, inside))  # type: ignore[call-overload]
 
 
 def _miss(system: System, state: int) -> float:

@@ -12,7 +12,6 @@ from linrnn.atlas._abilities import Ability
 from linrnn.atlas._systems import LAYERS, System
 from linrnn.backbone import SequenceModel
 from linrnn.errors import NonFiniteError
-from linrnn.mixers import Mixer
 from linrnn.tasks import Task
 from linrnn.train import OptimConfig, lr_factor, param_groups
 
@@ -164,9 +163,6 @@ def _update(
     if not (loss.isfinite() and norm.isfinite()):
         return False
     optimizer.step()
-    for module in model.modules():
-        if isinstance(module, Mixer):
-            module.after_update()
     return True
 
 

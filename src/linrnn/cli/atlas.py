@@ -1,12 +1,10 @@
 """Measure what recurrences can and cannot do: a map of systems and abilities."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn._options.import_path import is_import_path
 from linrnn.cli._line.extras import need_train
 from linrnn.cli._line.names import mixer_named
 from linrnn.cli._line.options import MOST_SEEDS
@@ -60,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
     need_train("the atlas")
     from linrnn import atlas
     from linrnn._files.storage import read_text
+    from linrnn.train.seeding import process_settings
 
     abilities = {ability.name: ability for ability in atlas.ABILITIES}
     chosen = list(abilities) if options.abilities == "all" else options.abilities.split(",")
@@ -72,25 +71,12 @@ def main(argv: Sequence[str]) -> int:
         seeds=options.seeds,
         state=options.state,
     )
-    with _one_thread():
+    with process_settings(1):  # small models are no faster with several, and processes share cells
         queue.run(seconds=seconds, say=_say)
     row(f"\n{read_text(queue.place / 'atlas.md', inside=queue.place)}\n")
     note(f"{queue.place} holds this map, and every training as CSV.\n")
     answer(lambda: _record(queue))
     return 0
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small models are no faster with several, and processes share the cells."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def parse_time(text: str) -> float:
@@ -114,14 +100,13 @@ def _systems(text: str) -> list[str]:
     if text == "core":
         return []
     from linrnn import mixers
+    from linrnn.cli._line.mixer_options import import_named
 
     if text == "all":
         return mixers.names()
-    names = [mixer_named(name) for name in text.split(",")]
-    for name in names:
-        if is_import_path(name):
-            mixers.build(name, 64, device="meta")  # imports it, as the user asks by naming it
-    return names
+    names = mixer_named(text)
+    import_named(names)
+    return names.split(",")
 
 
 def _record(queue: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -167,6 +168,28 @@ def test_the_command_prints_the_map(tmp_path, capsys):
     assert found["open"] == 0
     assert found["cells"][0]["system"] == "mingru"
     assert found["cells"][0]["rows"][0]["value"] == 2
+
+
+OWN = """
+from linrnn.mixers import MinGRU
+
+
+class Mine(MinGRU):
+    pass
+"""
+
+
+def test_a_layer_of_the_folder_is_on_the_map(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "mine_of_atlas.py").write_text(OWN)
+    rates = tmp_path / "atlas" / "state-512" / "rates"
+    rates.mkdir(parents=True)
+    (rates / "mine_of_atlas-Mine.json").write_text('{"rate": 0.01}')
+    command = ["atlas", "--systems", "mine_of_atlas:Mine,lru", "--abilities", "irregular-times"]
+    assert main([*command, "--seeds", "1", "--until", "0s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["open"] == 1  # it reads no times
+    assert atlas.sized("mine_of_atlas:Mine").state == atlas.sized("mingru").state
 
 
 @pytest.mark.parametrize(
