@@ -1,10 +1,11 @@
 """Look at the built site in headless Chromium: `python docs/screenshots.py [--out FOLDER]`.
 
-Pages are opened in a frame as wide as a desk's screen and as a telephone's. Reported is what
-reaches over the right edge and cannot be scrolled, formulas that are not set, and requests to
-another host. Names are typed into the box for searches, and it is reported whose page is not found
-first; docs/search.js asks for every name, without a browser. With ``--out`` pictures of every kind
-of page are kept. Where there is no Chromium nothing is looked at, and a message says so.
+Pages are opened in a frame as wide as a desk's screen and as a telephone's, in light and in dark.
+Reported is what reaches over the right edge and cannot be scrolled, text with too little contrast
+for WCAG 2.1 AA, formulas that are not set, and requests to another host. Names are typed into the
+box for searches, and it is reported whose page is not found first; docs/search.js asks for every
+name, without a browser. With ``--out`` pictures of every kind of page are kept. Where there is no
+Chromium nothing is looked at, and a message says so.
 """
 
 import argparse
@@ -24,7 +25,9 @@ from pathlib import Path
 
 SITE = Path(__file__).parents[1] / "site"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-WIDTHS = {"desk": 1440, "phone": 390}
+WIDTHS = {"desk": 1280, "phone": 390}
+SCHEMES = {"dark": 0, "light": 1}
+"""By name, what Chromium calls preferredColorScheme."""
 KINDS = {
     "landing": "",
     "tutorial": "tutorials/first-layer/",
@@ -123,10 +126,18 @@ def opened(browser: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
                 running.kill()
 
 
-def look(browser: str, server: Site, **asked: object) -> list[dict[str, str]]:
+def preference(scheme: str) -> str:
+    """The option of a browser whose reader prefers light or dark pages."""
+    return f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
+
+
+def look(
+    browser: str, server: Site, scheme: str = "light", **asked: object
+) -> list[dict[str, str]]:
     """The answers of the harness. A browser that gives none, as happens, is started once more."""
     for _ in range(2):
-        with opened(browser, server.harness(**asked)), suppress(queue.Empty):
+        address = server.harness(**asked)
+        with opened(browser, preference(scheme), address), suppress(queue.Empty):
             tasks = len(asked["pages"]) + len(asked.get("searches", ()))
             return server.answers.get(timeout=START + PATIENCE * tasks)
         sys.stderr.write("docs: the browser gave no answers; once more\n")
@@ -143,9 +154,10 @@ def complaints(site: Path, browser: str, chosen: list[str]) -> list[str]:
     """Everything that is not as it should be, a line each."""
     with Site(site) as server:
         return [
-            f"{name}: {found['page'] or 'landing'}: {found['what']}"
+            f"{name}, {scheme}: {found['page'] or 'landing'}: {found['what']}"
             for name, width in WIDTHS.items()
-            for found in look(browser, server, pages=chosen, width=width)
+            for scheme in SCHEMES
+            for found in look(browser, server, scheme, pages=chosen, width=width)
         ]
 
 
@@ -163,12 +175,11 @@ def keep_pictures(site: Path, browser: str, out: Path) -> None:
     with Site(site) as server:
         for kind, page in KINDS.items():
             for name, width in WIDTHS.items():
-                for scheme, number in (("dark", 0), ("light", 1)):
+                for scheme in SCHEMES:
                     address = server.harness(pages=[page], width=width, show=True)
                     place = out / f"{kind}-{name}-{scheme}.png"
-                    colours = f"--blink-settings=preferredColorScheme={number}"
                     kept = ("--virtual-time-budget=60000", f"--screenshot={place}")
-                    with opened(browser, colours, *kept, address) as running:
+                    with opened(browser, preference(scheme), *kept, address) as running:
                         running.wait(timeout=300)
 
 

@@ -350,7 +350,7 @@ class _Parser:
                 out = rf"\tilde{{{out}}}"
             elif mark in ("_", "^"):
                 self.take()
-                out += self.script(mark)
+                out = scripted(out, mark, self.script(mark, indexed=bool(INDEXED.search(out))))
                 if out.endswith(r"\right|^{\top}"):  # no matrix
                     out = out.replace(r"\top", "T")
             elif mark == "(" or (mark == "[" and not out.startswith(r"\left")):
@@ -359,7 +359,8 @@ class _Parser:
                 return out
         return out
 
-    def script(self, mark: str) -> str:
+    def script(self, mark: str, *, indexed: bool = False) -> str:
+        """What follows a ``_`` or ``^``; ``indexed`` says whether its symbol has a subscript."""
         display, self.display = self.display, False
         token = self.take()
         if token.text in ("{", "("):
@@ -374,21 +375,36 @@ class _Parser:
         elif token.kind == "number":
             inner = _number(token.text)
         elif token.kind == "name":
-            inner = self.index(token.text, mark)
+            inner = self.index(token.text, mark, indexed)
         else:
             raise NotUnderstoodError(f"{mark}{token.text}")
         self.display = display
         return f"{mark}{{{inner}}}" if "}_{" not in inner or mark == "_" else f"{mark}{inner}"
 
-    def index(self, name: str, mark: str) -> str:
-        """The name behind a ``^`` or ``_``; in x^k_t the last one is a subscript of x."""
+    def index(self, name: str, mark: str, indexed: bool) -> str:
+        """The name behind a ``^`` or ``_``; in x^k_t the last one is a subscript of x.
+
+        In x_t^k_t, where x has its own, it is one of k.
+        """
         if name in ("T", "H"):
             return r"\top" if name == "T" else "H"
         head, *rest = name.split("_")
-        if mark == "^" and rest and all(len(part) == 1 for part in rest):
+        if mark == "^" and rest and not indexed and all(len(part) == 1 for part in rest):
             first = r"\top" if head == "T" else _part(head)
             return f"{{{first}}}_{{{''.join(rest)}}}"
         return symbol(name, False) if len(name) > 2 or rest else _part(name)
+
+
+INDEXED = re.compile(r"_\{[^{}]*\}$")
+
+
+def scripted(symbol: str, mark: str, script: str) -> str:
+    """A symbol with one more script: TeX knows but one subscript and one superscript of each."""
+    if mark == "_" and INDEXED.search(symbol):
+        return f"{symbol[:-1]},{script[2:-1]}}}"
+    if mark == "^" and INDEXED.search(symbol) and "'_" in symbol:
+        return f"{{{symbol}}}{script}"
+    return symbol + script
 
 
 def symbol(name: str, called: bool) -> str:

@@ -4,6 +4,8 @@ import importlib
 import inspect
 import re
 import sys
+from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 
@@ -55,6 +57,9 @@ def equations_of(module):
         ("step_size", r"\mathtt{step\_size}"),
         ("sum_{s <= t} w_ts", r"\sum\limits_{s \le t} w_{ts}"),
         ("d_state^(-1/2)", r"d_{\text{state}}^{-1 / 2}"),
+        ("B'_{t-1}^T", r"{B'_{t - 1}}^{\top}"),
+        ("y1_{t-1}", r"y_{1,t - 1}"),
+        ("e_t^tau_t", r"e_{t}^{\tau_{t}}"),
     ],
 )
 def test_notation_becomes_tex(typeset, plain, expected):
@@ -74,15 +79,67 @@ def test_every_equation_of_a_mixer_is_typeset(typeset, name):
     html = typeset[0].html(body)
     assert html.count('class="row"') > 0
     assert said(html) == said(body)
+    assert [formula for formula in formulas(html) if doubled(formula)] == []
 
 
 def test_every_other_equation_is_typeset(typeset):
     changed = []
     for module in MODULES:
         for name, body in equations_of(module):
-            if said(typeset[0].html(body)) != said(body):
+            html = typeset[0].html(body)
+            if said(html) != said(body) or any(map(doubled, formulas(html))):
                 changed.append(f"{module}.{name}")
     assert changed == []
+
+
+def formulas(html):
+    """The TeX of each formula on a page."""
+    return [unescape(tex) for tex in re.findall(r'<span class="tex">\\\((.*?)\\\)</span>', html)]
+
+
+TEX = re.compile(r"\\(?:left|right)\\?.|\\[A-Za-z]+|\\.|\S")
+
+
+def doubled(formula):
+    """Whether a symbol has two subscripts or two superscripts, which TeX sets as an error.
+
+    A prime is a superscript, which others may join at once: y'' and S'^T.
+    """
+    levels = [(set(), False)]  # of each open brace: the last symbol's scripts, and if one follows
+    for before, token in pairwise(["", *TEX.findall(formula)]):
+        scripts, follows = levels[-1]
+        if token in ("_", "^", "'"):
+            kind = "^" if token == "'" else token
+            if kind in scripts and before != "'":
+                return True
+            levels[-1] = scripts | {kind}, token != "'"
+        elif token == "{":
+            levels.append((set(), False))
+        else:
+            if token == "}":
+                levels.pop()
+                scripts, follows = levels[-1]
+            levels[-1] = (scripts if follows else set()), False
+    return False
+
+
+@pytest.mark.parametrize(
+    ("formula", "wrong"),
+    [
+        (r"B'_{t}^{\top}", True),
+        (r"{B'_{t}}^{\top}", False),
+        (r"y''_{t}", False),
+        (r"S'^{\top}", False),
+        (r"y_{1}_{t}", True),
+        (r"y_{1} x_{t}", False),
+        (r"x^{k}_{t}", False),
+        (r"a_{b_{c}^{2}}^{d}", False),
+        (r"\left(a_{1}\right)_{2}", False),
+        (r"e_{t}^{\tau}_{t}", True),
+    ],
+)
+def test_two_scripts_of_a_kind_are_noticed(formula, wrong):
+    assert doubled(formula) == wrong
 
 
 def said(text):

@@ -17,7 +17,15 @@ STALLS = """#!/bin/sh
 test -e {mark} && exec {browser} "$@"
 touch {mark}; exec sleep 600
 """
-FOUND = "phone: landing: <p> is cut off: far too wide"
+CUT_OFF = [
+    f"phone, {scheme}: landing: <p> is cut off: far too wide" for scheme in ("dark", "light")
+]
+PALE = """<!doctype html><body style="background: #fff; color: #000">
+<div style="background: rgb(0 0 0 / 50%)"><p style="color: #fff">White on grey</p>
+<p style="color: #fff; font-size: 30px">Large</p></div><p>Black</p>
+<p style="color: #eee; visibility: hidden">Hidden</p>
+<style>@media (prefers-color-scheme: dark) { #night { color: #eee } }</style><p id="night">Night</p>
+</body>"""
 
 
 @pytest.fixture
@@ -36,7 +44,20 @@ def screenshots(module):
 def test_what_is_cut_off_is_found_and_what_scrolls_is_not(tmp_path, screenshots):
     (tmp_path / "index.html").write_text(PAGE)
     assert screenshots.pages(tmp_path) == [""]
-    assert screenshots.complaints(tmp_path, screenshots.chromium(), [""]) == [FOUND]
+    assert screenshots.complaints(tmp_path, screenshots.chromium(), [""]) == CUT_OFF
+
+
+def test_pale_text_is_found_in_either_scheme(tmp_path, screenshots, monkeypatch):
+    monkeypatch.setattr(screenshots, "WIDTHS", {"phone": 390})
+    (tmp_path / "index.html").write_text(PALE)
+    found = screenshots.complaints(tmp_path, screenshots.chromium(), [""])
+    grey = 'contrast 4.00, rgb 255,255,255 on 127,127,127: <p class=""> White on grey'
+    night = 'contrast 1.16, rgb 238,238,238 on 255,255,255: <p class=""> Night'
+    assert found == [
+        f"phone, dark: landing: {grey}",
+        f"phone, dark: landing: {night}",
+        f"phone, light: landing: {grey}",
+    ]
 
 
 def test_a_browser_that_stands_still_is_started_once_more(
@@ -49,7 +70,7 @@ def test_a_browser_that_stands_still_is_started_once_more(
     monkeypatch.setattr(screenshots, "WIDTHS", {"phone": 390})
     monkeypatch.setattr(screenshots, "START", 8)
     monkeypatch.setattr(screenshots, "PATIENCE", 0)
-    assert screenshots.complaints(tmp_path, str(browser), [""]) == [FOUND]
+    assert screenshots.complaints(tmp_path, str(browser), [""]) == CUT_OFF
     assert capfd.readouterr().err == "docs: the browser gave no answers; once more\n"
 
 
@@ -67,8 +88,8 @@ def test_a_browser_that_hangs_up_is_no_news(tmp_path, screenshots, capsys):
 def test_a_page_whose_look_fails_is_a_complaint(tmp_path, screenshots):
     (tmp_path / "index.html").write_text("<script>window.getComputedStyle = null</script>" + PAGE)
     found = screenshots.complaints(tmp_path, screenshots.chromium(), [""])
-    assert len(found) == 1
-    assert "not looked at: TypeError" in found[0]
+    assert len(found) == 4
+    assert all("not looked at: TypeError" in line for line in found)
 
 
 def test_a_page_without_a_box_for_searches_is_a_complaint(tmp_path, screenshots):
