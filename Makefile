@@ -80,8 +80,8 @@ PINS = rm -rf build/pins && mkdir -p build/pins && awk -F== '/^[a-z0-9]/ {sub(/ 
 lock: $(VENV)/.supply  ## write the lock anew; for newer versions with UPGRADE="--upgrade-package NAME"
 	$(COMPILE) --no-annotate $(UPGRADE) $(call extras,build train tables onnx text triton serve rl dev docs bench supply) pyproject.toml -o constraints.txt
 	echo torch | $(HASHED) - -o requirements/torch.txt
-	$(LAYER) --no-emit-package triton $(call extras,build train tables onnx) -o requirements/train.txt
-	$(LAYER) $(call extras,text triton serve rl dev docs) -o requirements/dev.txt
+	$(LAYER) --no-emit-package triton $(call extras,build train) -o requirements/train.txt
+	$(LAYER) $(call extras,tables onnx text triton serve rl dev docs) -o requirements/dev.txt
 	$(LAYER) $(call extras,bench) -o requirements/bench.txt
 	$(LAYER) $(call extras,supply) -o requirements/supply.txt
 	$(MAKE) -o $(VENV)/.supply torch-cpu bill  # the tools are there, whatever the new lock says

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SETS = {
     "torch": (),
-    "train": ("build", "train", "tables", "onnx"),
-    "dev": ("text", "triton", "serve", "rl", "dev", "docs"),
+    "train": ("build", "train"),
+    "dev": ("tables", "onnx", "text", "triton", "serve", "rl", "dev", "docs"),
     "bench": ("bench",),
     "supply": ("supply",),
 }
