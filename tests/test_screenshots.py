@@ -60,6 +60,24 @@ def test_pale_text_is_found_in_either_scheme(tmp_path, screenshots, monkeypatch)
     ]
 
 
+def test_a_picture_drawn_for_another_ground_is_found(tmp_path, screenshots, monkeypatch):
+    monkeypatch.setattr(screenshots, "WIDTHS", {"phone": 390})
+    line = '<rect width="50" height="9" class="line"/>'
+    night = "@media (prefers-color-scheme: dark) { .line { fill: #f0f0f0 } }"
+    for name, rules in (("turns", night), ("stays", "")):
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="99" height="99"><style>{rules}</style>'
+        )
+        (tmp_path / f"{name}.svg").write_text(f"{svg}{line}</svg>")
+    images = '<img src="turns.svg"><img src="stays.svg">'
+    style = "<style>@media (prefers-color-scheme: dark) { body { background: #1e2129 } }</style>"
+    page = f'<!doctype html>{style}<body><div class="md-content">{images}</div></body>'
+    (tmp_path / "index.html").write_text(page)
+    (found,) = screenshots.complaints(tmp_path, screenshots.chromium(), [""])
+    assert found.startswith("phone, dark: landing: ")
+    assert found.endswith("/stays.svg is faint, contrast 1.30")
+
+
 def test_a_browser_that_stands_still_is_started_once_more(
     tmp_path, screenshots, monkeypatch, capfd
 ):

@@ -203,8 +203,11 @@ def light(colour):
 
 
 def test_every_colour_is_seen_on_a_dark_page(load):
-    night = [load("notebooks").NIGHT.get(colour, colour) for colour in COLOURS]
+    notebooks = load("notebooks")
+    night = [notebooks.NIGHT.get(colour, colour) for colour in COLOURS]
     slate = light("#1e2129")
+    assert 1.05 / (light(notebooks.GREY) + 0.05) >= 4.5  # words on an axis are small
+    assert (light(notebooks.NIGHT[notebooks.GREY]) + 0.05) / (slate + 0.05) >= 4.5
     assert (light("#ffffff") + 0.05) / (light("#000000") + 0.05) == pytest.approx(21)  # of WCAG
     assert all((light(colour) + 0.05) / (slate + 0.05) >= 3 for colour in night)
     assert len(set(night)) == len(COLOURS)
@@ -223,7 +226,9 @@ def test_what_is_black_is_light_on_a_dark_page(load):
     )
     full = 'class="stroke-000000 fill-000000" style="stroke: #000000'
     assert svg.count(full) == 2  # markers of the first line; the faces of others stay white
-    assert "stroke-808080" not in svg
+    grey = notebooks.GREY[1:]
+    assert f"stroke-{grey}" in svg
+    assert f".stroke-{grey} {{ stroke: {notebooks.NIGHT[notebooks.GREY]} !important }}" in svg
 
 
 def test_pictures_of_benchmarks_have_their_numbers_beside_them(load):
