@@ -20,10 +20,7 @@ NATIVE = sorted(p for ending in ("*.h", "*.cpp") for p in (ROOT / "src").rglob(e
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LEFT = {
     "src/linrnn/contest": (2, 0),
-    "src/linrnn/estimators": (6, 10),
     "src/linrnn/engine/replay": (5, 8),
-    "src/linrnn/interop/_agents.py": (1, 1),
-    "src/linrnn/interop/sb3.py": (2, 1),
     "src/linrnn/ops/matrix/_memory/_triton.py": (1, 1),
     "src/linrnn/rnn": (2, 3),
 }

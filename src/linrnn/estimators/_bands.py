@@ -41,7 +41,7 @@ class Bands:
     """Number of windows of the back-test."""
 
     def highest(self, steps: int) -> float:
-        """The largest coverage that the back-test has windows for, up to so many steps ahead."""
+        """The largest coverage that the back-test has windows for, at most ``steps`` ahead."""
         finite = self.widths[..., :steps].isfinite().all(2).all(1)
         return float(LEVELS[finite].max()) if bool(finite.any()) else 0.0
 

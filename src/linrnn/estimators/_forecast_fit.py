@@ -28,7 +28,7 @@ _TRIAL = {"steps": 10_000, "channels": 4, "horizon": 96, "rows": 4000}
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Of a series: steps in all, of the part that trains, ahead in a forecast."""
+    """Steps of a series: in all, of the part that trains, ahead in a forecast."""
 
     n: int
     n_train: int

@@ -68,7 +68,7 @@ class Guard:
         return torch.stack(columns, 1), Guard(*parts)
 
     def _admit(self, values: Tensor, changes: Tensor, last: Tensor) -> tuple[Tensor, "Guard"]:
-        """Of one channel."""
+        """Admit the values of one channel."""
         bounded, bound, offset, count = (
             torch.empty_like(values),
             self.bound,

@@ -16,7 +16,7 @@ _LONGEST = 400  # letters of somebody else's message
 
 @contextmanager
 def worded(where: str) -> Iterator[None]:
-    """Inside, what NumPy, scikit-learn or pandas say of an input is said as an error of ours."""
+    """Turn errors of NumPy, scikit-learn and pandas about an input into errors of this library."""
     try:
         yield
     except (LinrnnError, NotFittedError):

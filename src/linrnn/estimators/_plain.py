@@ -1,4 +1,4 @@
-"""Python's own numbers in the place of NumPy's, which searches over settings give."""
+"""Python's numbers for NumPy's, which searches over settings pass."""
 
 from typing import Any, TypeAlias
 

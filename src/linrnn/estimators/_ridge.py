@@ -15,7 +15,7 @@ class Ridge(NamedTuple):
     """(targets,)."""
     penalty: float
     weight: float
-    """Of the last features, with which they were multiplied before they were penalised."""
+    """Factor of the last features, which multiplies them before they are penalised."""
     left_out: np.ndarray
     """(rows, targets): the predictions for each row by the other rows."""
 
@@ -74,7 +74,7 @@ class _Squares(Protocol):
     def decompose(self, weight: float) -> None: ...
 
     def residuals(self, penalty: float) -> np.ndarray:
-        """Of leave-one-out predictions, (rows, targets)."""
+        """Errors of leave-one-out predictions, (rows, targets)."""
         ...
 
     def solve(self, penalty: float) -> np.ndarray:

@@ -19,7 +19,7 @@ _TOO_LARGE = (
 
 
 class Errors(NamedTuple):
-    """Of forecasts, in the units of the series; means over windows, steps ahead and channels."""
+    """Errors of forecasts in the units of the series, means over windows, steps and channels."""
 
     mse: float
     mae: float
@@ -27,7 +27,7 @@ class Errors(NamedTuple):
 
 @dataclass
 class _Sums:
-    """Of one kind of forecast, a number for each channel."""
+    """Sums of errors of one kind of forecast, a number for each channel."""
 
     squared: Tensor
     absolute: Tensor
@@ -50,7 +50,7 @@ class _Sums:
 
 @dataclass
 class Backtest:
-    """Of windows that begin after each step of ``later``, and the last one before it.
+    """Forecasts of windows that begin after each step of ``later``, and after the one before it.
 
     Args:
         follower: has read all before; it is not changed, and nothing is learnt.

@@ -65,8 +65,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     ``f_t`` is the state of the linear recurrent unit ``h_t = lam h_{t-1} + y_t`` after the last
     value has been taken out of all of the past, written as a recurrence in the changes
     (`linear_scan` computes it), so a constant added to a series is added to its forecasts. One
-    ``W`` serves all channels, each in units of its standard deviation; a channel gets one of its
-    own, or one that also reads the states of all channels, where that takes at least a hundredth
+    ``W`` serves all channels, each in units of its standard deviation; a channel gets a separate
+    one, or one that also reads the states of all channels, where that takes at least a hundredth
     off its error in the validation part. The penalty is the one with the smallest validation
     error; ``scale`` is what the square of each feature sums to in training. Of the rows only sums
     of products are kept, in float64, so neither fitting nor updating needs memory that grows with
@@ -201,7 +201,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self._solve(in_scale(where, "y", values, self.scale_), setup, sizes)
 
     def _solve(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
-        """Of a series in units of its scale."""
+        """Fit to a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
         spread, spreads = Spread.of(series, self.season_)

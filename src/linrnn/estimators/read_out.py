@@ -12,7 +12,7 @@ from linrnn.compute.moments import Moments, Ridge, solve_ridge
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-12, 9))
 _FEW_PENALTIES = tuple(10.0**k for k in range(-2, 5))
 _GAIN = 0.99
-"""A channel leaves the common read-out for one of its own if its error falls below this share."""
+"""A channel gets a separate read-out if that takes its error below this share of the common."""
 _NOISE = 1e-16
 """A feature that sums to less than this share of the largest is one of rounding errors."""
 _AHEAD = 64  # steps ahead at which such errors are compared, evenly spaced
@@ -82,7 +82,7 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
     """The penalties with the smallest squared error in the rows of validation.
 
     First that of one read-out for all channels. Then each channel may leave it, where that takes
-    at least a hundredth off its error: for one of its own, a ridge of departures from the shared
+    at least a hundredth off its error: for a separate one, a ridge of departures from the shared
     one, or for the shared one and a ridge on the states of all channels.
 
     Args:
@@ -126,7 +126,7 @@ def _few_steps(horizon: int) -> slice:
 
 
 def _thinned(moments: Moments, few: slice) -> Moments:
-    """Of some steps ahead only."""
+    """The sums of a few steps ahead only."""
     xy, yy, zy = moments.xy[..., few], moments.yy[..., few], moments.zy[..., few]
     return replace(moments, xy=xy, yy=yy, zy=zy)
 

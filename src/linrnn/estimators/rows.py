@@ -64,7 +64,7 @@ class Rows:
     few: Tensor | None = None
 
     def width(self, channels: int) -> int:
-        """Of the features of all channels together."""
+        """Number of features of all channels together."""
         return 0 if self.few is None else channels * len(self.few)
 
     def blocks(

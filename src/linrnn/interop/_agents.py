@@ -1,4 +1,4 @@
-"""What policies of agents remember: a stack of mixers whose state is one row of numbers."""
+"""The memory of an agent's policy: a stack of mixers whose state is one row of numbers."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -123,7 +123,7 @@ def _seen_as(piece: Tensor, like: Tensor) -> Tensor:
 
 
 class Layers(nn.Module):
-    """The layers of a `linrnn.RNN`, with the states of its mixers in the place of ``hx``."""
+    """The layers of a `linrnn.RNN`, with the states of its mixers instead of ``hx``."""
 
     def __init__(self, input_size: int, output_size: int, n_layers: int, **options: Any) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
     """An actor and a critic with a memory of any mixer, for ``RecurrentPPO`` of sb3-contrib.
 
     It is what ``MlpLstmPolicy``, ``CnnLstmPolicy`` and ``MultiInputLstmPolicy`` are, with a stack
-    of mixers in the place of each LSTM. A minibatch is read in one pass, which begins anew where an
+    of mixers instead of each LSTM. A minibatch is read in one pass, which begins anew where an
     episode does. The ``(h, c)`` that ``RecurrentPPO`` stores are the halves of the state, bit for
     bit. ``save``, ``load``, ``predict`` and ``evaluate_policy`` are those of the library.
 
@@ -41,9 +41,9 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         residual: layers are the blocks of `linrnn.SequenceModel`, with layer norms and skips;
             else those of `linrnn.RNN`.
         lstm_hidden_size, n_lstm_layers: channels out, and layers.
-        shared_lstm, enable_critic_lstm: as of the policies there. The critic has a memory of its
-            own, or with ``shared_lstm=True, enable_critic_lstm=False`` that of the actor, which it
-            does not train; with both False it has none.
+        shared_lstm, enable_critic_lstm: as of the policies there. The critic has a separate
+            memory, or with ``shared_lstm=True, enable_critic_lstm=False`` that of the actor, which
+            it does not train; with both False it has none.
         features_extractor_class: what makes features of observations. Default: by their space,
             ``CombinedExtractor`` for dicts, ``NatureCNN`` for images of at least 36 pixels a side,
             else ``FlattenExtractor``.
@@ -132,7 +132,7 @@ class _Core(Memory):
 
 
 def _extractor(space: Any) -> type[nn.Module]:
-    """What the policies of the library take for such observations."""
+    """The extractor of features that the library's policies use for such observations."""
     extractor: type[nn.Module] = FlattenExtractor
     if isinstance(space, spaces.Dict):
         extractor = CombinedExtractor
