@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-agents bench-hf house clean bench-updates bench-serve bench-quantized FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-thresholds bench-agents bench-hf first-minutes house clean bench-updates bench-serve bench-quantized FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -178,6 +178,9 @@ bench-agents: $(VENV)/.bench  ## an update and a step of RecurrentPPO with a mem
 
 bench-thresholds: $(VENV)/.bench  ## what each threshold of the CPU kernels costs beside half and double of it; about 3 minutes
 	$(BIN)/python benchmarks/thresholds.py
+
+first-minutes:  ## follow README.md as a newcomer, in fresh environments; needs the network; about 15 minutes
+	$(PYTHON) docs/first_minutes.py
 
 house: $(VENV)/.dev  ## lines, names and comments of the sources, by room
 	$(BIN)/python benchmarks/house.py

@@ -41,13 +41,14 @@ def make_targets():
 
 def problem(command):
     """Why a command cannot be typed as it stands, or None."""
-    words = shlex.split(command)
+    words = shlex.split(command, comments=True)
     if words[0] == "make":
         unknown = {word for word in words[1:] if "=" not in word} - make_targets()
         return f"no make target {unknown}" if unknown else None
     if words[:2] == ["pip", "install"]:
         known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[serve]", ".[train,dev,docs]"}
         known |= {"-C", "cmake.define.LINRNN_ISAS="}  # of CMakeLists.txt: all processors
+        known |= {"--no-deps", "--index-url", "https://download.pytorch.org/whl/cpu", "torch"}
         return None if set(words[2:]) <= known else "an unknown way to install"
     if words[0] == "linrnn":
         return _problem_with_verb(words[1:])
