@@ -9,22 +9,30 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linrnn import atlas as atlas
+    from linrnn import block as block
+    from linrnn import cells as cells
     from linrnn import compare as compare
     from linrnn import contest as contest
     from linrnn import distillation as distillation
     from linrnn import dynamics as dynamics
     from linrnn import estimators as estimators
     from linrnn import generation as generation
+    from linrnn import interop as interop
+    from linrnn import learn as learn
     from linrnn import lightning as lightning
     from linrnn import mixers as mixers
     from linrnn import ops as ops
     from linrnn import quantization as quantization
     from linrnn import recipes as recipes
     from linrnn import reproductions as reproductions
+    from linrnn import serve as serve
     from linrnn import sound as sound
+    from linrnn import state_spec as state_spec
     from linrnn import streaming as streaming
     from linrnn import tasks as tasks
     from linrnn import testing as testing
+    from linrnn import tokenizers as tokenizers
     from linrnn import train as train
     from linrnn._process.allocator import keep_memory as keep_memory
     from linrnn.backbone import SequenceModel as SequenceModel
@@ -42,7 +50,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _SUBMODULES = (
+    "atlas",
     "backbone",
+    "block",
+    "cells",
     "compare",
     "contest",
     "distillation",
@@ -50,6 +61,8 @@ _SUBMODULES = (
     "errors",
     "estimators",
     "generation",
+    "interop",
+    "learn",
     "lightning",
     "mixers",
     "nn",
@@ -58,11 +71,14 @@ _SUBMODULES = (
     "recipes",
     "reproductions",
     "rnn",
+    "serve",
     "sound",
     "state",
+    "state_spec",
     "streaming",
     "tasks",
     "testing",
+    "tokenizers",
     "train",
 )
 _ATTRIBUTES = {

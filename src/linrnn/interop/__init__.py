@@ -4,14 +4,28 @@
 library's ops.
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from linrnn.interop import fla as fla
+    from linrnn.interop import hf as hf
+    from linrnn.interop import onnx as onnx
+    from linrnn.interop import sb3 as sb3
+    from linrnn.interop import torchrl as torchrl
     from linrnn.interop._accelerate.report import Acceleration
 
 __all__ = ["accelerate", "accelerate_report"]
+_SUBMODULES = ("fla", "hf", "onnx", "sb3", "torchrl")
+
+
+def __getattr__(name: str) -> Any:
+    # absent from `dir`, since what inspects every name would need every package
+    if name in _SUBMODULES:
+        return importlib.import_module(f"linrnn.interop.{name}")
+    raise AttributeError(f"module 'linrnn.interop' has no attribute {name!r}")
 
 
 def accelerate(model: "nn.Module | str | None" = None) -> "Acceleration":
