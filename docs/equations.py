@@ -37,7 +37,8 @@ def html(body: str) -> str:
         rows = []
         out.append(f"<p>{inline(text)}</p>")
     out += _grid(rows)
-    return '<div class="equation" data-search-exclude>\n' + "\n".join(out) + "\n</div>"
+    # a search leaves out all up to the first end of such a tag, which is why it is no div
+    return '<section class="equation" data-search-exclude>\n' + "\n".join(out) + "\n</section>"
 
 
 def _grid(rows: list[str]) -> list[str]:

@@ -48,7 +48,6 @@ def problem(command):
     if words[:2] == ["pip", "install"]:
         known = {"-c", "-e", "constraints.txt", ".", ".[train]", ".[serve]", ".[train,dev,docs]"}
         known |= {"-C", "cmake.define.LINRNN_ISAS="}  # of CMakeLists.txt: all processors
-        known |= {"--no-deps", "--index-url", "https://download.pytorch.org/whl/cpu", "torch"}
         return None if set(words[2:]) <= known else "an unknown way to install"
     if words[0] == "linrnn":
         return _problem_with_verb(words[1:])

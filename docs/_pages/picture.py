@@ -48,8 +48,8 @@ def page(name: str) -> str:
     drawn.append(_moved(learned, y + 12))
     label = f"A step of {mixers.load(name).__name__}, and the tensors it carries to the next"
     return (
-        f'<div class="linrnn-structure"><svg viewBox="0 0 {WIDTH} {y + height + 14:.0f}" '
-        f'role="img" aria-label="{escape(label)}">'
+        '<div class="linrnn-structure" data-search-exclude>'
+        f'<svg viewBox="0 0 {WIDTH} {y + height + 14:.0f}" role="img" aria-label="{escape(label)}">'
         f"<title>{escape(label)}</title>{''.join(drawn)}</svg></div>"
     )
 
