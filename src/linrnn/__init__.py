@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from linrnn._process.allocator import keep_memory as keep_memory
     from linrnn.backbone import SequenceModel as SequenceModel
     from linrnn.distillation import distill as distill
+    from linrnn.estimators import PanelForecaster as PanelForecaster
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
     from linrnn.estimators import RecurrentDetector as RecurrentDetector
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
@@ -82,6 +83,7 @@ _SUBMODULES = (
     "train",
 )
 _ATTRIBUTES = {
+    "PanelForecaster": "linrnn.estimators",
     "RNN": "linrnn.rnn",
     "RecurrentClassifier": "linrnn.estimators",
     "RecurrentDetector": "linrnn.estimators",

@@ -11,14 +11,22 @@ if TYPE_CHECKING:
     from linrnn.estimators._regressor import RecurrentRegressor as RecurrentRegressor
     from linrnn.estimators.detector import RecurrentDetector as RecurrentDetector
     from linrnn.estimators.forecaster import RecurrentForecaster as RecurrentForecaster
+    from linrnn.estimators.panel import PanelForecaster as PanelForecaster
 
 _MODULES = {
+    "PanelForecaster": "panel",
     "RecurrentClassifier": "_classifier",
     "RecurrentDetector": "detector",
     "RecurrentForecaster": "forecaster",
     "RecurrentRegressor": "_regressor",
 }
-__all__ = ["RecurrentClassifier", "RecurrentDetector", "RecurrentForecaster", "RecurrentRegressor"]
+__all__ = [
+    "PanelForecaster",
+    "RecurrentClassifier",
+    "RecurrentDetector",
+    "RecurrentForecaster",
+    "RecurrentRegressor",
+]
 
 
 def __getattr__(name: str) -> Any:

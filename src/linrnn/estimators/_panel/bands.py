@@ -1,0 +1,148 @@
+"""How wide bands must be, from what forecasts of the past got wrong."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from linrnn.errors import ArgumentError
+from linrnn.estimators._panel.batch import Batch, means
+from linrnn.estimators._panel.selection import Trial, mixed, scores_of, weights_of
+
+_RECENT = 24
+_FLOOR = 0.5
+"""Of the root mean square of all changes."""
+_PRIOR = 8.0
+"""Errors that those of all series count for in the size of those of one."""
+_FIRST = frozenset({"comb", "ets", "theta", "damped trend"})
+"""Their mean stands for the forecast at origins that nothing was judged before."""
+
+
+class Bands(NamedTuple):
+    """Sizes of errors, and the quantiles that all series share."""
+
+    size: np.ndarray
+    """(series,): the root mean square of an error one step ahead, in units of the spread."""
+    growth: np.ndarray
+    """(horizon,): by how much errors are larger further ahead; the first is 1."""
+    pooled: np.ndarray
+    """(cells,), rising: absolute errors over size and growth."""
+    independent: float
+    """How many of the cells say something new."""
+
+    def at(self, coverage: float) -> np.ndarray:
+        """Half widths (series, horizon) in units of the spread."""
+        level = min(1.0, coverage * (1 + 1 / max(self.independent, 1.0)))
+        if len(self.pooled):
+            width = float(np.quantile(self.pooled, level))
+        else:
+            width = 1.0
+        # few errors show no tail: that of a normal distribution is no thinner
+        width = max(width, _normal(coverage) * _median_scale(self.pooled))
+        return width * self.size[:, None] * self.growth
+
+
+def _normal(coverage: float) -> float:
+    """The half width of a band of the standard normal distribution, by bisection."""
+    low, high = 0.0, 9.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erf(middle / math.sqrt(2)) < coverage else (low, middle)
+    return high
+
+
+def _median_scale(pooled: np.ndarray) -> float:
+    return float(np.median(pooled)) * 1.4826 if len(pooled) else 1.0
+
+
+def check_coverage(where: str, coverage: object) -> float:
+    """A share above 0 and at most 0.99.
+
+    Raises:
+        ArgumentError: another number.
+    """
+    if (
+        isinstance(coverage, bool)
+        or not isinstance(coverage, (int, float, np.number))
+        or not 0 < float(coverage) <= 0.99
+    ):
+        raise ArgumentError(f"{where}: coverage must be above 0 and at most 0.99, got {coverage}.")
+    return float(coverage)
+
+
+def spread_of(batch: Batch) -> np.ndarray:
+    """(rows,): the root mean square of the last changes, half that of all at least."""
+    rows, steps = batch.y.shape
+    if steps < 2:
+        return np.where(batch.last != 0, np.abs(batch.last), 1.0)
+    squares = np.diff(batch.y, axis=1) ** 2
+    there = batch.mask[:, 1:]
+    every = np.sqrt(means(batch, squares, there))
+    latest = there & (np.arange(1, steps) >= batch.n[:, None] - _RECENT)
+    recent = np.sqrt(means(batch, squares, latest))
+    spread = np.maximum(recent, _FLOOR * every)
+    level = np.abs(means(batch, batch.y))
+    return np.where(spread > 1e-9 * level, spread, np.where(level > 0, level, 1.0))
+
+
+def honest_errors(trial: Trial) -> np.ndarray:
+    """(series, origins, horizon): of the mean that each origin would have chosen by then."""
+    steps = np.arange(1, trial.errors.shape[3] + 1)
+    offsets = trial.offsets
+    result = np.full(trial.errors.shape[1:], np.nan)
+    first = np.array([name in _FIRST for name in trial.names])
+    for j, offset in enumerate(offsets):
+        errors = trial.errors[:, :, j]  # (contestants, series, horizon)
+        can = ~np.isnan(errors[..., 0])
+        came = (offsets[:, None] - steps >= offset)[None, None]  # (1, 1, origins, horizon)
+        weights = np.zeros(can.shape)
+        if came.any():
+            weights = weights_of(scores_of(trial, came), can)
+        unjudged = weights.sum(0) == 0
+        plain = can & first[:, None]
+        plain = np.where(plain.any(0), plain, can)
+        plain = plain / np.maximum(plain.sum(0), 1)
+        weights = np.where(unjudged, plain, weights)
+        there = (~np.isnan(errors)).any(0)
+        result[:, j] = np.where(there, mixed(errors, weights), np.nan)
+    return result
+
+
+def calibrate(batch: Batch, trial: Trial, horizon: int) -> Bands:
+    """Bands of a back-test, in units of `spread_of`."""
+    if not len(trial.names) or not len(trial.offsets):
+        growth = np.sqrt(np.arange(1, horizon + 1))
+        return Bands(np.ones(len(batch.n)), growth, np.empty(0), 1.0)
+    spread = np.stack([_spread_at(batch, int(offset)) for offset in trial.offsets], 1)
+    size = np.abs(honest_errors(trial)) * (trial.scale / spread)[..., None]
+    there = ~np.isnan(size)
+    growth = _growth(size, there)
+    unit = np.where(there, size / growth, 0.0)
+    count = there.sum((1, 2)) / max(1.0, math.sqrt(horizon))
+    every = (unit**2).sum() / max(int(there.sum()), 1)
+    own = (unit**2).sum((1, 2)) / np.maximum(there.sum((1, 2)), 1)
+    power = (count * own + _PRIOR * every) / (count + _PRIOR)
+    root = np.sqrt(np.maximum(power, 1e-24))
+    pooled = np.sort((unit / root[:, None, None])[there])
+    reach = there.any(2).sum(1)
+    windows = trial.offsets.max() / math.sqrt(horizon) * float((reach > 0).sum())
+    return Bands(root, growth, pooled, float(max(windows, 1.0)))
+
+
+def _spread_at(batch: Batch, offset: int) -> np.ndarray:
+    n = np.maximum(batch.n - offset, 1)
+    return spread_of(Batch(np.where(np.arange(batch.y.shape[1]) < n[:, None], batch.y, 0.0), n))
+
+
+def _growth(size: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """(horizon,): a power of the steps ahead, between constant and a line, through all errors."""
+    count = there.sum((0, 1))
+    root = np.sqrt(np.where(there, size**2, 0).sum((0, 1)) / np.maximum(count, 1))
+    steps = np.arange(1, size.shape[2] + 1)
+    use = (count > 0) & (root > 0)
+    power = 0.5
+    if use.sum() > 1:
+        x, y, w = np.log(steps[use]), np.log(root[use]), count[use] / steps[use]
+        x, y = x - np.average(x, weights=w), y - np.average(y, weights=w)
+        power = float((w * x * y).sum() / max(float((w * x * x).sum()), 1e-12))
+    return np.asarray(steps ** float(np.clip(power, 0.0, 1.0)))

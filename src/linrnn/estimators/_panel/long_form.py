@@ -1,0 +1,345 @@
+"""Tables of many series, in long form or another, read into rows and written back."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, show
+from linrnn.estimators._panel.batch import Batch
+from linrnn.estimators._panel.calendar import Grid, as_stamps, grid_of
+
+Form = Literal["long", "multiindex", "wide", "series", "array"]
+_FIX = (
+    "missing='ffill' holds the last value over gaps; resample the table, or leave the series out."
+)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What columns are called."""
+
+    id: tuple[str, ...]
+    time: str
+    value: str
+    single: Any = None
+    """Of the series, where only one came."""
+
+
+class Rows(NamedTuple):
+    """A table as columns, in the order it came."""
+
+    form: Form
+    ids: Any
+    """An index of as many rows: of values, or of tuples of several id columns."""
+    stamps: Any
+    values: np.ndarray
+    others: dict[str, np.ndarray]
+    """Further columns, numbers."""
+    names: Names
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series that were read."""
+
+    keys: Any
+    """(series,): an index of ids, in the order in which they first came."""
+    batch: Batch
+    ends: np.ndarray
+    """(series,): places on the grid of their last values."""
+    grid: Grid
+    form: Form
+    names: Names
+    others: dict[str, np.ndarray] = field(default_factory=dict)
+    """By column, (series, time)."""
+
+    def table(self, columns: dict[str, np.ndarray], steps: int) -> Any:
+        """Answers (series, steps) by column name, at the times after the last, in the form read."""
+        import pandas as pd
+
+        if self.form == "array":
+            values = np.stack(list(columns.values()), -1)  # (series, steps, columns)
+            return values[0].squeeze(-1) if values.shape[2] == 1 else values[0]
+        times = self._times(steps)
+        if self.form in ("series", "wide") and len(columns) == 1:
+            return self._like(times[0], next(iter(columns.values())))
+        frame = {
+            name: np.asarray(self.keys.get_level_values(k)).repeat(steps)
+            for k, name in enumerate(self.names.id)
+        }
+        frame[self.names.time] = times[0].append(list(times[1:]))
+        frame |= {name: values.ravel() for name, values in columns.items()}
+        table = pd.DataFrame(frame)
+        if self.form == "series":
+            return table.drop(columns=list(self.names.id)).set_index(self.names.time)
+        if self.form == "multiindex":
+            return table.set_index([*self.names.id, self.names.time])
+        return table
+
+    def _times(self, steps: int) -> list[Any]:
+        later = {int(end): self.grid.times(int(end) + 1, steps) for end in np.unique(self.ends)}
+        return [later[int(end)] for end in self.ends]
+
+    def _like(self, times: Any, values: np.ndarray) -> Any:
+        import pandas as pd
+
+        times = times.rename(None if self.names.time == "ds" else self.names.time)
+        if self.form == "series":
+            return pd.Series(values[0], times, name=self.names.single)
+        return pd.DataFrame(values.T, times, columns=self.keys.rename(None))
+
+
+def read_rows(where: str, what: str, table: Any, names: Names, others: bool = True) -> Rows:
+    """Read a table in any of the forms.
+
+    Raises:
+        ArgumentTypeError: no form that is known, or columns that hold no numbers.
+        ArgumentError: columns that are not there.
+        ShapeError: an array of more than one axis.
+    """
+    import pandas as pd
+
+    if isinstance(table, pd.Series) and not isinstance(table.index, pd.MultiIndex):
+        names = replace(names, single=table.name, time=str(table.index.name or names.time))
+        return _indexed(where, what, table.to_frame(), names, "series")
+    if isinstance(table, pd.Series):
+        table = table.to_frame(table.name if table.name is not None else names.value)
+    if isinstance(table, pd.DataFrame):
+        if isinstance(table.index, pd.MultiIndex):
+            return _of_levels(where, what, table, names)
+        if names.time in table.columns or not isinstance(
+            table.index, (pd.DatetimeIndex, pd.PeriodIndex)
+        ):
+            return _long(where, what, table, names, "long", others)
+        names = replace(names, time=str(table.index.name or names.time))
+        return _indexed(where, what, table, names, "wide")
+    array = np.asarray(table)
+    if array.dtype.kind not in "biuf":
+        raise ArgumentTypeError(
+            f"{where}: {what} must be a table or a series of pandas, or an array of numbers, got "
+            f"{show(table)}."
+        )
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{where}: {what} must have one axis as an array, got shape {array.shape}. Name the "
+            "columns of several series: pandas.DataFrame(..., index=dates)."
+        )
+    series = pd.Series(array.astype(np.float64), pd.RangeIndex(len(array)))
+    return _indexed(where, what, series.to_frame(), names, "array")
+
+
+def _of_levels(where: str, what: str, table: Any, names: Names) -> Rows:
+    """With an index of ids and times, as sktime has it."""
+    levels = [
+        str(name) if name is not None else default
+        for name, default in zip(
+            table.index.names,
+            [f"level_{k}" for k in range(table.index.nlevels - 1)] + [names.time],
+            strict=True,
+        )
+    ]
+    columns = list(table.columns)
+    value = names.value if names.value in columns else columns[0]
+    names = Names(tuple(levels[:-1]), levels[-1], str(value))
+    flat = table.set_axis(table.index.set_names(levels)).reset_index()
+    return _long(where, what, flat, names, "multiindex", True)
+
+
+def _indexed(where: str, what: str, table: Any, names: Names, form: Form) -> Rows:
+    """A column for each series; it begins at its first number and ends at its last."""
+    import pandas as pd
+
+    ids, stamps, values = [], [], []
+    for name, column in table.items():
+        numbers = _numbers(where, f"column {show(name)} of {what}", column)
+        there = np.flatnonzero(~np.isnan(numbers))
+        if not len(there):
+            raise ArgumentError(
+                f"{where}: every series of {what} must hold a number, got none in {show(name)}."
+            )
+        part = slice(int(there[0]), int(there[-1]) + 1)
+        ids += [name] * (part.stop - part.start)
+        stamps.append(table.index[part])
+        values.append(numbers[part])
+    if not stamps:
+        raise ArgumentError(f"{where}: {what} must hold a series, got a table without columns.")
+    index = as_stamps(where, f"the index of {what}", stamps[0].append(stamps[1:]))
+    keys = pd.Index(ids, name=names.id[0], dtype=object if form != "wide" else None)
+    return Rows(form, keys, index, np.concatenate(values), {}, names)
+
+
+def _long(where: str, what: str, table: Any, names: Names, form: Form, others: bool) -> Rows:
+    import pandas as pd
+
+    needed = [*names.id, names.time, *((names.value,) if others else ())]
+    lacking = [name for name in needed if name not in table.columns]
+    if lacking:
+        raise ArgumentError(
+            f"{where}: {what} must have the columns {show(needed)}, got {show(list(table.columns))}"
+            f" without {show(lacking[0])}. id=, time= and value= name them."
+        )
+    if not len(table):
+        raise ArgumentError(f"{where}: {what} must have rows, got none.")
+    several = [table[name] for name in names.id]
+    ids = pd.MultiIndex.from_arrays(several) if len(several) > 1 else pd.Index(several[0])
+    for name in names.id:
+        if table[name].isna().any():
+            row = int(np.flatnonzero(table[name].isna().to_numpy())[0])
+            raise ArgumentError(
+                f"{where}: column {name!r} of {what} must name a series in every row, got none in "
+                f"row {row}."
+            )
+    values = np.full(len(table), np.nan)
+    if others:
+        values = _numbers(where, f"column {names.value!r} of {what}", table[names.value])
+    further = {
+        str(name): _numbers(where, f"column {show(name)} of {what}", table[name])
+        for name in table.columns
+        if name not in needed and name != names.value
+    }
+    stamps = as_stamps(where, f"column {names.time!r} of {what}", table[names.time])
+    return Rows(form, ids, stamps, values, further, names)
+
+
+def _numbers(where: str, what: str, column: Any) -> np.ndarray:
+    try:
+        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"{where}: {what} must hold numbers, got {column.dtype}. Turn categories into columns "
+            "of 0 and 1: pandas.get_dummies."
+        ) from error
+    if np.isinf(values).any():
+        raise ArgumentError(f"{where}: {what} must be finite, got infinity.")
+    return values
+
+
+def read_panel(where: str, rows: Rows, freq: str | None, missing: str) -> Panel:
+    """Put rows on a grid, series by series.
+
+    Raises:
+        ArgumentError: times off the grid, twice, out of order or with gaps; values missing.
+    """
+    import pandas as pd
+
+    codes, keys = pd.factorize(rows.ids)
+    keys = pd.Index(keys) if not isinstance(keys, pd.Index) else keys
+    keys = keys.set_names(list(rows.names.id))
+    grid = grid_of(where, rows.stamps, codes, freq)
+    places = checked_places(where, rows, codes, keys, grid, missing)
+    starts = np.full(len(keys), np.iinfo(np.int64).max)
+    np.minimum.at(starts, codes, places)
+    ends = np.full(len(keys), -1)
+    np.maximum.at(ends, codes, places)
+    n = ends - starts + 1
+    columns = {}
+    for name, column in {rows.names.value: rows.values, **rows.others}.items():
+        cells = np.full((len(keys), int(n.max())), np.nan)
+        cells[codes, places - starts[codes]] = column
+        columns[name] = cells_of(where, name, cells, n, keys, grid, starts, missing)
+    y = columns.pop(rows.names.value)
+    return Panel(keys, Batch(y, n), ends, grid, rows.form, rows.names, columns)
+
+
+def checked_places(
+    where: str, rows: Rows, codes: np.ndarray, keys: Any, grid: Grid, missing: str
+) -> np.ndarray:
+    """Places of rows on the grid, which rise by one in each series.
+
+    Raises:
+        ArgumentError: times off the grid, twice, out of order or with gaps.
+    """
+    places = grid.places(rows.stamps)
+    if (places < 0).any():
+        k = int(np.flatnonzero(places < 0)[0])
+        raise ArgumentError(
+            f"{where}: times must lie on one grid of steps of {_step(grid)}, got "
+            f"{show(str(rows.stamps[k]))} of series {show(keys[codes[k]])}. Resample it, or pass freq=."
+        )
+    order = np.argsort(codes, kind="stable")
+    steps = np.diff(places[order])
+    same = np.diff(codes[order]) == 0
+    for wrong, said in (
+        (same & (steps == 0), "twice. Drop one, or sum both: table.groupby([id, time]).sum()"),
+        (same & (steps < 0), "after a later one. Sort the table: table.sort_values(time)"),
+    ):
+        if wrong.any():
+            k = int(order[np.flatnonzero(wrong)[0] + 1])
+            raise ArgumentError(
+                f"{where}: the times of a series must rise, got {show(str(rows.stamps[k]))} of "
+                f"series {show(keys[codes[k]])} {said}."
+            )
+    gap = same & (steps > 1)
+    if gap.any() and missing == "error":
+        k = int(np.flatnonzero(gap)[0])
+        one, other = rows.stamps[order[k]], rows.stamps[order[k + 1]]
+        raise ArgumentError(
+            f"{where}: a series must go on in steps of {_step(grid)}, got a gap from {one} to "
+            f"{other} in series {show(keys[codes[order[k]]])}. {_FIX}"
+        )
+    return places
+
+
+def _step(grid: Grid) -> str:
+    return str(grid.step) if grid.kind == "numbers" else str(grid.step.freqstr)
+
+
+def cells_of(
+    where: str,
+    name: str,
+    cells: np.ndarray,
+    n: np.ndarray,
+    keys: Any,
+    grid: Grid,
+    starts: np.ndarray,
+    missing: str,
+) -> np.ndarray:
+    """Without NaN: zeros behind the ends, and the last value over gaps where that is asked for."""
+    mask = np.arange(cells.shape[1]) < n[:, None]
+    empty = np.isnan(cells) & mask
+    if empty.any():
+        k, t = (int(x[0]) for x in np.nonzero(empty))
+        if missing == "error" or t == 0:
+            time = grid.times(int(starts[k]) + t, 1)[0]
+            raise ArgumentError(
+                f"{where}: column {name!r} must hold a number at every time of a series, got none "
+                f"at {time} of series {show(keys[k])}. {_FIX}"
+            )
+        last = np.maximum.accumulate(np.where(empty, 0, np.arange(cells.shape[1])), 1)
+        cells = np.take_along_axis(cells, last, 1)
+    return np.where(mask, cells, 0.0)
+
+
+def ahead_of(
+    where: str, panel: Panel, rows: Rows, columns: tuple[str, ...], steps: int
+) -> np.ndarray:
+    """Known inputs (series, steps, columns) at the times after the last of each series.
+
+    Raises:
+        ArgumentError: a column, a series or a time is not there.
+    """
+    lacking = [name for name in columns if name not in rows.others]
+    if lacking:
+        raise ArgumentError(
+            f"{where}: X must have the columns {show(list(columns))}, got "
+            f"{show(list(rows.others))} without {show(lacking[0])}."
+        )
+    codes = panel.keys.get_indexer(rows.ids)
+    start = panel.grid.before(rows.stamps) if rows.stamps.min() < panel.grid.first else panel.grid
+    places = start.places(rows.stamps)
+    if start is not panel.grid:
+        places = places - start.places(panel.grid.times(0, 1))[0]
+    later = places - panel.ends[codes] - 1
+    use = (codes >= 0) & (later >= 0) & (later < steps)
+    cells = np.full((len(panel.keys), steps, len(columns)), np.nan)
+    for k, name in enumerate(columns):
+        cells[codes[use], later[use], k] = rows.others[name][use]
+    if np.isnan(cells).any():
+        i, h, k = (int(x[0]) for x in np.nonzero(np.isnan(cells)))
+        time = panel.grid.times(int(panel.ends[i]) + 1 + h, 1)[0]
+        raise ArgumentError(
+            f"{where}: X must have a number for the {steps} steps after the end of each series, "
+            f"got none in {columns[k]!r} at {time} of series {show(panel.keys[i])}."
+        )
+    return cells

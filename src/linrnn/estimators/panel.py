@@ -1,0 +1,402 @@
+"""Forecasts of many series in one table: contestants judged in the past of each."""
+
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    MissingExtraError,
+    check_at_most,
+    check_in,
+    check_positive_int,
+    show,
+)
+from linrnn.estimators._forecast_options import quantile_levels
+from linrnn.estimators._panel import engine, stored
+from linrnn.estimators._panel.bands import check_coverage
+from linrnn.estimators._panel.drift import State, Watch
+from linrnn.estimators._panel.known import Columns, read_static
+from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
+from linrnn.estimators._panel.more import extended
+from linrnn.estimators._plain import Number, Whole, plain
+from linrnn.estimators.seasons import candidates, naive_season
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise MissingExtraError("PanelForecaster", "scikit-learn", "train") from error
+
+_LONGEST_SEASON = 400
+
+
+class PanelForecaster(BaseEstimator):  # type: ignore[misc]
+    r"""Forecasts of many series, each by those methods that were best in its past.
+
+    The contestants are plain forecasts (last value, value of a season before, drift, mean),
+    exponential smoothing in eight forms and chosen among them by an information criterion, theta,
+    autoregressions of values and of changes, Croston's method and two heirs of it for demands that
+    are mostly 0, and a regression of all series at once on frozen modes of the LRU, as
+    `RecurrentForecaster` has it. Several are asked of logarithms and of square roots too.
+
+    Equation:
+        e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|     over origins t and steps ahead h
+        s_c = e_c^(k / (k + 4)) times the geometric mean of e_c over all series ^(4 / (k + 4))
+        w_c ~ s_c^-4, of the best five that are within a quarter of the best
+        yhat = sum_c w_c yhat_c
+
+    with k origins. Bands are as wide as errors of the past: those that would have been made by then,
+    each in units of the recent changes of its series and of a power of the steps ahead.
+
+    Args:
+        horizon: steps that are forecast at most. None: an eighth of the longest series, from 1 to
+            30.
+        season: length in steps, 1 for none. None: by the frequency of the times, a year for
+            quarters, months and weeks, a week for days, a day for what is shorter; of series
+            without one, found.
+        id: column that says which series a row belongs to, or several.
+        time: column of dates, periods or whole numbers.
+        value: column that is forecast.
+        known: columns that are known ahead, as prices and holidays; `predict` asks for them.
+            Other columns are inputs of the past.
+        freq: an alias of pandas for the steps of the times; None finds it.
+        missing: "error" refuses gaps; "ffill" holds the last value over them.
+        longest: values of each series that are kept, the last ones, so that `update` takes the
+            same memory for ever; None keeps all.
+
+    Attributes:
+        horizon_, season_: as used.
+        scores_: a frame with a row for each series and a column for each contestant: its errors in
+            the past over those of the last value.
+        weights_: a frame alike: shares in the forecast.
+        n_series_: how many.
+
+    Departures:
+        The methods are the field's; that all compete on one footing, and that the scores of each
+        series lean on those of all, is this library's.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> days = pd.date_range("2024-01-01", periods=70)
+        >>> table = pd.concat(
+        ...     pd.DataFrame({"unique_id": shop, "ds": days, "y": k + 5.0 * (days.dayofweek > 4)})
+        ...     for k, shop in enumerate(["north", "south"])
+        ... )
+        >>> forecaster = PanelForecaster(horizon=7).fit(table)
+        >>> forecaster.predict(2).columns.tolist(), forecaster.season_
+        (['unique_id', 'ds', 'y'], 7)
+
+    Reference:
+        Makridakis et al. 2020, "The M4 competition"; Hyndman and Khandakar 2008; Assimakopoulos and
+        Nikolopoulos 2000; Syntetos and Boylan 2005; Teunter et al. 2011; Orvieto et al. 2023,
+        arXiv:2303.06349.
+    """
+
+    def __init__(
+        self,
+        horizon: Whole | None = None,
+        season: Whole | None = None,
+        *,
+        id: str | Sequence[str] = "unique_id",
+        time: str = "ds",
+        value: str = "y",
+        known: Sequence[str] = (),
+        freq: str | None = None,
+        missing: str = "error",
+        longest: Whole | None = None,
+    ) -> None:
+        self.horizon = horizon
+        self.season = season
+        self.id = id
+        self.time = time
+        self.value = value
+        self.known = known
+        self.freq = freq
+        self.missing = missing
+        self.longest = longest
+
+    def fit(self, y: Any, static: Any = None) -> "PanelForecaster":
+        """Read the series, and let all contestants forecast their past.
+
+        Args:
+            y: a table in long form, with columns for id, time and value, and of inputs; or a
+                DataFrame with an index of dates or periods and a column for each series; a Series
+                with one; a frame with an index of ids and times; or an array (time,). Series may
+                begin and end at different times.
+            static: a table with a row for each series, columns of ids, and further ones that say
+                what does not change: numbers, or words for categories.
+
+        Raises:
+            ArgumentError: an option outside its range, gaps, times that are twice or out of order.
+            ArgumentTypeError: what is no table, times that are none, values that are no numbers.
+        """
+        where = "PanelForecaster.fit"
+        self._check_options(where)
+        rows = read_rows(where, "y", y, self._names())
+        panel = read_panel(where, rows, self.freq, self.missing)
+        columns = Columns.of(where, tuple(self.known), panel)
+        columns = columns._replace(static=read_static(where, static, panel))
+        fitted = copy(self)
+        longest = int(panel.batch.n.max())
+        fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
+        fitted.season_ = self._season(panel)
+        fitted._columns = columns
+        panel = extended(panel, None, self._kept())
+        # the back-test reads the future of an origin from the past of the series
+        inputs = columns.inputs(panel, None, fitted.horizon_)
+        fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
+        fitted._state = State(panel, Watch.start(len(panel.keys)))
+        fitted._before = None
+        self.__dict__.update(vars(fitted))
+        return self
+
+    def predict(self, horizon: Whole | None = None, X: Any = None) -> Any:
+        """The next values of each series, in the form of what was fitted.
+
+        Args:
+            horizon: steps, at most those of the fit; None takes as many.
+            X: the known inputs of these steps, in long form.
+        """
+        steps, middle = self._forecast("predict", horizon, X)
+        return self._panel.table({self._value: middle[:, :steps]}, steps)
+
+    def predict_interval(
+        self, horizon: Whole | None = None, coverage: Number = 0.8, X: Any = None
+    ) -> Any:
+        """Lower and upper ends of bands, beside the forecast.
+
+        Args:
+            horizon, X: as `predict`.
+            coverage: the share of what comes that a band is to hold; above 0, at most 0.99.
+
+        Returns:
+            As `predict`, with columns of the value, and of it with "_lower" and "_upper".
+        """
+        level = check_coverage("PanelForecaster.predict_interval", coverage)
+        steps, middle = self._forecast("predict_interval", horizon, X)
+        low, high = self._band(middle, level)
+        name = self._value
+        columns = {name: middle, f"{name}_lower": low, f"{name}_upper": high}
+        return self._panel.table({key: x[:, :steps] for key, x in columns.items()}, steps)
+
+    def predict_quantiles(
+        self,
+        horizon: Whole | None = None,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        X: Any = None,
+    ) -> Any:
+        """Quantiles of what comes: ends of bands, symmetric about the forecast.
+
+        Args:
+            horizon, X: as `predict`.
+            quantiles: between 0.005 and 0.995.
+
+        Returns:
+            As `predict`, with a column for each quantile, named as the value and "_q0.1".
+        """
+        levels = quantile_levels("PanelForecaster.predict_quantiles", quantiles)
+        steps, middle = self._forecast("predict_quantiles", horizon, X)
+        columns = {}
+        for q in levels.tolist():
+            low, high = self._band(middle, abs(2 * q - 1)) if q != 0.5 else (middle, middle)
+            columns[f"{self._value}_q{q:g}"] = (low if q < 0.5 else high)[:, :steps]
+        return self._panel.table(columns, steps)
+
+    def update(self, y: Any) -> "PanelForecaster":
+        """Read the values that follow; the next forecast is of what comes after them.
+
+        Shares and sizes of bands stay as they were fitted; parameters of the methods are those of
+        all that was read. Series may come that were not there before. `undo` takes the last update
+        back, and an update that raises changes nothing.
+
+        Args:
+            y: in the form of what was fitted, beginning after the last time of each series.
+
+        Raises:
+            ArgumentError: times that are no next ones, another form.
+        """
+        where = "PanelForecaster.update"
+        check_is_fitted(self, "horizon_")
+        old = self._state
+        rows = read_rows(where, "y", y, old.panel.names)
+        panel = extended(old.panel, rows, self._kept(), where=where, missing=self.missing)
+        watch = old.watch
+        if self._columns.known == ():
+            inputs = self._columns.inputs(old.panel, None, self.horizon_)
+            middle = engine.forecast(
+                old.panel.batch, self.season_, self.horizon_, inputs, self._chosen
+            )
+            half = engine.half_widths(old.panel.batch, self._chosen, 0.8)
+            watch = watch.read(old.panel, panel, middle, half)
+        self._before = old, self._chosen, self._columns
+        if len(panel.keys) > len(old.panel.keys):
+            self._chosen, self._columns = self._widened(panel)
+            watch = watch.widened(len(panel.keys))
+        self._state = State(panel, watch)
+        return self
+
+    def undo(self) -> "PanelForecaster":
+        """Take back the last `update`.
+
+        Raises:
+            ArgumentError: there was none since `fit` or the last `undo`.
+        """
+        check_is_fitted(self, "horizon_")
+        if self._before is None:
+            raise ArgumentError(
+                "PanelForecaster.undo: there must be an update to take back, got none since fit or "
+                "the last undo."
+            )
+        self._state, self._chosen, self._columns = self._before
+        self._before = None
+        return self
+
+    @property
+    def drift_(self) -> dict[Any, str]:
+        """By id, what to look at: series that left their bands more often than chance allows.
+
+        Of the values that `update` has read, each one step ahead against a band of 80 %. A series is
+        named where so many misses have a probability below one in a thousand.
+        """
+        check_is_fitted(self, "horizon_")
+        return dict(self._state.watch.notices(self._panel.keys))
+
+    @property
+    def scores_(self) -> Any:
+        """Errors in the past over those of the last value, by series and contestant."""
+        return self._by_series(self._fit_of().scores)
+
+    @property
+    def weights_(self) -> Any:
+        """Shares in the forecast, by series and contestant."""
+        return self._by_series(self._fit_of().weights)
+
+    @property
+    def n_series_(self) -> int:
+        """How many series there are."""
+        check_is_fitted(self, "horizon_")
+        return len(self._panel.keys)
+
+    def save(self, path: Path | str) -> None:
+        """Write all to a file of safetensors with a digest, which holds no code.
+
+        Args:
+            path: of the file; it is written as a whole or not at all.
+        """
+        check_is_fitted(self, "horizon_")
+        stored.save(Path(path), self)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "PanelForecaster":
+        """Read what `save` wrote.
+
+        Raises:
+            RunFolderError: the file is damaged, or another one.
+        """
+        return stored.load(Path(path), cls)
+
+    def _check_options(self, where: str) -> None:
+        for name in ("horizon", "season", "longest"):
+            if getattr(self, name) is not None:
+                check_positive_int(where, **{name: plain(getattr(self, name))})
+        check_in(where, "missing", self.missing, ("error", "ffill"))
+        several = [self.id] if isinstance(self.id, str) else self.id
+        if isinstance(self.known, str):
+            raise ArgumentTypeError(
+                f"{where}: known must be a sequence of columns, got {self.known!r}. Pass "
+                f"({self.known!r},)."
+            )
+        names = [*several, self.time, self.value, *self.known]
+        if len(set(names)) < len(names) or not several:
+            raise ArgumentError(
+                f"{where}: id, time, value and known must name different columns, got {show(names)}."
+            )
+
+    def _names(self) -> Names:
+        id = (self.id,) if isinstance(self.id, str) else tuple(self.id)
+        return Names(id, self.time, self.value)
+
+    def _kept(self) -> int | None:
+        return None if self.longest is None else int(plain(self.longest))
+
+    def _season(self, panel: Panel) -> int:
+        if self.season is not None:
+            return int(plain(self.season))
+        usual = panel.grid.season
+        longest = int(panel.batch.n.max())
+        if usual is not None:
+            return usual if longest >= 2 * usual else 1
+        k = int(panel.batch.n.argmax())
+        values = panel.batch.y[k, :longest, None]
+        likely = candidates(values, min(_LONGEST_SEASON, longest // 3))
+        return naive_season(values, likely)
+
+    @property
+    def _panel(self) -> Panel:
+        return self._state.panel
+
+    @property
+    def _value(self) -> str:
+        return self._panel.names.value
+
+    def _fit_of(self) -> engine.Chosen:
+        check_is_fitted(self, "horizon_")
+        return self._chosen
+
+    def _by_series(self, values: np.ndarray) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(values.T, index=self._panel.keys, columns=list(self._chosen.names))
+
+    def _forecast(self, what: str, horizon: Whole | None, X: Any) -> tuple[int, np.ndarray]:
+        where = f"PanelForecaster.{what}"
+        check_is_fitted(self, "horizon_")
+        steps = self.horizon_ if horizon is None else plain(horizon)
+        check_positive_int(where, horizon=steps)
+        check_at_most(where, self.horizon_, horizon=steps)
+        known = self._columns.known
+        later = None
+        if known:
+            if X is None:
+                raise ArgumentError(
+                    f"{where}: X must hold the known inputs {show(list(known))} of the next "
+                    f"{steps} steps, got None."
+                )
+            names = self._panel.names
+            rows = read_rows(where, "X", X, names, others=False)
+            later = ahead_of(where, self._panel, rows, known, steps)
+        elif X is not None:
+            raise ArgumentError(
+                f"{where}: X must be None for a forecaster without known inputs, got a "
+                f"{type(X).__name__}. Name its columns: PanelForecaster(known=...)."
+            )
+        inputs = self._columns.inputs(self._panel, later, self.horizon_)
+        batch = self._panel.batch
+        return steps, engine.forecast(batch, self.season_, self.horizon_, inputs, self._chosen)
+
+    def _band(self, middle: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+        batch = self._panel.batch
+        half = engine.half_widths(batch, self._chosen, coverage)
+        low = np.where(batch.mask, batch.y, np.inf).min(1)
+        lower = middle - half
+        return np.where((low >= 0)[:, None], np.maximum(lower, 0.0), lower), middle + half
+
+    def _widened(self, panel: Panel) -> tuple[engine.Chosen, Columns]:
+        """For series that came later: the shares that series have on average, and their errors."""
+        more = len(panel.keys) - self._chosen.weights.shape[1]
+        chosen = self._chosen
+        mean = chosen.weights.mean(1, keepdims=True)
+        silent = np.full((len(chosen.names), more), np.nan)
+        bands = chosen.bands
+        size = np.r_[bands.size, np.full(more, float(np.sqrt((bands.size**2).mean())))]
+        chosen = chosen._replace(
+            scores=np.concatenate([chosen.scores, silent], 1),
+            weights=np.concatenate([chosen.weights, np.repeat(mean, more, 1)], 1),
+            bands=bands._replace(size=size),
+        )
+        return chosen, self._columns.widened(more)
