@@ -19,10 +19,8 @@ from linrnn.errors import (
 from linrnn.estimators._forecast_options import quantile_levels
 from linrnn.estimators._panel import engine, stored
 from linrnn.estimators._panel.bands import check_coverage
-from linrnn.estimators._panel.drift import State, Watch
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
-from linrnn.estimators._panel.more import extended
 from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators.seasons import candidates, naive_season
 
@@ -66,8 +64,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
             Other columns are inputs of the past.
         freq: an alias of pandas for the steps of the times; None finds it.
         missing: "error" refuses gaps; "ffill" holds the last value over them.
-        longest: values of each series that are kept, the last ones, so that `update` takes the
-            same memory for ever; None keeps all.
 
     Attributes:
         horizon_, season_: as used.
@@ -108,7 +104,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         known: Sequence[str] = (),
         freq: str | None = None,
         missing: str = "error",
-        longest: Whole | None = None,
     ) -> None:
         self.horizon = horizon
         self.season = season
@@ -118,7 +113,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         self.known = known
         self.freq = freq
         self.missing = missing
-        self.longest = longest
 
     def fit(self, y: Any, static: Any = None) -> "PanelForecaster":
         """Read the series, and let all contestants forecast their past.
@@ -146,12 +140,10 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
         fitted.season_ = self._season(panel)
         fitted._columns = columns
-        panel = extended(panel, None, self._kept())
         # the back-test reads the future of an origin from the past of the series
         inputs = columns.inputs(panel, None, fitted.horizon_)
         fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
-        fitted._state = State(panel, Watch.start(len(panel.keys)))
-        fitted._before = None
+        fitted._panel = panel
         self.__dict__.update(vars(fitted))
         return self
 
@@ -207,65 +199,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
             columns[f"{self._value}_q{q:g}"] = (low if q < 0.5 else high)[:, :steps]
         return self._panel.table(columns, steps)
 
-    def update(self, y: Any) -> "PanelForecaster":
-        """Read the values that follow; the next forecast is of what comes after them.
-
-        Shares and sizes of bands stay as they were fitted; parameters of the methods are those of
-        all that was read. Series may come that were not there before. `undo` takes the last update
-        back, and an update that raises changes nothing.
-
-        Args:
-            y: in the form of what was fitted, beginning after the last time of each series.
-
-        Raises:
-            ArgumentError: times that are no next ones, another form.
-        """
-        where = "PanelForecaster.update"
-        check_is_fitted(self, "horizon_")
-        old = self._state
-        rows = read_rows(where, "y", y, old.panel.names)
-        panel = extended(old.panel, rows, self._kept(), where=where, missing=self.missing)
-        watch = old.watch
-        if self._columns.known == ():
-            inputs = self._columns.inputs(old.panel, None, self.horizon_)
-            middle = engine.forecast(
-                old.panel.batch, self.season_, self.horizon_, inputs, self._chosen
-            )
-            half = engine.half_widths(old.panel.batch, self._chosen, 0.8)
-            watch = watch.read(old.panel, panel, middle, half)
-        self._before = old, self._chosen, self._columns
-        if len(panel.keys) > len(old.panel.keys):
-            self._chosen, self._columns = self._widened(panel)
-            watch = watch.widened(len(panel.keys))
-        self._state = State(panel, watch)
-        return self
-
-    def undo(self) -> "PanelForecaster":
-        """Take back the last `update`.
-
-        Raises:
-            ArgumentError: there was none since `fit` or the last `undo`.
-        """
-        check_is_fitted(self, "horizon_")
-        if self._before is None:
-            raise ArgumentError(
-                "PanelForecaster.undo: there must be an update to take back, got none since fit or "
-                "the last undo."
-            )
-        self._state, self._chosen, self._columns = self._before
-        self._before = None
-        return self
-
-    @property
-    def drift_(self) -> dict[Any, str]:
-        """By id, what to look at: series that left their bands more often than chance allows.
-
-        Of the values that `update` has read, each one step ahead against a band of 80 %. A series is
-        named where so many misses have a probability below one in a thousand.
-        """
-        check_is_fitted(self, "horizon_")
-        return dict(self._state.watch.notices(self._panel.keys))
-
     @property
     def scores_(self) -> Any:
         """Errors in the past over those of the last value, by series and contestant."""
@@ -301,7 +234,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         return stored.load(Path(path), cls)
 
     def _check_options(self, where: str) -> None:
-        for name in ("horizon", "season", "longest"):
+        for name in ("horizon", "season"):
             if getattr(self, name) is not None:
                 check_positive_int(where, **{name: plain(getattr(self, name))})
         check_in(where, "missing", self.missing, ("error", "ffill"))
@@ -321,9 +254,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         id = (self.id,) if isinstance(self.id, str) else tuple(self.id)
         return Names(id, self.time, self.value)
 
-    def _kept(self) -> int | None:
-        return None if self.longest is None else int(plain(self.longest))
-
     def _season(self, panel: Panel) -> int:
         if self.season is not None:
             return int(plain(self.season))
@@ -335,10 +265,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         values = panel.batch.y[k, :longest, None]
         likely = candidates(values, min(_LONGEST_SEASON, longest // 3))
         return naive_season(values, likely)
-
-    @property
-    def _panel(self) -> Panel:
-        return self._state.panel
 
     @property
     def _value(self) -> str:
@@ -385,18 +311,3 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         low = np.where(batch.mask, batch.y, np.inf).min(1)
         lower = middle - half
         return np.where((low >= 0)[:, None], np.maximum(lower, 0.0), lower), middle + half
-
-    def _widened(self, panel: Panel) -> tuple[engine.Chosen, Columns]:
-        """For series that came later: the shares that series have on average, and their errors."""
-        more = len(panel.keys) - self._chosen.weights.shape[1]
-        chosen = self._chosen
-        mean = chosen.weights.mean(1, keepdims=True)
-        silent = np.full((len(chosen.names), more), np.nan)
-        bands = chosen.bands
-        size = np.r_[bands.size, np.full(more, float(np.sqrt((bands.size**2).mean())))]
-        chosen = chosen._replace(
-            scores=np.concatenate([chosen.scores, silent], 1),
-            weights=np.concatenate([chosen.weights, np.repeat(mean, more, 1)], 1),
-            bands=bands._replace(size=size),
-        )
-        return chosen, self._columns.widened(more)

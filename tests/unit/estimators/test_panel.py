@@ -51,17 +51,6 @@ def test_what_was_saved_forecasts_the_same(fitted, tmp_path):
         PanelForecaster.load(path)
 
 
-def test_undo_takes_an_update_back():
-    y = pd.Series(np.arange(24.0), pd.period_range("2020Q1", periods=24, freq="Q"), name="gdp")
-    forecaster = PanelForecaster(horizon=2).fit(y[:22])
-    before = forecaster.predict()
-    after = forecaster.update(y[22:]).predict()
-    assert after.index[0] == y.index[-1] + 1 and after.name == "gdp"
-    pd.testing.assert_series_equal(forecaster.undo().predict(), before)
-    with pytest.raises(ArgumentError, match="undo"):
-        forecaster.undo()
-
-
 @pytest.mark.parametrize("values", [[3.0], [1.0, 2.0, 4.0]])
 def test_a_series_may_be_of_few_values(values):
     said = PanelForecaster(horizon=2).fit(np.array(values)).predict()

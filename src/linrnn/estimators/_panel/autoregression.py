@@ -14,13 +14,15 @@ def autoregression(batch: Batch, season: int, horizon: int) -> np.ndarray:
     return _adjusted(batch, season, horizon, differences=False)
 
 
-def integrated(batch: Batch, season: int, horizon: int) -> np.ndarray:
+def integrated(batch: Batch, season: int, horizon: int, *, multiply: bool = True) -> np.ndarray:
     """An autoregression of the changes about their mean."""
-    return _adjusted(batch, season, horizon, differences=True)
+    return _adjusted(batch, season, horizon, differences=True, multiply=multiply)
 
 
-def _adjusted(batch: Batch, season: int, horizon: int, *, differences: bool) -> np.ndarray:
-    adjusted, factor, term = without_season(batch, season, horizon)
+def _adjusted(
+    batch: Batch, season: int, horizon: int, *, differences: bool, multiply: bool = True
+) -> np.ndarray:
+    adjusted, factor, term = without_season(batch, season, horizon, multiply=multiply)
     forecast = _forecast(adjusted, horizon, differences=differences)
     return np.asarray(forecast * factor + term)
 

@@ -47,7 +47,7 @@ class Grid:
             start = self.first + first * self.step
             return pd.Index(start + self.step * np.arange(count))
         if self.kind == "periods":
-            return pd.period_range(self.first + first * self.step.n, periods=count, freq=self.step)
+            return pd.period_range(self.first + first, periods=count, freq=self.step)
         return pd.date_range(self.first, periods=first + count, freq=self.step)[first:]
 
     def before(self, stamps: Any) -> "Grid":
@@ -61,7 +61,9 @@ class Grid:
 
         if self.kind == "numbers":
             return None
+        # "BMS-..." and the like: business days, and whether the start or the end is meant
         name = str(self.step.rule_code).split("-")[0].rstrip("SE")
+        name = name[1:] if name[:1] == "B" and len(name) > 1 else name
         times = max(1, int(self.step.n))
         if name in _SEASONS:
             return max(1, round(_SEASONS[name] / times))

@@ -1,6 +1,7 @@
 """All that compete, and what each says of some rows."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -38,7 +39,11 @@ SMOOTHED: Mapping[str, Form] = {
 }
 MIXED = ("smoothing", "trend", "damped trend")
 """Their mean is a contestant ("comb"), as in the competitions of Makridakis."""
-TRANSFORMED = ("drift", "optimised theta", "integrated autoregression")
+TRANSFORMED: Mapping[str, Method] = {
+    "drift": plain.drift,
+    "optimised theta": partial(optimised_theta, multiply=False),
+    "integrated autoregression": partial(integrated, multiply=False),
+}
 """Also of logarithms and of square roots, with the bank; smoothing of logarithms too."""
 
 
@@ -75,8 +80,8 @@ def forecasts(
         part = part.mapped(there(np.where(part.mask, part.y, 1.0)))
         some = None if inputs is None else inputs.take(rows, part.y.shape[1], horizon)
         found = {
-            f"{word} {name}": PLAIN[name](part, season, horizon)
-            for name in TRANSFORMED
+            f"{word} {name}": method(part, season, horizon)
+            for name, method in TRANSFORMED.items()
             if _asked(only, f"{word} {name}")
         }
         if word == "log":

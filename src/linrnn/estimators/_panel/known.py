@@ -56,11 +56,6 @@ class Columns(NamedTuple):
             known[np.arange(rows)[:, None], places] = later[:, ahead]
         return Inputs(known, past, self.static)
 
-    def widened(self, more: int) -> "Columns":
-        """For so many further series, of which nothing is known that does not change."""
-        empty = np.zeros((more, self.static.shape[1]))
-        return self._replace(static=np.concatenate([self.static, empty]))
-
 
 def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:
     """(series, columns): numbers scaled, and a column of 0 and 1 for each category.

@@ -44,7 +44,7 @@ class Panel:
     """Series that were read."""
 
     keys: Any
-    """(series,): an index of ids, in the order in which they first came."""
+    """(series,): an index of ids, sorted, or in the order of the columns of a wide table."""
     batch: Batch
     ends: np.ndarray
     """(series,): places on the grid of their last values."""
@@ -150,6 +150,9 @@ def _indexed(where: str, what: str, table: Any, names: Names, form: Form) -> Row
     """A column for each series; it begins at its first number and ends at its last."""
     import pandas as pd
 
+    if not table.shape[1]:
+        raise ArgumentError(f"{where}: {what} must hold a series, got a table without columns.")
+    table = table.set_axis(as_stamps(where, f"the index of {what}", table.index)).sort_index()
     ids, stamps, values = [], [], []
     for name, column in table.items():
         numbers = _numbers(where, f"column {show(name)} of {what}", column)
@@ -162,9 +165,7 @@ def _indexed(where: str, what: str, table: Any, names: Names, form: Form) -> Row
         ids += [name] * (part.stop - part.start)
         stamps.append(table.index[part])
         values.append(numbers[part])
-    if not stamps:
-        raise ArgumentError(f"{where}: {what} must hold a series, got a table without columns.")
-    index = as_stamps(where, f"the index of {what}", stamps[0].append(stamps[1:]))
+    index = stamps[0].append(stamps[1:])
     keys = pd.Index(ids, name=names.id[0], dtype=object if form != "wide" else None)
     return Rows(form, keys, index, np.concatenate(values), {}, names)
 
@@ -216,18 +217,15 @@ def _numbers(where: str, what: str, column: Any) -> np.ndarray:
 
 
 def read_panel(where: str, rows: Rows, freq: str | None, missing: str) -> Panel:
-    """Put rows on a grid, series by series.
+    """Put rows on a grid, series by series; the order of the rows says nothing.
 
     Raises:
-        ArgumentError: times off the grid, twice, out of order or with gaps; values missing.
+        ArgumentError: times off the grid, twice or with gaps; values missing; ids of two kinds.
     """
-    import pandas as pd
-
-    codes, keys = pd.factorize(rows.ids)
-    keys = pd.Index(keys) if not isinstance(keys, pd.Index) else keys
-    keys = keys.set_names(list(rows.names.id))
+    codes, keys = _factorized(where, rows)
     grid = grid_of(where, rows.stamps, codes, freq)
-    places = checked_places(where, rows, codes, keys, grid, missing)
+    places = _places(where, rows, codes, keys, grid)
+    _check_steps(where, rows, codes, keys, places, grid, missing)
     starts = np.full(len(keys), np.iinfo(np.int64).max)
     np.minimum.at(starts, codes, places)
     ends = np.full(len(keys), -1)
@@ -237,19 +235,28 @@ def read_panel(where: str, rows: Rows, freq: str | None, missing: str) -> Panel:
     for name, column in {rows.names.value: rows.values, **rows.others}.items():
         cells = np.full((len(keys), int(n.max())), np.nan)
         cells[codes, places - starts[codes]] = column
-        columns[name] = cells_of(where, name, cells, n, keys, grid, starts, missing)
+        columns[name] = _cells(where, name, cells, n, keys, grid, starts, missing)
     y = columns.pop(rows.names.value)
     return Panel(keys, Batch(y, n), ends, grid, rows.form, rows.names, columns)
 
 
-def checked_places(
-    where: str, rows: Rows, codes: np.ndarray, keys: Any, grid: Grid, missing: str
-) -> np.ndarray:
-    """Places of rows on the grid, which rise by one in each series.
+def _factorized(where: str, rows: Rows) -> tuple[np.ndarray, Any]:
+    """(rows,) numbers of series, and their ids: sorted, but for columns of a wide table."""
+    import pandas as pd
 
-    Raises:
-        ArgumentError: times off the grid, twice, out of order or with gaps.
-    """
+    table = rows.form in ("long", "multiindex")
+    for k, name in enumerate(rows.names.id if table else ()):
+        text = {isinstance(key, str) for key in rows.ids.get_level_values(k).unique()}
+        if len(text) > 1:
+            raise ArgumentError(
+                f"{where}: column {name!r} must be all text or all numbers, got both. Turn it into "
+                f"text: table[{name!r}].astype(str)."
+            )
+    codes, keys = pd.factorize(rows.ids, sort=table)
+    return codes, keys.set_names(list(rows.names.id))
+
+
+def _places(where: str, rows: Rows, codes: np.ndarray, keys: Any, grid: Grid) -> np.ndarray:
     places = grid.places(rows.stamps)
     if (places < 0).any():
         k = int(np.flatnonzero(places < 0)[0])
@@ -257,20 +264,28 @@ def checked_places(
             f"{where}: times must lie on one grid of steps of {_step(grid)}, got "
             f"{show(str(rows.stamps[k]))} of series {show(keys[codes[k]])}. Resample it, or pass freq=."
         )
-    order = np.argsort(codes, kind="stable")
+    return places
+
+
+def _check_steps(
+    where: str,
+    rows: Rows,
+    codes: np.ndarray,
+    keys: Any,
+    places: np.ndarray,
+    grid: Grid,
+    missing: str,
+) -> None:
+    order = np.lexsort((places, codes))
     steps = np.diff(places[order])
     same = np.diff(codes[order]) == 0
-    for wrong, said in (
-        (same & (steps == 0), "twice. Drop one, or sum both: table.groupby([id, time]).sum()"),
-        (same & (steps < 0), "after a later one. Sort the table: table.sort_values(time)"),
-    ):
-        if wrong.any():
-            k = int(order[np.flatnonzero(wrong)[0] + 1])
-            raise ArgumentError(
-                f"{where}: the times of a series must rise, got {show(str(rows.stamps[k]))} of "
-                f"series {show(keys[codes[k]])} {said}."
-            )
-    gap = same & (steps > 1)
+    twice, gap = same & (steps == 0), same & (steps > 1)
+    if twice.any():
+        k = int(order[np.flatnonzero(twice)[0]])
+        raise ArgumentError(
+            f"{where}: a series must have one row for a time, got {rows.stamps[k]} twice in series "
+            f"{show(keys[codes[k]])}. Drop one, or sum both: table.groupby([id, time]).sum()."
+        )
     if gap.any() and missing == "error":
         k = int(np.flatnonzero(gap)[0])
         one, other = rows.stamps[order[k]], rows.stamps[order[k + 1]]
@@ -278,14 +293,13 @@ def checked_places(
             f"{where}: a series must go on in steps of {_step(grid)}, got a gap from {one} to "
             f"{other} in series {show(keys[codes[order[k]]])}. {_FIX}"
         )
-    return places
 
 
 def _step(grid: Grid) -> str:
     return str(grid.step) if grid.kind == "numbers" else str(grid.step.freqstr)
 
 
-def cells_of(
+def _cells(
     where: str,
     name: str,
     cells: np.ndarray,

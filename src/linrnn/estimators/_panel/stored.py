@@ -12,7 +12,6 @@ from linrnn.errors import ArgumentTypeError, RunFolderError, show
 from linrnn.estimators._panel.bands import Bands
 from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.calendar import Grid
-from linrnn.estimators._panel.drift import State, Watch
 from linrnn.estimators._panel.engine import Chosen
 from linrnn.estimators._panel.known import Columns
 from linrnn.estimators._panel.long_form import Names, Panel
@@ -28,7 +27,7 @@ def save(path: Path, forecaster: Any) -> None:
     Raises:
         ArgumentTypeError: ids that are neither text nor numbers.
     """
-    panel, chosen = forecaster._state.panel, forecaster._chosen
+    panel, chosen = forecaster._panel, forecaster._chosen
     bands, columns = chosen.bands, forecaster._columns
     arrays = {
         "y": panel.batch.y,
@@ -40,7 +39,6 @@ def save(path: Path, forecaster: Any) -> None:
         "growth": bands.growth,
         "pooled": bands.pooled,
         "static": columns.static,
-        "missed": forecaster._state.watch.missed,
     }
     arrays |= {f"other {k}": x for k, x in enumerate(panel.others.values())}
     options = forecaster.get_params(deep=False)
@@ -96,8 +94,7 @@ def load(path: Path, cls: Any) -> Any:
     forecaster._chosen = Chosen(names, arrays["scores"], arrays["weights"], bands)
     known, past = tuple(texts["known"]), tuple(texts["past"])
     forecaster._columns = Columns(known, past, arrays["static"])
-    forecaster._state = State(_panel(texts, arrays), Watch(arrays["missed"]))
-    forecaster._before = None
+    forecaster._panel = _panel(texts, arrays)
     return forecaster
 
 

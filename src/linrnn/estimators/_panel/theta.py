@@ -18,22 +18,27 @@ def theta(batch: Batch, season: int, horizon: int) -> np.ndarray:
     return _theta(batch, season, horizon, (2.0,))
 
 
-def optimised_theta(batch: Batch, season: int, horizon: int) -> np.ndarray:
+def optimised_theta(
+    batch: Batch, season: int, horizon: int, *, multiply: bool = True
+) -> np.ndarray:
     """Theta with the weight of the line that errs least (Fiorucci et al. 2016)."""
-    return _theta(batch, season, horizon, _THETAS)
+    return _theta(batch, season, horizon, _THETAS, multiply=multiply)
 
 
-def without_season(batch: Batch, season: int, horizon: int) -> tuple[Batch, np.ndarray, np.ndarray]:
+def without_season(
+    batch: Batch, season: int, horizon: int, *, multiply: bool = True
+) -> tuple[Batch, np.ndarray, np.ndarray]:
     """The rows without their season, what multiplies and what adds to forecasts.
 
-    The season is taken out where `is_seasonal` finds one, divided where all values are positive.
+    The season is taken out where `is_seasonal` finds one. With ``multiply``, it is divided out
+    where all values are positive. Logarithms want none of that: their sign depends on the unit.
     """
     shape = (len(batch.n), horizon)
     factor, term = np.ones(shape), np.zeros(shape)
     seasonal = is_seasonal(batch, season)
     if not seasonal.any():
         return batch, factor, term
-    positive = np.where(batch.mask, batch.y, 1.0).min(1) > 0
+    positive = multiply & (np.where(batch.mask, batch.y, 1.0).min(1) > 0)
     steps = batch.y.shape[1]
     by = np.where((seasonal & positive)[:, None], season_of(batch, season, True), 1.0)
     by = np.where(by > 0, by, 1.0)
@@ -42,8 +47,10 @@ def without_season(batch: Batch, season: int, horizon: int) -> tuple[Batch, np.n
     return adjusted, ahead(by, batch.n, horizon), ahead(less, batch.n, horizon)
 
 
-def _theta(batch: Batch, season: int, horizon: int, thetas: tuple[float, ...]) -> np.ndarray:
-    adjusted, factor, term = without_season(batch, season, horizon)
+def _theta(
+    batch: Batch, season: int, horizon: int, thetas: tuple[float, ...], *, multiply: bool = True
+) -> np.ndarray:
+    adjusted, factor, term = without_season(batch, season, horizon, multiply=multiply)
     mask, n = adjusted.mask, adjusted.n
     steps = np.arange(1, adjusted.y.shape[1] + 1)
     centre = (n + 1) / 2
