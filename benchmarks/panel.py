@@ -2,9 +2,9 @@
 
     python benchmarks/panel.py --aeon aeon.whl --r-library usr/lib/R/library --statsmodels folder
 
-Each set is one table (or, with --alone, each series is one). From several origins in the end of each
-series the next steps are forecast from what came before. Printed are, by set: the mean absolute
-scaled error (MASE), the weighted quantile loss of nine deciles over that of the last value, what
+Each set is one table (or, with --alone, each series is one). From several origins in the end of
+each series the next steps are forecast from what came before. Printed are, by set: the mean
+absolute scaled error (MASE), the weighted quantile loss of nine deciles over that of the last value, what
 bands of 80 per cent covered, and how many series are missed by more than a tenth: MASE above 1.1
 times the best of four plain methods, in hindsight.
 """
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _panel_series import Named, all_of
 
+from _panel_series import Named, all_of
 from linrnn import PanelForecaster
 from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.contestants import forecasts

@@ -43,13 +43,13 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     `RecurrentForecaster` has it. Several are asked of logarithms and of square roots too.
 
     Equation:
-        e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|     over origins t and steps ahead h
+        e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|,   over origins t and steps h
         s_c = e_c^(k / (k + 4)) times the geometric mean of e_c over all series ^(4 / (k + 4))
         w_c ~ s_c^-4, of the best five that are within a quarter of the best
         yhat = sum_c w_c yhat_c
 
-    with k origins. Bands are as wide as errors of the past: those that would have been made by then,
-    each in units of the recent changes of its series and of a power of the steps ahead.
+    with k origins. Bands are as wide as errors of the past: those that would have been made by
+    then, each in units of the recent changes of its series and of a power of the steps ahead.
 
     Args:
         horizon: steps that are forecast at most. None: an eighth of the longest series, from 1 to
@@ -247,7 +247,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         names = [*several, self.time, self.value, *self.known]
         if len(set(names)) < len(names) or not several:
             raise ArgumentError(
-                f"{where}: id, time, value and known must name different columns, got {show(names)}."
+                f"{where}: id, time, value and known must name different columns, got "
+                f"{show(names)}."
             )
 
     def _names(self) -> Names:

@@ -33,10 +33,7 @@ class Bands(NamedTuple):
     def at(self, coverage: float) -> np.ndarray:
         """Half widths (series, horizon) in units of the spread."""
         level = min(1.0, coverage * (1 + 1 / max(self.independent, 1.0)))
-        if len(self.pooled):
-            width = float(np.quantile(self.pooled, level))
-        else:
-            width = 1.0
+        width = float(np.quantile(self.pooled, level)) if len(self.pooled) else 1.0
         # few errors show no tail: that of a normal distribution is no thinner
         width = max(width, _normal(coverage) * _median_scale(self.pooled))
         return width * self.size[:, None] * self.growth
@@ -72,7 +69,7 @@ def check_coverage(where: str, coverage: object) -> float:
 
 def spread_of(batch: Batch) -> np.ndarray:
     """(rows,): the root mean square of the last changes, half that of all at least."""
-    rows, steps = batch.y.shape
+    steps = batch.y.shape[1]
     if steps < 2:
         return np.where(batch.last != 0, np.abs(batch.last), 1.0)
     squares = np.diff(batch.y, axis=1) ** 2

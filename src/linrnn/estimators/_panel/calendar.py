@@ -1,7 +1,7 @@
 """The grid of equal steps that the times of many series lie on."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ class Grid:
         import pandas as pd
 
         if self.kind == "numbers":
-            found, rest = np.divmod(np.asarray(stamps) - self.first, self.step)
+            found, rest = np.divmod(np.asarray(stamps, dtype=np.int64) - self.first, self.step)
             return np.where(rest == 0, found, -1).astype(np.int64)
         if self.kind == "periods":
             return np.asarray(stamps.asi8 - self.first.ordinal) // self.step.n
@@ -49,10 +49,6 @@ class Grid:
         if self.kind == "periods":
             return pd.period_range(self.first + first, periods=count, freq=self.step)
         return pd.date_range(self.first, periods=first + count, freq=self.step)[first:]
-
-    def before(self, stamps: Any) -> "Grid":
-        """A grid that begins where these stamps do, with the same step."""
-        return replace(self, first=stamps.min())
 
     @property
     def season(self) -> int | None:
@@ -74,6 +70,15 @@ class Grid:
         return round(day) if 2 <= day <= _LONGEST_SEASON else None
 
 
+def kind_of(stamps: Any) -> Kind:
+    """Of an index that `as_stamps` gave."""
+    import pandas as pd
+
+    if isinstance(stamps, pd.PeriodIndex):
+        return "periods"
+    return "numbers" if stamps.dtype.kind in "iu" else "dates"
+
+
 def as_stamps(where: str, what: str, column: Any) -> Any:
     """An index of dates, periods or whole numbers of a column or an index.
 
@@ -90,12 +95,12 @@ def as_stamps(where: str, what: str, column: Any) -> Any:
                 f"{where}: {what} must hold dates, periods or whole numbers, got {index.dtype}."
             )
         try:
-            index = pd.DatetimeIndex(pd.to_datetime(index))
+            index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
         except (ValueError, TypeError) as error:
             text = show(next((one for one in index if not _is_date(one)), index[0]))
             raise ArgumentTypeError(
                 f"{where}: {what} must hold dates, periods or whole numbers, got {text}. "
-                "pandas.to_datetime(..., format=...) reads other forms."
+                "Text is read as 2024-01-31 or 2024-01-31 12:00; pandas.to_datetime reads other forms."
             ) from error
     if index.hasnans:
         row = int(np.flatnonzero(index.isna())[0])
@@ -109,7 +114,7 @@ def _is_date(text: Any) -> bool:
     import pandas as pd
 
     try:
-        return bool(pd.notna(pd.to_datetime(text)))
+        return bool(pd.notna(pd.to_datetime(text, format="ISO8601")))
     except (ValueError, TypeError):
         return False
 
@@ -131,7 +136,8 @@ def grid_of(where: str, stamps: Any, codes: np.ndarray, freq: str | None) -> Gri
     if isinstance(stamps, pd.PeriodIndex):
         return Grid("periods", stamps.min(), stamps.freq)
     if stamps.dtype.kind in "iu":
-        steps = np.diff(stamps.to_numpy())[np.diff(codes) == 0]
+        order = np.lexsort((stamps.to_numpy(), codes))
+        steps = np.diff(stamps.to_numpy().astype(np.int64)[order])[np.diff(codes[order]) == 0]
         steps = steps[steps > 0]
         step = int(Counter(steps.tolist()).most_common(1)[0][0]) if len(steps) else 1
         return Grid("numbers", int(stamps.min()), step)
@@ -147,7 +153,7 @@ def grid_of(where: str, stamps: Any, codes: np.ndarray, freq: str | None) -> Gri
     if not found:
         raise ArgumentError(
             f"{where}: times must follow one another in equal steps in three rows of a series at "
-            f"least, got none that do. Pass freq=, as 'D' or 'MS', or resample the table first."
+            "least, got none that do. Pass freq=, as 'D' or 'MS', or resample the table first."
         )
     step = pd.tseries.frequencies.to_offset(found.most_common(1)[0][0])
     return Grid("dates", stamps.min(), step)

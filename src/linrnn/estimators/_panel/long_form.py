@@ -7,7 +7,7 @@ import numpy as np
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, show
 from linrnn.estimators._panel.batch import Batch
-from linrnn.estimators._panel.calendar import Grid, as_stamps, grid_of
+from linrnn.estimators._panel.calendar import Grid, as_stamps, grid_of, kind_of
 
 Form = Literal["long", "multiindex", "wide", "series", "array"]
 _FIX = (
@@ -46,6 +46,9 @@ class Panel:
     keys: Any
     """(series,): an index of ids, sorted, or in the order of the columns of a wide table."""
     batch: Batch
+    """Each series over its power of 2, so that squares of no value overflow."""
+    powers: np.ndarray
+    """(series,): exponents of 2."""
     ends: np.ndarray
     """(series,): places on the grid of their last values."""
     grid: Grid
@@ -58,6 +61,12 @@ class Panel:
         """Answers (series, steps) by column name, at the times after the last, in the form read."""
         import pandas as pd
 
+        large = np.finfo(np.float64).max
+        with np.errstate(over="ignore", under="ignore"):
+            columns = {
+                name: np.ldexp(values, self.powers[:, None]).clip(-large, large)
+                for name, values in columns.items()
+            }
         if self.form == "array":
             values = np.stack(list(columns.values()), -1)  # (series, steps, columns)
             return values[0].squeeze(-1) if values.shape[2] == 1 else values[0]
@@ -237,7 +246,9 @@ def read_panel(where: str, rows: Rows, freq: str | None, missing: str) -> Panel:
         cells[codes, places - starts[codes]] = column
         columns[name] = _cells(where, name, cells, n, keys, grid, starts, missing)
     y = columns.pop(rows.names.value)
-    return Panel(keys, Batch(y, n), ends, grid, rows.form, rows.names, columns)
+    powers = np.frexp(np.abs(y).max(1))[1].astype(np.int64)
+    batch = Batch(np.ldexp(y, -powers[:, None]), n)
+    return Panel(keys, batch, powers, ends, grid, rows.form, rows.names, columns)
 
 
 def _factorized(where: str, rows: Rows) -> tuple[np.ndarray, Any]:
@@ -262,7 +273,8 @@ def _places(where: str, rows: Rows, codes: np.ndarray, keys: Any, grid: Grid) ->
         k = int(np.flatnonzero(places < 0)[0])
         raise ArgumentError(
             f"{where}: times must lie on one grid of steps of {_step(grid)}, got "
-            f"{show(str(rows.stamps[k]))} of series {show(keys[codes[k]])}. Resample it, or pass freq=."
+            f"{show(str(rows.stamps[k]))} of series {show(keys[codes[k]])}. Resample it, or pass "
+            "freq=."
         )
     return places
 
@@ -339,13 +351,22 @@ def ahead_of(
             f"{where}: X must have the columns {show(list(columns))}, got "
             f"{show(list(rows.others))} without {show(lacking[0])}."
         )
+    if kind_of(rows.stamps) != panel.grid.kind:
+        raise ArgumentError(
+            f"{where}: column {rows.names.time!r} of X must hold {panel.grid.kind} as in fit, got "
+            f"{kind_of(rows.stamps)}."
+        )
     codes = panel.keys.get_indexer(rows.ids)
-    start = panel.grid.before(rows.stamps) if rows.stamps.min() < panel.grid.first else panel.grid
-    places = start.places(rows.stamps)
-    if start is not panel.grid:
-        places = places - start.places(panel.grid.times(0, 1))[0]
-    later = places - panel.ends[codes] - 1
-    use = (codes >= 0) & (later >= 0) & (later < steps)
+    later = panel.grid.places(rows.stamps) - panel.ends[codes] - 1
+    use = np.flatnonzero((codes >= 0) & (later >= 0) & (later < steps))
+    counts = np.zeros((len(panel.keys), steps), dtype=int)
+    np.add.at(counts, (codes[use], later[use]), 1)
+    if (counts > 1).any():
+        k = next(k for k in use if counts[codes[k], later[k]] > 1)
+        raise ArgumentError(
+            f"{where}: X must have one row for a time, got {rows.stamps[k]} twice in series "
+            f"{show(panel.keys[codes[k]])}."
+        )
     cells = np.full((len(panel.keys), steps, len(columns)), np.nan)
     for k, name in enumerate(columns):
         cells[codes[use], later[use], k] = rows.others[name][use]

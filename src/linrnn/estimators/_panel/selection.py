@@ -1,4 +1,4 @@
-"""Who forecasts which series: contestants judged from origins in the past, and a mean of the best."""
+"""Contestants judged from origins in the past of each series, and a mean of the best."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

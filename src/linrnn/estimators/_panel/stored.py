@@ -32,6 +32,7 @@ def save(path: Path, forecaster: Any) -> None:
     arrays = {
         "y": panel.batch.y,
         "n": panel.batch.n,
+        "powers": panel.powers,
         "ends": panel.ends,
         "scores": chosen.scores,
         "weights": chosen.weights,
@@ -110,6 +111,7 @@ def _panel(texts: Any, arrays: dict[str, np.ndarray]) -> Panel:
     return Panel(
         keys,
         Batch(arrays["y"], arrays["n"]),
+        arrays["powers"],
         arrays["ends"],
         _grid(texts["grid"]),
         texts["form"],
@@ -121,7 +123,11 @@ def _panel(texts: Any, arrays: dict[str, np.ndarray]) -> Panel:
 def _of_grid(grid: Grid) -> dict[str, Any]:
     if grid.kind == "numbers":
         return {"kind": grid.kind, "first": int(grid.first), "step": int(grid.step)}
-    return {"kind": grid.kind, "first": str(grid.first), "step": grid.step.freqstr}
+    texts = {"kind": grid.kind, "first": str(grid.first), "step": grid.step.freqstr}
+    if grid.kind == "dates":
+        zone = grid.first.tz
+        texts |= {"unit": grid.first.unit, "zone": None if zone is None else str(zone)}
+    return texts
 
 
 def _grid(text: dict[str, Any]) -> Grid:
@@ -133,7 +139,8 @@ def _grid(text: dict[str, Any]) -> Grid:
         first = pd.Period(text["first"], freq=text["step"])
         return Grid("periods", first, first.freq)
     step = pd.tseries.frequencies.to_offset(text["step"])
-    return Grid("dates", pd.Timestamp(text["first"]), step)
+    first = pd.Timestamp(text["first"]).as_unit(text["unit"])
+    return Grid("dates", first if text["zone"] is None else first.tz_convert(text["zone"]), step)
 
 
 def _plain(what: str, value: Any) -> Any:

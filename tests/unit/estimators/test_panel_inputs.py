@@ -1,0 +1,136 @@
+"""What `PanelForecaster` reads beside the values: known ahead, of the past, and of each series."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from linrnn import PanelForecaster
+from linrnn.errors import ArgumentError, ArgumentTypeError
+
+STEPS = 60
+
+
+def sale(name, seed, effect=8.0):
+    """Noise about 20, and what a promotion adds."""
+    rng = np.random.default_rng(seed)
+    promo = (rng.random(STEPS) < 0.25).astype(float)
+    promo[-2:] = 1.0, 0.0
+    y = 20 + effect * promo + rng.normal(size=STEPS)
+    return pd.DataFrame({"unique_id": name, "ds": np.arange(STEPS), "y": y, "promo": promo})
+
+
+SALES = pd.concat([sale("a", 0), sale("b", 1)])
+PAST, AHEAD = SALES[SALES["ds"] < STEPS - 2], SALES[SALES["ds"] >= STEPS - 2]
+
+
+@pytest.fixture(scope="module")
+def promoted():
+    return PanelForecaster(2, 1, known=("promo",)).fit(PAST)
+
+
+def test_what_is_known_ahead_moves_the_forecast_by_its_effect(promoted):
+    y = promoted.predict(X=AHEAD).set_index(["unique_id", "ds"])["y"].unstack()
+    np.testing.assert_allclose(y[STEPS - 2] - y[STEPS - 1], 8, atol=1.5)
+    without = AHEAD.assign(promo=0.0)
+    still = promoted.predict(X=without).set_index(["unique_id", "ds"])["y"].unstack()
+    assert (still[STEPS - 2] - still[STEPS - 1]).abs().max() < 1.5
+
+
+def test_two_series_may_have_two_effects():
+    two = pd.concat([sale("a", 0, 8.0), sale("b", 1, -8.0)])
+    forecaster = PanelForecaster(2, 1, known=("promo",)).fit(two[two["ds"] < STEPS - 2])
+    y = forecaster.predict(X=AHEAD).set_index(["unique_id", "ds"])["y"].unstack()
+    np.testing.assert_allclose(y[STEPS - 2] - y[STEPS - 1], [8, -8], atol=2)
+
+
+def test_values_and_further_rows_of_x_say_nothing(promoted):
+    expected = promoted.predict(X=AHEAD)
+    for X in (
+        AHEAD.drop(columns="y"),
+        AHEAD.assign(y=-1e9),
+        SALES,
+        AHEAD.iloc[::-1],
+        pd.concat([AHEAD, AHEAD.assign(unique_id="c")]),
+    ):
+        pd.testing.assert_frame_equal(promoted.predict(X=X), expected)
+    first = promoted.predict(1, X=AHEAD[AHEAD["ds"] == STEPS - 2])
+    np.testing.assert_allclose(first["y"], expected["y"][::2], rtol=1e-12)
+
+
+def test_bad_inputs_are_refused_by_name(promoted):
+    for X, error, words in (
+        (None, ArgumentError, "X must hold the known inputs"),
+        (AHEAD.drop(columns="promo"), ArgumentError, "X must have the columns"),
+        (AHEAD.head(3), ArgumentError, "X must have a number .* 'promo' at 59 of series 'b'"),
+        (AHEAD.assign(promo=np.nan), ArgumentError, "X must have a number"),
+        (AHEAD.assign(promo="yes"), ArgumentTypeError, "column 'promo' of X must hold numbers"),
+        (pd.concat([AHEAD, AHEAD.head(1)]), ArgumentError, "X must have one row .* 58 .* 'a'"),
+    ):
+        with pytest.raises(error, match=words):
+            promoted.predict(X=X)
+    with pytest.raises(ArgumentError, match="known must name columns of y, got 'price'"):
+        PanelForecaster(2, known=("price",)).fit(PAST)
+    with pytest.raises(ArgumentError, match="column 'promo' must hold a number"):
+        PanelForecaster(2, known=("promo",)).fit(PAST.assign(promo=np.nan))
+
+
+def test_inputs_are_stored(promoted, tmp_path):
+    promoted.save(tmp_path / "sales")
+    again = PanelForecaster.load(tmp_path / "sales")
+    pd.testing.assert_frame_equal(again.predict(X=AHEAD), promoted.predict(X=AHEAD))
+
+
+def led(name, seed):
+    """Each value is twice the input a step before."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=120)
+    x[109] = 3.0
+    y = 10 + np.r_[0, 2 * x[:-1]] + 0.2 * rng.normal(size=120)
+    return pd.DataFrame({"unique_id": name, "ds": np.arange(120), "y": y, "lead": x})
+
+
+LED = pd.concat([led("a", 0), led("b", 1)])
+
+
+def test_an_input_of_the_past_that_leads_is_used():
+    past = LED[LED["ds"] < 110]
+    forecaster = PanelForecaster(1, 1).fit(past)
+    expected = 10 + 2 * past.groupby("unique_id")["lead"].last().to_numpy()
+    np.testing.assert_allclose(forecaster.predict()["y"], expected, atol=1.5)
+    blind = PanelForecaster(1, 1).fit(past.drop(columns="lead")).predict()["y"]
+    assert np.abs(blind - expected).min() > 4
+
+
+def test_what_does_not_change_is_told_from_numbers_and_words():
+    """Slopes differ by kind: a series of one step says nothing of its own."""
+    rng = np.random.default_rng(0)
+    kinds = {f"{kind}{k}": kind for kind in ("up", "down") for k in range(6)}
+    slope = {"up": 2.0, "down": -2.0}
+    rows = []
+    for k, (name, kind) in enumerate(kinds.items()):
+        steps = np.arange(24 if k % 6 else 4)
+        y = 50 + slope[kind] * steps + 6 * rng.normal(size=len(steps))
+        rows.append(pd.DataFrame({"unique_id": name, "ds": steps + 24 - len(steps), "y": y}))
+    table = pd.concat(rows)
+    words = pd.DataFrame({"unique_id": list(kinds), "kind": list(kinds.values()), "size": 1.0})
+    numbers = words.assign(kind=(words["kind"] == "up").astype(float))
+    # the regression of all series hears of it, and nothing else
+    blind = PanelForecaster(4, 1).fit(table).scores_["bank"].mean()
+    for static in (words, numbers):
+        told = PanelForecaster(4, 1).fit(table, static).scores_["bank"].mean()
+        assert told < 0.95 * blind
+
+
+@pytest.mark.parametrize(
+    ("static", "words"),
+    [
+        (pd.DataFrame({"unique_id": ["a"], "size": 1.0}), "row for each series, got none for 'b'"),
+        (pd.DataFrame({"unique_id": ["a", "a", "b"], "size": 1.0}), "got 'a' twice"),
+        (pd.DataFrame({"unique_id": ["a", "b"], "size": np.nan}), "finite numbers"),
+        (pd.DataFrame({"shop": ["a", "b"], "size": 1.0}), "static must be a DataFrame"),
+        ({"a": 1.0}, "static must be a DataFrame"),
+    ],
+)
+def test_bad_statics_are_refused_by_name(static, words):
+    with pytest.raises(ArgumentError, match=words):
+        PanelForecaster(2, 1).fit(PAST.drop(columns="promo"), static)
