@@ -44,8 +44,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
     Equation:
         e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|,   over origins t and steps h
-        s_c = e_c^(k / (k + 4)) times the geometric mean of e_c over all series ^(4 / (k + 4))
-        w_c ~ s_c^-4, of the best five that are within a quarter of the best
+        s_c = e_c^(k / (k + 8)) times the geometric mean of e_c over all series ^(8 / (k + 8))
+        w_c ~ s_c^-4, of the best eight that are at most half worse than the best
         yhat = sum_c w_c yhat_c
 
     with k origins. Bands are as wide as errors of the past: those that would have been made by

@@ -57,8 +57,8 @@ def test_time_has_no_origin(usual):
 
 
 def test_series_mirrored_are_forecast_mirrored():
-    """Where no logarithm is: below 0."""
-    y = walk(0) - walk(0).mean()
+    """Where there is no logarithm or root: of both signs from the start."""
+    y = np.r_[1.0, -1.0, walk(0)[2:] - walk(0).mean()]
     up, down = answer(long(a=y)), answer(long(a=-y))
     np.testing.assert_allclose(up["y"], -down["y"], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(up["y_lower"], -down["y_upper"], rtol=1e-6, atol=1e-9)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from linrnn.estimators._panel.bands import Bands, calibrate, spread_of
+from linrnn.estimators._panel.bands import Bands, calibrate, spread_among
 from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.contestants import forecasts
 from linrnn.estimators._panel.effects import effects_of
@@ -73,7 +73,7 @@ def forecast(
 
 def half_widths(batch: Batch, chosen: Chosen, coverage: float) -> np.ndarray:
     """(series, horizon)."""
-    return chosen.bands.at(coverage) * spread_of(batch)[:, None]
+    return chosen.bands.at(coverage) * spread_among(batch)[:, None]
 
 
 def say(

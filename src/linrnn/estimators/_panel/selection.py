@@ -13,12 +13,12 @@ _LEAST = 4
 _ORIGINS = 24
 _ROWS = 4000
 """Rows of a back-test, about; at least four origins each."""
-_PRIOR = 4.0
+_PRIOR = 8.0
 """Origins that the mean over all series counts for."""
-_NEAR = 1.25
+_NEAR = 1.5
 """A contestant takes part where its error is at most this multiple of the smallest."""
 _POWER = 4.0
-_MOST = 5
+_MOST = 8
 
 
 class Trial(NamedTuple):
@@ -113,16 +113,21 @@ def scores_of(trial: Trial, cells: np.ndarray | None = None) -> np.ndarray:
 
 
 def _shrunk(ratio: np.ndarray, origins: np.ndarray) -> np.ndarray:
-    """Geometric means with what all series say."""
+    """Geometric means with what all series say; a series without an origin has that alone.
+
+    Of M1 yearly a quarter of the series was cut to its last values. With the shares of all, MASE
+    fell from 3.89, that of the last value, to 3.54 of two values, 3.19 of three and 2.77 of four.
+    """
     logs = np.log(np.clip(ratio, 1e-6, 1e6))
     count = (~np.isnan(logs)).sum(1)
     pooled = np.where(np.isnan(logs), 0, logs).sum(1) / np.maximum(count, 1)
-    pooled = np.where(2 * count >= logs.shape[1], pooled, np.nan)
+    pooled = np.where(2 * count >= (origins > 0).sum(), pooled, np.nan)
     if logs.shape[1] == 1:
         return np.asarray(np.exp(logs))
     share = origins / (origins + _PRIOR)
     prior = np.where(np.isnan(pooled)[:, None], logs, pooled[:, None])
     logs = np.where(np.isnan(logs), np.nan, share * logs + (1 - share) * prior)
+    logs = np.where(origins == 0, pooled[:, None], logs)
     return np.asarray(np.exp(logs))
 
 
