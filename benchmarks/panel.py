@@ -4,9 +4,10 @@
 
 Each set is one table (or, with --alone, each series is one). From several origins in the end of
 each series the next steps are forecast from what came before. Printed are, by set: the mean
-absolute scaled error (MASE), the weighted quantile loss of nine deciles over that of the last value, what
-bands of 80 per cent covered, and how many series are missed by more than a tenth: MASE above 1.1
-times the best of four plain methods, in hindsight.
+absolute scaled error (MASE), the quantile loss of nine deciles over that of the last value, what
+bands of 80 per cent held, over all and in the tenth of the series where they held least and most,
+and how many series are missed by more than a tenth: MASE above 1.1 times the best of four plain
+methods, in hindsight.
 """
 
 import argparse

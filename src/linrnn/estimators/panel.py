@@ -202,12 +202,14 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     @property
     def scores_(self) -> Any:
         """Errors in the past over those of the last value, by series and contestant."""
-        return self._by_series(self._fit_of().scores)
+        check_is_fitted(self, "horizon_")
+        return self._by_series(self._chosen.scores)
 
     @property
     def weights_(self) -> Any:
         """Shares in the forecast, by series and contestant."""
-        return self._by_series(self._fit_of().weights)
+        check_is_fitted(self, "horizon_")
+        return self._by_series(self._chosen.weights)
 
     @property
     def n_series_(self) -> int:
@@ -231,7 +233,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         Raises:
             RunFolderError: the file is damaged, or another one.
         """
-        return stored.load(Path(path), cls)
+        forecaster: PanelForecaster = stored.load(Path(path), cls)
+        return forecaster
 
     def _check_options(self, where: str) -> None:
         for name in ("horizon", "season"):
@@ -269,11 +272,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _value(self) -> str:
-        return self._panel.names.value
-
-    def _fit_of(self) -> engine.Chosen:
-        check_is_fitted(self, "horizon_")
-        return self._chosen
+        panel: Panel = self._panel
+        return panel.names.value
 
     def _by_series(self, values: np.ndarray) -> Any:
         import pandas as pd

@@ -113,7 +113,8 @@ def test_odd_series_have_finite_answers(name):
     for season in (1, 4):
         band = PanelForecaster(3, season).fit(ODD[name]).predict_interval()
         assert np.isfinite(band).all()
-        assert (band[:, 1] <= band[:, 0]).all() and (band[:, 0] <= band[:, 2]).all()
+        assert (band[:, 1] <= band[:, 0]).all()
+        assert (band[:, 0] <= band[:, 2]).all()
 
 
 def test_a_table_of_odd_series_has_finite_answers():
@@ -135,7 +136,8 @@ def test_drawn_series_have_finite_answers(seed):
     season, horizon = int(rng.choice([1, 2, 4, 7])), int(rng.integers(1, 6))
     band = PanelForecaster(horizon, season).fit(long(**series)).predict_interval()
     values = band[["y_lower", "y", "y_upper"]].to_numpy()
-    assert np.isfinite(values).all() and (np.diff(values, axis=1) >= 0).all()
+    assert np.isfinite(values).all()
+    assert (np.diff(values, axis=1) >= 0).all()
     low = {name: y.min() for name, y in series.items()}
     never_negative = band["unique_id"].map(low) >= 0
     assert (values[never_negative] >= 0).all()

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     @property
     def last(self) -> np.ndarray:
         """(rows,): the last value of each."""
-        return self.y[np.arange(len(self.n)), self.n - 1]
+        return np.asarray(self.y[np.arange(len(self.n)), self.n - 1])
 
     def take(self, rows: np.ndarray) -> "Batch":
         """Some of the rows, cut to the longest of them."""

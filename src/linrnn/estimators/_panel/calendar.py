@@ -32,10 +32,10 @@ class Grid:
         import pandas as pd
 
         if self.kind == "numbers":
-            found, rest = np.divmod(np.asarray(stamps, dtype=np.int64) - self.first, self.step)
-            return np.where(rest == 0, found, -1).astype(np.int64)
+            steps = np.asarray(stamps, dtype=np.int64) - self.first
+            return _whole(steps, self.step)
         if self.kind == "periods":
-            return np.asarray(stamps.asi8 - self.first.ordinal) // self.step.n
+            return _whole(np.asarray(stamps.asi8 - self.first.ordinal), self.step.n)
         last = stamps.max()
         return np.asarray(pd.date_range(self.first, last, freq=self.step).get_indexer(stamps))
 
@@ -70,6 +70,11 @@ class Grid:
         return round(day) if 2 <= day <= _LONGEST_SEASON else None
 
 
+def _whole(steps: np.ndarray, step: int) -> np.ndarray:
+    found, rest = np.divmod(steps, step)
+    return np.where(rest == 0, found, -1)
+
+
 def kind_of(stamps: Any) -> Kind:
     """Of an index that `as_stamps` gave."""
     import pandas as pd
@@ -100,7 +105,7 @@ def as_stamps(where: str, what: str, column: Any) -> Any:
             text = show(next((one for one in index if not _is_date(one)), index[0]))
             raise ArgumentTypeError(
                 f"{where}: {what} must hold dates, periods or whole numbers, got {text}. "
-                "Text is read as 2024-01-31 or 2024-01-31 12:00; pandas.to_datetime reads other forms."
+                "Text is 2024-01-31 or 2024-01-31 12:00; pandas.to_datetime reads other forms."
             ) from error
     if index.hasnans:
         row = int(np.flatnonzero(index.isna())[0])

@@ -118,7 +118,7 @@ def _bounded(batch: Batch, values: np.ndarray) -> np.ndarray:
     low = np.where(batch.mask, batch.y, np.inf).min(1)
     reach = (high - low)[:, None]
     last = batch.last[:, None]
-    return np.clip(values, last - reach, last + reach)
+    return np.asarray(np.clip(values, last - reach, last + reach))
 
 
 def _smoothed(

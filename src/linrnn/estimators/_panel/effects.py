@@ -45,16 +45,17 @@ def effects_of(batch: Batch, known: np.ndarray, season: int, groups: np.ndarray)
         prior = prior + 1e-9 * np.eye(columns)
         own = np.linalg.solve(products[rows] + prior, (along[rows] + prior @ shared)[..., None])
         found[rows] = own[..., 0]
-    return found * size[:, None]
+    return np.asarray(found * size[:, None])
 
 
 def _without_trend(batch: Batch, season: int) -> np.ndarray:
     """(rows, time): less a moving mean and the mean of each step of the season."""
     width = season if season > 2 else _WINDOW
     middle, whole = moving_average(batch, width)
-    rest = np.where(whole, batch.y - middle, 0.0)
-    few = ~whole.any(1)  # rows shorter than the window lose their mean alone
-    rest = np.where(few[:, None], (batch.y - means(batch, batch.y)[:, None]) * batch.mask, rest)
+    rest = np.asarray(np.where(whole, batch.y - middle, 0.0))
+    few = np.asarray(~whole.any(1))  # rows shorter than the window lose their mean alone
+    centred = (batch.y - means(batch, batch.y)[:, None]) * batch.mask
+    rest = np.where(few[:, None], centred, rest)
     if season > 1:
         counted = np.where(few[:, None], batch.mask, whole)
         for phase in range(season):

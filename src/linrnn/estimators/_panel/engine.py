@@ -73,7 +73,7 @@ def forecast(
 
 def half_widths(batch: Batch, chosen: Chosen, coverage: float) -> np.ndarray:
     """(series, horizon)."""
-    return chosen.bands.at(coverage) * spread_among(batch)[:, None]
+    return np.asarray(chosen.bands.at(coverage) * spread_among(batch)[:, None])
 
 
 def say(

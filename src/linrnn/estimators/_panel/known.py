@@ -47,14 +47,21 @@ class Columns(NamedTuple):
         known = np.zeros((rows, steps + horizon, len(self.known)))
         past = np.zeros((rows, steps, len(self.past)))
         for k, name in enumerate(self.past):
-            past[..., k] = panel.others[name]
+            past[..., k] = panel.others[name] / _unit(panel.others[name])
+        units = [_unit(panel.others[name]) for name in self.known]
         for k, name in enumerate(self.known):
-            known[:, :steps, k] = panel.others[name]
+            known[:, :steps, k] = panel.others[name] / units[k]
         if later is not None:
+            later = later / np.array(units)
             places = batch.n[:, None] + np.arange(horizon)
             ahead = np.minimum(np.arange(horizon), later.shape[1] - 1)
             known[np.arange(rows)[:, None], places] = later[:, ahead]
         return Inputs(known, past, self.static)
+
+
+def _unit(values: np.ndarray) -> float:
+    """The largest size, so that no square overflows or vanishes."""
+    return float(np.abs(values).max()) or 1.0
 
 
 def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:

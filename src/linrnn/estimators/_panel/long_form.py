@@ -362,14 +362,14 @@ def ahead_of(
     counts = np.zeros((len(panel.keys), steps), dtype=int)
     np.add.at(counts, (codes[use], later[use]), 1)
     if (counts > 1).any():
-        k = next(k for k in use if counts[codes[k], later[k]] > 1)
+        k = next(int(row) for row in use if counts[codes[row], later[row]] > 1)
         raise ArgumentError(
             f"{where}: X must have one row for a time, got {rows.stamps[k]} twice in series "
             f"{show(panel.keys[codes[k]])}."
         )
     cells = np.full((len(panel.keys), steps, len(columns)), np.nan)
-    for k, name in enumerate(columns):
-        cells[codes[use], later[use], k] = rows.others[name][use]
+    for column, name in enumerate(columns):
+        cells[codes[use], later[use], column] = rows.others[name][use]
     if np.isnan(cells).any():
         i, h, k = (int(x[0]) for x in np.nonzero(np.isnan(cells)))
         time = panel.grid.times(int(panel.ends[i]) + 1 + h, 1)[0]

@@ -88,7 +88,7 @@ def _fit(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> np.n
     there = np.arange(y.shape[1]) >= y.shape[1] - batch.n[:, None] + 1
     size = np.sqrt((x[there] ** 2).mean(0))
     x = np.clip(x / np.where(size > 0, size, 1.0), -_LARGE, _LARGE)
-    return _solve(batch, x, y, there, horizon, inputs) * scale[:, None]
+    return np.asarray(_solve(batch, x, y, there, horizon, inputs) * scale[:, None])
 
 
 def _fixed(batch: Batch, inputs: Inputs) -> list[np.ndarray]:

@@ -140,7 +140,7 @@ def _refined(
         better = errors[rows, winner] < least
         best = np.where(better[:, None], tried[rows, winner], best)
         least = np.where(better, errors[rows, winner], least)
-        step = np.where(better.any(), step, step) * _SHRINK
+        step *= _SHRINK
     return best, least
 
 
