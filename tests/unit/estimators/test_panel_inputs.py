@@ -134,3 +134,10 @@ def test_what_does_not_change_is_told_from_numbers_and_words():
 def test_bad_statics_are_refused_by_name(static, words):
     with pytest.raises(ArgumentError, match=words):
         PanelForecaster(2, 1).fit(PAST.drop(columns="promo"), static)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e200])
+def test_inputs_may_have_any_unit(promoted, unit):
+    small = PanelForecaster(2, 1, known=("promo",)).fit(PAST.assign(promo=PAST["promo"] * unit))
+    answer = small.predict(X=AHEAD.assign(promo=AHEAD["promo"] * unit))
+    np.testing.assert_allclose(answer["y"], promoted.predict(X=AHEAD)["y"], rtol=1e-6)
