@@ -31,6 +31,7 @@ except ImportError as error:
     raise MissingExtraError("PanelForecaster", "scikit-learn", "train") from error
 
 _LONGEST_SEASON = 400
+_MOST_STEPS = 10_000
 
 
 class PanelForecaster(BaseEstimator):  # type: ignore[misc]
@@ -240,13 +241,18 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         for name in ("horizon", "season"):
             if getattr(self, name) is not None:
                 check_positive_int(where, **{name: plain(getattr(self, name))})
+                check_at_most(where, _MOST_STEPS, **{name: plain(getattr(self, name))})
         check_in(where, "missing", self.missing, ("error", "ffill"))
-        several = [self.id] if isinstance(self.id, str) else self.id
-        if isinstance(self.known, str):
+        one = isinstance(self.id, str)
+        _check_columns(where, "id", [self.id] if one else self.id)
+        _check_columns(where, "known", self.known)
+        for name in ("time", "value"):
+            _check_columns(where, name, [getattr(self, name)])
+        if self.freq is not None and not isinstance(self.freq, str):
             raise ArgumentTypeError(
-                f"{where}: known must be a sequence of columns, got {self.known!r}. Pass "
-                f"({self.known!r},)."
+                f"{where}: freq must be an alias of pandas, as 'D' or 'MS', got {show(self.freq)}."
             )
+        several = [self.id] if one else list(self.id)
         names = [*several, self.time, self.value, *self.known]
         if len(set(names)) < len(names) or not several:
             raise ArgumentError(
@@ -312,3 +318,16 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         low = np.where(batch.mask, batch.y, np.inf).min(1)
         lower = middle - half
         return np.where((low >= 0)[:, None], np.maximum(lower, 0.0), lower), middle + half
+
+
+def _check_columns(where: str, what: str, names: Any) -> None:
+    """Columns are text.
+
+    Raises:
+        ArgumentTypeError: they are something else, or one is given where several may be.
+    """
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ArgumentTypeError(
+            f"{where}: {what} must name columns, got {show(names)}. Pass text, or a tuple of texts "
+            "where several may be."
+        )

@@ -10,6 +10,7 @@ import torch
 from odd_data import WRONG_VALUES, judge, none_breaks, series_of
 
 from linrnn import (
+    PanelForecaster,
     RecurrentClassifier,
     RecurrentDetector,
     RecurrentForecaster,
@@ -469,7 +470,54 @@ def test_a_bank_of_any_series():
     none_breaks(cases)
 
 
-def test_every_estimator_is_under_these_laws():
-    assert {cls.__name__ for cls in (*OF_SERIES, RecurrentForecaster, RecurrentDetector)} == set(
-        estimators.__all__
+# ------------------------------------------------------------------- many series
+
+
+def of_panel(y, **options):
+    """All that a forecaster of many series says of some data."""
+    fitted = PanelForecaster(**({"horizon": 2, "season": 4} | options)).fit(y)
+    answers = [fitted.predict(), fitted.predict_interval(), fitted.predict_quantiles()]
+    return [
+        answer.select_dtypes("number") if hasattr(answer, "columns") else answer
+        for answer in answers
+    ]
+
+
+def test_a_forecaster_of_many_series_of_any_data():
+    none_breaks({name: lambda y=y: of_panel(y) for name, y in series_of(WAVE[:10]).items()})
+
+
+def test_a_forecaster_of_many_series_with_any_option():
+    options = [name for name in inspect.signature(PanelForecaster).parameters if name != "self"]
+    none_breaks(
+        {
+            f"{name}={value!r:.60}": lambda name=name, value=value: of_panel(
+                WAVE[:6], **{name: value}
+            )
+            for name in options
+            for value in WRONG_VALUES
+        }
     )
+
+
+def test_questions_to_a_forecaster_of_many_series():
+    fitted = PanelForecaster(2, 4).fit(WAVE[:6])
+    asks = {
+        "predict": lambda value: fitted.predict(value),
+        "X": lambda value: fitted.predict(X=value),
+        "coverage": lambda value: fitted.predict_interval(coverage=value),
+        "quantiles": lambda value: fitted.predict_quantiles(quantiles=value),
+        "static": lambda value: PanelForecaster(2, 4).fit(WAVE[:6], value).predict(),
+    }
+    none_breaks(
+        {
+            f"{name}={value!r:.60}": lambda ask=ask, value=value: ask(value)
+            for name, ask in asks.items()
+            for value in WRONG_VALUES
+        }
+    )
+
+
+def test_every_estimator_is_under_these_laws():
+    of_steps = (RecurrentForecaster, RecurrentDetector, PanelForecaster)
+    assert {cls.__name__ for cls in (*OF_SERIES, *of_steps)} == set(estimators.__all__)

@@ -8,6 +8,7 @@ from sklearn.model_selection import GridSearchCV
 
 import linrnn
 from linrnn import (
+    PanelForecaster,
     RecurrentClassifier,
     RecurrentDetector,
     RecurrentForecaster,
@@ -39,13 +40,16 @@ OF_FORECASTS = {
     "random_state": 3,
 }
 OF_STEPS = {"false_alarms": 0.0625, "n_modes": 8, "memory": 100, "random_state": 3}
+OF_PANELS = {"horizon": 2, "season": 4}
 NUMBERS = {
+    "PanelForecaster": OF_PANELS,
     "RecurrentDetector": OF_STEPS,
     "RecurrentClassifier": OF_SERIES | {"early": 3},
     "RecurrentRegressor": OF_SERIES,
     "RecurrentForecaster": OF_FORECASTS,
 }
 NO_NUMBERS = {
+    "PanelForecaster": {"id", "time", "value", "known", "freq", "missing"},
     "RecurrentDetector": set(),
     "RecurrentClassifier": {
         *("mixer", "mixer_options", "early_stopping", "layout", "verbose", "class_weight"),
@@ -97,6 +101,21 @@ def test_numbers_of_a_forecaster(validation, whole, real):
         found.predict_interval(whole(1), real(0.75)), expected.predict_interval(1, 0.75)
     )
     assert found.backtest(y[160:], whole(2)) == expected.backtest(y[160:], 2)
+
+
+@pytest.mark.parametrize(("whole", "real"), KINDS)
+def test_numbers_of_a_forecaster_of_panels(whole, real):
+    y = np.cos(np.arange(20) ** 2)
+    expected = PanelForecaster(**OF_PANELS).fit(y)
+    found = PanelForecaster(**of_numpy(OF_PANELS, whole, real)).fit(y)
+    np.testing.assert_array_equal(found.predict(whole(1)), expected.predict(1))
+    np.testing.assert_array_equal(
+        found.predict_interval(whole(1), real(0.75)), expected.predict_interval(1, 0.75)
+    )
+    np.testing.assert_array_equal(
+        found.predict_quantiles(1, np.array([0.25, 0.5], real)),
+        expected.predict_quantiles(1, (0.25, 0.5)),
+    )
 
 
 def test_a_grid_of_numpy_is_searched():

@@ -293,7 +293,7 @@ def test_bad_questions_are_refused_by_name(fitted):
         fitted.predict_interval(coverage=1.0)
     with pytest.raises(ArgumentError, match="X must be None"):
         fitted.predict(X=TABLE)
-    with pytest.raises(ArgumentTypeError, match="known must be a sequence"):
+    with pytest.raises(ArgumentTypeError, match="known must name columns, got 'price'"):
         PanelForecaster(known="price").fit(TABLE)
 
 

@@ -55,7 +55,7 @@ def test_a_damped_trend_flattens():
     past, future = batch(values[:12]), values[12:]
     damped = smooth(past, Form(trend=True, damped=True), 1, 8).forecast[0]
     straight = smooth(past, Form(trend=True), 1, 8).forecast[0]
-    assert np.abs(damped - future).max() < 0.5 * np.abs(straight - future).max()
+    assert np.abs(damped - future).max() < 0.8 * np.abs(straight - future).max()
 
 
 def test_simple_smoothing_is_that_of_a_loop_at_its_best_rate():

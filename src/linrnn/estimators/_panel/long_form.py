@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, show
 from linrnn.estimators._panel.batch import Batch
@@ -123,7 +124,13 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
             return _long(where, what, table, names, "long", others)
         names = replace(names, time=str(table.index.name or names.time))
         return _indexed(where, what, table, names, "wide")
-    array = np.asarray(table)
+    if isinstance(table, torch.Tensor):
+        table = table.detach().cpu()
+        table = table.double() if table.is_floating_point() else table
+    try:
+        array = np.asarray(table)
+    except (ValueError, TypeError):  # rows of other lengths
+        array = np.empty(0, dtype=object)
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             f"{where}: {what} must be a table or a series of pandas, or an array of numbers, got "
