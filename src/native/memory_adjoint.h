@@ -22,7 +22,7 @@ struct Adjoint : Chunk<A> {
     using Base::grouped, Base::most, Base::reader, Base::rows, Base::size, Base::sparse, Base::two_sided, Base::width;
     static constexpr i64 MOST = 4;  // chunks of a window
 
-    explicit Adjoint(const Head<A>& of) : Base(of) {}
+    Adjoint(const Head<A>& of, A* work) : Base(of, work) {}
 
     // Gradients of a write; `values` is then of the reader's read, negated, where it is of this write.
     struct WriteSlope {
@@ -91,8 +91,8 @@ struct Adjoint : Chunk<A> {
     // Rows of what each step reads of the memory before the chunk.
     void read_memory(const Tape& x, const A* in, A* turned, A* to, const Slope& d) const {
         T::transpose(in, keys, d.turned_keys, C, C, keys);
-        T::product(turned, C, width, C, typename T::Zero(),
-                   Factors{x.memory, keys, 1, d.turned_keys, C, args.keys});
+        this->product(turned, C, width, C, typename T::Zero(),
+                      Factors{x.memory, keys, 1, d.turned_keys, C, args.keys});
         T::transpose(turned, C, to, width, width, C);
     }
 
@@ -104,14 +104,7 @@ struct Adjoint : Chunk<A> {
             this->keep_columns(x);
         } else if (delta) {
             read_memory(x, x.reader_in, d.own.turned, d.own.values, d);
-            this->template solve<true>(x, [&](auto& acc, i64 i, i64 column) {
-                i64 r = i;
-                for (auto& row : acc) {
-                    i64 v = column;
-                    for (V& some : row) some = T::load(d.own.values + r * width + v), v += L;
-                    ++r;
-                }
-            });
+            this->template solve_rows<true>(x, d.own.values);
         }
         turn(x.own);
         if (low_rank) turn(x.second);
@@ -119,10 +112,10 @@ struct Adjoint : Chunk<A> {
         auto begin = [&](i64 v, i64 c) { return kept(x, x.memory, v, c); };
         const Factors own{x.own.turned, C, 1, x.own.left_rows, keys, x.n};
         if (low_rank)
-            T::product(after, keys, width, keys, begin, own,
-                       Factors{x.second.turned, C, 1, x.second.left_rows, keys, x.n});
+            this->product(after, keys, width, keys, begin, own,
+                          Factors{x.second.turned, C, 1, x.second.left_rows, keys, x.n});
         else
-            T::product(after, keys, width, keys, begin, own);
+            this->product(after, keys, width, keys, begin, own);
     }
     void turn(const Write& w) const {
         T::transpose(w.kept, width, w.turned, C, C, width);
@@ -195,8 +188,8 @@ struct Adjoint : Chunk<A> {
     // as the memory alone.
     void written(const Tape& x, const Write& w, const WriteSlope& d, const A* R, const Slope& of) const {
         const Factors memory{R, keys, 1, w.left, C, args.keys};
-        if (two_sided) T::product(d.turned, C, width, C, typename T::Zero(), memory);
-        else T::product(d.turned, C, width, C, typename T::Zero(), memory, Factors{of.o_turned, C, 1, w.pairs, C, x.m});
+        if (two_sided) this->product(d.turned, C, width, C, typename T::Zero(), memory);
+        else this->product(d.turned, C, width, C, typename T::Zero(), memory, Factors{of.o_turned, C, 1, w.pairs, C, x.m});
         T::transpose(d.turned, C, d.values, width, width, C);
     }
 
@@ -239,8 +232,8 @@ struct Adjoint : Chunk<A> {
     // What q reads of the memory, and what the whole chunk keeps of it.
     void leave_memory(const Tape& x, const A* R, const Slope& d) const {
         const A* S = x.memory;
-        T::product(d.q_in, keys, rows(x.m), keys, typename T::Zero(),
-                   Factors{d.o_in, width, 1, S, keys, head.count});
+        this->product(d.q_in, keys, rows(x.m), keys, typename T::Zero(),
+                      Factors{d.o_in, width, 1, S, keys, head.count});
         for (i64 c = 0; c < keys; c += L) {
             V total{};
             for (i64 v = 0; v < head.count; ++v) {
@@ -259,7 +252,7 @@ struct Adjoint : Chunk<A> {
     // Pairs of steps and keys, of what is written.
     void meet_values(const Tape& x, const Write& w, const WriteSlope& d, const A* R, const Slope& of) const {
         const i64 depth = head.count;
-        T::product(d.left, keys, rows(x.n), keys, typename T::Zero(), Factors{w.kept, width, 1, R, keys, depth});
+        this->product(d.left, keys, rows(x.n), keys, typename T::Zero(), Factors{w.kept, width, 1, R, keys, depth});
         const A* reads = of_reader(of).values;
         if (two_sided) {
             T::transpose(w.values, width, w.turned, C, C, width);
@@ -276,16 +269,16 @@ struct Adjoint : Chunk<A> {
     void leave_read(const Tape& x, A* R, const Slope& d) const {
         auto begin = [&](i64 v, i64 c) { return kept(x, R, v, c); };
         const Factors reads{d.o_turned, C, 1, x.q_in, keys, x.m};
-        if (!delta) return T::product(R, keys, width, keys, begin, reads);
+        if (!delta) return this->product(R, keys, width, keys, begin, reads);
         const WriteSlope& of = of_reader(d);
         if (two_sided) {
             for (i64 i = 0; i < x.n * width; i += L)
                 T::store(of.values + i, T::load(x.since_row + width + i) * T::load(of.values + i));
             T::transpose(of.values, width, of.turned, C, C, width);
         }
-        T::product(d.reader_in, keys, rows(x.n), keys, typename T::Zero(),
-                   Factors{of.values, width, 1, x.memory, keys, head.count});
-        T::product(R, keys, width, keys, begin, reads, Factors{of.turned, C, 1, x.reader_in, keys, x.n});
+        this->product(d.reader_in, keys, rows(x.n), keys, typename T::Zero(),
+                      Factors{of.values, width, 1, x.memory, keys, head.count});
+        this->product(R, keys, width, keys, begin, reads, Factors{of.turned, C, 1, x.reader_in, keys, x.n});
     }
 
     // Every term of the gradient of a decay is a separate sum: of the pairs, reads and writes that

@@ -12,32 +12,11 @@
 
 #include "flush_subnormals.h"
 #include "memory_columns.h"
+#include "memory_halves.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
-
-// The lanes before B times a.
-template <int B, class A, class V>
-LINRNN_INLINE V scale_before(V x, A a) {
-    constexpr int L = Tile<A>::L;
-    if constexpr (B <= 0) {
-        return x;
-    } else if constexpr (B >= L) {
-        return a * x;
-    } else {
-#if defined(__AVX512F__)
-        if constexpr (sizeof(A) == 4)
-            return V(_mm512_mask_mul_ps(__m512(x), __mmask16((1 << B) - 1), __m512(x), _mm512_set1_ps(a)));
-        else
-            return V(_mm512_mask_mul_pd(__m512d(x), __mmask8((1 << B) - 1), __m512d(x), _mm512_set1_pd(a)));
-#else
-        V y = a * x;
-        for (int l = B; l < L; ++l) y[l] = x[l];
-        return y;
-#endif
-    }
-}
 
 template <class A>
 struct Chunk {
@@ -60,7 +39,22 @@ struct Chunk {
     const i64 most = grouped ? C / args.rank * args.rank : C;  // steps of a chunk
     const Reader reader = low_rank ? BEFORE : delta ? AFTER : NONE;
 
-    explicit Chunk(const Head<A>& of) : head(of) {}
+    A* const halves;  // room for factors of products in bfloat16; null: they are of A
+
+    // `work` begins with `halves_room` numbers.
+    Chunk(const Head<A>& of, A* work) : head(of), halves(halves_room(of) ? work : nullptr) {}
+    static i64 halves_room(const Head<A>& of) {
+        if constexpr (Halves<A>::exist)
+            if (Halves<A>::usable(of.args)) return Halves<A>::room(of.keys(), of.width());
+        return 0;
+    }
+    // A product with a memory, or of all that a chunk adds to one: rows of the left factors lie in order.
+    template <class... Xs>
+    void product(const Xs&... xs) const {
+        if constexpr (Halves<A>::exist)
+            if (halves) return Halves<A>::product(halves, xs...);
+        T::product(xs...);
+    }
 
     // What is written to a key of every step: rows of keys, rows of columns, transposes and pairs (i, j).
     struct Write {
@@ -397,9 +391,12 @@ struct Chunk {
     }
     template <class Near>
     void read_out(const Tape& x, const A* S, Near near) const {
+        const Factors memory{x.q_in, keys, 1, S, width, args.keys};
+        if (halves) product(x.o, width, rows(x.m), width, typename T::Zero(), memory);
         T::tiles(rows(x.m), width, [&](auto r_, auto w_, i64 i, i64 column) {
             V acc[decltype(r_)::value][decltype(w_)::value] = {};
-            T::multiply(acc, Factors{x.q_in, keys, 1, S, width, 0}, i, column, args.keys);
+            if (halves) load_rows(acc, x.o, i, column);
+            else T::multiply(acc, memory, i, column, args.keys);
             near(acc, i, column);
             T::put_tile(acc, x.o + i * width + column, width);
         });
@@ -447,6 +444,16 @@ struct Chunk {
             else substitute<KEEP, RATES>(acc, x, i, column);
         });
     }
+    // The same, where that lies in rows.
+    template <bool KEEP>
+    void solve_rows(const Tape& x, const A* past) const {
+        solve<KEEP>(x, [&](auto& acc, i64 i, i64 column) { load_rows(acc, past, i, column); });
+    }
+    template <int R, int W>
+    LINRNN_INLINE void load_rows(V (&to)[R][W], const A* rows, i64 i, i64 n) const {
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) to[r][w] = T::load(rows + (i + r) * width + n + w * L);
+    }
 
     // ------------------------------------------------------------------------------------ forward
 
@@ -458,10 +465,10 @@ struct Chunk {
         lay_out(work, x);
         load(t, n, x);
         auto read_memory = [&](const A* in, i64 m, A* to) {
-            T::product(to, width, rows(m), width, typename T::Zero(),
-                       Factors{in, keys, 1, S, width, args.keys});
+            product(to, width, rows(m), width, typename T::Zero(), Factors{in, keys, 1, S, width, args.keys});
         };
         if (delta && two_sided) read_memory(x.reader_in, n, x.read_past);
+        else if (delta && halves) read_memory(x.reader_in, n, x.o), solve_rows<false>(x, x.o);
         else if (delta)
             solve<false>(x, [&](auto& acc, i64 i, i64 column) {
                 T::multiply(acc, Factors{x.reader_in, keys, 1, S, width, 0}, i, column, args.keys);
@@ -479,13 +486,12 @@ struct Chunk {
         const Factors own{x.own.left, C, 1, x.own.kept, width, n};
         auto kept = [&](i64 c, i64 v) { return x.across[c] * T::load(S + c * width + v); };
         if (two_sided)
-            T::product(S, width, keys, width,
-                       [&](i64 c, i64 v) { return T::load(x.across_row + v) * kept(c, v); }, own);
+            product(S, width, keys, width,
+                    [&](i64 c, i64 v) { return T::load(x.across_row + v) * kept(c, v); }, own);
         else if (low_rank)
-            T::product(S, width, keys, width, kept, own,
-                       Factors{x.second.left, C, 1, x.second.values, width, n});
+            product(S, width, keys, width, kept, own, Factors{x.second.left, C, 1, x.second.values, width, n});
         else
-            T::product(S, width, keys, width, kept, own);
+            product(S, width, keys, width, kept, own);
     }
 };
 

@@ -171,6 +171,28 @@ struct Tile {
 #endif
 };
 
+// The lanes before B times a.
+template <int B, class A, class V>
+LINRNN_INLINE V scale_before(V x, A a) {
+    constexpr int L = Tile<A>::L;
+    if constexpr (B <= 0) {
+        return x;
+    } else if constexpr (B >= L) {
+        return a * x;
+    } else {
+#if defined(__AVX512F__)
+        if constexpr (sizeof(A) == 4)
+            return V(_mm512_mask_mul_ps(__m512(x), __mmask16((1 << B) - 1), __m512(x), _mm512_set1_ps(a)));
+        else
+            return V(_mm512_mask_mul_pd(__m512d(x), __mmask8((1 << B) - 1), __m512d(x), _mm512_set1_pd(a)));
+#else
+        V y = a * x;
+        for (int l = B; l < L; ++l) y[l] = x[l];
+        return y;
+#endif
+    }
+}
+
 }  // namespace
 }  // namespace LINRNN_ISA
 }  // namespace linrnn

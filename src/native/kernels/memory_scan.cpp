@@ -93,8 +93,8 @@ struct MemoryScan {
         const Steps<A> steps{head};
         if (own.time && own.time <= few() && !args.kept && head.count == head.width())
             return steps.decode(work);
-        const Chunk<A> chunk(head);
-        A* S = work;
+        const Chunk<A> chunk(head, work);
+        A* S = work += Chunk<A>::halves_room(head);
         work += head.size();
         head.load_memory(args.initial, s, S);
         for (i64 t = 0, end; t < own.time; t = end) {
@@ -116,7 +116,8 @@ struct MemoryScan {
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
         const Head<A> head = this->head(own, s, h, slice, fresh);
-        const Adjoint<A> adjoint(head);
+        const Adjoint<A> adjoint(head, work);
+        work += Chunk<A>::halves_room(head);
         A *S = work, *R = S + head.size();
         work = R + head.size();
         load(head, args.final, s, R, work);
@@ -159,10 +160,11 @@ struct MemoryScan {
 
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);
-        const Adjoint<A> adjoint(largest);
+        const Adjoint<A> adjoint(largest, nullptr);
         const i64 steps = Steps<A>{largest}.room(), chunk = adjoint.room();
         const i64 need = args.backward ? adjoint.backward_room() : chunk > steps ? chunk : steps;
-        return ((args.backward ? 2 : 1) * largest.size() + need + 127) / 64 * 64;
+        const i64 halves = Chunk<A>::halves_room(largest);
+        return (halves + (args.backward ? 2 : 1) * largest.size() + need + 127) / 64 * 64;
     }
 
     int dispatch() const {
