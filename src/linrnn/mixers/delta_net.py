@@ -1,6 +1,6 @@
 """DeltaNet: linear attention that corrects what its memory holds."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +62,7 @@ class DeltaNet(ConvDelta):
         Secretly Fast Weight Programmers", ICML 2021, arXiv:2102.11174. Key: yang2024parallelizing.
     """
 
+    reads_half: ClassVar[bool] = True
     choices = Choices(transition="delta", gate="input", memory="matrix", normaliser="norm")
 
     def __init__(
@@ -123,11 +124,11 @@ class DeltaNet(ConvDelta):
 
     def _activated(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.qk_activation != "silu":  # which the convolution has applied to all three
-            q, k = (feature_map(self.qk_activation, z) for z in (q, k))
+            q, k = (feature_map(self.qk_activation, wide(z)) for z in (q, k))
             v = F.silu(v)
         if self.qk_norm == "l2":
             return super()._activated(q, k, v)
-        q, k = (F.normalize(z, p=1, dim=-1, eps=1e-6) for z in (q, k))
+        q, k = (F.normalize(wide(z), p=1, dim=-1, eps=1e-6) for z in (q, k))
         return q, k, v
 
     @torch.no_grad()

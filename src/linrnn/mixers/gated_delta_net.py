@@ -62,6 +62,7 @@ class GatedDeltaNet(ConvDelta):
         output="gated",
     )
 
+    reads_half: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
 
     def __init__(

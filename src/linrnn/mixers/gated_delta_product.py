@@ -64,6 +64,7 @@ class GatedDeltaProduct(ConvDelta):
         normaliser="norm",
         output="gated",
     )
+    reads_half: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
 
     def __init__(

@@ -65,6 +65,7 @@ class KDA(ConvDelta):
         output="gated",
     )
 
+    reads_half: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("decay.A_log", "decay.dt_bias")
 
     def __init__(

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.levels import LevelScales, levels_spec
@@ -135,6 +136,6 @@ class LogLinearMamba2(SSD):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         scales = self.scales(more)
         o, memory, position = fenwick_scan(
-            C, B, v, g, scales, state["memory"], state["position"], reset=reset
+            *(wide(C), wide(B), v, g, scales), state["memory"], state["position"], reset=reset
         )
         return o, {"memory": memory, "position": position}

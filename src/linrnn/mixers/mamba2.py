@@ -160,5 +160,5 @@ class Mamba2(SSD):
         state: Any,
         reset: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        o, memory = outer_scan(C, B, v, g, state["memory"], reset=reset)
+        o, memory = outer_scan(C, B, v.to(C.dtype), g, state["memory"], reset=reset)
         return o, {"memory": memory}

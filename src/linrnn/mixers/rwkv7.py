@@ -173,9 +173,8 @@ class RWKV7(MatrixRWKV):
         r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)  # (B, T, H, d_head)
         c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
         with without_autocast(x.device):
-            o, memory = delta_scan(
-                r, new, v, None, decay, state["memory"], a=-c, b=c * rate, reset=reset
-            )
+            k, u, a, b = (z.to(r.dtype) for z in (new, v, -c, c * rate))
+            o, memory = delta_scan(r, k, u, None, decay, state["memory"], a=a, b=b, reset=reset)
         bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
         y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing

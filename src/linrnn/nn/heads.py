@@ -368,12 +368,18 @@ class BlockDiagonal(nn.Module):
 def l2_normalise(x: Tensor, eps: float = 1e-6, scale: Tensor | None = None) -> Tensor:
     """The last axis scaled to length 1: ``x / sqrt(sum x^2 + eps)``, smooth at zero.
 
-    ``scale``, one number for each vector (..., 1), is another length.
+    ``scale``, one number for each vector (..., 1), is another length. Whole sequences of bfloat16
+    (batch, time, heads, channels) are computed in float32 and given out in bfloat16.
 
     Example:
         >>> l2_normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
     """
+    if x.dtype is torch.bfloat16 and scale is None and normed_at_once(x):
+        heads, n = x.shape[-2:]
+        weight = x.new_full((heads * n,), n**-0.5, dtype=torch.float32)
+        flat = gated_norm(x.flatten(-2), None, weight, groups=heads, eps=eps / n)
+        return flat.unflatten(-1, (heads, n))
     if torch.is_grad_enabled() and x.requires_grad and eager(x):
         y: Tensor = _Normalised.apply(x, eps, scale)
         return y

@@ -12,7 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._families.preconditioner import Preconditioner
 from linrnn.nn import ConvHeads, GatedOut, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
-from linrnn.nn.heads import for_each_head
+from linrnn.nn.heads import for_each_head, whole_sequence
 from linrnn.nn.memories import erase_scan
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
@@ -34,6 +34,8 @@ class ConvDelta(Mixer):
     writes: int = 1
     d_conv: int | None
     conv_bias: bool
+    #: Whether `_recall` takes q, k and v of bfloat16 as they are; else they are widened before.
+    reads_half: ClassVar[bool] = False
     decay: Any  # (batch, time, d_model) to logarithms, or None
     preconditioner: Preconditioner | None
 
@@ -97,7 +99,7 @@ class ConvDelta(Mixer):
     def _rate(self, x: Tensor, v: Tensor) -> Tensor:
         """How much of a difference is written, (batch, time, heads)."""
         if self.beta_proj is None:
-            return torch.full_like(v[..., 0], self.beta_max)
+            return torch.full_like(wide(v[..., 0]), self.beta_max)
         return for_each_head(self.beta_max * wide(self.beta_proj(x)).sigmoid(), v.shape[2])
 
     def _recall(
@@ -107,7 +109,8 @@ class ConvDelta(Mixer):
 
         Args:
             x: (B, T, d_model).
-            q, k: of the convolution, (B, T, key_heads, K), in at least float32.
+            q, k: of the convolution, (B, T, key_heads, K), in at least float32 unless
+                `reads_half`.
             v: alike, (B, T, H, V).
             state: as `state_spec` says.
             reset: boolean (B, T), or None.
@@ -115,6 +118,7 @@ class ConvDelta(Mixer):
         q, k, v = self._activated(q, k, v)
         beta, g, scale = self._rate(x, v), self._log_decay(x), self.d_key**-0.5
         if self.preconditioner is not None:
+            q, k, v = wide(q), wide(k), wide(v)
             k = for_each_head(k, self.preconditioner.n_heads)
             written, squares = self.preconditioner(x, k, state["squares"], reset)
             start = state["memory"]
@@ -134,7 +138,9 @@ class ConvDelta(Mixer):
         x = x.to(self.out.out_proj.weight.dtype)
         (q, k, v), past = self.qkv.read(x, state, reset)
         v = v.reshape(*x.shape[:2], self.writes * self.n_heads, self.d_value)  # (B, T, H, V)
-        o, memories = recall(x, wide(q), wide(k), wide(v), state, reset)
+        if not (self.reads_half and q.dtype is torch.bfloat16 and whole_sequence(x)):
+            q, k, v = wide(q), wide(k), wide(v)
+        o, memories = recall(x, q, k, v, state, reset)
         return self.out(o, x), {**memories, **past}
 
 

@@ -11,7 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
 from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
-from linrnn.nn.heads import normed_at_once
+from linrnn.nn.heads import normed_at_once, whole_sequence
 from linrnn.ops.conv.past import recall
 from linrnn.ops.gated_norm import gated_norm
 from linrnn.state_spec import Part, real
@@ -93,11 +93,17 @@ class MatrixRWKV(Mixer):
         return x, recall(x, state["shift"], 1, reset) - x
 
     def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
-        """(..., H, d_head), at least float32."""
-        return tuple(wide(part).unflatten(-1, (self.n_heads, -1)) for part in z)
+        """(..., H, d_head), at least float32 unless a memory takes them in bfloat16."""
+        parts = [part if _half(part) else wide(part) for part in z]
+        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in parts)
 
     def _normed(self, o: Tensor) -> Tensor:
         """Every head's norm, with weights and biases of all channels: (..., width)."""
+        if o.dtype is torch.bfloat16 and normed_at_once(o):
+            options: Any = {"groups": self.n_heads, "eps": self.norm_eps, "centre": True}
+            weights = self.norm_weight, self.norm_bias
+            y: Tensor = gated_norm(o.flatten(-2), None, *weights, **options, dtype=torch.float32)
+            return y
         normed = head_norm(o, "layer", self.norm_eps).flatten(-2)
         return torch.addcmul(wide(self.norm_bias), normed, wide(self.norm_weight))
 
@@ -117,6 +123,10 @@ class MatrixRWKV(Mixer):
         # the product casts what it needs
         y: Tensor = self.output(z if z.dtype is autocast_dtype(weight) else z.to(weight.dtype))
         return y
+
+
+def _half(x: Tensor) -> bool:
+    return x.dtype is torch.bfloat16 and whole_sequence(x)
 
 
 def mixed(now: Tensor, back: Tensor, mu: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ class SSD(Mixer):
         """Return the reads of heads (B, T, H, d_head), and the state without the convolution's.
 
         Args:
-            C, B: queries and keys (B, T, groups, d_state).
+            C, B: queries and keys (B, T, groups, d_state), which may be bfloat16.
             v: values (B, T, H, d_head).
             g: logarithms of decays (B, T, H).
             more: rows of the projection beyond those of Mamba-2, (B, T, H, more), or None.
@@ -143,7 +143,8 @@ class SSD(Mixer):
             z, u, dt = self._scaled(z, u, dt)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
-        s, B, C = wide(mixed).split([self.d_ssm, shared, shared], -1)
+        half = mixed.dtype is torch.bfloat16 and whole_sequence(mixed)
+        s, B, C = (mixed if half else wide(mixed)).split([self.d_ssm, shared, shared], -1)
         s = s.unflatten(-1, (self.n_heads, -1))  # (B, T, H, d_head)
         B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))  # (B, T, groups, d_state)
         dt = F.softplus(wide(dt) + wide(self.dt_bias))  # (B, T, H)
