@@ -169,6 +169,7 @@ COMMANDS = {
     "stream": ["stream", "RUN/language"],
     "compare": ["compare", "digits", "--mixers", "lru", "--out", "RUN/compared"],
     "reproduce": ["reproduce", "lru-table-1", "--out", "RUN/reproduced"],
+    "suggest": ["suggest", "--needs", "parity"],
     "sweep": ["sweep", "digits", "--over", "optim.lr=0.1,0.2", "--out", "RUN/swept"],
 }
 VERB_OPTIONS = verb_options()

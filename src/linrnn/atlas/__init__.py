@@ -11,7 +11,16 @@ from linrnn.atlas._cells import Cell as Cell
 from linrnn.atlas._cells import Figure as Figure
 from linrnn.atlas._cells import breaking_point as breaking_point
 from linrnn.atlas._cells import figure as figure
+from linrnn.atlas._measured import about as about
+from linrnn.atlas._measured import measured as measured
+from linrnn.atlas._measured import read_table as read_table
 from linrnn.atlas._queue import Atlas as Atlas
+from linrnn.atlas._suggest import PROPERTIES as PROPERTIES
+from linrnn.atlas._suggest import Answer as Answer
+from linrnn.atlas._suggest import Need as Need
+from linrnn.atlas._suggest import Suggestion as Suggestion
+from linrnn.atlas._suggest import parse_needs as parse_needs
+from linrnn.atlas._suggest import suggest as suggest
 from linrnn.atlas._systems import CORE as CORE
 from linrnn.atlas._systems import STATE as STATE
 from linrnn.atlas._systems import System as System
@@ -21,15 +30,24 @@ from linrnn.atlas._train import Trained as Trained
 __all__ = [
     "ABILITIES",
     "CORE",
+    "PROPERTIES",
     "STATE",
     "Ability",
+    "Answer",
     "Atlas",
     "Break",
     "Cell",
     "Figure",
+    "Need",
+    "Suggestion",
     "System",
     "Trained",
+    "about",
     "breaking_point",
     "figure",
+    "measured",
+    "parse_needs",
+    "read_table",
     "sized",
+    "suggest",
 ]

@@ -1,7 +1,5 @@
 """The queue of an atlas: cells in one folder, shared by processes, resumed by the same command."""
 
-import csv
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ from linrnn.atlas._cells import (
     tuned_rate,
     write_cell,
 )
+from linrnn.atlas._measured import table
 from linrnn.atlas._systems import CORE, STATE, sized
 
 CELLS, RATES = "cells", "rates"
@@ -153,26 +152,6 @@ class Atlas:
         return self.place / CELLS / file_name(piece.system, piece.ability.name, piece.seed)
 
 
-def table(cells: Sequence[Cell]) -> str:
-    """CSV with a row for every training of some cells."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    head = "system,width,options,state,parameters,ability,seed,value,rate,steps,reached,score,"
-    writer.writerow([*f"{head}fraction,longer,loss,seconds,version,torch,date".split(",")])
-    for cell in cells:
-        system = cell.system
-        options = " ".join(f"{name}={value}" for name, value in system.options.items())
-        for row in cell.rows:
-            writer.writerow([
-                system.name, system.width, options, _empty(system.state), system.parameters,
-                cell.ability, cell.seed, row.value, row.rate, row.steps, _empty(row.reached),
-                f"{row.score:.6g}", f"{row.fraction:.4f}",
-                "" if row.longer is None else f"{row.longer:.4f}", f"{row.loss:.5g}", row.seconds,
-                cell.version, cell.torch, cell.date,
-            ])  # fmt: skip
-    return file.getvalue()
-
-
 def page(cells: Sequence[Cell], abilities: Sequence[Ability]) -> str:
     """The map as a table of Markdown: systems by abilities, empty where nothing was measured."""
     measured: dict[tuple[str, str], list[Cell]] = {}
@@ -197,7 +176,3 @@ _EXPLANATION = """\
 Each figure is the value of the dial at which a system comes half of the way from chance to perfect.
 It is the geometric mean over seeds, with the mean of the logarithm plus and minus two standard
 errors in brackets. `<` means that a system fails at the first value, `>` that it has the last."""
-
-
-def _empty(value: int | None) -> int | str:
-    return "" if value is None else value
