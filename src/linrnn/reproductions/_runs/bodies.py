@@ -1,0 +1,258 @@
+"""Bodies of MuJoCo, played in the simulator, and recorded episodes of several qualities."""
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from linrnn._files.door import open_file
+from linrnn._files.storage import write_atomically
+from linrnn.errors import DataError, LinrnnError
+from linrnn.reproductions._runs.episodes import Array, Episode, as_d4rl
+
+LIMIT = 1000
+"""Steps of an episode, at most."""
+
+
+class Body(NamedTuple):
+    """A body, and what its returns are measured by."""
+
+    environment: str
+    """Of gymnasium: version 5. D4RL's were recorded with version 2, of other physics in details."""
+    random: float
+    """Return of chance, by which D4RL normalises."""
+    expert: float
+    target: float
+    """Return that a policy is asked for."""
+
+    def score(self, gained: float) -> float:
+        """A return as D4RL reports it: 0 is chance, 100 its expert."""
+        return 100 * (gained - self.random) / (self.expert - self.random)
+
+
+BODIES: Mapping[str, Body] = {
+    "Hopper": Body("Hopper-v5", -20.272305, 3234.3, 3600),
+    "HalfCheetah": Body("HalfCheetah-v5", -280.178953, 12135.0, 6000),
+    "Walker2d": Body("Walker2d-v5", 1.629008, 4592.3, 5000),
+}
+QUALITIES = ("medium", "medium-replay", "medium-expert")
+
+
+def make(body: str) -> Any:
+    """An environment in the simulator.
+
+    Raises:
+        LinrnnError: gymnasium or MuJoCo is not installed.
+    """
+    try:
+        gymnasium = importlib.import_module("gymnasium")
+        importlib.import_module("mujoco")
+    except ImportError as error:
+        raise LinrnnError(
+            f"offline-decisions: gymnasium and mujoco must be installed, got {error}. "
+            "Install them: pip install gymnasium mujoco h5py"
+        ) from error
+    return gymnasium.make(BODIES[body].environment)
+
+
+Policy = Callable[[Array, Array], Array]
+"""Observations and the rewards just had, a row for each body, to actions."""
+
+
+class Played(NamedTuple):
+    """Episodes that were played, and whether each came to an end before its time was up."""
+
+    episodes: list[Episode]
+    ended: list[bool]
+
+    @property
+    def returns(self) -> list[float]:
+        """Of each episode."""
+        return [float(episode.rewards.sum()) for episode in self.episodes]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of each episode, in steps."""
+        return [len(episode.rewards) for episode in self.episodes]
+
+
+def play(body: str, policy: Policy, seeds: Sequence[int], limit: int = LIMIT) -> Played:
+    """Play an episode with each seed, all at once."""
+    made = [make(body) for _ in seeds]
+    seen = np.stack([env.reset(seed=seed)[0] for env, seed in zip(made, seeds, strict=True)])
+    low, high = made[0].action_space.low, made[0].action_space.high
+    rewards = np.zeros(len(seeds))
+    alive, ended = np.ones(len(seeds), dtype=bool), np.zeros(len(seeds), dtype=bool)
+    steps: list[tuple[Array, Array, Array]] = []
+    lengths = np.zeros(len(seeds), dtype=int)
+    while alive.any() and len(steps) < limit:
+        before = seen.copy()
+        actions = np.clip(policy(before, rewards), low, high)
+        rewards = np.zeros(len(seeds))
+        for row in alive.nonzero()[0]:
+            seen[row], rewards[row], ended[row], cut, _ = made[row].step(actions[row])
+            alive[row] = not (ended[row] or cut)
+            lengths[row] += 1
+        steps.append((before, actions, rewards))
+    for env in made:
+        env.close()
+    columns = [np.stack(part, 1).astype(np.float32) for part in zip(*steps, strict=True)]
+    episodes = [Episode(*(c[row, :n] for c in columns)) for row, n in enumerate(lengths)]
+    return Played(episodes, [bool(end) for end in ended])
+
+
+EXPERTS = Path("offline_rl", "mujoco_expert.npz")
+"""Below `LINRNN_DATA`: two expert episodes of each body."""
+
+
+def data_folder() -> Path:
+    """The folder of data sets."""
+    root = os.environ.get("LINRNN_DATA") or Path.home() / ".cache" / "linrnn"
+    return Path(root).expanduser()
+
+
+def experts(body: str) -> list[Episode]:
+    """The episodes of an expert, of UC Berkeley's course CS 285.
+
+    Raises:
+        DataError: their file is not there.
+    """
+    path = data_folder() / EXPERTS
+    try:
+        with open_file(path, inside=None) as file, np.load(file, allow_pickle=False) as arrays:
+            return [
+                Episode(*(arrays[f"{body}_{n}_{name}"] for name in _BERKELEY)) for n in range(2)
+            ]
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(
+            f"offline-decisions: {path} must hold the arrays {body}_0_observation, ..._action and "
+            f"..._reward of two expert episodes, got {error}. They are in expert_data of "
+            "github.com/berkeleydeeprlcourse/homework_fall2020, hw1; or put files of D4RL below "
+            f"{data_folder() / 'd4rl'} and take --scale d4rl."
+        ) from error
+
+
+_BERKELEY = ("observation", "action", "reward")
+
+
+class Clone:
+    """A small network that imitates, and tells its snapshots along the way.
+
+    Args:
+        episodes: to imitate.
+        seed: of its weights and batches.
+    """
+
+    def __init__(self, episodes: Sequence[Episode], seed: int, width: int = 128) -> None:
+        torch.manual_seed(seed)
+        seen, actions = (np.concatenate(part) for part in list(zip(*episodes, strict=True))[:2])
+        self.mean, self.spread = seen.mean(0), seen.std(0) + 1e-6
+        self.net = nn.Sequential(
+            *(nn.Linear(seen.shape[1], width), nn.ReLU()),
+            *(nn.Linear(width, width), nn.ReLU()),
+            nn.Linear(width, actions.shape[1]),
+        )
+        self.optimizer = torch.optim.Adam(self.net.parameters(), 1e-3)
+        self.x, self.y = self._scaled(seen), torch.from_numpy(actions).float()
+        self.steps = 0
+
+    def learn(self, until: int) -> None:
+        """Go on to a number of steps of Adam with batches of 256."""
+        while self.steps < until:
+            rows = torch.randint(len(self.x), (256,))
+            loss = (self.net(self.x[rows]) - self.y[rows]).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.steps += 1
+
+    def policy(self, noise: float, random: np.random.Generator) -> Policy:
+        """Act as now, with normal noise on each action."""
+
+        def act(seen: Array, rewards: Array) -> Array:
+            with torch.no_grad():
+                action: Array = self.net(self._scaled(seen)).numpy()
+            return action + noise * random.standard_normal(action.shape)
+
+        return act
+
+    def _scaled(self, seen: Array) -> Tensor:
+        return torch.from_numpy((seen - self.mean) / self.spread).float()
+
+
+_FULL, _NOISE = 2000, 0.4
+_SNAPSHOTS = (0, 100, 200, 400, 1000, 2000)
+"""Steps of Adam after which a clone plays a part of "medium-replay", as a learner would."""
+_ROWS = 20
+_NEAR = 0.8
+"""Share of the expert's return from which an episode of a clone stands for one of the expert."""
+
+
+def record(body: str, quality: str, steps: int, out: Path) -> Path:
+    """Make a set of our own in D4RL's layout, unless it is there.
+
+    "medium" is a clone of the expert with noise on its actions, "medium-replay" equal parts of its
+    snapshots while it learned. Of "medium-expert" one half is as "medium", and the other
+    the expert's episodes and those of the clone without noise that gain nearly as much.
+
+    Args:
+        body: one of `BODIES`.
+        quality: one of `QUALITIES`.
+        steps: of the set, at least; the last episodes are whole.
+        out: folder of a page.
+
+    Returns:
+        Path of the file.
+    """
+    path = out / "data" / f"{body.lower()}_{quality.replace('-', '_')}-{steps}.hdf5"
+    if path.is_file():
+        return path
+    with torch.random.fork_rng(devices=[]):
+        clone, found = Clone(experts(body), seed=0), Played([], [])
+        if quality == "medium-replay":
+            for number, snapshot in enumerate(_SNAPSHOTS):
+                clone.learn(snapshot)
+                _add(found, body, clone, _NOISE / 2, steps // len(_SNAPSHOTS), 1000 * number)
+        else:
+            clone.learn(_FULL)
+            half = steps // (1 + (quality == "medium-expert"))
+            _add(found, body, clone, _NOISE, half, 0)
+            if quality == "medium-expert":
+                best = experts(body)
+                found.episodes.extend(best)
+                found.ended.extend([False, False])
+                near = _NEAR * min(float(episode.rewards.sum()) for episode in best)
+                _add(found, body, clone, 0.0, half - 2 * LIMIT, 50_000, near)
+    write_atomically(path, as_d4rl(*found), inside=out)
+    return path
+
+
+def _add(
+    found: Played,
+    body: str,
+    clone: Clone,
+    noise: float,
+    steps: int,
+    seed: int,
+    least: float = -np.inf,
+) -> None:
+    """Play until there are so many steps more, of episodes that gain enough."""
+    random, added = np.random.default_rng(seed), 0
+    last = seed + _MOST
+    while added < steps and seed < last:
+        more = play(body, clone.policy(noise, random), range(seed, seed + _ROWS))
+        for episode, ended in zip(*more, strict=True):
+            if added < steps and float(episode.rewards.sum()) >= least:
+                found.episodes.append(episode)
+                found.ended.append(ended)
+                added += len(episode.rewards)
+        seed += _ROWS
+
+
+_MOST = 100_000
+"""Episodes that are tried at most; a million steps of the shortest take fewer."""

@@ -1,0 +1,362 @@
+"""Offline decisions: policies that are asked for a return, learned from records of MuJoCo."""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from linrnn._files.storage import read_json, write_atomically
+from linrnn.errors import DataError
+from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.verdict import Judged, less, ordered
+from linrnn.reproductions._runs.agents import spread
+from linrnn.reproductions._runs.bodies import (
+    BODIES,
+    QUALITIES,
+    data_folder,
+    make,
+    record,
+)
+from linrnn.reproductions._runs.decisions import CLONING, Decided, Learning, decide
+from linrnn.reproductions._runs.episodes import Episode, read_episodes
+from linrnn.train.figures import legend_below, new_figure
+from linrnn.train.styles import styles
+
+
+class Set(NamedTuple):
+    """Recorded episodes of a body."""
+
+    body: str
+    quality: str
+
+    @property
+    def label(self) -> str:
+        """As in tables."""
+        return f"{self.body} {self.quality}"
+
+
+SETS = tuple(Set(body, quality) for quality in QUALITIES for body in BODIES)
+CONTROL = "cloning"
+SYSTEMS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "minLSTM": ("minlstm", {}),
+    "minGRU": ("mingru", {}),
+    "Mamba": ("mamba", {}),
+    "attention": ("attention", {"n_heads": 1}),
+    CONTROL: (CLONING, {}),
+}
+"""The mixer of each row, or the control, and its options beside the size."""
+_TOKENS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Runs of a scale."""
+
+    sets: Sequence[Set]
+    how: Learning
+    own: int = 0
+    """Steps of a set that is recorded here; 0 for the files of D4RL."""
+
+
+_SMALL = Learning(steps=1000, batch=32, width=64, layers=2, warmup=100, episodes=10)
+_PUBLISHED = Learning(steps=100_000)
+SIZES = {
+    "cpu": Size(sets=[s for s in SETS if s.body == "Hopper"], how=_SMALL, own=40_000),
+    "bodies": Size(sets=SETS, how=_SMALL, own=40_000),
+    "d4rl": Size(sets=SETS, how=_SMALL),
+    "paper": Size(sets=SETS, how=_PUBLISHED),
+}
+_SLOW = {Set("Hopper", "medium"), Set("Hopper", "medium-replay"), Set("Walker2d", "medium")}
+"""Sets with a learning rate of 1e-4 instead of 1e-3 in the paper."""
+_WIDE = {Set("Hopper", "medium"), Set("Hopper", "medium-replay")}
+
+_COLUMNS = ("attention", "DS4", "DAaren", "Mamba", "minLSTM", "minGRU")
+_ROWS: Mapping[Set, Sequence[Quoted]] = {
+    Set(body, quality): [*map(Quoted, others), Quoted(*lstm), Quoted(*gru)]
+    for quality, body, others, lstm, gru in (
+        ("medium", "HalfCheetah", (42.6, 42.5, 42.2, 42.8), (42.7, 0.7), (43.0, 0.4)),
+        ("medium", "Hopper", (68.4, 54.2, 80.9, 83.5), (85.0, 4.4), (79.4, 8.2)),
+        ("medium", "Walker2d", (75.5, 78.0, 74.4, 78.2), (72.0, 7.5), (73.3, 3.3)),
+        ("medium-replay", "HalfCheetah", (37.0, 15.2, 37.9, 39.6), (38.6, 1.1), (38.5, 1.1)),
+        ("medium-replay", "Hopper", (85.6, 49.6, 77.9, 82.6), (88.5, 4.7), (90.5, 0.9)),
+        ("medium-replay", "Walker2d", (71.2, 69.0, 71.4, 70.9), (69.7, 10.7), (72.8, 8.9)),
+        ("medium-expert", "HalfCheetah", (88.8, 92.7, 75.7, 91.9), (85.4, 1.7), (86.3, 0.5)),
+        ("medium-expert", "Hopper", (109.6, 110.8, 103.9, 111.1), (110.3, 1.6), (109.7, 2.7)),
+        ("medium-expert", "Walker2d", (109.3, 105.7, 110.5, 108.3), (110.3, 0.5), (110.3, 0.4)),
+    )
+}
+PRINTED = {of: dict(zip(_COLUMNS, row, strict=True)) for of, row in _ROWS.items()}
+"""Normalised returns."""
+_PAPER = "Feng et al. 2024, arXiv:2410.01201, Table 3"
+FOLDER = "decisions"
+"""Runs, below the folder of a page."""
+
+
+class OfflineDecisions(Reproduction):
+    """Recurrent layers and attention as policies that are told which return is asked for.
+
+    A Decision Transformer reads the return to go, the observation and the action of each step. Here
+    minLSTM, minGRU and Mamba stand in its place, and beside all a small network that imitates the
+    records step by step, without a memory and without returns.
+
+    Args:
+        sizes: by scale, in place of ours.
+        most_runs: after how many new runs the page is written, with empty cells for those that
+            are missing. Default: after all.
+    """
+
+    summary: ClassVar[str] = (
+        "decisions from records of MuJoCo: minLSTM, minGRU, Mamba, attention, cloning"
+    )
+    source: ClassVar[str] = _PAPER
+    scales: ClassVar[Mapping[str, str]] = {
+        "cpu": (
+            "three sets of Hopper that are recorded here, 40,000 steps each, and none of D4RL; "
+            "two layers of 64, 1,000 batches; shows what an asked return and a memory add to "
+            "cloning; some 5 minutes of processor time a set and seed"
+        ),
+        "bodies": "all three bodies and qualities recorded here, with the settings of cpu",
+        "d4rl": "the nine sets of D4RL, whose files you put in place, with the settings of cpu",
+        "paper": (
+            "the nine sets of D4RL, whose files you put in place, with the settings of the paper: "
+            "three layers of 128 or 256, 100,000 batches"
+        ),
+    }
+    published: ClassVar[tuple[Table, ...]] = (
+        Table(
+            "Normalised return: 0 is chance, 100 the expert of D4RL",
+            ["set", *(label.replace("attention", "DT (attention)") for label in _COLUMNS)],
+            [[of.label, *(q.text for q in row.values())] for of, row in PRINTED.items()],
+        ),
+    )
+
+    def __init__(self, sizes: Mapping[str, Size] = SIZES, most_runs: int | None = None) -> None:
+        self.sizes, self.most_runs = sizes, most_runs
+
+    def run(self, setting: Setting) -> Findings:
+        """Learn from every set with every seed, and play."""
+        size = self.sizes[setting.scale]
+        left = float("inf") if self.most_runs is None else self.most_runs
+        problems: list[str] = []
+        found: Found = {}
+        for seed, of in itertools.product(setting.seeds, size.sets):
+            jobs = [Job(of, label, seed, size) for label in SYSTEMS]
+            try:
+                for job in jobs:
+                    done = read(job, setting.out)
+                    if done is None and left:
+                        left -= 1
+                        done = made(job, setting)
+                    if done is not None:
+                        found.setdefault((of, job.label), {})[job.seed] = done
+            except DataError as error:
+                problems.append(str(error))
+        wanted = len(size.sets) * len(SYSTEMS) * len(setting.seeds)
+        return _findings(size, found, wanted - sum(map(len, found.values())), problems)
+
+
+class Job(NamedTuple):
+    """A run: who learns from what."""
+
+    of: Set
+    label: str
+    seed: int
+    size: Size
+
+    @property
+    def how(self) -> Learning:
+        """Settings; those of the paper differ from set to set."""
+        how = self.size.how
+        if how != _PUBLISHED:
+            return how
+        width = 256 if self.of in _WIDE else how.width
+        return replace(how, rate=1e-4 if self.of in _SLOW else how.rate, width=width)
+
+    def file(self, out: Path) -> Path:
+        """Path of its results, below the folder of a page."""
+        records = f"own-{self.size.own}" if self.size.own else "d4rl"
+        name = f"{self.label}-{records}-{self.how.steps}-seed{self.seed}.json"
+        return out / FOLDER / self.of.label.replace(" ", "-") / name
+
+
+Found = dict[tuple[Set, str], dict[int, Decided]]
+"""Runs by set, label and seed."""
+
+
+def records(of: Set, size: Size, out: Path) -> list[Episode]:
+    """The episodes of a set.
+
+    Raises:
+        DataError: their file is missing or wrong, or a package is.
+    """
+    if size.own:
+        return read_episodes(record(of.body, of.quality, size.own, out))
+    name = f"{of.body.lower()}_{of.quality.replace('-', '_')}-v2"
+    folder = data_folder() / "d4rl"
+    path = folder / f"{name}.hdf5"
+    if not path.exists() and not (folder / name).exists():
+        raise DataError(
+            f"offline-decisions: {path}, or a folder {name} of Minari beside it, must be there, "
+            f"got neither. Put D4RL's file there, or set LINRNN_DATA to the folder above {folder}."
+        )
+    return read_episodes(path if path.exists() else folder / name)
+
+
+def read(job: Job, out: Path) -> Decided | None:
+    """Results of a run that is finished."""
+    try:
+        values = read_json(job.file(out), inside=out)
+    except FileNotFoundError:
+        return None
+    curve = [(steps, value) for steps, value in values["curve"]]
+    return Decided(**{**values, "curve": curve})
+
+
+def made(job: Job, setting: Setting) -> Decided:
+    """Make a run, and keep it."""
+    make(job.of.body).close()  # an error comes before the training, not after it
+    episodes = records(job.of, job.size, setting.out)
+    mixer, options = SYSTEMS[job.label]
+    if mixer == "attention":
+        options = {**options, "window": _TOKENS * job.how.time}
+    with torch.random.fork_rng(devices=[]):
+        done = decide(job.of.body, episodes, mixer, job.how, job.seed, options)
+    write_atomically(job.file(setting.out), json.dumps(vars(done)).encode(), inside=setting.out)
+    setting.say(f"{job.of.label}, {job.label}, seed {job.seed}: {_score(job.of, done.returns):.1f}")
+    return done
+
+
+def _score(of: Set, returns: Sequence[float]) -> float:
+    return BODIES[of.body].score(mean(returns))
+
+
+def _findings(size: Size, found: Found, empty: int, problems: Sequence[str]) -> Findings:
+    sets = [of for of in size.sets if any((of, label) in found for label in SYSTEMS)]
+    tables = [_scores("Normalised return, read anew from the last 20 steps", found, sets)]
+    tables.append(_scores("The same with the state carried", found, sets, carried=True))
+    tables.append(_costs(found))
+    notes = [
+        "cells: mean over seeds of the mean over the episodes, range of seeds, how many there are.",
+        "cloning: a network without memory that is told no return, learned from the same batches.",
+        "one return is asked for: Hopper 3,600, HalfCheetah 6,000, Walker2d 5,000.",
+        "version 5 of the bodies in gymnasium, on today's MuJoCo; D4RL has version 2.",
+    ]
+    if size.own:
+        notes.append(_OWN)
+    if empty:
+        notes.append(f"{empty} runs are missing; the command goes on with them.")
+    return Findings(
+        tables=tuple(tables) if found else (),
+        comparable=(
+            "the rows among one another, on records of our own; the published numbers are of other "
+            "records, so none of ours stands beside one."
+            if size.own
+            else "the order of rows; the simulator is newer than the one that made the records."
+        ),
+        verdicts=tuple(judged(found, sets, own=bool(size.own))),
+        complete=not empty,
+        notes=(*notes, *dict.fromkeys(problems)),
+        figures={"scores": _figure(found, sets)} if found else {},
+        files=as_csv(found) if found else {},
+    )
+
+
+_OWN = (
+    "none of this is D4RL's data: the records are made here from two expert episodes of a body. "
+    'Of "medium" a clone of the expert plays with noise on its actions; of "medium-replay" its '
+    'snapshots do, untrained to trained; of "medium-expert" half is as the first, and half near '
+    "the expert's return. The expert's own is 116 for Hopper, 36 for HalfCheetah, 121 for Walker2d."
+)
+
+
+def _scores(title: str, found: Found, sets: Sequence[Set], *, carried: bool = False) -> Table:
+    def cell(of: Set, label: str) -> str:
+        runs = found.get((of, label), {}).values()
+        returns = [run.carried if carried else run.returns for run in runs]
+        return spread([_score(of, one) for one in returns if one])
+
+    labels = [label for label in SYSTEMS if not (carried and label == CONTROL)]
+    rows = [[label, *(cell(of, label) for of in sets)] for label in labels]
+    return Table(title, ["policy", *(of.label for of in sets)], rows)
+
+
+def _costs(found: Found) -> Table:
+    rows = []
+    for label in SYSTEMS:
+        runs = [run for (_, of), seeds in found.items() if of == label for run in seeds.values()]
+        if runs:
+            least = [min(getattr(run, name) for run in runs) for name in _TIMES]
+            cells = [f"{value:.0f}" if value else "" for value in least]
+            rows.append([label, f"{runs[0].parameters:,}", *cells])
+    head = ["policy", "parameters", "a batch [ms]", "an action [µs]", "with its state [µs]"]
+    return Table(
+        "Processor time, the least of the runs; an action is one of all bodies", head, rows
+    )
+
+
+_TIMES = ("learning", "acting", "carrying")
+
+
+def judged(found: Found, sets: Sequence[Set], *, own: bool) -> list[Judged]:
+    """Whether a memory is worth it beside cloning, and the printed order where the data are its."""
+    verdicts = []
+    for of in sets:
+        scores = {
+            label: {seed: _score(of, run.returns) for seed, run in found[of, label].items()}
+            for label in SYSTEMS
+            if (of, label) in found
+        }
+        for label in scores:
+            if label != CONTROL:
+                claim = f"{of.label}: {label} is better than {CONTROL}"
+                control = scores.get(CONTROL, {})
+                verdicts.append(less(claim, "ours: a control", control, scores[label]))
+        if not own:
+            verdicts += ordered(scores, PRINTED[of], where=f"{of.label}: ")
+    return verdicts
+
+
+def as_csv(found: Found) -> dict[str, bytes]:
+    """Every run by itself, and every episode that was played."""
+    runs = ["set,policy,seed,score,score with the state carried,parameters,last loss"]
+    episodes = ["set,policy,seed,read,episode,return,steps"]
+    for (of, label), seeds in found.items():
+        for seed, run in sorted(seeds.items()):
+            key = f"{of.label},{label},{seed}"
+            carried = f"{_score(of, run.carried):.2f}" if run.carried else ""
+            score, loss = _score(of, run.returns), run.curve[-1][1]
+            runs.append(f"{key},{score:.2f},{carried},{run.parameters},{loss:.5f}")
+            played = {"anew": (run.returns, run.lengths)}
+            played["carried"] = (run.carried, run.carried_lengths)
+            for how, (returns, lengths) in played.items():
+                for n, (gained, steps) in enumerate(zip(returns, lengths, strict=True)):
+                    episodes.append(f"{key},{how},{n},{gained:.2f},{steps}")
+    files = {"runs.csv": runs, "episodes.csv": episodes}
+    return {name: "\n".join([*lines, ""]).encode() for name, lines in files.items()}
+
+
+def _figure(found: Found, sets: Sequence[Set]) -> Any:
+    """Scores of every seed, a place for each policy, a panel for each set."""
+    columns = min(len(sets), 3)
+    rows = -(-len(sets) // columns)
+    figure = new_figure(2.8 * columns + 0.6, 2.6 * rows + 0.6)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    looks = styles(list(SYSTEMS))
+    for axes, of in zip(panels.flat, sets, strict=False):
+        for place, label in enumerate(SYSTEMS):
+            scores = [_score(of, run.returns) for run in found.get((of, label), {}).values()]
+            look = {**looks[label], "linestyle": "none"}
+            axes.plot([place] * len(scores), scores, label=label, **look)
+        axes.set(title=of.label, xticks=[])
+        axes.grid(alpha=0.3, axis="y")
+    for row in panels:
+        row[0].set(ylabel="normalised return")
+    figure.suptitle("a point for each seed, the mean of its episodes")
+    legend_below(figure, *panels.flat)
+    return figure
