@@ -60,6 +60,7 @@ DECLARED = {
     ): "the null device, in the place of a stream that is closed",
     ("_files/storage.py", "os.fdopen"): OPENED,
     ("_files/storage.py", "safe_open"): OPENED,
+    ("reproductions/_runs/bodies.py", "np.load"): OPENED,
     ("sound.py", "wave.open"): "bytes in memory",
     ("tasks/_reading/audio.py", "wave.open"): "the bytes of a clip",
     ("tasks/_reading/corpus.py", "np.memmap"): OPENED,

@@ -130,10 +130,11 @@ def experts(body: str) -> list[Episode]:
             ]
     except (OSError, KeyError, ValueError) as error:
         raise DataError(
-            f"offline-decisions: {path} must hold the arrays {body}_0_observation, ..._action and "
-            f"..._reward of two expert episodes, got {error}. They are in expert_data of "
-            "github.com/berkeleydeeprlcourse/homework_fall2020, hw1; or put files of D4RL below "
-            f"{data_folder() / 'd4rl'} and take --scale d4rl."
+            f"offline-decisions: {path} must hold the arrays {body}_0_observation, {body}_0_action "
+            f"and {body}_0_reward of an expert's episode, and {body}_1_ of another, got "
+            f"{getattr(error, 'strerror', None) or error}. numpy.savez makes it of the files "
+            "expert_data_*.pkl of github.com/berkeleydeeprlcourse/homework_fall2020; or put files "
+            f"of D4RL into {data_folder() / 'd4rl'}, and take --scale d4rl."
         ) from error
 
 
