@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, ClassVar
 
+from linrnn.errors import LinrnnError
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.verdict import Judged, less
 from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY
@@ -236,13 +237,19 @@ def _missing() -> tuple[str, ...]:
     try:
         importlib.import_module("popgym.envs")
     except ImportError:
-        return ("popgym must be installed, with its extra `navigation` for the two labyrinths.",)
+        return ("popgym must be installed, got none. The extra `rl` brings it.",)
     return ()
 
 
 def environment(name: str) -> Any:
     """An environment by the name of its class."""
-    return getattr(importlib.import_module("popgym.envs"), name)()
+    try:
+        return getattr(importlib.import_module("popgym.envs"), name)()
+    except AttributeError as error:
+        raise LinrnnError(
+            f"popgym: the environment {name} must be there, got an installation without it. "
+            "The labyrinths need a Python before 3.12: pip install 'popgym[navigation]'"
+        ) from error
 
 
 def job(size: Size, family: str, label: str, seed: int, rate: float) -> Job:
