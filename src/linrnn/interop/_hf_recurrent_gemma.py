@@ -159,9 +159,9 @@ def _their_config(where: str, model: LinrnnForCausalLM) -> RecurrentGemmaConfig:
     recurrent, attention = mixer_of.get(RGLRU), mixer_of.get(Attention)
     fields["num_attention_heads"] = heads = mixers[0].n_heads
     fields["use_cache"] = attention is not None  # transformers counts steps in attention's alone
-    if isinstance(recurrent, RGLRU):
+    if recurrent is not None:
         fields |= {"lru_width": recurrent.d_inner, "conv1d_width": recurrent.d_conv}
-    if isinstance(attention, Attention):
+    if attention is not None:
         rope = {"rope_type": "default", "rope_theta": attention.base}
         rope["partial_rotary_factor"] = attention.d_rotary / attention.d_head
         fields |= {"rope_parameters": rope, "attention_window_size": attention.window}

@@ -1,4 +1,4 @@
-"""Matrix memories of bfloat16 rows: products of pairs of halves, and states that are never rounded."""
+"""Matrix memories of bfloat16 rows: products of pairs of halves; states are never rounded."""
 
 import math
 import os
