@@ -81,7 +81,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         >>> import numpy as np, pandas as pd
         >>> days = pd.date_range("2024-01-01", periods=70)
         >>> table = pd.concat(
-        ...     pd.DataFrame({"unique_id": shop, "ds": days, "y": k + 5.0 * (days.dayofweek > 4)})
+        ...     pd.DataFrame({"unique_id": shop, "ds": days, "y": k + 5.0 * (days.day_of_week > 4)})
         ...     for k, shop in enumerate(["north", "south"])
         ... )
         >>> forecaster = PanelForecaster(horizon=7).fit(table)
@@ -121,13 +121,13 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         Args:
             y: a table in long form, with columns for id, time and value, and of inputs; or a
                 DataFrame with an index of dates or periods and a column for each series; a Series
-                with one; a frame with an index of ids and times; or an array (time,). Series may
-                begin and end at different times.
+                with one; a frame with an index of ids and times; or an array (time,). Rows come in
+                any order. Series may begin and end at different times.
             static: a table with a row for each series, columns of ids, and further ones that say
                 what does not change: numbers, or words for categories.
 
         Raises:
-            ArgumentError: an option outside its range, gaps, times that are twice or out of order.
+            ArgumentError: an option outside its range, gaps, times that come twice.
             ArgumentTypeError: what is no table, times that are none, values that are no numbers.
         """
         where = "PanelForecaster.fit"
@@ -162,6 +162,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         self, horizon: Whole | None = None, coverage: Number = 0.8, X: Any = None
     ) -> Any:
         """Lower and upper ends of bands, beside the forecast.
+
+        They are symmetric about it, and do not reach below 0 where a series never did.
 
         Args:
             horizon, X: as `predict`.

@@ -170,6 +170,15 @@ def test_the_frequency_of_dates_is_found(freq, season, following):
     assert forecaster.predict()["ds"][0] == pd.Timestamp(following)
 
 
+def test_of_numbers_the_season_is_found():
+    rng = np.random.default_rng(0)
+    y = np.tile([5.0, 1.0, 4.0, 2.0, 9.0, 0.0], 8) + 0.1 * rng.normal(size=48)
+    forecaster = PanelForecaster().fit(y)
+    assert forecaster.season_ == 6
+    assert forecaster.horizon_ == 6  # an eighth
+    np.testing.assert_allclose(forecaster.predict(), y[-6:], atol=0.6)
+
+
 def test_a_frequency_may_be_named_where_rows_are_too_few():
     two = pd.DataFrame({"unique_id": 1, "ds": ["2024-01-31", "2024-02-29"], "y": [1.0, 2.0]})
     with pytest.raises(ArgumentError, match="freq="):
