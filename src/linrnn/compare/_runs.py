@@ -190,8 +190,17 @@ def check(what: str, entries: Sequence[Entry], seeds: Sequence[int]) -> None:
 
 def folder_of(out: Path, entry: Entry, seed: int) -> Path:
     """The run folder of an entry with a seed, in that of the comparison."""
-    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in entry.folder or entry.label)
-    return out / f"{safe}-seed{seed}"
+    return out / f"{safe_name(entry.folder or entry.label)}-seed{seed}"
+
+
+def safe_name(label: str) -> str:
+    """A label as part of the name of a folder.
+
+    Example:
+        >>> safe_name("LSTM, chrono")
+        'LSTM__chrono'
+    """
+    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in label)
 
 
 def _lock(out: Path, entry: Entry, seed: int) -> Path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from linrnn.reproductions._page.report import publish as publish
     from linrnn.reproductions._page.report import verdict_table as verdict_table
     from linrnn.reproductions._page.report import write_report as write_report
-    from linrnn.reproductions._runs.trained import RUNS as RUNS
+    from linrnn.reproductions._page.runs import RUNS as RUNS
 
 _PUBLIC = {
     "Findings": "_page.base",
@@ -26,7 +26,7 @@ _PUBLIC = {
     "Table": "_page.base",
 }
 _SHARED = {
-    "RUNS": "_runs.trained",
+    "RUNS": "_page.runs",
     "publish": "_page.report",
     "verdict_table": "_page.report",
     "write_report": "_page.report",

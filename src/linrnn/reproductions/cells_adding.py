@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import (
     BEFORE,
     NOT_PUBLISHED,
@@ -100,6 +102,13 @@ class CellsAdding(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train all, and compare when they are there."""
+        return self._race().run(setting)
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """What was published of each model."""
+        return self._race().claims(runs)
+
+    def _race(self) -> Race:
         return Race(
             name="adding",
             base=self.base,
@@ -107,7 +116,7 @@ class CellsAdding(Reproduction):
             said=SAID,
             goal=GOAL,
             baseline=BASELINE,
-        ).run(setting)
+        )
 
 
 def config() -> Config:

@@ -5,6 +5,8 @@ from math import log
 from typing import ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import (
     BEFORE,
     FAILS,
@@ -101,6 +103,13 @@ class CellsCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train all, and compare when they are there."""
+        return self._race().run(setting)
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """What was published of each model."""
+        return self._race().claims(runs)
+
+    def _race(self) -> Race:
         return Race(
             name="copy",
             base=self.base,
@@ -108,7 +117,7 @@ class CellsCopy(Reproduction):
             said=SAID,
             goal=GOAL,
             baseline=BASELINE,
-        ).run(setting)
+        )
 
 
 def config() -> Config:

@@ -5,10 +5,11 @@ from typing import ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import RIVAL, Model, one_layer
 from linrnn.reproductions._runs.language import curves
-from linrnn.reproductions._runs.trained import by_seed, problems, train
+from linrnn.reproductions._runs.trained import orders, problems, train
 from linrnn.tasks.digits import DigitsOptions
 from linrnn.train import Config
 
@@ -70,17 +71,32 @@ class CellsDigits(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train all, and compare them seed by seed."""
         rows = {label: MODELS[label].of(self.base) for label in self.models}
-        outcome = train("permuted digits", rows, setting)
+        outcome = train(NAME, rows, setting)
         return Findings(
             tables=(table(outcome, {}),),
             comparable="the order only: images, width and training are not the papers'.",
             complete=not outcome.problem,
-            verdicts=tuple(judged({row.label: by_seed(row) for row in outcome.rows})),
+            verdicts=orders(self, setting),
             notes=(NOTE, *problems(outcome)),
             figures=curves([outcome]),
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Each layer against the LSTM."""
+        part = runs.part(NAME)
+        return [
+            part.claim(
+                label,
+                RIVAL,
+                f"{label} is better than the {RIVAL}",
+                f"{PRINTED[label][0]} against {PRINTED[RIVAL][0]}",
+            )
+            for label in self.models
+            if label != RIVAL and part.has(label, RIVAL)
+        ]
 
+
+NAME = "permuted digits"
 NOTE = (
     "a model is better than the LSTM if its test accuracy is higher with the same seed. Step and "
     "damping of coRNN are the best of four pairs after 400 steps with one seed on validation; "
@@ -92,22 +108,3 @@ def config() -> Config:
     """Return the configuration that all runs share."""
     options = DigitsOptions(order="permuted", shift=0, turn=0.0, stretch=0.0, noise=0.0)
     return one_layer("digits", options, d_model=WIDTH, epochs=EPOCHS, batch_size=BATCH, pool="last")
-
-
-def judged(accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """Judge each layer against the LSTM, by the seeds that both have.
-
-    Args:
-        accuracies: of the test, by row and seed.
-    """
-    rival = accuracies.get(RIVAL, {})
-    return [
-        less(
-            f"{label} is better than the {RIVAL}",
-            f"{PRINTED[label][0]} against {PRINTED[RIVAL][0]}",
-            rival,
-            accuracy,
-        )
-        for label, accuracy in accuracies.items()
-        if label != RIVAL
-    ]

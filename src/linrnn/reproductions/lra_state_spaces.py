@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 from linrnn import recipes
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.beside import agreement, claims, table
+from linrnn.reproductions._page.beside import agreement, table
 from linrnn.reproductions._page.quoted import Quoted, of_share
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.language import curves
 from linrnn.reproductions._runs.lru_columns import Size, small
-from linrnn.reproductions._runs.trained import Column, problems
+from linrnn.reproductions._runs.trained import Column, in_order, orders, problems
 from linrnn.reproductions._runs.tuned import Tuned, tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
@@ -131,25 +133,29 @@ class LRAStateSpaces(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Tune every mixer on every task, then train it with every seed."""
         searches = {name: self._column(name, setting) for name in self.columns}
-        tables, verdicts, orders = [], [], []
+        tables, said = [], []
         for name, search in searches.items():
             printed = PRINTED.get(name, {})
             tables += [table(search.outcome, printed), search.tried]
-            verdicts += claims(search.outcome, printed)
-            orders += agreement(search.outcome, printed)
+            said += agreement(search.outcome, printed)
         outcomes = [search.outcome for search in searches.values()]
         return Findings(
             tables=tuple(tables),
-            verdicts=tuple(verdicts),
+            verdicts=orders(self, setting),
             comparable=(
                 "the order of the rows, and nothing else: sequences, widths, depths and steps are "
                 "not the published ones, and every row here reads in one direction, in the blocks "
                 "of the LRU paper."
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            notes=(*orders, *NOTES, *problems(*outcomes)),
+            notes=(*said, *NOTES, *problems(*outcomes)),
             figures=curves(outcomes),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of each task."""
+        columns = [replace(column, name=name) for name, column in self.columns.items()]
+        return [judged for column in columns for judged in in_order(runs, column, PRINTED)]
 
     def _column(self, name: str, setting: Setting) -> Tuned:
         """The rows of a task, tuned."""

@@ -2,14 +2,16 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import log, pi
 from typing import ClassVar
 
 import torch
 
+from linrnn.compare._runs import safe_name
 from linrnn.ops import linear_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Run, Runs, slug
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.timing import digits
 
@@ -17,6 +19,7 @@ RINGS = ((0.0, 0.9), (0.0, 0.99), (0.5, 0.9), (0.9, 0.99), (0.9, 0.999), (0.99, 
 THIN = (1e-1, 1e-2, 1e-3)  # rho = 1 - |lam|^2
 TOLERANCE = 0.03
 """Relative tolerance between a measured size and the formula."""
+PART, WITHOUT, WITH = "rings", "without gamma", "with gamma"
 _MODES, _ROWS, _CHUNK = 256, 16, 512
 _MEMORIES = 8  # of the slowest mode, before the state is taken for stationary
 
@@ -49,12 +52,16 @@ class LRUProposition3(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Scan white noise from zero until it is stationary, and average."""
-        rings, verdicts = [], []
+        rings, rows = [], list[Run]()
         for r_min, r_max in RINGS:
             by_seed = [_measure(r_min, r_max, (seed,)) for seed in setting.seeds]
             unscaled, scaled = (statistics.fmean(gains[i] for gains in by_seed) for i in (0, 1))
             spread = math.hypot(*(gains[2] for gains in by_seed)) / len(by_seed)
-            verdicts += _judged(r_min, r_max, by_seed)
+            rows += [
+                Run(scale=setting.scale, part=slug(PART), row=safe_name(ring(r_min, r_max)),
+                    seed=seed, measures={WITHOUT: gains[0], WITH: gains[1]})
+                for seed, gains in zip(setting.seeds, by_seed, strict=True)
+            ]  # fmt: skip
             cells = [f"{unscaled:.3g} ± {spread:.2g}", f"{scaled:.3g}", f"{gain(r_min, r_max):.3g}"]
             rings.append([f"[{r_min:g}, {r_max:g}]", *cells])
             setting.say(f"ring [{r_min:g}, {r_max:g}]: {unscaled:.3g}, formula {cells[2]}")
@@ -63,6 +70,7 @@ class LRUProposition3(Reproduction):
             r = (1 - rho) ** 0.5
             unscaled, scaled, _ = _measure(r, r, setting.seeds)
             thin.append([f"{rho:g}", digits(unscaled), digits(1 / rho), digits(scaled)])
+        runs = Runs(tuple(rows))
         head = ["ring [r_min, r_max]", "measured (± s.e.)", "measured, with gamma", "formula"]
         thin_head = [
             "rho = 1 - squared radius",
@@ -76,26 +84,35 @@ class LRUProposition3(Reproduction):
                 Table("Blow-up at one radius", thin_head, thin),
             ),
             comparable="everything; the proposition is a formula and this is its Monte Carlo.",
-            verdicts=tuple(verdicts),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             notes=(
-                f"a size agrees where it is within {TOLERANCE:.0%} of the formula.",
+                f"a size agrees where the interval of its mean is within {TOLERANCE:.0%} of the "
+                "formula.",
                 "complex white noise, float64, from rest; mean over modes, rows, last steps.",
             ),
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether the mean of what the seeds measured is what the formula says."""
+        part = runs.part(PART)
+        found = []
+        for r_min, r_max in RINGS:
+            size, label = gain(r_min, r_max), ring(r_min, r_max)
+            grows = f"{label}: the state grows to the size of the formula"
+            same = f"{label}: with gamma it is that of the input"
+            for claim, measure, formula in ((grows, WITHOUT, size), (same, WITH, 1.0)):
+                values = part.values(label, measure).values()
+                off = tuple(value / formula - 1 for value in values)
+                held = tuple(abs(x) <= TOLERANCE for x in off)
+                judged = Judged(claim, f"{formula:.3g}", held, differences=off, scale="")
+                found.append(judged._replace(unit="of the formula", within=TOLERANCE))
+        return found
 
-def _judged(
-    r_min: float, r_max: float, by_seed: Sequence[tuple[float, float, float]]
-) -> list[Judged]:
-    """Whether what each seed measured is what the formula says."""
-    size = gain(r_min, r_max)
-    ring = f"ring [{r_min:g}, {r_max:g}]"
-    unscaled = tuple(abs(gains[0] / size - 1) <= TOLERANCE for gains in by_seed)
-    scaled = tuple(abs(gains[1] - 1) <= TOLERANCE for gains in by_seed)
-    return [
-        Judged(f"{ring}: the state grows to the size of the formula", f"{size:.3g}", unscaled),
-        Judged(f"{ring}: with gamma it is that of the input", "1", scaled),
-    ]
+
+def ring(r_min: float, r_max: float) -> str:
+    """Name of a ring on the page."""
+    return f"ring [{r_min:g}, {r_max:g}]"
 
 
 def _measure(r_min: float, r_max: float, seeds: tuple[int, ...]) -> tuple[float, float, float]:

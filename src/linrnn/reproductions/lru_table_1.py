@@ -8,8 +8,10 @@ from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.lru_columns import NAMES, NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._runs.trained import Column, train, with_mixer
+from linrnn.reproductions._runs.trained import Column, in_order, orders, train, with_mixer
 from linrnn.reproductions._runs.tuned import tuned
 from linrnn.tasks.listops import ListOpsOptions
 from linrnn.tasks.scifar import SCIFAROptions
@@ -104,7 +106,8 @@ class LRUTable1(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train three recurrences on every task."""
         if setting.scale == "rates":
-            return _at_best_rates(setting)
+            page = _at_best_rates(setting)
+            return replace(page, verdicts=orders(self, setting))
         columns = self.columns or _columns(setting.scale)
         outcomes = [
             train(
@@ -114,11 +117,16 @@ class LRUTable1(Reproduction):
             )
             for column in columns
         ]
-        return findings(outcomes, PRINTED, notes=NOTES)
+        return replace(findings(outcomes, PRINTED, notes=NOTES), verdicts=orders(self, setting))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of each task."""
+        columns = self.columns or _columns(scale)
+        return [judged for column in columns for judged in in_order(runs, column, PRINTED)]
 
 
 def _at_best_rates(setting: Setting) -> Findings:
-    column = small("listops", RATES_SIZE)
+    (column,) = _columns("rates")
     candidates = {
         label: with_rates(with_mixer(column.config, mixer), RATES)
         for label, mixer in MIXERS.items()
@@ -131,4 +139,6 @@ def _at_best_rates(setting: Setting) -> Findings:
 def _columns(scale: str) -> list[Column]:
     if scale == "paper":
         return [published(task) for task in NAMES]
+    if scale == "rates":
+        return [small("listops", RATES_SIZE)]
     return [small(task, size) for task, size in CPU.items()]

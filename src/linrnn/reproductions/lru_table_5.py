@@ -1,14 +1,17 @@
 """Stability and normalisation on rings of initial eigenvalues."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.lru_columns import NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._runs.trained import Column, train, with_mixer
+from linrnn.reproductions._runs.trained import Column, in_order, orders, train, with_mixer
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 
@@ -121,10 +124,19 @@ class LRUTable5(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train three variants on every ring."""
         full_size = setting.scale == "paper"
-        column = self.column or (published("scifar") if full_size else small("scifar", CPU))
+        column = self._column(setting.scale)
         rings = self.rings or (FULL if full_size else CORNERS)
         outcome = train(column, _rows(column.config, rings), setting)
-        return findings([outcome], {column.name: PRINTED}, notes=(*NOTES, *_CHOICES))
+        page = findings([outcome], {column.name: PRINTED}, notes=(*NOTES, *_CHOICES))
+        return replace(page, verdicts=orders(self, setting))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of all variants on all rings."""
+        column = self._column(scale)
+        return in_order(runs, column, {column.name: PRINTED})
+
+    def _column(self, scale: str) -> Column:
+        return self.column or (published("scifar") if scale == "paper" else small("scifar", CPU))
 
 
 def _rows(base: Config, rings: Rings) -> dict[str, Config]:

@@ -1,6 +1,7 @@
 """From a dense linear RNN to the LRU, one change at a time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from linrnn.mixers.lru import ladder
@@ -8,8 +9,10 @@ from linrnn.recipes import LRU_TABLE
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.lru_columns import NAMES, NOTES, SOURCE, Size, published, small
-from linrnn.reproductions._runs.trained import Column, train, with_mixer
+from linrnn.reproductions._runs.trained import Column, in_order, orders, train, with_mixer
 from linrnn.tasks.scifar import SCIFAROptions
 from linrnn.train import Config
 
@@ -133,7 +136,13 @@ class LRUTable8(Reproduction):
             train(column, {label: rungs(column)[label] for label in labels}, setting)
             for column in columns
         ]
-        return findings(outcomes, PRINTED, notes=(*NOTES, _START))
+        page = findings(outcomes, PRINTED, notes=(*NOTES, _START))
+        return replace(page, verdicts=orders(self, setting))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of the rungs on each task."""
+        columns = self.columns or _columns(scale)
+        return [judged for column in columns for judged in in_order(runs, column, PRINTED)]
 
 
 _START = (

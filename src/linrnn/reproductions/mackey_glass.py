@@ -8,13 +8,15 @@ from linrnn.compare import match_parameters
 from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, groups, less
+from linrnn.reproductions._page.runs import Runs, reduction
+from linrnn.reproductions._page.verdict import Judged, groups
 from linrnn.reproductions._runs.language import curves
-from linrnn.reproductions._runs.trained import by_seed, problems
+from linrnn.reproductions._runs.trained import by_seed, orders, problems
 from linrnn.reproductions._runs.tuned import tuned
 from linrnn.tasks.mackey_glass import MackeyGlassOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 
+NAME = "mackey-glass"
 PARAMETERS = 18_000
 """Parameters of every model, as published."""
 DEVIATION = 0.2161
@@ -99,7 +101,7 @@ class MackeyGlass(Reproduction):
         candidates = {
             label: of_size(self.base, MODELS[label], self.parameters) for label in self.labels
         }
-        search = tuned("mackey-glass", candidates, setting)
+        search = tuned(NAME, candidates, setting)
         mse = {row.label: by_seed(row) for row in search.outcome.rows}
         errors = Table(
             "Test error",
@@ -111,7 +113,7 @@ class MackeyGlass(Reproduction):
         )
         return Findings(
             tables=(errors, table(search.outcome, {}), search.tried),
-            verdicts=tuple(judged(mse)),
+            verdicts=orders(self, setting),
             comparable=(
                 "the claims only: sequences are a tenth as long, updates fewer, and the learning "
                 "rate falls along a cosine. The published models had no validation data."
@@ -126,6 +128,16 @@ class MackeyGlass(Reproduction):
             ),
             figures=curves([search.outcome]),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Who has the smaller error."""
+        steps = runs.part(NAME).steps
+        part = runs.part(NAME, reduction({"updates": (steps, 1_000), "length": (500, 5_000)}))
+        return [
+            part.claim(better, worse, f"{better} has a smaller error than {worse}", published)
+            for better, worse, published in CLAIMS
+            if part.has(better, worse)
+        ]
 
 
 CLAIMS = (
@@ -169,16 +181,3 @@ def nrmse(error: float) -> float:
         0.0487
     """
     return float(error**0.5 / DEVIATION)
-
-
-def judged(errors: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """The claims on the models that there are, seed by seed.
-
-    Args:
-        errors: of the test, by label and seed.
-    """
-    return [
-        less(f"{better} has a smaller error than {worse}", published, errors[better], errors[worse])
-        for better, worse, published in CLAIMS
-        if better in errors and worse in errors
-    ]

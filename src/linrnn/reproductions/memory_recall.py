@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, groups, in_words, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged, groups, in_words
 from linrnn.reproductions._runs.language import curves
-from linrnn.reproductions._runs.trained import by_seed, problems
+from linrnn.reproductions._runs.trained import by_seed, orders, problems
 from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.tasks.associative_recall import AssociativeRecallOptions
 from linrnn.tasks.mqar import MQAROptions
@@ -91,28 +92,37 @@ class MemoryRecall(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Tune every memory on every task, then train it with every seed."""
         outcomes, tables = [], []
-        verdicts: list[Judged] = []
-        orders: list[str] = []
+        best_first: list[str] = []
         for name, question in self.questions.items():
             candidates = {m: with_rates(row(question, m), RATES) for m in self.memories}
             search = tuned(name, candidates, setting)
             outcomes.append(search.outcome)
             tables += [table(search.outcome, {}), search.tried]
             accuracies = {row.label: by_seed(row) for row in search.outcome.rows}
-            verdicts += judged(name, accuracies)
             best = groups(accuracies) or "not run"
-            orders.append(f"{name}: best first {best} (> where better with every seed).")
+            best_first.append(f"{name}: best first {best} (> where better with every seed).")
         return Findings(
             tables=tuple(tables),
-            verdicts=tuple(verdicts),
+            verdicts=orders(self, setting),
             comparable=(
                 "the order only: sizes, number of symbols, steps and the blocks around the memory "
                 "are not those of the papers."
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            notes=(*orders, budget(RATES), *problems(*outcomes)),
+            notes=(*best_first, budget(RATES), *problems(*outcomes)),
             figures=curves(outcomes),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The order of the papers on each task."""
+        pairs = in_words([m for m in ORDER if m in self.memories])
+        return [
+            runs.part(name).claim(
+                better, worse, f"{name}: {better} is better than {worse}", "by curves"
+            )
+            for name in self.questions
+            for better, worse in pairs
+        ]
 
 
 def config(question: Question) -> Config:
@@ -143,21 +153,3 @@ def row(question: Question, memory: str) -> Config:
 
 ORDER = ("delta", "decay by channel", "plain, normalised")
 """Memories in the order of the papers, best first."""
-
-
-def judged(name: str, accuracies: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """Whether the order of the papers is ours, seed by seed.
-
-    Args:
-        name: of the task.
-        accuracies: of the test, by memory and seed.
-    """
-    return [
-        less(
-            f"{name}: {better} is better than {worse}",
-            "by curves",
-            accuracies[worse],
-            accuracies[better],
-        )
-        for better, worse in in_words([m for m in ORDER if m in accuracies])
-    ]

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.selective_copying import NAME, NOTES, SOURCE, column
-from linrnn.reproductions._runs.trained import Column, Outcome, train
+from linrnn.reproductions._runs.trained import Column, Outcome, in_order, orders, train
 from linrnn.train import Config
 from linrnn.train.figures import Point, metric_against_depth, over_seeds
 
@@ -89,7 +91,13 @@ class MinRNNTable1(Reproduction):
         chosen = self.column or with_all_tokens(column(setting.scale))
         outcome = train(chosen, self._rows(chosen.config, AT_SCALE[setting.scale]), setting)
         figures = self._figures(outcome)
-        return findings([outcome], {chosen.name: PRINTED}, notes=NOTES, figures=figures)
+        page = findings([outcome], {chosen.name: PRINTED}, notes=NOTES, figures=figures)
+        return replace(page, verdicts=orders(self, setting))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of the depths."""
+        chosen = self.column or with_all_tokens(column(scale))
+        return in_order(runs, chosen, {chosen.name: PRINTED})
 
     def _rows(self, base: Config, mixers: Sequence[str]) -> dict[str, Config]:
         configs = {}

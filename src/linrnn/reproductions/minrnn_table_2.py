@@ -8,8 +8,10 @@ from linrnn import recipes
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.selective_copying import NOTES, SOURCE, at_scale, column
-from linrnn.reproductions._runs.trained import Column, train, with_mixer
+from linrnn.reproductions._runs.trained import Column, in_order, orders, train, with_mixer
 from linrnn.train import Config
 
 _QUOTED_FROM = "Gu and Dao 2023, arXiv:2312.00752"
@@ -74,7 +76,13 @@ class MinRNNTable2(Reproduction):
         """Train every mixer."""
         chosen = self.column or column(setting.scale)
         outcome = train(chosen, self.rows or models(setting.scale), setting)
-        return findings([outcome], {chosen.name: PRINTED}, notes=(*NOTES, *_MODELS))
+        page = findings([outcome], {chosen.name: PRINTED}, notes=(*NOTES, *_MODELS))
+        return replace(page, verdicts=orders(self, setting))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The printed order of the mixers."""
+        chosen = self.column or column(scale)
+        return in_order(runs, chosen, {chosen.name: PRINTED})
 
 
 def models(scale: str) -> dict[str, Config]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from linrnn.compare import Row
 from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, groups, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged, groups
 from linrnn.reproductions._runs.trained import problems
 from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.tasks.group_words import GroupWordsOptions
@@ -17,6 +19,8 @@ from linrnn.train.folder import RunFolder
 
 RATES = (3e-3, 1e-2)
 """Learning rates: each is tried with one seed, the best on validation is taken."""
+LONGER = "longer words"
+"""Name of the accuracy there."""
 TIMES = 4
 """Words are also read at this multiple of the training length."""
 _HEADS = {"n_heads": 2, "d_key": 16, "d_value": 16}
@@ -112,19 +116,23 @@ class StateTracking(Reproduction):
         """Tune every system on every group, train it with every seed, and read longer words."""
         size = self.sizes[setting.scale]
         outcomes, tables, notes = [], [], []
-        verdicts: list[Judged] = []
+        measures: dict[Path, dict[str, float]] = {}
         for group in self.groups:
             rows = {x: with_rates(config(group, x, size), RATES) for x in self.systems}
             search = tuned(group, rows, setting)
             outcomes.append(search.outcome)
             longer = {r.label: longer_words(r, size) for r in search.outcome.rows}
             tables += [scores(group, search.outcome.rows, longer, size), search.tried]
-            verdicts += judged(group, longer)
+            for r in search.outcome.rows:
+                values = longer[r.label].items()
+                measures |= {r.folders[seed]: {LONGER: value} for seed, value in values}
             best = groups(longer) or "not run"
             notes.append(f"{group} at {TIMES * size.length}: best first {best}.")
+        runs = Runs.below(setting.out, setting.scale, measures=measures)
         return Findings(
             tables=tuple(tables),
-            verdicts=tuple(verdicts),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             comparable=(
                 "the order only: sizes, steps and blocks are not those of the papers, which train "
                 "for 10 to 100 times as long, some from short words to long ones."
@@ -137,6 +145,16 @@ class StateTracking(Reproduction):
                 *problems(*outcomes),
             ),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The statements about each group, at the longer length."""
+        return [
+            runs.part(group).claim(
+                better, worse, f"{group}: {better} is better than {worse}", where, measure=LONGER
+            )
+            for group, worse, better, where in _CLAIMS
+            if group in self.groups and runs.part(group).has(worse, better)
+        ]
 
 
 def config(group: str, system: str, size: Size) -> Config:
@@ -194,12 +212,3 @@ def _spread(values: Sequence[float]) -> str:
         return "failed"
     mean, low, high = (100 * x for x in (sum(values) / len(values), min(values), max(values)))
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def judged(group: str, longer: Mapping[str, Mapping[int, float]]) -> list[Judged]:
-    """Whether the statements about a group hold at the longer length, seed by seed."""
-    return [
-        less(f"{group}: {better} is better than {worse}", where, longer[worse], longer[better])
-        for of, worse, better, where in _CLAIMS
-        if of == group and {worse, better} <= longer.keys()
-    ]

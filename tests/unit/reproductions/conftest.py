@@ -3,6 +3,8 @@
 import pytest
 
 from linrnn.compare import _compare
+from linrnn.compare._runs import safe_name
+from linrnn.reproductions._page.runs import Run, Runs, slug
 
 
 @pytest.fixture
@@ -23,3 +25,29 @@ def text_of(runs_here, tmp_path, monkeypatch):
         monkeypatch.setenv("LINRNN_DATA", str(tmp_path / "data"))
 
     return write
+
+
+@pytest.fixture
+def made_runs():
+    """Makes runs of one task from numbers by row and seed."""
+
+    def make(part, values, metric="accuracy", measure=None, steps=1_000, **fields):
+        rows = []
+        for label, seeds in values.items():
+            for seed, value in seeds.items():
+                numbers = {"measures": {measure: value}} if measure else {"test": value}
+                rows.append(
+                    Run(
+                        scale="cpu",
+                        part=slug(part),
+                        row=safe_name(label),
+                        seed=seed,
+                        metric=metric,
+                        steps=steps,
+                        **numbers,
+                        **fields,
+                    )
+                )
+        return Runs(tuple(rows))
+
+    return make

@@ -1,12 +1,13 @@
 """Races of recurrent cells: who is there first, and the verdicts."""
 
+import importlib
 from dataclasses import replace
 from math import inf
 
 import pytest
 
 from linrnn.reproductions import Setting, cells_adding, cells_copy, cells_digits, cells_gaps
-from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._page.verdict import UNLEARNED
 from linrnn.reproductions._runs import cells as _cells
 from linrnn.train import TrainConfig
 from linrnn.train.folder import RunFolder
@@ -47,37 +48,52 @@ def test_what_a_race_is_about():
     assert copy.options.markers == "one"
 
 
+def race(**said):
+    models = {label: cells_adding.MODELS[label] for label in said}
+    said = {label: _cells.Said("x", claim) for label, claim in said.items()}
+    base = cells_adding.config()
+    return _cells.Race(name="a", base=base, models=models, said=said, goal=0.1, baseline=1.0)
+
+
 @pytest.mark.parametrize(
-    ("own", "rival", "held"),
+    ("own", "rival", "held", "why"),
     [
-        ([200, 400, 600], [inf, 600, 800], (True, True, True)),
-        ([inf, 400, 900], [inf, 400, 800], (None, None, False)),
-        ([200, inf, 600], [inf, inf, inf], (True, None, True)),
+        ([200, 400, 600], [inf, 600, 800], (True, True, True), ""),
+        ([inf, 400, 900], [inf, 400, 800], (None, None, False), ""),
+        ([200, inf, 600], [inf, inf, inf], (True, None, True), ""),
+        ([inf, inf], [inf, inf], (None, None), UNLEARNED),
     ],
 )
-def test_who_is_later_than_the_lstm_is_not_before_it(own, rival, held):
+def test_who_is_later_than_the_lstm_is_not_before_it(made_runs, own, rival, held, why):
     arrived = {"LEM": dict(enumerate(own)), _cells.RIVAL: dict(enumerate(rival))}
-    said = {"LEM": _cells.Said("x", _cells.BEFORE), _cells.RIVAL: _cells.Said("y")}
-    claim = "LEM solves it before the LSTM"
-    assert _cells.judged(arrived, said) == [Judged(claim, "x", held)]
-    said["LEM"] = _cells.Said("x", _cells.SOLVES)
-    assert _cells.judged(arrived, said)[0].held == tuple(at < inf for at in own)
+    runs = made_runs("a", arrived, "mse", _cells.SOLVED_AT)
+    (found,) = race(LEM=_cells.BEFORE, LSTM=None).claims(runs)
+    assert found.claim == "LEM solves it before the LSTM"
+    assert (found.held, found.why_not, found.unit) == (held, why, "steps")
+    assert found.differences[0] == min(rival[0], 1_000) - min(own[0], 1_000)
 
 
-def test_the_lstm_is_claimed_to_fail():
-    arrived = {_cells.RIVAL: {0: inf, 2: 2}}  # the run of seed 1 failed, which says nothing
-    said = {_cells.RIVAL: _cells.Said("stays at the baseline", _cells.FAILS)}
-    (judged,) = _cells.judged(arrived, said)
-    assert judged == Judged("LSTM does not solve it", "stays at the baseline", (True, False))
+def test_solving_is_a_distance_from_the_goal(made_runs):
+    runs = made_runs("a", {"LSTM": {0: 0.5}, "LEM": {0: 0.5, 1: 0.5}}, "mse", test_loss=1.0)
+    fails, solves = race(LSTM=_cells.FAILS, LEM=_cells.SOLVES).claims(runs)
+    assert (fails.claim, fails.held) == ("LSTM does not solve it", (True,))
+    assert fails.differences == pytest.approx((1.0,))  # ten times the goal
+    assert (solves.held, solves.why_not) == ((False, False), UNLEARNED)
+    runs = made_runs("a", {"LEM": {0: 0.5}}, "mse", validation=0.01)  # its test was not kept
+    (solves,) = race(LEM=_cells.SOLVES).claims(runs)
+    assert (solves.held, solves.why_not) == ((True,), "")
 
 
-@pytest.mark.parametrize("entry", [cells_adding, cells_copy])
-def test_nothing_is_judged_that_nobody_said(entry):
-    arrived = {label: {0: inf} for label in entry.MODELS}
-    judged = {found.claim.split(" solves")[0].split(" does")[0] for found in
-              _cells.judged(arrived, entry.SAID)}  # fmt: skip
-    silent = {label for label, said in entry.SAID.items() if said == _cells.NOT_PUBLISHED}
+@pytest.mark.parametrize("entry", [cells_adding.CellsAdding, cells_copy.CellsCopy])
+def test_nothing_is_judged_that_nobody_said(made_runs, entry):
+    module = importlib.import_module(entry.__module__)
+    (name,) = {"adding", "copy"} & {entry.__name__.removeprefix("Cells").lower()}
+    runs = made_runs(name, {label: {0: 0.5} for label in module.MODELS}, "mse", test_loss=1.0)
+    found = entry().claims(runs, "cpu")
+    judged = {claim.claim.split(" solves")[0].split(" does")[0] for claim in found}
+    silent = {label for label, said in module.SAID.items() if said == _cells.NOT_PUBLISHED}
     assert silent
+    assert judged
     assert not silent & judged
 
 
@@ -123,13 +139,13 @@ def test_times_help_where_every_seed_says_so():
     ]
 
 
-def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds():
+def test_more_accurate_than_the_lstm_is_said_of_the_same_seeds(made_runs):
     accuracies = {
         "LEM": {0: 0.9, 1: 0.8, 2: 0.1},
         "coRNN": {0: 0.9, 1: 0.6},
         "LSTM": {0: 0.85, 1: 0.7},
     }
-    found = cells_digits.judged(accuracies)
+    found = cells_digits.CellsDigits().claims(made_runs("permuted digits", accuracies), "cpu")
     assert [judged.held for judged in found] == [(True, True), (True, False)]
     assert found[0].published == "96.6 against 95.1"
 

@@ -111,7 +111,7 @@ def test_steps_are_compared_round_by_round():
     alike, *cheaper = distillation.judged_steps({k: (Timing(s), 1) for k, s in seconds.items()})
     assert alike.held == (True, False)
     assert [judged.held for judged in cheaper] == [(True, False), (True, True)]
-    assert alike.cells(3)[2:] == ["holds with 1 of 2 rounds", "undecided (2 of 3 rounds)"]
+    assert alike.each == "rounds"
 
 
 def test_the_timed_models_are_of_the_sizes_of_the_trained_one(tmp_path):

@@ -9,6 +9,7 @@ from linrnn.compare.match import count_parameters
 from linrnn.mixers import load
 from linrnn.reproductions import Setting
 from linrnn.reproductions import memory_recall as recall
+from linrnn.reproductions._page.verdict import NOT_KEPT
 from linrnn.reproductions._runs import tuned
 from linrnn.reproductions._runs.trained import Column, Outcome
 from linrnn.train.model import build_task
@@ -32,20 +33,21 @@ def test_every_memory_has_one_size():
     assert max(counts) < 1.2 * min(counts)
 
 
-def test_the_order_of_the_papers_is_claimed():
+def test_the_order_of_the_papers_is_claimed(made_runs):
     accuracies = {
         "plain, normalised": {0: 0.5, 1: 0.8},
         "decay by channel": {0: 0.7, 1: 0.71},
         "delta": {0: 0.9, 1: 0.91},
         "decay by head, fixed": {0: 1.0, 1: 1.0},
     }
-    first, second, ends = recall.judged("x", accuracies)
+    what = recall.MemoryRecall({"x": None})
+    first, second, ends = what.claims(made_runs("x", accuracies), "cpu")
     assert (first.claim, first.held) == ("x: delta is better than decay by channel", (True, True))
     assert second.claim == "x: decay by channel is better than plain, normalised"
     assert second.held == (True, False)
     assert (ends.claim, ends.held) == ("x: delta is better than plain, normalised", (True, True))
-    del accuracies["decay by channel"]
-    (left,) = recall.judged("x", accuracies)
+    left = recall.MemoryRecall({"x": None}, ["delta", "plain, normalised"])
+    (left,) = left.claims(made_runs("x", accuracies), "cpu")
     assert left.claim == "x: delta is better than plain, normalised"
 
 
@@ -79,7 +81,7 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     assert name == first_name == second_name
     assert [row[0] for row in found.tables[0].rows] == list(best)
     assert [row[0] for row in found.tables[1].rows] == list(best)
-    assert [judged.held for judged in found.verdicts] == [(None, None)]  # all are alike
+    assert [judged.why_not for judged in found.verdicts] == [NOT_KEPT]  # nothing was trained
 
 
 @pytest.mark.slow

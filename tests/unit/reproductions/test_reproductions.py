@@ -1,6 +1,7 @@
 """Every reproduction states its source and scales; the cheap ones are run."""
 
 import csv
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from linrnn import reproductions
 from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
-from linrnn.reproductions._page.report import write_report
+from linrnn.reproductions._page.report import publish, write_report
+from linrnn.reproductions._page.runs import Runs
 from linrnn.train import Config, OptimConfig, Result
 from linrnn.train.folder import RunFolder
 
@@ -81,7 +83,9 @@ def test_finished_report_is_copied_without_runs(capsys, tmp_path, monkeypatch):
         "table-2.csv",
         "verdicts.csv",
     }
-    assert (kept / "report.md").read_text() == (out / "report.md").read_text()
+    page = (out / "report.md").read_text()
+    there = "](../runs/lru-proposition-3.csv)"
+    assert (kept / "report.md").read_text() == page.replace("](runs.csv)", there)
     assert str(kept) in capsys.readouterr().out
 
 
@@ -115,16 +119,16 @@ def test_figures_lie_beside_the_page_that_shows_them(tmp_path):
     files = write_report("x", proposition.LRUProposition3, setting, found, 1.0)
     assert [f.name for f in files] == [
         "report.md",
-        "table-1.csv",
         "f.svg",
         "g.svg",
         "g.drawn.csv",
+        "table-1.csv",
     ]
     assert "(g.drawn.csv)" in files[0].read_text()
     assert "(f.drawn.csv)" not in files[0].read_text()
     assert "![f](f.svg)" in files[0].read_text()
     assert (tmp_path / "f.png").stat().st_size > 0
-    assert files[1].read_text() == 'a\n"1,5"\n'
+    assert files[-1].read_text() == 'a\n"1,5"\n'
 
 
 @pytest.fixture
@@ -154,13 +158,23 @@ def test_page_tells_the_time_of_runs_from_that_of_the_command(of_two_runs):
 def test_every_run_stands_beside_the_page(of_two_runs):
     found = Findings(tables=(), comparable="")
     files = write_report("x", proposition.LRUProposition3, of_two_runs, found, 1.0)
-    assert "[every run by itself](runs.csv)" in files[0].read_text()
+    assert "[Every run by itself](runs.csv)" in files[0].read_text()
     with next(file for file in files if file.name == "runs.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    assert [row["run"] for row in rows] == ["a-task/lru-seed0", "a-task/lru-seed1"]
-    assert [(row["seed"], float(row["test"])) for row in rows] == [("0", 0.5), ("1", 0.5625)]
-    same = {(row["mixer"], row["lr"], row["steps"], row["validation"]) for row in rows}
+    assert {(row["scale"], row["part"], row["row"]) for row in rows} == {("cpu", "a-task", "lru")}
+    done = rows[:2]
+    assert [(row["seed"], float(row["test"])) for row in done] == [("0", 0.5), ("1", 0.5625)]
+    same = {(row["mixer"], row["lr"], row["steps"], row["validation"]) for row in done}
     assert same == {("lru", "0.02", "20", "0.75")}
+    assert json.loads(done[0]["options"]) == {"mixer": "lru", "optim.lr": 0.02, "task": "digits"}
+    assert (rows[2]["seed"], rows[2]["test"], rows[2]["steps"]) == ("2", "", "0")
+    assert len({row["config"] for row in rows}) == 1
+    publish(files, of_two_runs.out / "results" / "x-cpu")
+    kept = Runs.read(of_two_runs.out / "results" / "runs" / "x.csv")
+    assert kept == Runs.read(of_two_runs.out / "runs.csv")
+    assert kept.csv() == kept.appended(kept).csv()
+    page = (of_two_runs.out / "results" / "x-cpu" / "report.md").read_text()
+    assert "[Every run by itself](../runs/x.csv)" in page
 
 
 def test_a_page_without_runs_names_none(tmp_path):

@@ -97,8 +97,6 @@ def right(*distances):
 def test_a_claim_holds_where_a_layer_answers_as_far_as_it_reaches(label, answers, held):
     (found,) = recall.judged({label: [right(*answers)] * 5})
     assert found.held == (held,) * 5
-    words = {True: "confirmed", False: "contradicted", None: "undecided"}
-    assert found.cells(5)[-1] == words[held]
 
 
 def test_nothing_is_judged_of_a_layer_that_nothing_is_said_of():

@@ -14,16 +14,17 @@ def test_every_system_can_be_built(system):
     assert layer.causal
 
 
-def test_what_is_said_of_a_group_is_judged_seed_by_seed():
+def test_what_is_said_of_a_group_is_judged_seed_by_seed(made_runs):
     longer = {
         "delta rule, rates to 1": {0: 0.5, 1: 0.9},
         "delta rule, rates to 2": {0: 0.9, 1: 0.8},
         "GRU": {0: 1.0, 1: 1.0},
     }
-    (only,) = tracking.judged("parity", longer)
+    runs = made_runs("parity", longer, measure=tracking.LONGER)
+    (only,) = tracking.StateTracking().claims(runs, "cpu")
     assert only.claim == "parity: delta rule, rates to 2 is better than delta rule, rates to 1"
     assert only.held == (True, False)
-    assert tracking.judged("S4", longer) == []
+    assert tracking.StateTracking(groups=["S4"]).claims(runs, "cpu") == []
 
 
 @pytest.mark.slow

@@ -155,9 +155,6 @@ def test_orders_are_compared():
         "ours a, b (> where better with every seed)."
     )
     assert said in found.notes
-    assert [(judged.claim, judged.held) for judged in found.verdicts] == [
-        ("ListOps: b is better than a", (False, False))
-    ]
     assert found.complete
     tied = findings([outcome({"a": 0.3, "b": 0.3})], {"ListOps": printed})
     assert any("ours a, b (" in note for note in tied.notes)

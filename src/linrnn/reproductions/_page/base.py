@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import HOURS, MINUTES, Judged
 
 
@@ -54,6 +55,8 @@ class Findings:
     """In what respect the published numbers and ours compare, and what was changed."""
     verdicts: tuple[Judged, ...] = ()
     """Claims seed by seed; they end the page."""
+    runs: Runs | None = None
+    """Runs of the page; None: those of the folders below it."""
     notes: tuple[str, ...] = ()
     """Conditions and caveats for reading the tables."""
     complete: bool = True
@@ -89,6 +92,18 @@ class Reproduction(ABC):
     def seeds_needed(cls, scale: str) -> int:
         """Seeds without which nothing is decided at a scale, and the default of the command."""
         return HOURS if scale in cls.hours else MINUTES
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Claims of a page, from its runs alone.
+
+        A page whose reproduction leaves this as it is cannot be derived from kept runs, and counts
+        in no class.
+
+        Args:
+            runs: of one scale.
+            scale: one of the keys of ``scales``.
+        """
+        return []
 
     @abstractmethod
     def run(self, setting: Setting) -> Findings:

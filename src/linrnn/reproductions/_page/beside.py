@@ -8,8 +8,9 @@ from typing import Any
 from linrnn.compare import Row
 from linrnn.reproductions._page.base import Findings, Table
 from linrnn.reproductions._page.quoted import FAILS, Printed
-from linrnn.reproductions._page.verdict import Judged, groups, ordered, printed_order
-from linrnn.reproductions._runs.trained import Outcome, by_seed, changes, n_steps, seconds, slug
+from linrnn.reproductions._page.runs import slug
+from linrnn.reproductions._page.verdict import groups, printed_order
+from linrnn.reproductions._runs.trained import Outcome, by_seed, changes, n_steps, seconds
 from linrnn.train.figures import metric_scale, new_figure, over_seeds
 
 _FEW = 8  # rows whose order is spelt out
@@ -36,30 +37,17 @@ def findings(
     ]
     column_figures: dict[str, Any] = {}
     remarks: list[str] = []
-    verdicts: list[Judged] = []
     for outcome in outcomes:
         theirs = printed.get(outcome.column.name, {})
         remarks += _remarks(outcome, theirs)
-        verdicts += claims(outcome, theirs)
         if theirs and any(row.values for row in outcome.rows):
             column_figures[slug(outcome.column.name)] = figure(outcome, theirs)
     return Findings(
         tables=(*(table(o, printed.get(o.column.name, {})) for o in outcomes), *changed),
         comparable=comparable(outcomes),
         complete=not any(outcome.problem for outcome in outcomes),
-        verdicts=tuple(verdicts),
         notes=(*remarks, *notes),
         figures=column_figures | dict(figures or {}),
-    )
-
-
-def claims(outcome: Outcome, printed: Printed) -> list[Judged]:
-    """Whether neighbours in the printed order are so with us, seed by seed."""
-    return ordered(
-        {row.label: by_seed(row) for row in outcome.rows},
-        printed,
-        where=f"{outcome.column.name}: ",
-        higher_is_better=outcome.task.higher_is_better,
     )
 
 

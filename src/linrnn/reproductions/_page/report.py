@@ -4,8 +4,10 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,9 +15,18 @@ from linrnn import __version__
 from linrnn._files.door import make_folder, read_bytes
 from linrnn._files.storage import remove, report_in
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.every_run import every_run, finished
-from linrnn.reproductions._page.verdict import rule
-from linrnn.train import Result
+from linrnn.reproductions._page.outcome import (
+    CLAIMS,
+    FIGURE,
+    RUNS_FOLDER,
+    as_csv,
+    block,
+    in_words,
+    picture,
+    section,
+)
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import HEAD, Verdict, verdicts
 from linrnn.train.checkpoint import write_atomically
 from linrnn.train.drawn import drawn
 from linrnn.train.figures import save
@@ -33,50 +44,72 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
-    runs = finished(setting.out)
-    tables = {f"table-{i}.csv": table for i, table in enumerate(findings.tables, 1)}
-    if findings.verdicts:
-        tables["verdicts.csv"] = verdict_table(what, setting, findings)
-    if runs:
-        tables[_RUNS] = every_run(runs, setting.out)
+    runs = findings.runs or Runs.below(setting.out, setting.scale)
+    runs = Runs(tuple(replace(run, revision=revision()) for run in runs.rows))
+    tables = {
+        f"table-{i}.csv": as_csv(table.head, table.rows)
+        for i, table in enumerate(findings.tables, 1)
+    }
+    judged = judge(what, setting, findings)
+    if judged:
+        tables[CLAIMS] = as_csv(HEAD, [v.cells() for v in judged])
+    if runs.rows:
+        tables[_RUNS] = runs.csv()
+    shown = picture(judged)
+    figures = dict(findings.figures) if shown is None else {**findings.figures, FIGURE: shown}
     lines = page(name, what, setting, findings, runs, seconds)
-    plots = [f"{stem}.{ending}" for stem in findings.figures for ending in PLOT_ENDINGS]
+    plots = [f"{stem}.{ending}" for stem in figures for ending in PLOT_ENDINGS]
     with report_in(setting.out, [_PAGE, *tables, *plots, *findings.files]):
-        files = _written(lines, tables, findings, setting.out)
+        files = _written(lines, tables, figures, findings.files, setting.out)
         _leave_only(files, setting.out)
     return files
 
 
 def _written(
-    lines: Sequence[str], tables: Mapping[str, Table], findings: Findings, out: Path
+    lines: Sequence[str],
+    tables: Mapping[str, bytes],
+    figures: Mapping[str, Any],
+    others: Mapping[str, bytes],
+    out: Path,
 ) -> list[Path]:
     """The files of a report, the page first."""
     files = [out / _PAGE]
     write_atomically(files[0], ("\n".join(lines) + "\n").encode())
-    for file, table in tables.items():
-        rows = [",".join(map(_cell, row)) for row in (table.head, *table.rows)]
-        files.append(out / file)
-        write_atomically(files[-1], ("\n".join(rows) + "\n").encode())
-    for stem, figure in findings.figures.items():
+    for stem, figure in figures.items():
         files += save(figure, out / stem)[1:]  # no page shows the PNG
-    for file, content in findings.files.items():
+    for file, content in (*tables.items(), *others.items()):
         write_atomically(out / file, content)
         files.append(out / file)
     return files
 
 
 def publish(files: Sequence[Path], folder: Path) -> None:
-    """Copy a report to where finished ones are kept, over an older one."""
+    """Copy a report to where finished ones are kept, over an older one.
+
+    Its runs are appended to those of all pages, in ``runs/`` beside it, under the name of the
+    reproduction; a run that is there already is replaced.
+    """
     make_folder(folder)
+    kept = [file for file in files if file.name != _RUNS]
+    path = folder.parent / RUNS_FOLDER / f"{folder.name.rpartition('-')[0] or folder.name}.csv"
+    for file in kept:
+        content = read_bytes(file, inside=file.parent)
+        if file.name == _PAGE:
+            there = f"]({_RUNS})".encode(), f"](../{RUNS_FOLDER}/{path.name})".encode()
+            content = content.replace(*there)
+        write_atomically(folder / file.name, content)
+    _leave_only(kept, folder)
     for file in files:
-        write_atomically(folder / file.name, read_bytes(file, inside=file.parent))
-    _leave_only(files, folder)
+        if file.name == _RUNS:
+            make_folder(path.parent)
+            older = Runs.read(path) if path.is_file() else Runs(())
+            write_atomically(path, older.appended(Runs.read(file)).csv())
 
 
 def _leave_only(files: Sequence[Path], folder: Path) -> None:
     """Take away tables of an older page that had more of them."""
     names = {file.name for file in files}
-    for path in (*folder.glob("table-*.csv"), folder / "verdicts.csv", folder / _RUNS):
+    for path in (*folder.glob("table-*.csv"), folder / CLAIMS, folder / _RUNS):
         if path.name not in names:
             remove(path, inside=folder)
 
@@ -86,15 +119,18 @@ def page(
     what: type[Reproduction],
     setting: Setting,
     findings: Findings,
-    runs: Mapping[Path, Result],
+    runs: Runs,
     seconds: float,
 ) -> list[str]:
     """Published and ours, with everything ours depends on."""
     command = f"linrnn reproduce {name} --scale {setting.scale} --seeds {len(setting.seeds)}"
-    lines = [f"# {name}: {what.summary}", "", f"Source: {what.source}", ""]
+    judged, made = judge(what, setting, findings), f" at {revision()}" if revision() else ""
+    lines = [f"# {name}: {what.summary}", ""]
+    lines += block(in_words(judged), picture(judged) is not None, _RUNS if runs.rows else "")
+    lines += [f"Source: {what.source}", ""]
     lines += [f"- command: `{command}`", f"- scale {setting.scale}: {what.scales[setting.scale]}"]
     lines += [f"- {_when()}; {_device()}; {_time(runs, seconds)}"]
-    lines += [f"- linrnn {__version__}{_revision()}, torch {torch.__version__}", ""]
+    lines += [f"- linrnn {__version__}{made}, torch {torch.__version__}", ""]
     lines += ["## Published", ""]
     for table in what.published:
         lines += [*table.markdown(), ""]
@@ -107,11 +143,13 @@ def page(
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in findings.files for line in (f"[{file}]({file})", "")]
     lines += [f"- {_from_here(note, setting.out)}" for note in findings.notes]
-    if runs:
-        lines += [f"- [every run by itself]({_RUNS}), by seed, those of tuning among them."]
     lines += ["", "## Verdicts", ""]
-    lines += verdict_table(what, setting, findings).markdown() if findings.verdicts else [_NO_CLAIM]
-    return [*lines, "", f"The rule of verdicts: {rule(what.seeds_needed(setting.scale))}"]
+    return [*lines, *section(judged, what.seeds_needed(setting.scale))]
+
+
+def judge(what: type[Reproduction], setting: Setting, findings: Findings) -> list[Verdict]:
+    """What the seeds of a page say of its claims."""
+    return verdicts(findings.verdicts, what.seeds_needed(setting.scale))
 
 
 def _from_here(note: str, out: Path) -> str:
@@ -121,30 +159,22 @@ def _from_here(note: str, out: Path) -> str:
     return note
 
 
-_NO_CLAIM = "No claim: nothing printed lies apart by its errors, or nothing could be run."
-
-
 def verdict_table(what: type[Reproduction], setting: Setting, findings: Findings) -> Table:
     """The claims that end a page, each with what the seeds say of it."""
-    need = what.seeds_needed(setting.scale)
-    head = ["claim", "published", "ours", "verdict"]
-    return Table("Claim by claim", head, [judged.cells(need) for judged in findings.verdicts])
-
-
-def _cell(text: str) -> str:
-    return f'"{text}"' if "," in text else text
+    rows = [verdict.cells() for verdict in judge(what, setting, findings)]
+    return Table("Claim by claim", HEAD, rows)
 
 
 def _when() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%d")
 
 
-def _time(runs: Mapping[Path, Result], seconds: float) -> str:
+def _time(runs: Runs, seconds: float) -> str:
     """The time of the command, and the training time of its runs if some had finished before."""
-    trained = sum(run.seconds for run in runs.values())
-    if not runs:
+    trained = sum(run.seconds for run in runs.rows if run.seconds == run.seconds)
+    if not trained:
         return f"{seconds:.0f} s"
-    text = f"{len(runs)} runs, {trained:.0f} s of training"
+    text = f"{sum(run.steps > 0 for run in runs.rows)} runs, {trained:.0f} s of training"
     if trained > seconds:
         return f"{text}, some of them by an earlier command; this one took {seconds:.0f} s"
     return f"{text}; the command took {seconds:.0f} s"
@@ -156,11 +186,11 @@ def _device() -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-def _revision() -> str:
+def revision() -> str:
     """Return the revision of a source checkout, if this is one."""
     root = Path(__file__).parents[4]
     if not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f" at {process.stdout.strip()}" if process.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""

@@ -2,17 +2,35 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.student import SHARE, coverage, holm, interval, sign_test
 
 SURE = 2.0
 """Errors of a difference that two printed numbers must lie apart to be a claim."""
 MINUTES, HOURS = 5, 3
 """Seeds without which nothing is decided, where a run takes minutes and where it takes an hour."""
-CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
+LEVEL = 1 - SHARE
+"""Share of pages of claims that are all empty on which one or more is decided all the same."""
 
+REPRODUCED = "reproduced"
+SAME = "same direction at reduced scale"
+UNRESOLVED = "no difference resolvable"
+OPPOSITE = "opposite"
+NOTHING = "decides nothing"
+CLASSES = (REPRODUCED, SAME, UNRESOLVED, OPPOSITE)
+"""What a claim can come to, the strongest first."""
+REDUCED = "at a reduced scale, which the page describes"
+"""Stands where a page does not declare by how much its scale is smaller than the published one."""
+
+ROUNDS = "timing rounds are not seeds"
+EDGE = "best rate at an end of what was tried"
+UNLEARNED = "nobody learned within this budget"
+NOT_KEPT = "what it rests on was not kept"
+_OURS = ("ours", "by its making", "expected, no result")
 
 Held: TypeAlias = tuple[bool | None, ...]
 """Whether a claim held with each seed that can tell; None where it speaks neither for nor against,
@@ -20,7 +38,7 @@ as with two numbers that are equal. A run that failed is no seed of it."""
 
 
 class Judged(NamedTuple):
-    """A claim, and whether it held with each seed."""
+    """A claim, and how far it held with each seed."""
 
     claim: str
     published: str
@@ -28,48 +46,143 @@ class Judged(NamedTuple):
     held: Held
     each: str = "seeds"
     """Unit of each entry of ``held``: seeds, or rounds where times are compared."""
+    differences: tuple[float, ...] = ()
+    """Paired differences by seed, above 0 where it holds; none where a seed says yes or no."""
+    unit: str = ""
+    why_not: str = ""
+    """Why it decides nothing, whatever the seeds say."""
+    within: float = math.nan
+    """Of a claim that two numbers agree: the largest difference that is agreement."""
+    printed: float = math.nan
+    """The published difference, in the same unit."""
+    scale: str = REDUCED
+    """Its scale beside the published one; empty where all settings are the published ones."""
 
-    def cells(self, need: int) -> list[str]:
-        """A row of the table that ends a page.
+    @property
+    def ours(self) -> bool:
+        """Whether nobody published it."""
+        return self.published.startswith(_OURS)
 
-        Example:
-            >>> Judged("a < b", "1 against 2", (True, False)).cells(2)
-            ['a < b', '1 against 2', 'holds with 1 of 2 seeds', 'undecided']
-        """
-        n, neither = len(self.held), self.held.count(None)
-        ours = f"holds with {self.held.count(True)} of {n} {self.each}" if n else "not run"
-        ours += f", neither way with {neither}" if neither else ""
-        word = verdict(self.held) if n >= need else f"{UNDECIDED} ({n} of {need} {self.each})"
-        return [self.claim, self.published, ours, word]
+
+class Verdict(NamedTuple):
+    """What the seeds of a page say of one of its claims."""
+
+    judged: Judged
+    word: str
+    """One of `CLASSES`, or `NOTHING`."""
+    mean: float
+    low: float
+    high: float
+    """Ends of the 95 % interval of the mean difference; NaN where there is none."""
+    p: float
+    """Of no difference, by Holm's rule over the page; NaN where it was not tested."""
+    why: str = ""
+    """Why it decides nothing."""
+
+    @property
+    def size(self) -> str:
+        """The difference and its interval, or how often the claim held."""
+        held, each = self.judged.held, self.judged.each
+        if math.isnan(self.mean) or math.isnan(self.low):
+            return f"holds with {held.count(True)} of {len(held)} {each}" if held else "no number"
+        if self.high - self.low < 1e-12 * max(1.0, abs(self.mean)):
+            return f"{self.mean:+.3g} {self.judged.unit} with all".replace("  ", " ")
+        width = self.high - self.low
+        decimals = min(max(0, 1 - math.floor(math.log10(width))), _DECIMALS)
+        mean, low, high = (f"{x:+.{decimals}f}" for x in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}] {self.judged.unit}".rstrip()
+
+    def cells(self) -> list[str]:
+        """A row of the table that ends a page."""
+        judged = self.judged
+        p = "" if math.isnan(self.p) else "below 0.001" if self.p < 1e-3 else f"{self.p:.2g}"
+        word = f"{self.word}: {self.why}" if self.why else self.word
+        scale = judged.scale or "the published settings"
+        whose = "ours" if judged.ours else "published"
+        n = f"{len(judged.held)} {judged.each}"
+        return [judged.claim, judged.published, whose, self.size, n, p, scale, word]
+
+
+HEAD = ["claim", "published", "whose", "difference [95 %]", "of", "p (Holm)", "scale", "verdict"]
+_DECIMALS = 6
 
 
 def rule(need: int) -> str:
     """The rule in words, where ``need`` seeds are needed."""
     return (
-        "a claim is confirmed where it holds with every seed, contradicted where its opposite does "
-        "(two equal numbers are neither), and otherwise undecided; with fewer than "
-        f"{need} seeds nothing is decided ({MINUTES} where a run takes minutes, {HOURS} where it "
-        "takes an hour or more), and a run that failed is no seed. Rows are compared seed by seed, "
-        "times round by round. A printed order is a claim of the first and the last, and of two "
-        "rows between which no third is, where they lie apart by more than "
-        f"{SURE:g} of their errors; where none is printed the largest of the column stands for it."
+        "the difference is that of two rows trained with the same seed, above 0 where the claim "
+        "holds. Its interval is Student's at 95 %; a claim that seeds only affirm or deny has the "
+        "sign test. The p values of a page are corrected by Holm's rule. Below "
+        f"{LEVEL:g} a claim is `{SAME}` or `{OPPOSITE}`. It is `{REPRODUCED}` if, besides, all "
+        "settings are published and the published number lies within the interval. Otherwise it is "
+        f"`{UNRESOLVED}`. It `{NOTHING}` with fewer than {need} seeds, where the best learning "
+        "rate is the largest or smallest that was tried, where neither row does better than "
+        "chance, and where rounds of a clock stand for seeds. A printed order claims its first row "
+        "against its last. It also claims each pair with none between, if they lie apart by more "
+        f"than {SURE:g} of their errors; a row without one has the largest of its column."
     )
 
 
-def verdict(holds: Sequence[bool | None]) -> str:
-    """One word for what the seeds say, however many they are.
+def verdicts(claims: Sequence[Judged], need: int) -> list[Verdict]:
+    """What seeds say of all claims of a page, with the errors of so many tests controlled.
+
+    Differences are paired by seed, so their mean has Student's interval; see Holm, "A simple
+    sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979, for the p values.
 
     Args:
-        holds: whether the claim holds, for each seed; without one nothing is decided.
+        claims: of a page.
+        need: seeds without which nothing is decided.
 
     Example:
-        >>> verdict([True, True]), verdict([True, False]), verdict([False, False]), verdict([])
-        ('confirmed', 'undecided', 'contradicted', 'undecided')
-        >>> verdict([False, None])
-        'undecided'
+        >>> a = Judged("a < b", "1 against 2", (True,) * 5, differences=(2.1, 1.9, 2.4, 2.0, 2.2))
+        >>> [(v.word, v.size) for v in verdicts([a], 5)]
+        [('same direction at reduced scale', '+2.12 [+1.88, +2.36]')]
     """
-    answers = set(holds)
-    return CONFIRMED if answers == {True} else CONTRADICTED if answers == {False} else UNDECIDED
+    effects = [_effect(judged) for judged in claims]
+    adjusted = holm([p for _, p in effects])
+    return [
+        _verdict(judged, sign, p, need)
+        for judged, (sign, _), p in zip(claims, effects, adjusted, strict=True)
+    ]
+
+
+def _verdict(judged: Judged, sign: float, p: float, need: int) -> Verdict:
+    mean, low, high = interval(judged.differences)
+    why = judged.why_not or (ROUNDS if judged.each == "rounds" else "")
+    if not why and len(judged.held) < need:
+        why = f"{len(judged.held)} of {need} seeds"
+    word = UNRESOLVED
+    if why:
+        word = NOTHING
+    elif p <= LEVEL and sign < 0:
+        word = OPPOSITE
+    elif p <= LEVEL and sign > 0:
+        agrees = not math.isnan(judged.within) or low <= judged.printed <= high
+        word = REPRODUCED if agrees and not judged.scale else SAME
+    return Verdict(judged, word, mean, low, high, p, why)
+
+
+def _effect(judged: Judged) -> tuple[float, float]:
+    """For or against the claim, as a sign, and the p value of neither; NaN without a seed."""
+    differences = judged.differences
+    if len(differences) > 1 and _spread(differences) > 0:
+        n = len(differences)
+        effect = statistics.fmean(differences)
+        if not math.isnan(judged.within):
+            effect = judged.within - abs(effect)
+        t = effect / (_spread(differences) / math.sqrt(n))
+        return effect, 1 - coverage(abs(t), n - 1)
+    if differences and not math.isnan(judged.within):
+        signs: Held = tuple(abs(x) <= judged.within for x in differences)
+    else:
+        signs = judged.held
+    return signs.count(True) - signs.count(False), sign_test(signs)
+
+
+def _spread(differences: Sequence[float]) -> float:
+    """Standard deviation; 0 where numbers differ by nothing but rounding."""
+    spread = statistics.stdev(differences)
+    return spread if spread > 1e-12 * max(map(abs, differences)) else 0.0
 
 
 def below(first: float, second: float) -> bool | None:
@@ -108,7 +221,10 @@ def less(
         (True,)
     """
     both = sorted(lower.keys() & upper.keys())
-    return Judged(claim, published, tuple(below(lower[seed], upper[seed]) for seed in both))
+    differences = tuple(upper[seed] - lower[seed] for seed in both)
+    held = tuple(below(lower[seed], upper[seed]) for seed in both)
+    finite = all(map(math.isfinite, differences))
+    return Judged(claim, published, held, differences=differences if finite else ())
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from linrnn.compare import Row
 from linrnn.reproductions._page.base import Findings, Setting, Table
 from linrnn.reproductions._page.beside import measured
-from linrnn.reproductions._page.verdict import Judged, below
+from linrnn.reproductions._page.runs import Part, Runs
+from linrnn.reproductions._page.verdict import UNLEARNED, Judged, less
 from linrnn.reproductions._runs.language import curves, mean_of
 from linrnn.reproductions._runs.trained import n_steps, problems, train
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -62,6 +63,8 @@ def one_layer(
     )
 
 
+SOLVED_AT = "solved at"
+"""The first step after which the validation loss of a run was below the goal."""
 SOLVES = "solves it"
 BEFORE = f"solves it before the {RIVAL}"
 FAILS = "does not solve it"
@@ -100,6 +103,9 @@ class Race:
         outcome = train(self.name, rows, setting)
         rows_by_label = {row.label: row for row in outcome.rows}
         arrived = {label: arrivals(row, self.goal) for label, row in rows_by_label.items()}
+        folders = [f for row in outcome.rows for f in row.folders if RunFolder(f).result.is_file()]
+        measures = {folder: {SOLVED_AT: solved_at(folder, self.goal)} for folder in folders}
+        runs = Runs.below(setting.out, setting.scale, measures=measures)
         cells = [self._cells(row, arrived[label]) for label, row in rows_by_label.items()]
         metric = outcome.task.metric
         head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]
@@ -111,10 +117,34 @@ class Race:
                 "contradicted claim is contradicted for this budget only."
             ),
             complete=not outcome.problem,
-            verdicts=tuple(judged(arrived, self.said)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs)),
             notes=(self._rules(), *self.notes, *problems(outcome)),
             figures=curves([outcome]),
         )
+
+    def claims(self, runs: Runs) -> list[Judged]:
+        """What was published of each model that has runs."""
+        part = runs.part(self.name)
+        found = []
+        for label in filter(part.has, self.models):
+            words, claim = self.said[label]
+            text = f"{label} {claim}"
+            if claim == BEFORE and part.has(RIVAL):
+                found.append(self._before(part, label, text, words))
+            elif claim in (SOLVES, FAILS):
+                found.append(part.under(label, self.goal, text, words, claim == SOLVES))
+        return found
+
+    def _before(self, part: Part, label: str, text: str, words: str) -> Judged:
+        """The claim that a model is there before the LSTM; who never is takes all of the steps."""
+        ours, rival = (
+            {seed: min(at, float(part.steps)) for seed, at in part.values(who, SOLVED_AT).items()}
+            for who in (label, RIVAL)
+        )
+        nobody = {*ours.values(), *rival.values()} <= {float(part.steps)}
+        why = UNLEARNED if nobody else ""
+        return less(text, words, ours, rival)._replace(unit="steps", why_not=why)
 
     def _rules(self) -> str:
         return (
@@ -166,27 +196,3 @@ def when(row: Row, arrived: Mapping[int, float]) -> str:
     """The steps of `arrivals` as a cell."""
     steps = (arrived.get(seed) for seed in range(len(row.folders)))
     return ", ".join("failed" if s is None else "never" if s == inf else f"{s:,}" for s in steps)
-
-
-def judged(
-    arrived: Mapping[str, Mapping[int, float]], published: Mapping[str, Said]
-) -> list[Judged]:
-    """Judge the published claim about each model, by its seeds.
-
-    Args:
-        arrived: the step at which each seed of each model solved the task; inf: it did not.
-        published: statement about each model.
-    """
-    verdicts = []
-    for label, arrival_steps in arrived.items():
-        words, claim = published[label]
-        if claim is None:
-            continue
-        if claim == BEFORE and RIVAL in arrived:
-            rival = arrived[RIVAL]
-            both = sorted(arrival_steps.keys() & rival.keys())
-            holds = tuple(below(arrival_steps[n], rival[n]) for n in both)
-        else:
-            holds = tuple((at < inf) != (claim == FAILS) for at in arrival_steps.values())
-        verdicts.append(Judged(f"{label} {claim}", words, holds))
-    return verdicts

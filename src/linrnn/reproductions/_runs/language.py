@@ -10,8 +10,9 @@ from linrnn.compare import Row
 from linrnn.compare.report import learning_curves
 from linrnn.compare.standard_error import standard_error
 from linrnn.reproductions._page.quoted import Printed
+from linrnn.reproductions._page.runs import slug
 from linrnn.reproductions._page.verdict import groups, printed_order
-from linrnn.reproductions._runs.trained import Outcome, slug
+from linrnn.reproductions._runs.trained import Outcome
 from linrnn.train import Config, ModelConfig, OptimConfig, PositionLoss, TrainConfig
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import load_model

@@ -171,8 +171,8 @@ def sooner(claim: str, published: str, faster: Timing, slower: Timing) -> Judged
     """A claim that one call takes less time than another, by the rounds both were in.
 
     Example:
-        >>> sooner("a is faster", "2×", Timing((2.0, 2.0)), Timing((4.0, 1.0, 9.0))).cells(2)
-        ['a is faster', '2×', 'holds with 1 of 2 rounds', 'undecided']
+        >>> sooner("a is faster", "2×", Timing((2.0, 2.0)), Timing((4.0, 1.0, 9.0))).held
+        (True, False)
     """
     both = (dict(enumerate(timing.seconds)) for timing in (faster, slower))
     return less(claim, published, *both)._replace(each="rounds")

@@ -1,20 +1,20 @@
 """Shared by reproductions that train models: one column of a table, its runs, its sizes."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from linrnn.compare import Entry, Row, compare
 from linrnn.errors import DataError, MissingExtraError
-from linrnn.reproductions._page.base import Setting, Table
+from linrnn.reproductions._page.base import Reproduction, Setting, Table
+from linrnn.reproductions._page.quoted import Printed
+from linrnn.reproductions._page.runs import RUNS, Runs, reduction, slug
+from linrnn.reproductions._page.verdict import REDUCED, Judged
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_task
-
-RUNS = "runs"
-"""Folder of the trained models, in that of the report."""
 
 _MACHINE = ("threads", "checkpoint_minutes", "device")  # of TrainConfig: not of the experiment
 
@@ -110,20 +110,49 @@ def problems(*outcomes: Outcome) -> list[str]:
     return [*failed, *(o.problem for o in outcomes if o.problem)]
 
 
-def slug(name: str) -> str:
-    """A column's name in the name of a file.
-
-    Example:
-        >>> slug("sCIFAR, rows")
-        'scifar-rows'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
 def n_steps(row: Row) -> int:
     """Optimiser steps of a run that finished; the same for all seeds, 0 if there is none."""
     results = (RunFolder(folder).read_result() for folder in row.folders)
     return max((result.steps for result in results if result is not None), default=0)
+
+
+def in_order(runs: Runs, column: Column, printed: Mapping[str, Printed]) -> list[Judged]:
+    """The claims of a printed column.
+
+    Args:
+        runs: of the page.
+        column: whose rows are compared.
+        printed: numbers of each column by its name.
+    """
+    steps = runs.part(column.name).steps
+    return runs.part(column.name, scale_of(column, steps)).order(printed.get(column.name, {}))
+
+
+def orders(
+    what: Reproduction, setting: Setting, measures: Mapping[Path, Mapping[str, float]] | None = None
+) -> tuple[Judged, ...]:
+    """The claims of a page from the runs in its folder."""
+    runs = Runs.below(setting.out, setting.scale, measures=measures)
+    return tuple(what.claims(runs, setting.scale))
+
+
+def scale_of(column: Column, steps: int) -> str:
+    """The scale of a column beside the published one; empty where nothing was changed.
+
+    Args:
+        column: of a table.
+        steps: of a run of ours.
+    """
+    if _settings(column.config) == _settings(column.paper):
+        return ""
+    lengths = [build_task(config).sequence_length for config in (column.config, column.paper)]
+    widths = [config.model.d_model for config in (column.config, column.paper)]
+    shares = {
+        "updates": (float(steps), float(column.steps)),
+        "length": (float(lengths[0]), float(lengths[1])),
+        "width": (float(widths[0]), float(widths[1])),
+    }
+    return reduction(shares) or REDUCED
 
 
 def changes(outcome: Outcome) -> Table | None:
