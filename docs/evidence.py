@@ -1,4 +1,4 @@
-"""What pages of results/ conclude, computed anew from results/runs; run it to write it there."""
+"""Conclusions of the pages of results/, computed from results/runs; run it to write them there."""
 
 from pathlib import Path
 

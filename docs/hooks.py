@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
 import lists
-from _pages import bibliography, catalogues, examples, leaderboard, mixer, results
+from _pages import bibliography, catalogues, examples, leaderboard, mixer, reproduced, results
 
 TABLES: dict[str, Callable[[], str]] = {
     "verbs": catalogues.verbs,
@@ -21,6 +21,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "every learner": catalogues.every_learner,
     "every system": leaderboard.systems,
     "every score": leaderboard.scores,
+    "counts of claims": reproduced.counts,
+    "grid of claims": reproduced.grid,
+    "published claims": reproduced.claims,
+    "claims of ours": reproduced.ours,
+    "pages without runs": reproduced.lost,
 }
 """The table that replaces a comment with this name."""
 

@@ -1,8 +1,10 @@
 """The site: every public name is on a page, and what is generated follows its declarations."""
 
 import ast
+import csv
 import importlib
 import inspect
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -103,7 +105,8 @@ def test_every_folder_of_results_is_a_page_with_its_figures(hooks):
         if folder.is_dir():
             (page,) = (uri for uri in pages if uri.startswith(f"results/{folder.name}/"))
             shown = re.findall(r"\]\(([^)#:]+\.(?:svg|csv|png|wav))\)", pages[page])
-            assert {f"results/{folder.name}/{name}" for name in shown} <= {*files, *pages}
+            places = {posixpath.normpath(f"results/{folder.name}/{name}") for name in shown}
+            assert places <= {*files, *pages}
             assert f"]({folder.name}/" in pages["results/README.md"]
             listed = [uri for entry in hooks.results.navigation() for uri in entry.values()]
             assert page in listed
@@ -126,18 +129,38 @@ def kept(hooks, tmp_path, monkeypatch):
     return page
 
 
-@pytest.mark.parametrize("verdict", ["contradicted", "undecided", "undecided (3 of 5 seeds)"])
+@pytest.mark.parametrize("verdict", ["opposite", "no difference resolvable"])
 def test_page_that_leaves_a_claim_open_leads_to_what_was_looked_at(verdict, kept):
-    head = "claim,verdict\na,confirmed\n"
+    head = "claim,verdict\na,reproduced\n"
     assert "reproductions.md" not in kept(verdicts=head)[0]
     assert "](../../reproductions.md#leads)" in kept(verdicts=f"{head}b,{verdict}\n")[0]
     assert "\n## Leads\n" in (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
 
 
-def test_every_run_of_a_page_is_among_its_data(kept):
-    page, files = kept(runs="run,seed\nlru,0\n")
-    assert "As data: [runs.csv](runs.csv) (every run by itself)." in page
-    assert "results/a-cpu/runs.csv" in files
+def test_tables_of_a_page_are_its_data(kept):
+    page, files = kept(verdicts="claim,verdict\na,reproduced\n")
+    assert "As data: [verdicts.csv](verdicts.csv) (the claims)." in page
+    assert "results/a-cpu/verdicts.csv" in files
+
+
+def test_the_overview_has_every_claim_and_every_page(hooks):
+    """In the class that the page itself has."""
+    made = hooks.reproduced
+    tables = made.claims() + made.ours()
+    shown = {page.page for page in made.found()}
+    assert shown == {path.parent.name for path in (ROOT / "results").glob("*/report.md")}
+    for page in made.found():
+        where = made.grid() if page.verdicts else made.lost()
+        assert f"results/{page.page}/report.md" in where or page.runs is not None
+        assert all(v.judged.claim in tables for v in page.verdicts)
+        path = ROOT / "results" / page.page / "verdicts.csv"
+        words = [line for line in made.claims().splitlines() if f"[{page.page}]" in line]
+        words += [line for line in made.ours().splitlines() if f"[{page.page}]" in line]
+        rows = list(csv.DictReader(path.open(newline="", encoding="utf-8"))) if words else []
+        assert len(words) == len(rows) == len(page.verdicts)
+        assert all(any(row["verdict"] in word for word in words) for row in rows)
+    css = (ROOT / "docs" / "stylesheets" / "extra.css").read_text(encoding="utf-8")
+    assert all(f".verdict.{name} " in css for name in made.SHORT.values())
 
 
 def test_links_of_results_into_the_documentation_hold_on_the_site(hooks):
@@ -425,9 +448,11 @@ def test_kinds_of_pages_stand_apart(navigation):
     kinds = {title: addresses(inside) for title, inside in navigation.items()}
     assert {path.parent.as_posix() for path in map(Path, kinds["Tutorials"])} == {"tutorials"}
     assert kinds["Getting started"] == ["getting-started.md"]
-    assert kinds["Results"][1:4] == ["reproductions.md", "atlas.md", "gallery.md"]
+    assert kinds["Results"][1:5] == [
+        *("reproduced.md", "reproductions.md", "atlas.md", "gallery.md"),
+    ]
     assert all(
-        page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][4:]]
+        page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][5:]]
     )
     pages = [page for inside in kinds.values() for page in inside]
     assert len(pages) == len(set(pages))

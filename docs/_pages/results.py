@@ -4,6 +4,8 @@ import csv
 import re
 from pathlib import Path
 
+from linrnn.reproductions._page.verdict import OPPOSITE, UNRESOLVED
+
 FOLDER = Path(__file__).parents[2] / "results"
 _BESIDE = {".svg", ".png", ".csv", ".wav"}
 _DOCS = re.compile(r"\]\(\.\./docs/")  # results/ lies beside docs/ there, and inside of it here
@@ -71,21 +73,21 @@ def _leads(folder: Path) -> str:
     if not any(_open(path) for path in folder.glob("*.csv")):
         return ""
     where = "../../reproductions.md#leads"
-    return f"\nNot every claim is confirmed: [where causes are looked into]({where}).\n"
+    return f"\nNot every claim came out as published: [where causes are looked into]({where}).\n"
 
 
 def _open(path: Path) -> bool:
-    """Whether a table has a verdict that contradicts a claim, or does not decide it."""
+    """Whether a claim of a page came out the other way, or not at all."""
     with path.open(newline="", encoding="utf-8") as file:
         verdicts = [row.get("verdict") or "" for row in csv.DictReader(file)]
-    return any(verdict.startswith(("contradicted", "undecided")) for verdict in verdicts)
+    return any(verdict.startswith((OPPOSITE, UNRESOLVED)) for verdict in verdicts)
 
 
 def _downloads(folder: Path) -> str:
-    """Links to the tables as data, and to what every one of its runs came to."""
+    """Links to the tables as data."""
     names = [path.name for path in sorted(folder.glob("*.csv"))]
     links = [f"[{name}]({name}){_SAID.get(name, '')}" for name in names]
     return f"\nAs data: {', '.join(links)}.\n" if names else ""
 
 
-_SAID = {"runs.csv": " (every run by itself)", "verdicts.csv": " (the claims)"}
+_SAID = {"verdicts.csv": " (the claims)"}

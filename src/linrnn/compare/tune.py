@@ -8,6 +8,7 @@ from typing import Any
 
 from linrnn._options.numbers import counted, duration
 from linrnn.compare._runs import Entry, Row, finished, train_all
+from linrnn.compare._runs import safe_name as safe_name
 from linrnn.errors import ArgumentError
 from linrnn.train import Config
 

@@ -105,7 +105,7 @@ class CellsAdding(Reproduction):
         return self._race().run(setting)
 
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
-        """What was published of each model."""
+        """Judge the published words about each model."""
         return self._race().claims(runs)
 
     def _race(self) -> Race:

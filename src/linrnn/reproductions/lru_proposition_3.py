@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from linrnn.compare._runs import safe_name
+from linrnn.compare.tune import safe_name
 from linrnn.ops import linear_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.runs import Run, Runs, slug

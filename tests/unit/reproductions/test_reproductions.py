@@ -166,7 +166,7 @@ def test_every_run_stands_beside_the_page(of_two_runs):
     assert [(row["seed"], float(row["test"])) for row in done] == [("0", 0.5), ("1", 0.5625)]
     same = {(row["mixer"], row["lr"], row["steps"], row["validation"]) for row in done}
     assert same == {("lru", "0.02", "20", "0.75")}
-    assert json.loads(done[0]["options"]) == {"mixer": "lru", "optim.lr": 0.02, "task": "digits"}
+    assert json.loads(done[0]["options"]) == {"optim.lr": 0.02, "task": "digits"}
     assert (rows[2]["seed"], rows[2]["test"], rows[2]["steps"]) == ("2", "", "0")
     assert len({row["config"] for row in rows}) == 1
     publish(files, of_two_runs.out / "results" / "x-cpu")

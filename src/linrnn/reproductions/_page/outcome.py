@@ -1,4 +1,4 @@
-"""What a page comes to: its first sentences, its picture, its claims. All of it is from runs."""
+"""Outcome of a page, from its runs: its first sentences, its picture, its claims."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from linrnn._files.storage import read_text, remove, write_atomically
-from linrnn.reproductions import load, names
+from linrnn._options.catalogue import load_class, stems
 from linrnn.reproductions._page.base import Reproduction, Table
 from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import (
@@ -47,6 +47,7 @@ _COLOURS = {
 }
 
 
+_CATALOGUE = "linrnn.reproductions"
 _COUNTED = {
     REPRODUCED: "reproduced",
     SAME: "in the same direction at reduced scale",
@@ -138,13 +139,18 @@ def picture(judged: Sequence[Verdict]) -> Any:
 
 def pages(results: Path) -> list[Derived]:
     """Every finished page of a folder with the verdicts of its runs, sorted by folder."""
-    known = {name.replace("_", "-"): name for name in names()}
+    known = {name.replace("_", "-"): name for name in stems(_CATALOGUE)}
     found = []
     for path in sorted(results.glob(f"*/{PAGE}")):
         name, _, scale = path.parent.name.rpartition("-")
         if name in known:
-            found.append(_derived(results, name, scale, load(known[name])))
+            found.append(_derived(results, name, scale, _load(known[name])))
     return found
+
+
+def _load(name: str) -> type[Reproduction]:
+    what = load_class(_CATALOGUE, "reproduction", name, Reproduction)  # type: ignore[type-abstract]
+    return what
 
 
 def _derived(results: Path, name: str, scale: str, what: type[Reproduction]) -> Derived:
@@ -158,7 +164,7 @@ def _derived(results: Path, name: str, scale: str, what: type[Reproduction]) -> 
 
 
 def derive(derived: Derived, results: Path) -> dict[str, bytes]:
-    """What is computed of a finished page from its runs: its text, its claims, their picture.
+    """Compute text, claims and picture of a finished page from its runs.
 
     Returns:
         Contents by the name of the file, without pictures, whose numbers are among them.

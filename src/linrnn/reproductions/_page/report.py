@@ -148,7 +148,7 @@ def page(
 
 
 def judge(what: type[Reproduction], setting: Setting, findings: Findings) -> list[Verdict]:
-    """What the seeds of a page say of its claims."""
+    """Judge the claims of a page."""
     return verdicts(findings.verdicts, what.seeds_needed(setting.scale))
 
 

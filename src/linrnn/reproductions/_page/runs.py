@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn._files.storage import read_json, read_text
-from linrnn.compare._runs import safe_name
-from linrnn.compare.tune import at_an_end, at_rate
+from linrnn.compare.tune import at_an_end, at_rate, safe_name
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.reproductions._page.quoted import Quoted
 from linrnn.reproductions._page.student import interval
@@ -70,7 +69,7 @@ class Run:
     """Other numbers that were measured of it, by name."""
     seconds: float = math.nan
     revision: str = ""
-    """Of the page that it was first on."""
+    """Revision of the package, of the page that it was first on."""
     versions: str = ""
     config: str = ""
     """Hash of all of its settings but the seed; empty where they were not kept."""

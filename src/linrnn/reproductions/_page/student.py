@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 SHARE = 0.95
-"""Of intervals."""
+"""Share of Student's distribution that an interval covers."""
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:

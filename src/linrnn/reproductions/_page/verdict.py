@@ -22,7 +22,7 @@ UNRESOLVED = "no difference resolvable"
 OPPOSITE = "opposite"
 NOTHING = "decides nothing"
 CLASSES = (REPRODUCED, SAME, UNRESOLVED, OPPOSITE)
-"""What a claim can come to, the strongest first."""
+"""Classes of claims, the strongest first."""
 REDUCED = "at a reduced scale, which the page describes"
 """Stands where a page does not declare by how much its scale is smaller than the published one."""
 
@@ -52,7 +52,7 @@ class Judged(NamedTuple):
     why_not: str = ""
     """Why it decides nothing, whatever the seeds say."""
     within: float = math.nan
-    """Of a claim that two numbers agree: the largest difference that is agreement."""
+    """Largest difference that is agreement, where the claim is that two numbers agree."""
     printed: float = math.nan
     """The published difference, in the same unit."""
     scale: str = REDUCED
@@ -65,7 +65,7 @@ class Judged(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the seeds of a page say of one of its claims."""
+    """Class of a claim, with its difference, interval and p value."""
 
     judged: Judged
     word: str
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
     high: float
     """Ends of the 95 % interval of the mean difference; NaN where there is none."""
     p: float
-    """Of no difference, by Holm's rule over the page; NaN where it was not tested."""
+    """Probability of such a difference by chance, by Holm's rule; NaN where it was not tested."""
     why: str = ""
     """Why it decides nothing."""
 
@@ -124,7 +124,7 @@ def rule(need: int) -> str:
 
 
 def verdicts(claims: Sequence[Judged], need: int) -> list[Verdict]:
-    """What seeds say of all claims of a page, with the errors of so many tests controlled.
+    """Judge all claims of a page, with the errors of many tests controlled.
 
     Differences are paired by seed, so their mean has Student's interval; see Holm, "A simple
     sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979, for the p values.

@@ -124,7 +124,7 @@ class Race:
         )
 
     def claims(self, runs: Runs) -> list[Judged]:
-        """What was published of each model that has runs."""
+        """Judge the published words about each model that has runs."""
         part = runs.part(self.name)
         found = []
         for label in filter(part.has, self.models):
