@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, less
-from linrnn.reproductions._runs.cells import one_layer
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.cells import RIVAL, one_layer
 from linrnn.reproductions._runs.language import curves
-from linrnn.reproductions._runs.trained import by_seed, problems, train
+from linrnn.reproductions._runs.trained import orders, problems, train
 from linrnn.tasks.gaps import GapsOptions
 from linrnn.train import Config
 
@@ -68,18 +69,42 @@ class CellsGaps(Reproduction):
             for layer in self.layers
             for name, times in ((f"{layer}, times", TIMED[layer]), (f"{layer}, no times", "none"))
         }
-        outcome = train("gaps", rows, setting)
-        errors = {row.label: by_seed(row) for row in outcome.rows}
+        outcome = train(NAME, rows, setting)
         return Findings(
             tables=(table(outcome, {}),),
             comparable="the claims only: the series, widths and training are not the papers'.",
             complete=not outcome.problem,
-            verdicts=tuple(judged(errors, self.layers)),
+            verdicts=orders(self, setting),
             notes=(NOTE, _RATES, *problems(outcome)),
             figures=curves([outcome]),
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether times help each layer, and which does better than the LSTM."""
+        part = runs.part(NAME)
+        pairs = [
+            (
+                f"{layer}, times",
+                f"{layer}, no times",
+                f"{layer}: times lower the error",
+                HELP if layer != RIVAL else "ours",
+            )
+            for layer in self.layers
+        ]
+        pairs += [
+            (
+                f"{layer}, times",
+                f"{RIVAL}, times",
+                f"{layer} does better than the LSTM, both with times",
+                BETTER,
+            )
+            for layer in self.layers
+            if layer != RIVAL
+        ]
+        return [part.claim(*pair) for pair in pairs if part.has(*pair[:2])]
 
+
+NAME = "gaps"
 NOTE = (
     "an error is smaller if that of the test is, with the same seed. The velocity follows exactly "
     "from two heights and the time between them, and cannot be told from heights alone."
@@ -106,31 +131,3 @@ def configured(base: Config, layer: str, times: str) -> Config:
         optim=replace(base.optim, lr=lr),
         task_options=replace(base.task_options, times=times),
     )
-
-
-def judged(errors: Mapping[str, Mapping[int, float]], layers: Sequence[str]) -> list[Judged]:
-    """Each claim, by the seeds that both rows have.
-
-    Args:
-        errors: test errors by row and seed.
-        layers: whose rows there are.
-    """
-    verdicts = [
-        less(
-            f"{layer}: times lower the error",
-            HELP if layer != "LSTM" else "ours",
-            errors.get(f"{layer}, times", {}),
-            errors.get(f"{layer}, no times", {}),
-        )
-        for layer in layers
-    ]
-    return verdicts + [
-        less(
-            f"{layer} does better than the LSTM, both with times",
-            BETTER,
-            errors.get(f"{layer}, times", {}),
-            errors.get("LSTM, times", {}),
-        )
-        for layer in layers
-        if layer != "LSTM" and "LSTM" in layers
-    ]

@@ -13,9 +13,10 @@ from linrnn.compare.tune import with_rates
 from linrnn.generation import generate
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.language import curves
-from linrnn.reproductions._runs.trained import Outcome, by_seed, problems
+from linrnn.reproductions._runs.trained import Outcome, orders, problems
 from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.train import Config, load_model
 from linrnn.train.figures import new_figure
@@ -70,7 +71,7 @@ class SashimiSound(Reproduction):
             label: with_rates(config, RATES)
             for label, config in ((SASHIMI, base), (PLAIN, plain(base)))
         }
-        search = tuned("spoken digits", candidates, setting)
+        search = tuned(NAME, candidates, setting)
         outcome = search.outcome
         figures, files = curves([outcome]), {}
         codes = _spoken(outcome, self.seconds)
@@ -82,7 +83,7 @@ class SashimiSound(Reproduction):
             figures["waveform"] = waveforms({"recorded": recorded, "generated": samples}, task.rate)
         return Findings(
             tables=(table(outcome, {}), search.tried),
-            verdicts=(judged({row.label: by_seed(row) for row in outcome.rows}),),
+            verdicts=orders(self, setting),
             comparable=(
                 "the order of the two models at this size, and nothing else: data, models and "
                 "training are far smaller than the published ones, at 8 and not 16 kHz. The paper "
@@ -94,7 +95,15 @@ class SashimiSound(Reproduction):
             files=files,
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether the test data is likelier under SaShiMi."""
+        part = runs.part(NAME)
+        text = "the test data is likelier under SaShiMi than under as large a stack of S4"
+        source = "ours: SaShiMi before the models of its time; no such stack is printed"
+        return [part.claim(SASHIMI, PLAIN, text, source)] if part.has(SASHIMI, PLAIN) else []
 
+
+NAME = "spoken digits"
 NOTES = (
     "the metric is the negative log-likelihood of a sample, one of 256 codes of mu-law, in bits, "
     "over all windows of the test recordings; every window begins without a past. The speakers of "
@@ -139,20 +148,6 @@ def waveforms(samples: Mapping[str, np.ndarray], rate: int) -> Any:
         axes.grid(alpha=0.3)
     panels[-1].set(xlabel="seconds")
     return figure
-
-
-def judged(values: Mapping[str, Mapping[int, float]]) -> Judged:
-    """Whether the test data is likelier under SaShiMi, seed by seed.
-
-    Args:
-        values: test metrics by label and seed.
-    """
-    return less(
-        "the test data is likelier under SaShiMi than under as large a stack of S4",
-        "SaShiMi before the models of its time; no such stack is printed",
-        values.get(SASHIMI, {}),
-        values.get(PLAIN, {}),
-    )
 
 
 def _spoken(outcome: Outcome, seconds: float) -> np.ndarray | None:

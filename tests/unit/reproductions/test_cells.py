@@ -127,14 +127,16 @@ def test_a_loss_is_beside_that_of_an_answer_without_memory(trained, tmp_path):
     assert float(cells(results, "test loss")["LSTM"]) == pytest.approx(loss, rel=0.01)
 
 
-def test_times_help_where_every_seed_says_so():
+def test_times_help_where_every_seed_says_so(made_runs):
     errors = {
         "CfC, times": {0: 0.1, 1: 0.2},
         "CfC, no times": {0: 0.3, 1: 0.3},
         "LSTM, times": {0: 0.05, 1: 0.3},
         "LSTM, no times": {0: 0.01, 1: 0.2},
     }
-    assert [judged.held for judged in cells_gaps.judged(errors, ["CfC", "LSTM"])] == [
+    runs = made_runs("gaps", errors, "mse")
+    found = cells_gaps.CellsGaps(["CfC", "LSTM"]).claims(runs, "cpu")
+    assert [judged.held for judged in found] == [
         *((True, True), (False, False), (False, True)),
     ]
 

@@ -39,8 +39,10 @@ def test_the_published_model_has_its_sizes():
         ({1: 2.0}, {0: 1.0, 1: 2.3}, (True,)),
     ],
 )
-def test_the_verdict_is_that_of_the_seeds(ours, theirs, held):
-    assert page.judged({page.SASHIMI: ours, page.PLAIN: theirs}).held == held
+def test_the_verdict_is_that_of_the_seeds(made_runs, ours, theirs, held):
+    runs = made_runs(page.NAME, {page.SASHIMI: ours, page.PLAIN: theirs}, "bits per sample")
+    (found,) = page.SashimiSound().claims(runs, "cpu")
+    assert (found.held, found.ours) == (held, True)
 
 
 def test_a_small_run_leaves_a_page_with_a_sound(tmp_path, monkeypatch, made_digits, runs_here):
