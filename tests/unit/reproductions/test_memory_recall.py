@@ -40,13 +40,15 @@ def test_the_order_of_the_papers_is_claimed(made_runs):
         "delta": {0: 0.9, 1: 0.91},
         "decay by head, fixed": {0: 1.0, 1: 1.0},
     }
-    what = recall.MemoryRecall({"x": None})
+    what = recall.MemoryRecall({"x": recall.QUESTIONS["mqar, 8 pairs"]})
     first, second, ends = what.claims(made_runs("x", accuracies), "cpu")
     assert (first.claim, first.held) == ("x: delta is better than decay by channel", (True, True))
     assert second.claim == "x: decay by channel is better than plain, normalised"
     assert second.held == (True, False)
     assert (ends.claim, ends.held) == ("x: delta is better than plain, normalised", (True, True))
-    left = recall.MemoryRecall({"x": None}, ["delta", "plain, normalised"])
+    left = recall.MemoryRecall(
+        {"x": recall.QUESTIONS["mqar, 8 pairs"]}, ["delta", "plain, normalised"]
+    )
     (left,) = left.claims(made_runs("x", accuracies), "cpu")
     assert left.claim == "x: delta is better than plain, normalised"
 

@@ -96,15 +96,15 @@ def test_holm_is_monotone_and_never_below_one_test(values):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 12, 30])
 def test_student_is_that_of_scipy(n):
-    values = np.random.default_rng(n).normal(0.3, 1.0, n)
+    values = np.random.default_rng(n).normal(0.3, 1.0, n).tolist()
     expected = stats.ttest_1samp(values, 0.0)
     (found,) = rules.verdicts([judged(*values)], 2)
     assert found.p == pytest.approx(expected.pvalue, abs=1e-9)
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
-    held = [bool(x) for x in values > 0]
+    held = [x > 0 for x in values]
     expected = stats.binomtest(sum(held), n).pvalue
     assert sign_test(held) == pytest.approx(expected)
-    ps = list(np.random.default_rng(n).random(n))
+    ps = np.random.default_rng(n).random(n).tolist()
     assert max(holm(ps)) <= 1
 
 
