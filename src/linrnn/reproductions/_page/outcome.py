@@ -23,7 +23,7 @@ from linrnn.reproductions._page.verdict import (
     verdicts,
 )
 from linrnn.train.drawn import drawn
-from linrnn.train.figures import new_figure, save
+from linrnn.train.figures import legend_below, new_figure, save
 from linrnn.train.folder import PLOT_ENDINGS
 
 PAGE, CLAIMS, FIGURE = "report.md", "verdicts.csv", "claims"
@@ -133,7 +133,7 @@ def picture(judged: Sequence[Verdict]) -> Any:
         axes.grid(alpha=0.3)
     for word in dict.fromkeys(v.word for v in shown):
         panels[0, 0].plot([], [], "o", color=_COLOURS[word], label=word)
-    panels[0, 0].legend(fontsize=7, loc="best")
+    legend_below(figure, panels[0, 0])
     return figure
 
 
