@@ -74,6 +74,15 @@ def test_bad_inputs_are_refused_by_name(promoted):
         PanelForecaster(2, known=("promo",)).fit(PAST.assign(promo=np.nan))
 
 
+def test_known_inputs_of_an_index_of_ids_and_times(promoted):
+    levels = ["unique_id", "ds"]
+    forecaster = PanelForecaster(2, 1, known=("promo",)).fit(PAST.set_index(levels))
+    answer = forecaster.predict(X=AHEAD.set_index(levels)[["promo"]])
+    np.testing.assert_allclose(answer["y"], promoted.predict(X=AHEAD)["y"])
+    with pytest.raises(ArgumentError, match="without 'y'"):
+        PanelForecaster(2).fit(PAST.rename(columns={"y": "sales"}).set_index(levels))
+
+
 def test_inputs_are_stored(promoted, tmp_path):
     promoted.save(tmp_path / "sales")
     again = PanelForecaster.load(tmp_path / "sales")

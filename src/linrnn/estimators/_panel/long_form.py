@@ -117,7 +117,7 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
         table = table.to_frame(table.name if table.name is not None else names.value)
     if isinstance(table, pd.DataFrame):
         if isinstance(table.index, pd.MultiIndex):
-            return _of_levels(where, what, table, names)
+            return _of_levels(where, what, table, names, others)
         if names.time in table.columns or not isinstance(
             table.index, (pd.DatetimeIndex, pd.PeriodIndex)
         ):
@@ -145,8 +145,8 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
     return _indexed(where, what, series.to_frame(), names, "array")
 
 
-def _of_levels(where: str, what: str, table: Any, names: Names) -> Rows:
-    """With an index of ids and times, as sktime has it."""
+def _of_levels(where: str, what: str, table: Any, names: Names, others: bool) -> Rows:
+    """With an index of ids and times, as sktime has it; one column alone is the value."""
     levels = [
         str(name) if name is not None else default
         for name, default in zip(
@@ -156,10 +156,10 @@ def _of_levels(where: str, what: str, table: Any, names: Names) -> Rows:
         )
     ]
     columns = list(table.columns)
-    value = names.value if names.value in columns else columns[0]
+    value = columns[0] if others and len(columns) == 1 else names.value
     names = Names(tuple(levels[:-1]), levels[-1], str(value))
     flat = table.set_axis(table.index.set_names(levels)).reset_index()
-    return _long(where, what, flat, names, "multiindex", True)
+    return _long(where, what, flat, names, "multiindex", others)
 
 
 def _indexed(where: str, what: str, table: Any, names: Names, form: Form) -> Rows:
