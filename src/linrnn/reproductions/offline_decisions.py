@@ -1,4 +1,4 @@
-"""Offline decisions: policies that are asked for a return, learned from records of MuJoCo."""
+"""Offline decisions: policies that are told a return, learned from records of MuJoCo."""
 
 import itertools
 import json
@@ -60,15 +60,15 @@ class Size:
 
     sets: Sequence[Set]
     how: Learning
-    own: int = 0
+    recorded: int = 0
     """Steps of a set that is recorded here; 0 for the files of D4RL."""
 
 
 _SMALL = Learning(steps=1000, batch=32, width=64, layers=2, warmup=100, episodes=10)
 _PUBLISHED = Learning(steps=100_000)
 SIZES = {
-    "cpu": Size(sets=[s for s in SETS if s.body == "Hopper"], how=_SMALL, own=40_000),
-    "bodies": Size(sets=SETS, how=_SMALL, own=40_000),
+    "cpu": Size(sets=[s for s in SETS if s.body == "Hopper"], how=_SMALL, recorded=40_000),
+    "bodies": Size(sets=SETS, how=_SMALL, recorded=40_000),
     "d4rl": Size(sets=SETS, how=_SMALL),
     "paper": Size(sets=SETS, how=_PUBLISHED),
 }
@@ -91,7 +91,7 @@ _ROWS: Mapping[Set, Sequence[Quoted]] = {
         ("medium-expert", "Walker2d", (109.3, 105.7, 110.5, 108.3), (110.3, 0.5), (110.3, 0.4)),
     )
 }
-PRINTED = {of: dict(zip(_COLUMNS, row, strict=True)) for of, row in _ROWS.items()}
+PRINTED = {data: dict(zip(_COLUMNS, row, strict=True)) for data, row in _ROWS.items()}
 """Normalised returns."""
 _PAPER = "Feng et al. 2024, arXiv:2410.01201, Table 3"
 FOLDER = "decisions"
@@ -99,7 +99,7 @@ FOLDER = "decisions"
 
 
 class OfflineDecisions(Reproduction):
-    """Recurrent layers and attention as policies that are told which return is asked for.
+    """Recurrent layers and attention as policies that are told the return to reach.
 
     A Decision Transformer reads the return to go, the observation and the action of each step. Here
     minLSTM, minGRU and Mamba stand in its place, and beside all a small network that imitates the
@@ -118,7 +118,7 @@ class OfflineDecisions(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "three sets of Hopper that are recorded here, 40,000 steps each, and none of D4RL; "
-            "two layers of 64, 1,000 batches; shows what an asked return and a memory add to "
+            "two layers of 64, 1,000 batches; shows what a target and a memory add to "
             "cloning; some 5 minutes of processor time a set and seed"
         ),
         "bodies": "all three bodies and qualities recorded here, with the settings of cpu",
@@ -132,7 +132,7 @@ class OfflineDecisions(Reproduction):
         Table(
             "Normalised return: 0 is chance, 100 the expert of D4RL",
             ["set", *(label.replace("attention", "DT (attention)") for label in _COLUMNS)],
-            [[of.label, *(q.text for q in row.values())] for of, row in PRINTED.items()],
+            [[data.label, *(q.text for q in row.values())] for data, row in PRINTED.items()],
         ),
     )
 
@@ -144,9 +144,9 @@ class OfflineDecisions(Reproduction):
         size = self.sizes[setting.scale]
         left = float("inf") if self.most_runs is None else self.most_runs
         problems: list[str] = []
-        found: Found = {}
-        for seed, of in itertools.product(setting.seeds, size.sets):
-            jobs = [Job(of, label, seed, size) for label in SYSTEMS]
+        results: Results = {}
+        for seed, data in itertools.product(setting.seeds, size.sets):
+            jobs = [Job(data, label, seed, size) for label in SYSTEMS]
             try:
                 for job in jobs:
                     done = read(job, setting.out)
@@ -154,17 +154,17 @@ class OfflineDecisions(Reproduction):
                         left -= 1
                         done = made(job, setting)
                     if done is not None:
-                        found.setdefault((of, job.label), {})[job.seed] = done
+                        results.setdefault((data, job.label), {})[job.seed] = done
             except DataError as error:
                 problems.append(str(error))
-        wanted = len(size.sets) * len(SYSTEMS) * len(setting.seeds)
-        return _findings(size, found, wanted - sum(map(len, found.values())), problems)
+        total = len(size.sets) * len(SYSTEMS) * len(setting.seeds)
+        return _findings(size, results, total - sum(map(len, results.values())), problems)
 
 
 class Job(NamedTuple):
     """A run: who learns from what."""
 
-    of: Set
+    data: Set
     label: str
     seed: int
     size: Size
@@ -175,29 +175,29 @@ class Job(NamedTuple):
         how = self.size.how
         if how != _PUBLISHED:
             return how
-        width = 256 if self.of in _WIDE else how.width
-        return replace(how, rate=1e-4 if self.of in _SLOW else how.rate, width=width)
+        width = 256 if self.data in _WIDE else how.width
+        return replace(how, rate=1e-4 if self.data in _SLOW else how.rate, width=width)
 
     def file(self, out: Path) -> Path:
         """Path of its results, below the folder of a page."""
-        records = f"own-{self.size.own}" if self.size.own else "d4rl"
-        name = f"{self.label}-{records}-{self.how.steps}-seed{self.seed}.json"
-        return out / FOLDER / self.of.label.replace(" ", "-") / name
+        origin = f"own-{self.size.recorded}" if self.size.recorded else "d4rl"
+        name = f"{self.label}-{origin}-{self.how.steps}-seed{self.seed}.json"
+        return out / FOLDER / self.data.label.replace(" ", "-") / name
 
 
-Found = dict[tuple[Set, str], dict[int, Decided]]
+Results = dict[tuple[Set, str], dict[int, Decided]]
 """Runs by set, label and seed."""
 
 
-def records(of: Set, size: Size, out: Path) -> list[Episode]:
+def episodes_of(data: Set, size: Size, out: Path) -> list[Episode]:
     """The episodes of a set.
 
     Raises:
         DataError: their file is missing or wrong, or a package is.
     """
-    if size.own:
-        return read_episodes(record(of.body, of.quality, size.own, out))
-    name = f"{of.body.lower()}_{of.quality.replace('-', '_')}-v2"
+    if size.recorded:
+        return read_episodes(record(data.body, data.quality, size.recorded, out))
+    name = f"{data.body.lower()}_{data.quality.replace('-', '_')}-v2"
     folder = data_folder() / "d4rl"
     path = folder / f"{name}.hdf5"
     if not path.exists() and not (folder / name).exists():
@@ -220,50 +220,52 @@ def read(job: Job, out: Path) -> Decided | None:
 
 def made(job: Job, setting: Setting) -> Decided:
     """Make a run, and keep it."""
-    make(job.of.body).close()  # an error comes before the training, not after it
-    episodes = records(job.of, job.size, setting.out)
+    make(job.data.body).close()  # an error comes before the training, not after it
+    episodes = episodes_of(job.data, job.size, setting.out)
     mixer, options = SYSTEMS[job.label]
     if mixer == "attention":
         options = {**options, "window": _TOKENS * job.how.time}
     with torch.random.fork_rng(devices=[]):
-        done = decide(job.of.body, episodes, mixer, job.how, job.seed, options)
+        done = decide(job.data.body, episodes, mixer, job.how, job.seed, options)
     write_atomically(job.file(setting.out), json.dumps(vars(done)).encode(), inside=setting.out)
-    setting.say(f"{job.of.label}, {job.label}, seed {job.seed}: {_score(job.of, done.returns):.1f}")
+    setting.say(
+        f"{job.data.label}, {job.label}, seed {job.seed}: {_score(job.data, done.returns):.1f}"
+    )
     return done
 
 
-def _score(of: Set, returns: Sequence[float]) -> float:
-    return BODIES[of.body].score(mean(returns))
+def _score(data: Set, returns: Sequence[float]) -> float:
+    return BODIES[data.body].score(mean(returns))
 
 
-def _findings(size: Size, found: Found, empty: int, problems: Sequence[str]) -> Findings:
-    sets = [of for of in size.sets if any((of, label) in found for label in SYSTEMS)]
-    tables = [_scores("Normalised return, read anew from the last 20 steps", found, sets)]
-    tables.append(_scores("The same with the state carried", found, sets, carried=True))
-    tables.append(_costs(found))
+def _findings(size: Size, results: Results, empty: int, problems: Sequence[str]) -> Findings:
+    sets = [data for data in size.sets if any((data, label) in results for label in SYSTEMS)]
+    tables = [_scores("Normalised return, read anew from the last 20 steps", results, sets)]
+    tables.append(_scores("The same with the state carried", results, sets, carried=True))
+    tables.append(_costs(results))
     notes = [
         "cells: mean over seeds of the mean over the episodes, range of seeds, how many there are.",
         "cloning: a network without memory that is told no return, learned from the same batches.",
-        "one return is asked for: Hopper 3,600, HalfCheetah 6,000, Walker2d 5,000.",
+        "the return to reach: Hopper 3,600, HalfCheetah 6,000, Walker2d 5,000.",
         "version 5 of the bodies in gymnasium, on today's MuJoCo; D4RL has version 2.",
     ]
-    if size.own:
+    if size.recorded:
         notes.append(_OWN)
     if empty:
         notes.append(f"{empty} runs are missing; the command goes on with them.")
     return Findings(
-        tables=tuple(tables) if found else (),
+        tables=tuple(tables) if results else (),
         comparable=(
             "the rows among one another, on records of our own; the published numbers are of other "
             "records, so none of ours stands beside one."
-            if size.own
+            if size.recorded
             else "the order of rows; the simulator is newer than the one that made the records."
         ),
-        verdicts=tuple(judged(found, sets, own=bool(size.own))),
+        verdicts=tuple(judged(results, sets, recorded=bool(size.recorded))),
         complete=not empty,
         notes=(*notes, *dict.fromkeys(problems)),
-        figures={"scores": _figure(found, sets)} if found else {},
-        files=as_csv(found) if found else {},
+        figures={"scores": _figure(results, sets)} if results else {},
+        files=as_csv(results) if results else {},
     )
 
 
@@ -275,21 +277,23 @@ _OWN = (
 )
 
 
-def _scores(title: str, found: Found, sets: Sequence[Set], *, carried: bool = False) -> Table:
-    def cell(of: Set, label: str) -> str:
-        runs = found.get((of, label), {}).values()
+def _scores(title: str, results: Results, sets: Sequence[Set], *, carried: bool = False) -> Table:
+    def cell(data: Set, label: str) -> str:
+        runs = results.get((data, label), {}).values()
         returns = [run.carried if carried else run.returns for run in runs]
-        return spread([_score(of, one) for one in returns if one])
+        return spread([_score(data, one) for one in returns if one])
 
     labels = [label for label in SYSTEMS if not (carried and label == CONTROL)]
-    rows = [[label, *(cell(of, label) for of in sets)] for label in labels]
-    return Table(title, ["policy", *(of.label for of in sets)], rows)
+    rows = [[label, *(cell(data, label) for data in sets)] for label in labels]
+    return Table(title, ["policy", *(data.label for data in sets)], rows)
 
 
-def _costs(found: Found) -> Table:
+def _costs(results: Results) -> Table:
     rows = []
     for label in SYSTEMS:
-        runs = [run for (_, of), seeds in found.items() if of == label for run in seeds.values()]
+        runs = [
+            run for (_, row), seeds in results.items() if row == label for run in seeds.values()
+        ]
         if runs:
             least = [min(getattr(run, name) for run in runs) for name in _TIMES]
             cells = [f"{value:.0f}" if value else "" for value in least]
@@ -303,34 +307,34 @@ def _costs(found: Found) -> Table:
 _TIMES = ("learning", "acting", "carrying")
 
 
-def judged(found: Found, sets: Sequence[Set], *, own: bool) -> list[Judged]:
+def judged(results: Results, sets: Sequence[Set], *, recorded: bool) -> list[Judged]:
     """Whether a memory is worth it beside cloning, and the printed order where the data are its."""
     verdicts = []
-    for of in sets:
+    for data in sets:
         scores = {
-            label: {seed: _score(of, run.returns) for seed, run in found[of, label].items()}
+            label: {seed: _score(data, run.returns) for seed, run in results[data, label].items()}
             for label in SYSTEMS
-            if (of, label) in found
+            if (data, label) in results
         }
         for label in scores:
             if label != CONTROL:
-                claim = f"{of.label}: {label} is better than {CONTROL}"
+                claim = f"{data.label}: {label} is better than {CONTROL}"
                 control = scores.get(CONTROL, {})
                 verdicts.append(less(claim, "ours: a control", control, scores[label]))
-        if not own:
-            verdicts += ordered(scores, PRINTED[of], where=f"{of.label}: ")
+        if not recorded:
+            verdicts += ordered(scores, PRINTED[data], where=f"{data.label}: ")
     return verdicts
 
 
-def as_csv(found: Found) -> dict[str, bytes]:
+def as_csv(results: Results) -> dict[str, bytes]:
     """Every run by itself, and every episode that was played."""
     runs = ["set,policy,seed,score,score with the state carried,parameters,last loss"]
     episodes = ["set,policy,seed,read,episode,return,steps"]
-    for (of, label), seeds in found.items():
+    for (data, label), seeds in results.items():
         for seed, run in sorted(seeds.items()):
-            key = f"{of.label},{label},{seed}"
-            carried = f"{_score(of, run.carried):.2f}" if run.carried else ""
-            score, loss = _score(of, run.returns), run.curve[-1][1]
+            key = f"{data.label},{label},{seed}"
+            carried = f"{_score(data, run.carried):.2f}" if run.carried else ""
+            score, loss = _score(data, run.returns), run.curve[-1][1]
             runs.append(f"{key},{score:.2f},{carried},{run.parameters},{loss:.5f}")
             played = {"anew": (run.returns, run.lengths)}
             played["carried"] = (run.carried, run.carried_lengths)
@@ -341,19 +345,19 @@ def as_csv(found: Found) -> dict[str, bytes]:
     return {name: "\n".join([*lines, ""]).encode() for name, lines in files.items()}
 
 
-def _figure(found: Found, sets: Sequence[Set]) -> Any:
+def _figure(results: Results, sets: Sequence[Set]) -> Any:
     """Scores of every seed, a place for each policy, a panel for each set."""
     columns = min(len(sets), 3)
     rows = -(-len(sets) // columns)
     figure = new_figure(2.8 * columns + 0.6, 2.6 * rows + 0.6)
     panels = figure.subplots(rows, columns, squeeze=False)
     looks = styles(list(SYSTEMS))
-    for axes, of in zip(panels.flat, sets, strict=False):
+    for axes, data in zip(panels.flat, sets, strict=False):
         for place, label in enumerate(SYSTEMS):
-            scores = [_score(of, run.returns) for run in found.get((of, label), {}).values()]
+            scores = [_score(data, run.returns) for run in results.get((data, label), {}).values()]
             look = {**looks[label], "linestyle": "none"}
             axes.plot([place] * len(scores), scores, label=label, **look)
-        axes.set(title=of.label, xticks=[])
+        axes.set(title=data.label, xticks=[])
         axes.grid(alpha=0.3, axis="y")
     for row in panels:
         row[0].set(ylabel="normalised return")

@@ -50,8 +50,8 @@ def test_a_record_is_cut_at_both_kinds_of_ends():
     steps = np.arange(6, dtype=np.float32)
     ended, cut_off = np.zeros((2, 6), dtype=bool)
     ended[1] = cut_off[4] = True
-    found = cut(steps[:, None], steps[:, None], steps, ended, cut_off)
-    assert [e.rewards.tolist() for e in found] == [[0, 1], [2, 3, 4]]  # the sixth has no end
+    findings = cut(steps[:, None], steps[:, None], steps, ended, cut_off)
+    assert [e.rewards.tolist() for e in findings] == [[0, 1], [2, 3, 4]]  # the sixth has no end
 
 
 @pytest.mark.parametrize("rows", [5, 6])
@@ -122,16 +122,16 @@ def test_without_packages_an_error_says_what_to_install(monkeypatch, episodes):
 
 def test_windows_stay_in_their_episode(episodes):
     windows = Windows(episodes, 5)
-    seen, actions, to_go, place, inside = windows.draw(200, np.random.default_rng(0))
-    assert seen.shape == (200, 5, 11)
+    observations, actions, to_go, place, inside = windows.draw(200, np.random.default_rng(0))
+    assert observations.shape == (200, 5, 11)
     assert actions.shape == (200, 5, 3)
     for row in range(200):
         n = int(inside[row].sum())
         assert inside[row, :n].all()
         at = int(place[row, 0, 0])
-        (of,) = (e for e in episodes if at < len(e.rewards) and e.to_go[at] == to_go[row, 0, 0])
-        assert n == min(5, len(of.rewards) - at)
-        assert np.array_equal(seen[row, :n], of.observations[at : at + n])
+        (one,) = (e for e in episodes if at < len(e.rewards) and e.to_go[at] == to_go[row, 0, 0])
+        assert n == min(5, len(one.rewards) - at)
+        assert np.array_equal(observations[row, :n], one.observations[at : at + n])
         assert place[row, :n, 0].tolist() == list(range(at, at + n))
     rows = np.concatenate([e.observations for e in episodes])
     assert np.allclose(windows.mean, rows.mean(0))
@@ -146,29 +146,30 @@ def test_within_a_window_a_state_plays_what_the_window_plays(mixer):
     decider = Decider(11, 3, mixer, HOW, OPTIONS.get(mixer, {})).eval()
     ways = [kind(decider, 3600.0, 2) for kind in (Window, Carried)]
     for t in range(HOW.time):
-        seen, rewards = np.random.default_rng(t).standard_normal((2, 2, 11))
-        anew, carried = (way(seen, rewards[:, 0]) for way in ways)
+        observations, rewards = np.random.default_rng(t).standard_normal((2, 2, 11))
+        anew, carried = (way(observations, rewards[:, 0]) for way in ways)
         np.testing.assert_allclose(anew, carried, rtol=1e-4, atol=1e-5)
     for t in range(3):  # and beyond it a window forgets
-        anew, carried = (way(seen + t, rewards[:, 0]) for way in ways)
+        anew, carried = (way(observations + t, rewards[:, 0]) for way in ways)
         assert anew.shape == carried.shape == (2, 3)
 
 
 def test_an_action_does_not_depend_on_what_comes_after_its_observation():
     torch.manual_seed(0)
     decider = Decider(11, 3, "mingru", HOW, {}).eval()
-    seen, actions = torch.randn(1, 5, 11), torch.randn(1, 5, 3, requires_grad=True)
-    decider(seen, actions, torch.zeros(1, 5, 1), torch.arange(5)[None])[0, 2].sum().backward()
+    observations, actions = torch.randn(1, 5, 11), torch.randn(1, 5, 3, requires_grad=True)
+    y = decider(observations, actions, torch.zeros(1, 5, 1), torch.arange(5)[None])
+    y[0, 2].sum().backward()
     assert (actions.grad[0].abs().sum(-1) > 0).tolist() == [True, True, False, False, False]
 
 
 def test_cloning_reads_neither_returns_nor_the_past(episodes):
     torch.manual_seed(0)
     decider = Decider(11, 3, CLONING, HOW, {}).eval()
-    seen, other = torch.randn(2, 1, 5, 11)
-    other[:, -1] = seen[:, -1]
+    observations, other = torch.randn(2, 1, 5, 11)
+    other[:, -1] = observations[:, -1]
     place = torch.arange(5)[None]
-    first = decider(seen, torch.zeros(1, 5, 3), torch.zeros(1, 5, 1), place)
+    first = decider(observations, torch.zeros(1, 5, 3), torch.zeros(1, 5, 1), place)
     second = decider(other, torch.ones(1, 5, 3), torch.ones(1, 5, 1), place)
     assert torch.equal(first[:, -1], second[:, -1])
 
@@ -176,16 +177,17 @@ def test_cloning_reads_neither_returns_nor_the_past(episodes):
 def test_an_asked_return_decides_what_a_policy_does():
     """Records of one step: where much was gained the action was 0.5, and -0.5 where little was."""
     rows = [(gained, 0.5 if gained > 1000 else -0.5) for gained in (500.0, 3000.0)] * 20
-    seen = np.zeros((1, 11), np.float32)
+    observations = np.zeros((1, 11), np.float32)
     records = [
-        Episode(seen, np.full((1, 3), action, np.float32), np.array([gained], np.float32))
+        Episode(observations, np.full((1, 3), action, np.float32), np.array([gained], np.float32))
         for gained, action in rows
     ]
     how = replace(HOW, steps=80, batch=32, width=16, rate=1e-2, dropout=0.0)
     decider, curve = decisions.learn(records, "mingru", how, 0, {})
     assert curve[-1][1] < 0.01
     for target, action in ((500, -0.5), (3000, 0.5)):
-        assert Window(decider, target, 1)(seen, np.zeros(1)) == pytest.approx(action, abs=0.1)
+        act = Window(decider, target, 1)
+        assert act(observations, np.zeros(1)) == pytest.approx(action, abs=0.1)
 
 
 def test_scores_are_those_of_d4rl():
@@ -196,11 +198,11 @@ def test_scores_are_those_of_d4rl():
 
 def test_a_clone_comes_near_to_what_it_imitates(episodes):
     clone = Clone(episodes, seed=0)
-    seen, actions = episodes[2].observations, episodes[2].actions
+    observations, actions = episodes[2].observations, episodes[2].actions
     act = clone.policy(0.0, np.random.default_rng(0))
-    before = np.square(act(seen, seen) - actions).mean()
+    before = np.square(act(observations, observations) - actions).mean()
     clone.learn(100)
-    assert np.square(act(seen, seen) - actions).mean() < before / 10
+    assert np.square(act(observations, observations) - actions).mean() < before / 10
 
 
 class Body:
@@ -210,14 +212,14 @@ class Body:
         self.action_space = type("Box", (), {"low": -np.ones(3), "high": np.ones(3)})
 
     def reset(self, *, seed):
-        self.t, self.seen = 0, np.full(11, float(seed))
-        return self.seen.copy(), {}
+        self.t, self.observations = 0, np.full(11, float(seed))
+        return self.observations.copy(), {}
 
     def step(self, action):
         assert (np.abs(action) <= 1).all()
         self.t += 1
-        self.seen += 1
-        return self.seen.copy(), 0.5, self.t == 3, False, {}
+        self.observations += 1
+        return self.observations.copy(), 0.5, self.t == 3, False, {}
 
     def close(self):
         pass
@@ -225,7 +227,7 @@ class Body:
 
 def test_what_was_played_is_what_was_seen(monkeypatch):
     monkeypatch.setattr(bodies, "make", lambda body: Body())
-    played = bodies.play("Hopper", lambda seen, rewards: np.full((len(seen), 3), 9.0), [4, 7])
+    played = bodies.play("Hopper", lambda rows, rewards: np.full((len(rows), 3), 9.0), [4, 7])
     assert (played.returns, played.lengths, played.ended) == ([1.5, 1.5], [3, 3], [True, True])
     assert played.episodes[1].observations[:, 0].tolist() == [7, 8, 9]
     assert (played.episodes[0].actions == 1).all()
@@ -248,11 +250,11 @@ def test_records_of_our_own_have_their_parts(monkeypatch, h5py, tmp_path):
 
 @pytest.fixture
 def small(monkeypatch, episodes):
-    monkeypatch.setattr(reproduction, "records", lambda of, size, out: episodes)
+    monkeypatch.setattr(reproduction, "episodes_of", lambda data, size, out: episodes)
     monkeypatch.setattr(reproduction, "make", lambda body: Body())
     monkeypatch.setattr(bodies, "make", lambda body: Body())
     sets = [reproduction.Set("Hopper", quality) for quality in bodies.QUALITIES[:2]]
-    return {"cpu": reproduction.Size(sets=sets, how=HOW, own=12)}
+    return {"cpu": reproduction.Size(sets=sets, how=HOW, recorded=12)}
 
 
 def test_a_page_goes_on_where_it_was(small, tmp_path):
@@ -279,21 +281,21 @@ def test_a_page_goes_on_where_it_was(small, tmp_path):
 
 def test_files_of_d4rl_are_compared_with_what_is_printed(small, tmp_path):
     sets = [reproduction.Set("HalfCheetah", "medium-expert")]
-    sizes = {"d4rl": replace(small["cpu"], sets=sets, own=0)}
-    found = reproduction.OfflineDecisions(sizes).run(
+    sizes = {"d4rl": replace(small["cpu"], sets=sets, recorded=0)}
+    findings = reproduction.OfflineDecisions(sizes).run(
         Setting(scale="d4rl", seeds=(0,), out=tmp_path)
     )
-    claims = [judged.claim for judged in found.verdicts]
+    claims = [judged.claim for judged in findings.verdicts]
     assert "HalfCheetah medium-expert: Mamba is better than minLSTM" in claims
-    assert not any("none of this is D4RL's data" in note for note in found.notes)
+    assert not any("none of this is D4RL's data" in note for note in findings.notes)
 
 
 def test_where_files_of_d4rl_are_looked_for(monkeypatch, tmp_path, episodes):
     pytest.importorskip("mujoco", reason="mujoco is not installed")
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path))
-    found = reproduction.OfflineDecisions().run(Setting(scale="d4rl", seeds=(0,), out=tmp_path))
-    assert not found.complete
-    missing = [note for note in found.notes if "Put D4RL's file there" in note]
+    findings = reproduction.OfflineDecisions().run(Setting(scale="d4rl", seeds=(0,), out=tmp_path))
+    assert not findings.complete
+    missing = [note for note in findings.notes if "Put D4RL's file there" in note]
     assert len(missing) == len(reproduction.SETS)
     assert str(tmp_path / "d4rl" / "hopper_medium_replay-v2.hdf5") in "".join(missing)
 
@@ -316,7 +318,7 @@ def test_experts_that_are_missing_are_named(monkeypatch, tmp_path):
 
 def test_the_settings_of_the_paper_differ_from_set_to_set():
     size = reproduction.SIZES["paper"]
-    hows = {of: reproduction.Job(of, "minGRU", 0, size).how for of in size.sets}
+    hows = {one: reproduction.Job(one, "minGRU", 0, size).how for one in size.sets}
     assert {(how.width, how.rate) for how in hows.values()} == {
         (256, 1e-4),
         (128, 1e-4),
@@ -329,8 +331,8 @@ def test_the_settings_of_the_paper_differ_from_set_to_set():
 def test_a_body_is_played_in_the_simulator():
     pytest.importorskip("mujoco", reason="mujoco is not installed")
 
-    def act(seen, rewards):
-        return np.zeros((len(seen), 3))
+    def act(observations, rewards):
+        return np.zeros((len(observations), 3))
 
     played = bodies.play("Hopper", act, [0, 1])
     assert isinstance(played, Played)

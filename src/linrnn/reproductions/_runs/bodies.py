@@ -23,12 +23,12 @@ class Body(NamedTuple):
     """A body, and what its returns are measured by."""
 
     environment: str
-    """Of gymnasium: version 5. D4RL's were recorded with version 2, of other physics in details."""
+    """Name in gymnasium, version 5. D4RL's version 2 has other physics in details."""
     random: float
     """Return of chance, by which D4RL normalises."""
     expert: float
     target: float
-    """Return that a policy is asked for."""
+    """Return that a policy is to reach."""
 
     def score(self, gained: float) -> float:
         """A return as D4RL reports it: 0 is chance, 100 its expert."""
@@ -72,30 +72,31 @@ class Played(NamedTuple):
 
     @property
     def returns(self) -> list[float]:
-        """Of each episode."""
+        """Sum of the rewards of each episode."""
         return [float(episode.rewards.sum()) for episode in self.episodes]
 
     @property
     def lengths(self) -> list[int]:
-        """Of each episode, in steps."""
+        """Steps of each episode."""
         return [len(episode.rewards) for episode in self.episodes]
 
 
 def play(body: str, policy: Policy, seeds: Sequence[int], limit: int = LIMIT) -> Played:
     """Play an episode with each seed, all at once."""
     made = [make(body) for _ in seeds]
-    seen = np.stack([env.reset(seed=seed)[0] for env, seed in zip(made, seeds, strict=True)])
+    first = [env.reset(seed=seed)[0] for env, seed in zip(made, seeds, strict=True)]
+    observations = np.stack(first)
     low, high = made[0].action_space.low, made[0].action_space.high
     rewards = np.zeros(len(seeds))
     alive, ended = np.ones(len(seeds), dtype=bool), np.zeros(len(seeds), dtype=bool)
     steps: list[tuple[Array, Array, Array]] = []
     lengths = np.zeros(len(seeds), dtype=int)
     while alive.any() and len(steps) < limit:
-        before = seen.copy()
+        before = observations.copy()
         actions = np.clip(policy(before, rewards), low, high)
         rewards = np.zeros(len(seeds))
         for row in alive.nonzero()[0]:
-            seen[row], rewards[row], ended[row], cut, _ = made[row].step(actions[row])
+            observations[row], rewards[row], ended[row], cut, _ = made[row].step(actions[row])
             alive[row] = not (ended[row] or cut)
             lengths[row] += 1
         steps.append((before, actions, rewards))
@@ -151,15 +152,16 @@ class Clone:
 
     def __init__(self, episodes: Sequence[Episode], seed: int, width: int = 128) -> None:
         torch.manual_seed(seed)
-        seen, actions = (np.concatenate(part) for part in list(zip(*episodes, strict=True))[:2])
-        self.mean, self.spread = seen.mean(0), seen.std(0) + 1e-6
+        observations = np.concatenate([episode.observations for episode in episodes])
+        actions = np.concatenate([episode.actions for episode in episodes])
+        self.mean, self.spread = observations.mean(0), observations.std(0) + 1e-6
         self.net = nn.Sequential(
-            *(nn.Linear(seen.shape[1], width), nn.ReLU()),
+            *(nn.Linear(observations.shape[1], width), nn.ReLU()),
             *(nn.Linear(width, width), nn.ReLU()),
             nn.Linear(width, actions.shape[1]),
         )
         self.optimizer = torch.optim.Adam(self.net.parameters(), 1e-3)
-        self.x, self.y = self._scaled(seen), torch.from_numpy(actions).float()
+        self.x, self.y = self._scaled(observations), torch.from_numpy(actions).float()
         self.steps = 0
 
     def learn(self, until: int) -> None:
@@ -175,15 +177,15 @@ class Clone:
     def policy(self, noise: float, random: np.random.Generator) -> Policy:
         """Act as now, with normal noise on each action."""
 
-        def act(seen: Array, rewards: Array) -> Array:
+        def act(observations: Array, rewards: Array) -> Array:
             with torch.no_grad():
-                action: Array = self.net(self._scaled(seen)).numpy()
+                action: Array = self.net(self._scaled(observations)).numpy()
             return action + noise * random.standard_normal(action.shape)
 
         return act
 
-    def _scaled(self, seen: Array) -> Tensor:
-        return torch.from_numpy((seen - self.mean) / self.spread).float()
+    def _scaled(self, observations: Array) -> Tensor:
+        return torch.from_numpy((observations - self.mean) / self.spread).float()
 
 
 _FULL, _NOISE = 2000, 0.4
@@ -214,27 +216,27 @@ def record(body: str, quality: str, steps: int, out: Path) -> Path:
     if path.is_file():
         return path
     with torch.random.fork_rng(devices=[]):
-        clone, found = Clone(experts(body), seed=0), Played([], [])
+        clone, recorded = Clone(experts(body), seed=0), Played([], [])
         if quality == "medium-replay":
             for number, snapshot in enumerate(_SNAPSHOTS):
                 clone.learn(snapshot)
-                _add(found, body, clone, _NOISE / 2, steps // len(_SNAPSHOTS), 1000 * number)
+                _add(recorded, body, clone, _NOISE / 2, steps // len(_SNAPSHOTS), 1000 * number)
         else:
             clone.learn(_FULL)
             half = steps // (1 + (quality == "medium-expert"))
-            _add(found, body, clone, _NOISE, half, 0)
+            _add(recorded, body, clone, _NOISE, half, 0)
             if quality == "medium-expert":
                 best = experts(body)
-                found.episodes.extend(best)
-                found.ended.extend([False, False])
+                recorded.episodes.extend(best)
+                recorded.ended.extend([False, False])
                 near = _NEAR * min(float(episode.rewards.sum()) for episode in best)
-                _add(found, body, clone, 0.0, half - 2 * LIMIT, 50_000, near)
-    write_atomically(path, as_d4rl(*found), inside=out)
+                _add(recorded, body, clone, 0.0, half - 2 * LIMIT, 50_000, near)
+    write_atomically(path, as_d4rl(*recorded), inside=out)
     return path
 
 
 def _add(
-    found: Played,
+    recorded: Played,
     body: str,
     clone: Clone,
     noise: float,
@@ -242,15 +244,15 @@ def _add(
     seed: int,
     least: float = -np.inf,
 ) -> None:
-    """Play until there are so many steps more, of episodes that gain enough."""
+    """Play until there are some steps more, of episodes that gain enough."""
     random, added = np.random.default_rng(seed), 0
     last = seed + _MOST
     while added < steps and seed < last:
         more = play(body, clone.policy(noise, random), range(seed, seed + _ROWS))
         for episode, ended in zip(*more, strict=True):
             if added < steps and float(episode.rewards.sum()) >= least:
-                found.episodes.append(episode)
-                found.ended.append(ended)
+                recorded.episodes.append(episode)
+                recorded.ended.append(ended)
                 added += len(episode.rewards)
         seed += _ROWS
 

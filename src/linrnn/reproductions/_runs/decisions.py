@@ -1,4 +1,4 @@
-"""Policies that are asked for a return: learned from records, and played in a simulator."""
+"""Policies that are told a return: learned from records, and played in a simulator."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from linrnn.reproductions._runs.bodies import BODIES, LIMIT, Policy, play
 from linrnn.reproductions._runs.episodes import Array, Episode, Windows
 
 CLONING = "none"
-"""Name beside those of mixers: each step by itself, and no return is asked for."""
+"""Name beside those of mixers: each step by itself, and no return is told."""
 SCALE = 1000.0
 """Returns are read in units of this."""
 
@@ -81,9 +81,11 @@ class Decider(nn.Module):
             **_BLOCKS,
         )
 
-    def forward(self, seen: Tensor, actions: Tensor, to_go: Tensor, place: Tensor) -> Tensor:
+    def forward(
+        self, observations: Tensor, actions: Tensor, to_go: Tensor, place: Tensor
+    ) -> Tensor:
         """Actions (batch, time, numbers) of windows (batch, time, ...)."""
-        look = self.look((seen - self.mean) / self.spread)
+        look = self.look((observations - self.mean) / self.spread)
         action: Tensor
         if self.clones:
             action = self.model(look).tanh()
@@ -96,7 +98,9 @@ class Decider(nn.Module):
         action = y[:, 1::3].tanh()
         return action
 
-    def step(self, seen: Tensor, before: Tensor, gone: Tensor, place: int, state: Any) -> Any:
+    def step(
+        self, observations: Tensor, before: Tensor, gone: Tensor, place: int, state: Any
+    ) -> Any:
         """The next action and state, of one step of each body.
 
         Args:
@@ -110,7 +114,7 @@ class Decider(nn.Module):
         if place:
             _, state = self.model.step(self.norm(self.act(before) + at[0]), state)
         _, state = self.model.step(self.norm(self.ask(gone / SCALE) + at[1]), state)
-        look = self.look((seen - self.mean) / self.spread)
+        look = self.look((observations - self.mean) / self.spread)
         y, state = self.model.step(self.norm(look + at[1]), state)
         return y.tanh(), state
 
@@ -160,8 +164,8 @@ def learn(
 
 def _loss(decider: Decider, drawn: Sequence[Array]) -> Tensor:
     """Mean square error of the actions of a batch, padding left out."""
-    seen, actions, to_go, place, inside = (torch.from_numpy(part) for part in drawn)
-    guess = decider(seen, actions, to_go, place[..., 0])
+    observations, actions, to_go, place, inside = (torch.from_numpy(part) for part in drawn)
+    guess = decider(observations, actions, to_go, place[..., 0])
     error: Tensor = (guess - actions)[inside].square().mean()
     return error
 
@@ -175,13 +179,13 @@ class Window:
         self.count = 0
 
     @torch.no_grad()
-    def __call__(self, seen: Array, rewards: Array) -> Array:
+    def __call__(self, observations: Array, rewards: Array) -> Array:
         """An action for each body."""
         self.gone = self.gone - rewards
-        unknown = np.zeros((len(seen), self.decider.actions))
-        place = np.full(len(seen), self.count)
+        unknown = np.zeros((len(observations), self.decider.actions))
+        place = np.full(len(observations), self.count)
         self.past = self.past[1 - self.decider.time :] if self.decider.time > 1 else []
-        self.past.append([seen, unknown, self.gone[:, None], place])
+        self.past.append([observations, unknown, self.gone[:, None], place])
         columns = (np.stack(part, 1) for part in zip(*self.past, strict=True))
         action: Array = self.decider(*(torch.from_numpy(c).float() for c in columns))[:, -1].numpy()
         self.past[-1][1] = action
@@ -198,11 +202,11 @@ class Carried:
         self.action = torch.zeros(rows, decider.actions)
 
     @torch.no_grad()
-    def __call__(self, seen: Array, rewards: Array) -> Array:
+    def __call__(self, observations: Array, rewards: Array) -> Array:
         """An action for each body."""
         self.gone = self.gone - rewards
         gone = torch.from_numpy(self.gone[:, None]).float()
-        args = torch.from_numpy(seen).float(), self.action, gone, self.count, self.state
+        args = torch.from_numpy(observations).float(), self.action, gone, self.count, self.state
         self.action, self.state = self.decider.step(*args)
         self.count += 1
         action: Array = self.action.numpy()
@@ -214,10 +218,10 @@ class Decided:
     """Results of a run."""
 
     returns: Sequence[float]
-    """Of every episode that was played from windows."""
+    """Return of every episode that was played from windows."""
     lengths: Sequence[int]
     carried: Sequence[float]
-    """Of every episode that was played from a state; none of a policy without one."""
+    """The same, played from a state; none of a policy without one."""
     carried_lengths: Sequence[int]
     curve: Sequence[tuple[int, float]]
     """Steps, and the loss."""
@@ -267,11 +271,11 @@ class Timed:
     def __init__(self, policy: Policy | None) -> None:
         self.policy, self.calls, self.seconds = policy, 0, 0.0
 
-    def __call__(self, seen: Array, rewards: Array) -> Array:
+    def __call__(self, observations: Array, rewards: Array) -> Array:
         """Act."""
         assert self.policy is not None
         start = time.process_time()
-        action = self.policy(seen, rewards)
+        action = self.policy(observations, rewards)
         self.seconds += time.process_time() - start
         self.calls += 1
         return action

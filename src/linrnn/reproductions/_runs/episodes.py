@@ -111,7 +111,7 @@ def _part(path: Path, group: Any, name: str) -> Any:
 def _array(path: Path, group: Any, name: str) -> Array:
     part = _part(path, group, name)
     if not hasattr(part, "shape") or part.external or part.is_virtual:
-        raise _wrong(path, f"{name} as one array of its own", [type(part).__name__])
+        raise _wrong(path, f"{name} as one array in this file", [type(part).__name__])
     return np.asarray(part[()], dtype=np.float32)
 
 
