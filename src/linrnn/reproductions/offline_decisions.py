@@ -201,10 +201,7 @@ def episodes_of(data: Set, size: Size, out: Path) -> list[Episode]:
     folder = data_folder() / "d4rl"
     path = folder / f"{name}.hdf5"
     if not path.exists() and not (folder / name).exists():
-        raise DataError(
-            f"offline-decisions: {path}, or a folder {name} of Minari beside it, must be there, "
-            f"got neither. Put D4RL's file there, or set LINRNN_DATA to the folder above {folder}."
-        )
+        raise DataError(f"{path} must be there, or a folder {name} of Minari beside it.")
     return read_episodes(path if path.exists() else folder / name)
 
 
@@ -251,6 +248,8 @@ def _findings(size: Size, results: Results, empty: int, problems: Sequence[str])
     ]
     if size.recorded:
         notes.append(_OWN)
+    if problems and not size.recorded:
+        notes.append("files of D4RL lie in the folder d4rl below LINRNN_DATA; put these there.")
     if empty:
         notes.append(f"{empty} runs are missing; the command goes on with them.")
     return Findings(

@@ -295,7 +295,7 @@ def test_where_files_of_d4rl_are_looked_for(monkeypatch, tmp_path, episodes):
     monkeypatch.setenv("LINRNN_DATA", str(tmp_path))
     findings = reproduction.OfflineDecisions().run(Setting(scale="d4rl", seeds=(0,), out=tmp_path))
     assert not findings.complete
-    missing = [note for note in findings.notes if "Put D4RL's file there" in note]
+    missing = [note for note in findings.notes if "must be there, or a folder" in note]
     assert len(missing) == len(reproduction.SETS)
     assert str(tmp_path / "d4rl" / "hopper_medium_replay-v2.hdf5") in "".join(missing)
 
@@ -328,8 +328,9 @@ def test_the_settings_of_the_paper_differ_from_set_to_set():
 
 
 @pytest.mark.slow
-def test_a_body_is_played_in_the_simulator():
+def test_a_body_is_played_in_the_simulator(capfd, monkeypatch, tmp_path):
     pytest.importorskip("mujoco", reason="mujoco is not installed")
+    monkeypatch.chdir(tmp_path)
 
     def act(observations, rewards):
         return np.zeros((len(observations), 3))
@@ -338,3 +339,5 @@ def test_a_body_is_played_in_the_simulator():
     assert isinstance(played, Played)
     assert played.ended == [True, True]
     assert bodies.play("Hopper", act, [0, 1]).returns == played.returns
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())  # MuJoCo leaves a log of its warnings

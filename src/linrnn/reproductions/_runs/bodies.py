@@ -51,13 +51,18 @@ def make(body: str) -> Any:
     """
     try:
         gymnasium = importlib.import_module("gymnasium")
-        importlib.import_module("mujoco")
+        mujoco = importlib.import_module("mujoco")
     except ImportError as error:
         raise LinrnnError(
             f"offline-decisions: gymnasium and mujoco must be installed, got {error}. "
             "Install them: pip install gymnasium mujoco h5py"
         ) from error
-    return gymnasium.make(BODIES[body].environment)
+    warn = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)  # each body's file has an attribute of old
+    try:
+        return gymnasium.make(BODIES[body].environment)
+    finally:
+        mujoco.set_mju_user_warning(warn)
 
 
 Policy = Callable[[Array, Array], Array]
