@@ -253,6 +253,9 @@ for kind, shares in reach.items():
     )
 
 # %% [markdown]
+# Here too the GRU is as good as minGRU. An agent that has forgotten the sign always turns the same way, so it is
+# right as often as that sign comes. Less than that means that it turns the wrong way, or does not arrive.
+#
 # And what does a memory cost? An agent that acts pays for one step at a time, one that learns for whole
 # rollouts. Times are of one core, the least of several.
 
