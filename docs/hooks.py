@@ -10,7 +10,16 @@ from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
 import lists
-from _pages import bibliography, catalogues, examples, leaderboard, mixer, reproduced, results
+from _pages import (
+    atlas_map,
+    bibliography,
+    catalogues,
+    examples,
+    leaderboard,
+    mixer,
+    reproduced,
+    results,
+)
 
 TABLES: dict[str, Callable[[], str]] = {
     "verbs": catalogues.verbs,
@@ -26,6 +35,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "published claims": reproduced.claims,
     "claims of ours": reproduced.ours,
     "pages without runs": reproduced.lost,
+    "atlas about": atlas_map.about,
+    "atlas heat": atlas_map.heat,
+    "atlas plane": atlas_map.plane,
+    "atlas laws": atlas_map.laws,
+    "atlas residuals": atlas_map.residuals,
+    "atlas curves": atlas_map.curves,
 }
 """The table that replaces a comment with this name."""
 
@@ -56,7 +71,7 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {"references.md": bibliography.page(), **mixer.pages(), **results.pages()}
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
-    for uri, path in results.files().items():
+    for uri, path in {**results.files(), "atlas-map/atlas.csv": atlas_map.DATA}.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 

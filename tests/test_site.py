@@ -448,11 +448,11 @@ def test_kinds_of_pages_stand_apart(navigation):
     kinds = {title: addresses(inside) for title, inside in navigation.items()}
     assert {path.parent.as_posix() for path in map(Path, kinds["Tutorials"])} == {"tutorials"}
     assert kinds["Getting started"] == ["getting-started.md"]
-    assert kinds["Results"][1:5] == [
-        *("reproduced.md", "reproductions.md", "atlas.md", "gallery.md"),
+    assert kinds["Results"][1:6] == [
+        *("reproduced.md", "reproductions.md", "atlas.md", "atlas-map.md", "gallery.md"),
     ]
     assert all(
-        page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][5:]]
+        page.startswith("results/") for page in [*kinds["Results"][:1], *kinds["Results"][6:]]
     )
     pages = [page for inside in kinds.values() for page in inside]
     assert len(pages) == len(set(pages))

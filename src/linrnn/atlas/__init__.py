@@ -11,6 +11,12 @@ from linrnn.atlas._cells import Cell as Cell
 from linrnn.atlas._cells import Figure as Figure
 from linrnn.atlas._cells import breaking_point as breaking_point
 from linrnn.atlas._cells import figure as figure
+from linrnn.atlas._laws import FEATURES as FEATURES
+from linrnn.atlas._laws import Law as Law
+from linrnn.atlas._laws import Residual as Residual
+from linrnn.atlas._laws import height as height
+from linrnn.atlas._laws import laws as laws
+from linrnn.atlas._laws import residuals as residuals
 from linrnn.atlas._measured import about as about
 from linrnn.atlas._measured import measured as measured
 from linrnn.atlas._measured import read_table as read_table
@@ -30,6 +36,7 @@ from linrnn.atlas._train import Trained as Trained
 __all__ = [
     "ABILITIES",
     "CORE",
+    "FEATURES",
     "PROPERTIES",
     "STATE",
     "Ability",
@@ -38,16 +45,21 @@ __all__ = [
     "Break",
     "Cell",
     "Figure",
+    "Law",
     "Need",
+    "Residual",
     "Suggestion",
     "System",
     "Trained",
     "about",
     "breaking_point",
     "figure",
+    "height",
+    "laws",
     "measured",
     "parse_needs",
     "read_table",
+    "residuals",
     "sized",
     "suggest",
 ]

@@ -1,0 +1,155 @@
+"""Laws: how far what a mixer declares explains what it can do."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from linrnn import mixers
+from linrnn.atlas._abilities import named
+from linrnn.atlas._cells import Cell, Figure, figure
+from linrnn.mixers import Choices
+
+FEATURES: dict[str, Callable[[Choices], bool]] = {
+    "a gate that sees the input": lambda c: c.gate in ("input", "state"),
+    "a delta rule": lambda c: c.transition in ("delta", "decay and delta"),
+    "a transition that turns": lambda c: c.transition in _TURNS,
+    "a memory of keys and values": lambda c: c.memory in ("matrix", "past"),
+    "nonlinear steps": lambda c: c.steps == "nonlinear",
+}
+"""Properties of what a mixer declares."""
+_TURNS = ("complex diagonal", "dense", "orthogonal", "local", "low rank")
+
+EXPECTED = (
+    ("selective-copying", "a gate that sees the input"),
+    ("parity", "a transition that turns"),
+    ("recall", "a memory of keys and values"),
+    ("permutations-of-three", "nonlinear steps"),
+)
+"""Pairs of an ability and the property that is said to give it."""
+LEAST = 3
+"""Systems that must have a property, and that must lack it, for a law to be fitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """The figures of an ability, of systems with a property against those without.
+
+    Args:
+        ability, feature: a name each.
+        having, lacking: how many systems.
+        effect: factors of two in the figure; None where there are too few systems.
+        low, high: ends of its interval: plus and minus two standard errors.
+    """
+
+    ability: str
+    feature: str
+    having: int
+    lacking: int
+    effect: float | None = None
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def verdict(self) -> str:
+        """The word for the page."""
+        if self.effect is None:
+            return "too few systems"
+        return "supported" if self.low > 0 else "contradicted" if self.high < 0 else "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    """A figure, and the mean of the systems that declare the same properties.
+
+    Args:
+        system, ability: a name each.
+        figure: as the map has it.
+        expected: mean of the other systems with its properties.
+        factors: of two between both.
+    """
+
+    system: str
+    ability: str
+    figure: str
+    expected: float
+    factors: float
+
+
+def height(one: Figure, ability: str) -> float:
+    """The logarithm to base 2 of a figure.
+
+    One below the first value counts as half of that, one above the last as that.
+    """
+    first = named(ability).values[0]
+    return math.log2(first / 2 if one.middle.side == "below" else one.middle.value)
+
+
+def laws(cells: Sequence[Cell], expected: Sequence[tuple[str, str]] = EXPECTED) -> list[Law]:
+    """The difference of means for each pair of an ability and a property.
+
+    Args:
+        cells: of a map.
+        expected: pairs of an ability and one of `FEATURES`.
+    """
+    return [_law(_heights(cells, ability), ability, feature) for ability, feature in expected]
+
+
+def _law(heights: dict[str, float], ability: str, feature: str) -> Law:
+    having, lacking = [], []
+    for name, one in heights.items():
+        choices = mixers.load(name).choices
+        if choices is not None:
+            (having if FEATURES[feature](choices) else lacking).append(one)
+    law = Law(ability=ability, feature=feature, having=len(having), lacking=len(lacking))
+    if min(law.having, law.lacking) < LEAST:
+        return law
+    effect = statistics.fmean(having) - statistics.fmean(lacking)
+    error = math.sqrt(sum(statistics.variance(one) / len(one) for one in (having, lacking)))
+    return Law(
+        **{**vars(law), "effect": effect, "low": effect - 2 * error, "high": effect + 2 * error}
+    )
+
+
+def _heights(cells: Sequence[Cell], ability: str) -> dict[str, float]:
+    by_system: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.ability == ability and ":" not in cell.system.name:
+            by_system.setdefault(cell.system.name, []).append(cell)
+    return {name: height(figure(some), ability) for name, some in by_system.items()}
+
+
+def residuals(cells: Sequence[Cell], most: int = 10) -> list[Residual]:
+    """Figures that what a mixer declares explains least, the largest difference first.
+
+    The expectation is the mean over the other systems with the same properties; a system without
+    any such has no residual.
+
+    Args:
+        cells: of a map.
+        most: how many.
+    """
+    found = []
+    for ability in dict.fromkeys(cell.ability for cell in cells):
+        heights = _heights(cells, ability)
+        kinds = {name: _kind(name) for name in heights}
+        for name, one in heights.items():
+            others = [heights[o] for o in heights if o != name and kinds[o] == kinds[name]]
+            if others:
+                mean = statistics.fmean(others)
+                some = [c for c in cells if (c.system.name, c.ability) == (name, ability)]
+                found.append(
+                    Residual(
+                        system=name,
+                        ability=ability,
+                        figure=str(figure(some)),
+                        expected=2**mean,
+                        factors=one - mean,
+                    )
+                )
+    return sorted(found, key=lambda one: -abs(one.factors))[:most]
+
+
+def _kind(name: str) -> tuple[bool, ...] | None:
+    choices = mixers.load(name).choices
+    return None if choices is None else tuple(has(choices) for has in FEATURES.values())
