@@ -166,6 +166,38 @@ ABILITIES: tuple[Ability, ...] = (
         options=lambda n: {"length": n, "times": "dt"},
         timed=True,
     ),
+    Ability(
+        name="overwriting",
+        summary="recall the last value of each of four keys",
+        task="overwrite",
+        dial="updates",
+        values=(1, 2, 4, 8, 16, 32, 64, 128),
+        options=lambda n: {"n_updates": n},
+    ),
+    Ability(
+        name="forgetting",
+        summary="repeat four tokens after a cue, and forget those before it",
+        task="forget",
+        dial="tokens to forget",
+        values=(1, 2, 4, 8, 16, 32, 64, 128),
+        options=lambda n: {"n_before": n},
+    ),
+    Ability(
+        name="brackets",
+        summary="the innermost open bracket of four kinds",
+        task="dyck",
+        dial="depth",
+        values=(2, 4, 8, 16, 32, 64),
+        options=lambda n: {"depth": n},
+    ),
+    Ability(
+        name="regression",
+        summary="values of a linear function that examples show",
+        task="in_context_regression",
+        dial="weights",
+        values=(1, 2, 4, 8, 16),
+        options=lambda n: {"rank": n},
+    ),
 )
 """In the order in which they are measured."""
 

@@ -22,6 +22,7 @@ _TURNS = ("complex diagonal", "dense", "orthogonal", "local", "low rank")
 
 EXPECTED = (
     ("selective-copying", "a gate that sees the input"),
+    ("overwriting", "a delta rule"),
     ("parity", "a transition that turns"),
     ("recall", "a memory of keys and values"),
     ("permutations-of-three", "nonlinear steps"),
