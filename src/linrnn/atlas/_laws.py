@@ -10,6 +10,8 @@ from linrnn.atlas._abilities import named
 from linrnn.atlas._cells import Cell, Figure, figure
 from linrnn.mixers import Choices
 
+_TURNS = ("complex diagonal", "dense", "orthogonal", "local", "low rank")
+
 FEATURES: dict[str, Callable[[Choices], bool]] = {
     "a gate that sees the input": lambda c: c.gate in ("input", "state"),
     "a delta rule": lambda c: c.transition in ("delta", "decay and delta"),
@@ -18,7 +20,6 @@ FEATURES: dict[str, Callable[[Choices], bool]] = {
     "nonlinear steps": lambda c: c.steps == "nonlinear",
 }
 """Properties of what a mixer declares."""
-_TURNS = ("complex diagonal", "dense", "orthogonal", "local", "low rank")
 
 EXPECTED = (
     ("selective-copying", "a gate that sees the input"),
@@ -97,7 +98,8 @@ def laws(cells: Sequence[Cell], expected: Sequence[tuple[str, str]] = EXPECTED) 
 
 
 def _law(heights: dict[str, float], ability: str, feature: str) -> Law:
-    having, lacking = [], []
+    having: list[float] = []
+    lacking: list[float] = []
     for name, one in heights.items():
         choices = mixers.load(name).choices
         if choices is not None:
