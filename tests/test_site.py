@@ -256,6 +256,19 @@ def configurations():
     }
 
 
+def test_every_cell_of_the_atlas_is_on_its_map(hooks):
+    from linrnn import atlas
+
+    cells = atlas.measured()
+    heat, curves = hooks.TABLES["atlas heat"](), hooks.TABLES["atlas curves"]()
+    assert heat.count("<tr>") == 1 + len({cell.system.name for cell in cells})
+    assert heat.count("data-value") == len({(cell.system.name, cell.ability) for cell in cells})
+    assert curves.count("<polyline") == len(cells)
+    assert f"{len(cells)} cells are there" in hooks.TABLES["atlas about"]()
+    laws = hooks.TABLES["atlas laws"]().splitlines()
+    assert len({line.count("|") for line in laws}) == 1
+
+
 def test_lengths_of_scores_are_those_they_are_trained_at(hooks):
     from linrnn.train.model import build_task
 
