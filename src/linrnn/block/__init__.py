@@ -1,25 +1,30 @@
 """A residual block around a mixer, of the kinds that are published with them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, cast, overload
+from typing import Any, Literal, cast, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn._options.schema import check_options
+from linrnn.block._parts import (
+    BEHIND_NARROW,
+    BLOCKS,
+    FEED_FORWARD,
+    MODULES,
+    WITH_OPTIONS,
+    Place,
+    chains_of,
+    check_part_options,
+    check_sizes,
+    has_width,
+    norm_name,
+)
 from linrnn.engine.replay.program import ready
 from linrnn.engine.replay.step import recorded_step
-from linrnn.errors import (
-    ArgumentError,
-    DTypeError,
-    check_in,
-    check_positive,
-    check_positive_int,
-    check_probability,
-)
+from linrnn.errors import ArgumentError, DTypeError, check_in, check_positive, check_probability
 from linrnn.mixers import Mixer
-from linrnn.nn import GLU, MLP, CausalConv, ChannelMix, GatedMLP, MoE, make_norm
+from linrnn.nn import CausalConv, ChannelMix, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_state
@@ -37,103 +42,8 @@ __all__ = [
     "has_width",
 ]
 
-BLOCKS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "glu": (("mixer", "gelu", "drop", "glu"),),
-    "glu_mlp": (("mixer", "gelu", "drop", "glu"), ("mlp",)),
-    "mlp": (("mixer",), ("mlp",)),
-    "channel_mix": (("mixer",), ("channel_mix",)),
-    "relu_mix": (("mixer",), ("relu_mix",)),
-    "geglu": (("mixer",), ("geglu",)),
-    "swiglu": (("mixer",), ("swiglu",)),
-    "relu2": (("mixer",), ("relu2",)),
-    "moe": (("mixer",), ("moe",)),
-    "xlstm": (("mixer",), ("ffn",)),
-    "bare": (("mixer",),),
-}
-"""The published blocks: their parts in the order of computation, and what each part is a chain of.
-
-The first of a chain names the part, and with ``_norm`` its norm, but for the mixer's, which is
-``norm``. ``gelu`` and ``drop`` are functions, everything else a module, made as `MODULES` says.
-"""
-
-BEHIND_NARROW = ("ffn",)
-"""Parts that a mixer has no use for if it is `Mixer.widening`, and that its block does without."""
-
-
-FEED_FORWARD = ("mlp", "channel_mix", "relu_mix", "geglu", "swiglu", "relu2", "moe", "ffn")
-"""Parts that have a width of their own, ``d_ffn``."""
-
-
-class Place(NamedTuple):
-    """The settings that a part of a block may depend on."""
-
-    mixer: Mixer
-    layer: int
-    n_layers: int
-    conv_width: int
-    d_ffn: int | None
-    factory: dict[str, Any]
-    options: Mapping[str, Mapping[str, Any]] = {}
-    """Options of parts, by the name of the part."""
-
-
-def _channel_mix(place: Place, *, receptance: bool = True) -> ChannelMix:
-    # what was published is the whole block, and has one switch
-    init = getattr(place.mixer, "init", None)
-    start: Any = {"init": init} if init in ("published", "trainer") else {}
-    where: Any = {"layer": place.layer, "n_layers": place.n_layers}
-    sizes: Any = {"d_inner": place.d_ffn, "receptance": receptance}
-    return ChannelMix(place.mixer.d_model, **sizes, **start, **where, **place.factory)
-
-
-def _gated(place: Place, d_inner: int | None = None, **options: Any) -> GatedMLP:
-    d_inner = d_inner if place.d_ffn is None else place.d_ffn
-    options |= place.factory
-    return GatedMLP(place.mixer.d_model, d_inner=d_inner, n_layers=place.n_layers, **options)
-
-
-def _swiglu(place: Place) -> GatedMLP:
-    d_inner = -(-8 * place.mixer.d_model // 3)  # as many weights as an MLP of four times the width
-    options = {"bias": False, "activation": "silu", "init": "small_inner"}
-    return _gated(place, d_inner, **{**options, **place.options.get("swiglu", {})})
-
-
-def _moe(place: Place) -> MoE:
-    options = {"d_inner": place.d_ffn, "n_layers": place.n_layers, **place.options.get("moe", {})}
-    return MoE(place.mixer.d_model, **options, **place.factory)
-
-
-def _relu2(place: Place) -> MLP:
-    options: Any = {"activation": "relu2", "bias": False, **place.options.get("relu2", {})}
-    return MLP(place.mixer.d_model, d_inner=place.d_ffn, **options, **place.factory)
-
-
-def _ffn(place: Place) -> GatedMLP:
-    d_inner = 64 * -(-4 * place.mixer.d_model // (3 * 64))  # as in the published code
-    return _gated(place, d_inner, bias=False, activation="gelu", init="small")
-
-
-MODULES: dict[str, Callable[[Place], nn.Module]] = {
-    "mixer": lambda place: place.mixer,
-    "glu": lambda place: GLU(place.mixer.d_model, **place.factory),
-    "conv": lambda place: CausalConv(place.mixer.d_model, place.conv_width, **place.factory),
-    "mlp": lambda place: MLP(place.mixer.d_model, d_inner=place.d_ffn, **place.factory),
-    "channel_mix": _channel_mix,
-    "relu_mix": lambda place: _channel_mix(place, receptance=False),
-    "geglu": _gated,
-    "swiglu": _swiglu,
-    "relu2": _relu2,
-    "moe": _moe,
-    "ffn": _ffn,
-}
-"""How each module of a block is made; one with ``init_state`` takes a state and returns it."""
-
-WITH_OPTIONS: dict[str, type[nn.Module]] = {"swiglu": GatedMLP, "relu2": MLP, "moe": MoE}
-"""Parts whose options can be chosen, and what they are."""
-
 # What the backbone reads and is no part of the reference.
 _SHARED = {"check_part_options", "has_width"}
-_NO_OPTIONS = ("d_model", "n_layers", "device", "dtype")
 
 
 class Block(nn.Module):
@@ -227,41 +137,28 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         check_in("Block", "kind", kind, BLOCKS)
-        if isinstance(conv_width, bool) or not isinstance(conv_width, int) or conv_width < 0:
-            raise ArgumentError(
-                f"Block: conv_width must be an integer of at least 0, got {conv_width!r}."
-            )
         check_probability("Block", dropout=dropout)
-        check_positive("Block", residual_scale=residual_scale, skip_scale=skip_scale)
+        _check_scales(residual_scale, skip_scale, skip)
         if out_norm and not prenorm:
             raise ArgumentError("Block: prenorm must be True with out_norm, got False.")
-        if skip_scale != 1 and not skip:
-            raise ArgumentError(
-                f"Block: skip_scale must be 1 where nothing is skipped, got {skip_scale}."
-            )
+        check_sizes(kind, conv_width, d_ffn)
         check_part_options("Block", options)
-        if d_ffn is not None:
-            _check_width(kind, d_ffn)
-        width = mixer.d_model
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.kind, self.prenorm, self.out_norm, self.skip = kind, prenorm, out_norm, skip
         self.residual_scale, self.skip_scale = residual_scale, skip_scale
         place = Place(mixer, layer, n_layers, conv_width, d_ffn, factory, options or {})
-        without = BEHIND_NARROW if mixer.widening else ()
-        of_kind = [chain for chain in BLOCKS[kind] if chain[0] not in without]
-        chains = [*([("conv",)] if conv_width else []), *of_kind]
         # each with its norm, in the order of computation
-        self._parts = [(chain, _norm_name(chain[0])) for chain in chains]
+        self._parts = [(chain, norm_name(chain[0])) for chain in chains_of(kind, place)]
         self._stateful: list[str] = []
         # drawn, and so stored, in another: the mixer, which is there already, comes first
-        for chain, norm_name in sorted(self._parts, key=lambda part: part[0][0] != "mixer"):
+        for chain, name in sorted(self._parts, key=lambda part: part[0][0] != "mixer"):
             self._add(chain[0], place)
             reads = prenorm and not out_norm
             itself = chain[0] == "mixer" and reads and mixer.norms_input
             of_part = "none" if itself else norm
-            self.add_module(norm_name, make_norm(of_part, width, eps=norm_eps, **factory))
-            for name in chain[1:]:
-                self._add(name, place)
+            self.add_module(name, make_norm(of_part, mixer.d_model, eps=norm_eps, **factory))
+            for link in chain[1:]:
+                self._add(link, place)
         self.dropout = nn.Dropout(dropout)
 
     def _add(self, name: str, place: Place) -> None:
@@ -382,8 +279,8 @@ class Block(nn.Module):
         if chain[0] != "mixer" or not ready(x):
             return self._step_by_operators(x, state)
         states = self._split(state, x)
-        before = self.prenorm and not self.out_norm
-        z = normalise(self._modules[norm], x, None) if before else x
+        norms_first = self.prenorm and not self.out_norm
+        z = normalise(self._modules[norm], x, None) if norms_first else x
         z, mixed = self.mixer.step(z, cast(State, states.pop("mixer")))
         tree: Any = {"x": x, "states": states}
         recorded = recorded_step(self, self._behind_mixer, z, tree, "behind the mixer")
@@ -402,8 +299,8 @@ class Block(nn.Module):
         alone = len(self._stateful) == 1
         states: Any = () if alone else {**tree["states"], "mixer": ()}
         y, new = self._chain(tree["x"], states, read, _gelu_of_few, behind_mixer=True)
-        others = {} if alone else {name: cast(Any, new)[name] for name in tree["states"]}
-        return y, {"x": tree["x"], "states": others}
+        next_states = {} if alone else {name: cast(Any, new)[name] for name in tree["states"]}
+        return y, {"x": tree["x"], "states": next_states}
 
     def _step_with(
         self, x_t: Tensor, state: State, arguments: Mapping[str, Any]
@@ -440,9 +337,9 @@ class Block(nn.Module):
         drop = modules["dropout"] if self.dropout.training else None
         previous_states, next_states, stateful = self._split(state, x), {}, self._stateful
         for chain, norm in self._parts:
-            before = self.prenorm and not self.out_norm
-            before = before and not (behind_mixer and chain[0] == "mixer")
-            z = normalise(self._modules[norm], x, valid) if before else x
+            norms_first = self.prenorm and not self.out_norm
+            norms_first = norms_first and not (behind_mixer and chain[0] == "mixer")
+            z = normalise(self._modules[norm], x, valid) if norms_first else x
             for name in chain:
                 if name in stateful:
                     z, next_states[name] = read(name, z, previous_states[name])
@@ -487,35 +384,12 @@ class Block(nn.Module):
         return checked
 
 
-def check_part_options(where: str, options: Mapping[str, Mapping[str, Any]] | None) -> None:
-    """Raise unless each part that has options is one of `WITH_OPTIONS` and takes these.
-
-    Raises:
-        UnknownNameError: there is no such part, or it has no such option.
-        ArgumentError: an option of another type than annotated.
-    """
-    for part, of_part in (options or {}).items():
-        check_in(where, "block_options", part, WITH_OPTIONS)
-        check_options(f"block part {part!r}", WITH_OPTIONS[part], of_part, *_NO_OPTIONS)
-
-
-def has_width(kind: str) -> bool:
-    """Whether a block has a feed-forward part, whose width can be set."""
-    return any(name in FEED_FORWARD for chain in BLOCKS[kind] for name in chain)
-
-
-def _check_width(kind: str, d_ffn: int) -> None:
-    check_positive_int("Block", d_ffn=d_ffn)
-    if not has_width(kind):
-        able = [name for name in BLOCKS if has_width(name)]
+def _check_scales(residual_scale: float, skip_scale: float, skip: bool) -> None:
+    check_positive("Block", residual_scale=residual_scale, skip_scale=skip_scale)
+    if skip_scale != 1 and not skip:
         raise ArgumentError(
-            f"Block: d_ffn must be None where block is {kind!r}, which has no such part, got "
-            f"{d_ffn}. It is for {', '.join(able)}."
+            f"Block: skip_scale must be 1 where nothing is skipped, got {skip_scale}."
         )
-
-
-def _norm_name(part: str) -> str:
-    return "norm" if part == "mixer" else f"{part}_norm"
 
 
 def _gelu_of_few(z: Tensor) -> Tensor:
