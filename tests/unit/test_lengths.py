@@ -15,7 +15,7 @@ from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.mixers import Bidirectional
 from linrnn.nn import Pool
 
-MODULES = ("backbone", "block", "rnn", "mixers._contract.bidirectional", "nn")
+MODULES = ("backbone", "block", "rnn", "rnn._last_output", "mixers._contract.bidirectional", "nn")
 
 
 def model(**options):

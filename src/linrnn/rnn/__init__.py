@@ -26,10 +26,10 @@ from linrnn.errors import (
     show,
 )
 from linrnn.mixers import Mixer, TorchRNN, check_timed
-from linrnn.nn.lengths import check_lengths
 from linrnn.nn.parameters import working_dtype
 from linrnn.rnn._cell import Cell, biased
 from linrnn.rnn._hidden import Hidden
+from linrnn.rnn._last_output import last_output
 from linrnn.rnn._one_step import recorded
 from linrnn.rnn._packing import (
     EndTogether,
@@ -39,7 +39,6 @@ from linrnn.rnn._packing import (
     Shrinking,
     Single,
     check_packed,
-    ends_of,
     packed_alike,
 )
 from linrnn.state import map_state
@@ -144,27 +143,17 @@ class RNN(nn.Module):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional, self.proj_size = dropout, bidirectional, proj_size
-        check_positive_int(
-            "RNN", input_size=input_size, hidden_size=hidden_size, num_layers=num_layers
-        )
-        check_at_most("RNN", MOST_LAYERS, num_layers=num_layers)
+        _check_sizes(input_size, hidden_size, num_layers, proj_size)
         check_probability("RNN", dropout=dropout)
-        is_integer = isinstance(proj_size, int) and not isinstance(proj_size, bool)
-        if not is_integer or not 0 <= proj_size < hidden_size:
-            kind = ArgumentError if is_integer else ArgumentTypeError
-            raise kind(
-                f"RNN: proj_size must be in 0..{hidden_size - 1}, below hidden_size, "
-                f"got {show(proj_size)}."
-            )
         if dropout and num_layers == 1:
             warnings.warn(
                 f"RNN: dropout stands between layers, so dropout={dropout} does nothing with "
                 "num_layers=1.",
                 stacklevel=2,
             )
-        width = (2 if bidirectional else 1) * (proj_size or hidden_size)
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         directions = 2 if bidirectional else 1
+        width = directions * (proj_size or hidden_size)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         choices = choose("RNN", mixer, mixer_options, num_layers)
         self.cells = nn.ModuleList(  # in the order of h_n
             Cell(
@@ -482,56 +471,13 @@ class RNN(nn.Module):
             )
 
 
-def last_output(
-    output: Tensor | PackedSequence,
-    lengths: Lengths | None = None,
-    *,
-    batch_first: bool = False,
-    bidirectional: bool = False,
-) -> Tensor:
-    """The last output of a recurrent layer for each whole sequence: (batch, channels).
-
-    That is the output at the last step of each sequence; with ``bidirectional``, its first half,
-    and the second half at the first step, where the backward direction has read everything. For
-    `torch.nn.GRU` it is ``h_n[-1]``, and ``torch.cat([h_n[-2], h_n[-1]], -1)`` in two directions.
-
-    Args:
-        output: of `RNN` or of a layer of torch.nn: a `PackedSequence`, a padded batch, or
-            (time, channels).
-        lengths: (batch,) steps of each sequence of a padded batch, a tensor, an array or a list;
-            None for all of them.
-        batch_first: a padded batch is (batch, time, channels) and not (time, batch, channels).
-        bidirectional: the second half of the channels was read backward.
-
-    Returns:
-        One row a sequence, in the original order of a packed batch; (channels,) without a batch.
-
-    Raises:
-        ArgumentError: a length below 1 or above the steps there are; ``lengths`` for an output
-            that is packed or has no batch.
-        ShapeError, DTypeError: ``output`` or ``lengths`` does not fit.
-
-    Example:
-        >>> output, h_n = torch.nn.GRU(3, 8)(torch.randn(20, 5, 3))
-        >>> torch.equal(last_output(output), h_n[-1])
-        True
-    """
-    if isinstance(output, PackedSequence) or output.ndim == 2:
-        if lengths is not None:
-            raise ArgumentError(
-                "last_output: lengths must be None for an output that is packed or has no batch, "
-                f"got a {type(lengths).__name__}."
-            )
-        last, first = ends_of(output)
-    else:
-        check_shape("last_output", "output", output.shape, dict.fromkeys(("a", "b", "channels")))
-        y = output if batch_first else output.transpose(0, 1)
-        at = None
-        if lengths is not None:
-            at = check_lengths("last_output", lengths, y, least=1).to(y.device) - 1
-        elif y.shape[1] == 0:
-            raise ShapeError(f"last_output: output must have a step, got {tuple(output.shape)}.")
-        last = y[:, -1] if at is None else y[torch.arange(y.shape[0], device=y.device), at]
-        first = y[:, 0]
-    half = last.shape[-1] // 2
-    return torch.cat([last[..., :half], first[..., half:]], -1) if bidirectional else last
+def _check_sizes(input_size: int, hidden_size: int, num_layers: int, proj_size: int) -> None:
+    check_positive_int("RNN", input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+    check_at_most("RNN", MOST_LAYERS, num_layers=num_layers)
+    is_integer = isinstance(proj_size, int) and not isinstance(proj_size, bool)
+    if not is_integer or not 0 <= proj_size < hidden_size:
+        kind = ArgumentError if is_integer else ArgumentTypeError
+        raise kind(
+            f"RNN: proj_size must be in 0..{hidden_size - 1}, below hidden_size, "
+            f"got {show(proj_size)}."
+        )

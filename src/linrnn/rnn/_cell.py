@@ -21,7 +21,7 @@ def _reads_any_width(choice: Choice) -> bool:
 
 
 def biased(choice: Choice, bias: bool, directions: int) -> Choice:
-    """The choice of a layer with the layer's bias, of which there are so many cells."""
+    """The choice of a layer with the layer's bias, for that number of cells."""
     alone = choice.alone and directions == 1
     if isinstance(choice.mixer, Mixer) or not choice.takes("bias"):
         return replace(choice, alone=alone)

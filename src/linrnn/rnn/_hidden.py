@@ -145,7 +145,7 @@ class Hidden:
         return h, tuple(check(f"hx[1][{i}]", c, o, 1) for i, (c, o) in enumerate(named))
 
     def _no_pair(self, hx: Any, batch: int | None) -> Exception:
-        """An error that says what was to come in the place of a tensor, or of something else."""
+        """An error that says what was to come instead of a tensor, or of something else."""
         rule = "a pair (h, c)"
         if self.form == "rest":
             rule += f", or zeros of shape {self._shape(batch)}"
@@ -157,7 +157,7 @@ class Hidden:
         return DTypeError(text) if self.form == "pair" else ShapeError(text)
 
     def _shape(self, batch: int | None) -> tuple[int, ...]:
-        """Of a GRU's state."""
+        """The shape of a GRU's state."""
         return (self.layers, *(() if batch is None else (batch,)), self.hidden_size)
 
     def _blank(self, hx: Any, batch: int | None, device: torch.device) -> bool:
@@ -222,7 +222,7 @@ def _numbers(spec: Spec) -> int:
 
 
 def _outline(spec: Spec) -> Spec:
-    """Of one layer's part of c_n."""
+    """One layer's part of c_n."""
     return tuple(_parts(spec)) if _grows(spec) else real(numbers=_numbers(spec))
 
 

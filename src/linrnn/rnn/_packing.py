@@ -43,7 +43,7 @@ class Marks(NamedTuple):
         return Marks(dt, ends).map(layout.reverse)
 
     def padded(self, places: tuple[Tensor, Tensor], shape: tuple[int, int]) -> "Marks":
-        """Of all steps (steps,), at ``places`` of (batch, time).
+        """Marks of all steps (steps,), at ``places`` of (batch, time).
 
         Padding starts no sequence, and takes the time of a step.
         """
