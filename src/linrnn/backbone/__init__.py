@@ -1,20 +1,31 @@
 """The one backbone: a residual stack around any mixer, by default the LRU paper's Figure 1."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
-from itertools import cycle
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
+from linrnn.backbone._calls import Around, pairs, read_block
+from linrnn.backbone._checks import (
+    WHERE,
+    check_ends,
+    check_input,
+    check_lengths_of,
+    check_split,
+    check_stack,
+    kinds_of,
+    mask_of,
+)
+from linrnn.backbone._ends import start_both
+from linrnn.backbone._stack import Stack
 from linrnn.backbone.model import Model as Model
-from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels
+from linrnn.backbone.pattern import MixerLike, choose, labels
 from linrnn.backbone.signals import AHEAD, Shared, handed, made_ahead
 from linrnn.backbone.tiers import (
-    Marks,
     Reader,
     Shape,
     as_tiers,
@@ -23,29 +34,17 @@ from linrnn.backbone.tiers import (
     read_step,
     split_state,
 )
-from linrnn.block import BLOCKS, Block, check_part_options, has_width
-from linrnn.compute.arguments import check_like_parameters, check_tensor
+from linrnn.block import Block, check_part_options
 from linrnn.compute.modes import eager
-from linrnn.compute.sequence_parallel import current, refuse
+from linrnn.compute.sequence_parallel import current
 from linrnn.engine.replay.step import recorded_step
-from linrnn.errors import (
-    ArgumentError,
-    DTypeError,
-    check_at_most,
-    check_in,
-    check_positive,
-    check_positive_int,
-    check_probability,
-    check_shape,
-)
+from linrnn.errors import ArgumentError, check_in, check_positive
 from linrnn.mixers import Mixer, check_timed
-from linrnn.nn import CausalConv, ChannelMix, Pair, Pool, Resample, make_head, make_norm
-from linrnn.nn.channel_mix import start_ends
-from linrnn.nn.head import hand_on
-from linrnn.nn.lengths import as_lengths, check_lengths, steps_before, without_padding
+from linrnn.nn import Pair, Pool, Resample, make_head, make_norm
+from linrnn.nn.lengths import steps_before, without_padding
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_start
-from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, Signals, State, Time
+from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
 
 __all__ = [
     "Around",
@@ -53,12 +52,6 @@ __all__ = [
     "SequenceModel",
     "model_options",
 ]
-
-Around: TypeAlias = Callable[
-    [Callable[..., tuple[Tensor, State]], Tensor, State], tuple[Tensor, State]
-]
-"""Calls a block for `SequenceModel.features_of`. The tree beside z holds the block's state,
-and of a layer with signals these too, so that nothing goes in or comes out but by arguments."""
 
 
 def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Option]:
@@ -74,9 +67,6 @@ def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Opti
     """
     options = declared(SequenceModel, (*OF_THE_MODEL, *leave_out))
     return [o._replace(default=defaults.get(o.name, o.default)) for o in options]
-
-
-_WHERE = "SequenceModel"
 
 
 class SequenceModel(Model):
@@ -238,13 +228,13 @@ class SequenceModel(Model):
     ) -> None:
         super().__init__()
         sizes = {"d_input": d_input, "d_output": d_output, "d_model": d_model, "n_layers": n_layers}
-        shape = Shape(n_layers, as_tiers(_WHERE, tiers), expand, unet)
-        _check_stack(sizes, shape, dropout, bidirectional)
-        check_in(_WHERE, "ends_init", ends_init, ("default", "rwkv"))
-        _check_ends(encoder, identity_ends, documents, pool, encoder_scale, logit_soft_cap)
-        check_positive(_WHERE, head_scale=head_scale)
-        kinds = _kinds(block, block_pattern, n_layers)
-        check_part_options(_WHERE, block_options)
+        shape = Shape(n_layers, as_tiers(WHERE, tiers), expand, unet)
+        check_stack(sizes, shape, dropout, bidirectional)
+        check_in(WHERE, "ends_init", ends_init, ("default", "rwkv"))
+        check_ends(encoder, identity_ends, documents, pool, encoder_scale, logit_soft_cap)
+        check_positive(WHERE, head_scale=head_scale)
+        kinds = kinds_of(block, block_pattern, n_layers)
+        check_part_options(WHERE, block_options)
         self.d_input, self.d_output, self.d_model = d_input, d_output, d_model
         self.encoder_scale, self.documents = encoder_scale, documents
         self.head_scale = head_scale
@@ -255,19 +245,16 @@ class SequenceModel(Model):
         self.encoder: nn.Module = (nn.Embedding if self._reads_tokens else nn.Linear)(
             d_input, d_model, **factory
         )
-        parts: dict[str, Any] = {
-            "norm": norm,
-            "norm_eps": norm_eps,
-            "prenorm": prenorm,
-            "skip": skip,
-            "skip_scale": skip_scale,
-        }
+        parts: dict[str, Any] = {"norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}
+        parts |= {"skip": skip, "skip_scale": skip_scale, "residual_scale": residual_scale}
         parts |= {"dropout": dropout, "conv_width": conv_width, "options": block_options}
-        parts |= {"residual_scale": residual_scale}
-        layers = mixer, mixer_options, kinds, d_ffn, out_norm
-        self.blocks = self._stack(*layers, parts, factory)
-        self.shared = Shared(_WHERE, self.mixers, self.shape.runs(), AHEAD)
-        self.between = self._joints(factory)
+        for name in out_norm:
+            check_in(WHERE, "out_norm", name, labels(mixer))
+        choices = choose(WHERE, mixer, mixer_options, len(shape.depths()), shape.runs(), AHEAD)
+        stack = Stack(d_model, shape, bidirectional, factory)
+        self.blocks = stack.blocks(choices, kinds, d_ffn, out_norm, parts)
+        self.shared = Shared(WHERE, self.mixers, self.shape.runs(), AHEAD)
+        self.between = stack.joints(self.mixers)
         self.pool = Pool(pool)
         norms = [
             make_norm(norm, d_model, eps=norm_eps, **factory) if present else None
@@ -276,60 +263,7 @@ class SequenceModel(Model):
         self.encoder_norm, self.final_norm = norms
         self.pair = Pair(d_model, **factory) if documents == 2 else None
         self.head = make_head(d_model, d_output, logit_soft_cap, bias=head_bias, **factory)
-        if ends_init == "rwkv":
-            _check_apart(tie_embeddings, identity_ends)
-            start_ends(self.encoder.weight, self.head.weight)
-        if tie_embeddings:
-            self._tie()
-        ends = {"none": (), "in": (self.encoder,), "both": (self.encoder, self.head)}
-        for end in ends[identity_ends]:
-            hand_on(_WHERE, "identity_ends", identity_ends, end)
-
-    def _stack(
-        self,
-        mixer: MixerLike,
-        mixer_options: Mapping[str, Any] | None,
-        kinds: Sequence[str],
-        d_ffn: int | None,
-        out_norm: tuple[str, ...],
-        parts: Mapping[str, Any],
-        factory: Mapping[str, Any],
-    ) -> nn.ModuleList:
-        """The blocks, in the order in which they are read; those of a tier are as wide as it is."""
-        names = labels(mixer)
-        for name in out_norm:
-            check_in(_WHERE, "out_norm", name, names)
-        blocks, depths = nn.ModuleList(), self.shape.depths()
-        runs = self.shape.runs()
-        with_width = [kind for kind in kinds if has_width(kind)]
-        without = set(kinds).difference(with_width) if with_width else ()
-        choices = choose(_WHERE, mixer, mixer_options, len(depths), runs, AHEAD)
-        for choice, depth, kind in zip(choices, depths, cycle(kinds), strict=False):
-            times = self.shape.expand**depth
-            layer = choice.build(times * self.d_model, both_ways=self.bidirectional, **factory)
-            width = None if d_ffn is None or kind in without else times * d_ffn
-            place: dict[str, Any] = {name: choice.place[name] for name in ("layer", "n_layers")}
-            place |= {"kind": kind, "out_norm": label(choice.mixer) in out_norm}
-            blocks.append(Block(layer, d_ffn=width, **place, **parts, **factory))
-        return blocks
-
-    def _joints(self, factory: Mapping[str, Any]) -> nn.ModuleList:
-        """The modules that pool the steps between each two tiers."""
-        joints, depths, expand = nn.ModuleList(), self.shape.depths(), self.shape.expand
-        for tier, factor in enumerate(self.shape.tiers):
-            timed = any(m.timed for m, k in zip(self.mixers, depths, strict=True) if k > tier)
-            width = expand**tier * self.d_model
-            joints.append(Resample(width, factor, expand=expand, timed=timed, **factory))
-        return joints
-
-    def _tie(self) -> None:
-        if not isinstance(self.encoder, nn.Embedding) or self.d_input != self.d_output:
-            raise ArgumentError(
-                "SequenceModel: tie_embeddings must be False unless tokens go in and as many "
-                f"outputs come out, got d_input={self.d_input} and d_output={self.d_output}."
-            )
-        nn.init.normal_(self.encoder.weight, std=self.d_model**-0.5)  # logits of variance 1
-        self.head.weight = self.encoder.weight
+        start_both(self.encoder, self.head, ends_init, identity_ends, tied=tie_embeddings)
 
     @property
     def mixers(self) -> list[Mixer]:
@@ -418,9 +352,11 @@ class SequenceModel(Model):
         Where the vocabulary is large and only the last output is wanted, that product is what
         most of the memory, and much of the time, would go to.
         """
-        x = self._check(x, time=True)
+        x = self._checked(x, "batch", "time")
         if lengths is not None:
-            lengths = self._lengths(x, lengths)  # here too, for the gradient of the encoder
+            lengths = check_lengths_of(
+                x, lengths, self.documents
+            )  # here too, for the gradient of the encoder
             x = without_padding(x, steps_before(lengths, x.shape[lengths.ndim], x.device))
         return self.features_of(self.encoder(x), state, reset=reset, lengths=lengths, dt=dt)
 
@@ -445,21 +381,26 @@ class SequenceModel(Model):
         tensors, in which are the signals as well that the layer is handed and makes.
         """
         if current() is not None:
-            self._check_split(lengths)
+            rules = {
+                'pool must be "none"': self.pool.kind != "none",
+                "tiers must be ()": bool(self.between),
+                "lengths must be None": lengths is not None,
+            }
+            check_split(self, self.mixers, rules)
         check_timed("SequenceModel.forward", dt, self.mixers)
         fresh = state is None
         state = self.init_state(z.shape[0], device=z.device) if state is None else state
-        stops = None if lengths is None else self._lengths(z, lengths)
+        stops = None if lengths is None else check_lengths_of(z, lengths, self.documents)
         if self.documents > 1:
-            z, reset, stops, dt = _pairs(z, reset, stops, dt)
-        valid = self._valid(z, stops, valid)
-        if valid is not None:
+            z, reset, stops, dt = pairs(z, reset, stops, dt)
+        if stops is not None or valid is not None:
+            valid = mask_of(z, stops, valid, self.pool.kind)
             z, reset = without_padding(z, valid), None if reset is None else reset & valid
             dt = None if dt is None else without_padding(dt, valid, 1.0)
         parts = split_state(state, len(self.blocks), len(self.between))
         ends = stops if self.bidirectional else None
 
-        read = partial(_read_block, lengths=ends, around=around)
+        read = partial(read_block, lengths=ends, around=around)
         reader = Reader(self.shape, read, graph=False)
         stack = list(self.blocks), list(self.between)
         z, marks = self._scaled(z, valid), (reset, dt, valid)
@@ -471,49 +412,6 @@ class SequenceModel(Model):
         if self.pair is not None:
             z = self.pair(z.unflatten(0, (-1, 2)))
         return self._to_head(z), joined(new, pool)
-
-    def _lengths(self, x: Tensor, lengths: Lengths) -> Tensor:
-        """Checked, (batch,), or (batch, 2) of pairs."""
-        stops = as_lengths("SequenceModel", lengths)
-        if self.documents == 1:
-            return check_lengths("SequenceModel", stops, x)
-        check_shape("SequenceModel", "lengths", stops.shape, {"batch": len(x), "documents": 2})
-        check_lengths("SequenceModel", stops.flatten(), x.flatten(0, 1))
-        return stops
-
-    def _valid(self, z: Tensor, stops: Tensor | None, valid: Tensor | None) -> Tensor | None:
-        """Which steps of z (batch, time, d_model) are not padding; None where there is none."""
-        if valid is not None:
-            check_shape(
-                "SequenceModel", "valid", valid.shape, {"batch": len(z), "time": z.shape[1]}
-            )
-            if stops is not None or self.pool.kind != "none":
-                raise ArgumentError(
-                    "SequenceModel: valid must be None with lengths or a pool, got a mask with "
-                    f"pool={self.pool.kind!r}. Put padding at the end of rows, and pass lengths."
-                )
-            return valid
-        return None if stops is None else steps_before(stops, z.shape[1], z.device)
-
-    def _check_split(self, lengths: Lengths | None) -> None:
-        """Raise inside of `sequence_parallel` unless nothing but the mixers looks along time."""
-
-        def has(kind: type[nn.Module]) -> bool:
-            return any(isinstance(part, kind) for part in self.modules())
-
-        for mixer in self.mixers:
-            mixer.check_split()
-        wrong = {
-            'pool must be "none"': self.pool.kind != "none",
-            "conv_width must be 0": has(CausalConv),
-            'norm must be "layer", "rms" or "none"': has(nn.BatchNorm1d) and self.training,
-            'block must not be "channel_mix" or "relu_mix"': has(ChannelMix),
-            "tiers must be ()": bool(self.between),
-            "lengths must be None": lengths is not None,
-        }
-        for rule, broken in wrong.items():
-            if broken:
-                refuse("SequenceModel.forward", rule, "Build the model so.")
 
     def step(
         self,
@@ -540,7 +438,7 @@ class SequenceModel(Model):
     def _step_by_operators(
         self, x_t: Tensor, state: State, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        x_t = self._check(x_t, time=False)
+        x_t = self._checked(x_t, "batch")
         parts = split_state(state, len(self.blocks), len(self.between))
         z = self._scaled(self.encoder(x_t))
         if dt is not None:
@@ -590,113 +488,7 @@ class SequenceModel(Model):
     def _to_head(self, z: Tensor) -> Tensor:
         return z if self.head_scale == 1 else z * self.head_scale
 
-    def _check(self, x: Tensor, *, time: bool) -> Tensor:
+    def _checked(self, x: Tensor, *axes: str) -> Tensor:
         """The input as the encoder takes it."""
-        name = "x" if time else "x_t"
-        check_tensor("SequenceModel", name, x)
-        pairs = {"documents": 2} if self.documents > 1 else {}
-        axes: dict[str, int | None] = {"batch": None, **pairs, "time": None}
-        axes["d_input"] = self.d_input
-        if not time:
-            del axes["time"]
-        if self._reads_tokens:
-            del axes["d_input"]
-            if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-                raise DTypeError(f"SequenceModel: {name} must be integer token ids, got {x.dtype}.")
-        check_shape("SequenceModel", name, x.shape, axes)
-        if self._reads_tokens:  # an embedding takes none of fewer bits, as bytes have
-            return x if x.dtype in (torch.int64, torch.int32) else x.long()
-        dtype = cast(Tensor, self.encoder.weight).dtype
-        check_like_parameters("SequenceModel", name, x, dtype)
-        return x
-
-
-def _read_block(
-    block: Block,
-    z: Tensor,
-    state: State,
-    marks: Marks,
-    signals: Signals | None,
-    *,
-    lengths: Tensor | None,
-    around: Around | None,
-) -> tuple[Tensor, State, Signals]:
-    """A call of a block as `linrnn.backbone.tiers.Call`; ``around`` sees one tree beside z."""
-    reset, dt, valid = marks
-    times = dt if block.mixer.timed else None
-    call = partial(block, reset=reset, lengths=lengths, dt=times, valid=valid)
-    if signals is None:
-        y, state = call(z, state) if around is None else around(call, z, state)
-        return y, state, {}
-
-    def with_signals(z: Tensor, tree: Any) -> tuple[Tensor, Any]:
-        y, state, outgoing = call(z, tree["state"], signals=tree["signals"])
-        return y, {"state": state, "signals": outgoing}
-
-    tree: Any = {"state": state, "signals": signals}
-    y, tree = with_signals(z, tree) if around is None else around(with_signals, z, tree)
-    return y, tree["state"], tree["signals"]
-
-
-def _pairs(
-    x: Tensor, reset: Tensor | None, lengths: Tensor | None, dt: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Both documents of each pair as rows of one batch."""
-    ends, cut, dt = (None if v is None else v.flatten(0, 1) for v in (lengths, reset, dt))
-    return x.flatten(0, 1), cut, ends, dt
-
-
-def _check_stack(
-    sizes: Mapping[str, int], shape: Shape, dropout: float, bidirectional: bool
-) -> None:
-    check_positive_int(_WHERE, **sizes)
-    check_at_most(_WHERE, MOST_LAYERS, n_layers=sizes["n_layers"])
-    shape.check(_WHERE)
-    if bidirectional and shape.tiers:
-        raise ArgumentError(
-            f"{_WHERE}: bidirectional must be False with tiers, which read forward, got True."
-        )
-    check_probability(_WHERE, one=False, dropout=dropout)
-
-
-def _kinds(block: str, pattern: Sequence[str], n_layers: int) -> tuple[str, ...]:
-    """The kinds of blocks, to be repeated along the depth."""
-    check_in("Block", "kind", block, BLOCKS)
-    for kind in pattern:
-        check_in(_WHERE, "block_pattern", kind, BLOCKS)
-    if len(pattern) > n_layers:
-        raise ArgumentError(
-            f"{_WHERE}: block_pattern must have at most n_layers={n_layers} kinds, got "
-            f"{len(pattern)}."
-        )
-    return tuple(pattern) or (block,)
-
-
-def _check_ends(
-    encoder: str,
-    identity_ends: str,
-    documents: int,
-    pool: str,
-    encoder_scale: float,
-    logit_soft_cap: float | None,
-) -> None:
-    check_in(_WHERE, "encoder", encoder, ("linear", "tokens"))
-    check_in(_WHERE, "identity_ends", identity_ends, ("none", "in", "both"))
-    if documents not in (1, 2) or (documents == 2 and pool == "none"):
-        raise ArgumentError(
-            f"{_WHERE}: documents must be 1, or 2 with a pool over time, got {documents} with "
-            f"pool={pool!r}."
-        )
-    check_positive(_WHERE, encoder_scale=encoder_scale)
-    if logit_soft_cap is not None:
-        check_positive(_WHERE, logit_soft_cap=logit_soft_cap)
-
-
-def _check_apart(tie_embeddings: bool, identity_ends: str) -> None:
-    """Raise where the weights of both ends start in another way."""
-    if tie_embeddings or identity_ends == "both":
-        name, value = ("tie_embeddings", True) if tie_embeddings else ("identity_ends", "both")
-        raise ArgumentError(
-            f"{_WHERE}: ends_init must be 'default' with {name}={value!r}, got 'rwkv'. Leave one "
-            "of the two out."
-        )
+        dtype = None if self._reads_tokens else cast(Tensor, self.encoder.weight).dtype
+        return check_input(x, axes, self.d_input, self.documents, dtype)
