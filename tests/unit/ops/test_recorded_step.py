@@ -17,8 +17,9 @@ from linrnn.compute import native
 from linrnn.engine.functions import FUNCTIONS
 from linrnn.engine.replay import program as _recorded_program
 from linrnn.engine.replay import step as _recorded_step
+from linrnn.engine.replay.operands import RefusedError
 from linrnn.engine.replay.recorder import assumed
-from linrnn.engine.replay.tape import RefusedError, Tape
+from linrnn.engine.replay.tape import Tape
 from linrnn.mixers import Mixer, load, names
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.ops import explain, linear_scan

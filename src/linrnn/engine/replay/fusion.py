@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from linrnn.engine.graph import ELEMENTWISE, Graph, finish
-from linrnn.engine.replay.tape import Instruction, Real, Slot, Tape, View
+from linrnn.engine.replay.operands import Instruction, Real, Slot, View
+from linrnn.engine.replay.tape import Tape
 from linrnn.engine.select import select
 
 _LONGEST = 400  # instructions of a run: what a graph costs grows with its size

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View, tensors_in
+from linrnn.engine.replay.operands import Number, Real, RefusedError, View, tensors_in
+from linrnn.engine.replay.tape import Tape
 from linrnn.engine.replay.values import write
 
 #: Writes an operator's instructions: ``(tape, where to, *arguments)``.

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from linrnn.engine.replay.instructions import RULES, real, rule, target
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+from linrnn.engine.replay.operands import Number, Real, RefusedError, View
+from linrnn.engine.replay.tape import Tape
 
 __all__ = ["RULES"]
 
@@ -65,7 +66,7 @@ def _quantized(
     bias: Tensor | None,
     *sizes: int,
 ) -> None:
-    """Of weights that lie as `linrnn.ops.quantized_linear` lays them."""
+    """Write a product with weights that lie as `linrnn.ops.quantized_linear` lays them."""
     bytes_at, scales_at = tape.slot(packed), tape.slot(scales)
     if bytes_at is None or scales_at is None or {bytes_at.kind, scales_at.kind} != {"weight"}:
         raise RefusedError("it reads a tensor that is no parameter or buffer")

@@ -26,17 +26,17 @@ from linrnn.compute.layout import dense
 from linrnn.compute.modes import eager, transformed
 from linrnn.compute.native import DTYPES
 from linrnn.engine.replay.fusion import fused
-from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
-from linrnn.engine.replay.tape import (
+from linrnn.engine.replay.operands import (
     PRODUCTS,
     Instruction,
     Real,
     RefusedError,
     Slot,
-    Tape,
     View,
     collapsed,
 )
+from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
+from linrnn.engine.replay.tape import Tape
 
 KEPT = 64  # kinds of calls of a module that are remembered: each number of sequences is one
 _REPLACED = 128  # of them by others; a module with more kinds would be recorded for ever
@@ -56,16 +56,16 @@ _COMPARABLE_TYPES = (bool, int, float, str, type(None))
 
 #: Steps of more sequences are not looked at: few are faster when they are recorded.
 _MOST_ROWS = 128
-#: The calls of PyTorch cost what instructions take for so many numbers each: with more, the
+#: The calls of PyTorch cost what instructions take for that many numbers each: with more, the
 #: operators are faster (`_slower`). Of 24 mixers of 12 to 768 channels and 4 to 128 sequences, the
 #: steps that are recorded so take 0.05 to 1.19 of the time by operators, four of them more than
 #: 1.1; those that are not would take 0.37 (cfc, 32 of 256) to 9.5 (retnet, 64 of 256). Choosing the
 #: faster by hindsight would save 1.4 % on average. A limit of 16 sequences alone loses 21 %
 #: (2026-11-28, EPYC with AVX-512, one core, in turn).
 _NUMBERS = 20_000
-#: A term of a product, in numbers. Up to so many vectors PyTorch takes as long to read the matrix.
+#: A term of a product, in numbers. Up to `_FEW` vectors PyTorch takes as long to read the matrix.
 _TERM, _FEW = 0.3, 12
-SLOWER = "they are faster with so many sequences"
+SLOWER = "they are faster with that many sequences"
 #: The dtype that is computed in, for each dtype of weights.
 WIDE = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 #: The hooks of all modules there are; PyTorch asks for them together only from a later version on.
@@ -291,7 +291,7 @@ class _Prepared(NamedTuple):
     bases: "array[int]"
     """Addresses, all but those that change from step to step."""
     weights: list[Tensor]
-    """What they were."""
+    """Their numbers at that time."""
     watched: "array[int]"
     """The address of each, of what it was, and how many bytes."""
 
@@ -302,7 +302,7 @@ class _Prepared(NamedTuple):
 
 
 def _slower(instructions: Sequence[Instruction], n_operators: int, n_rows: int) -> bool:
-    """Whether so many operators take less time than the instructions: see `_NUMBERS`."""
+    """Whether that many operators take less time than the instructions: see `_NUMBERS`."""
     # the operator of a quantized product is the same kernel
     costs = {**dict.fromkeys(PRODUCTS, 0.0), "product": _TERM * max(0.0, 1 - _FEW / n_rows)}
     numbers = sum([prod(step.size) * costs.get(step.op, 1.0) for step in instructions])
@@ -425,7 +425,7 @@ class Kind:
 
 
 class Kinds(dict[tuple[Any, ...], Kind]):
-    """What is known of a module's calls, by what tells one kind from another."""
+    """Records of a module's calls, by what tells one kind from another."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_map
 from linrnn.compute.layout import aligned
 from linrnn.compute.op import ALL
 from linrnn.engine.replay.instructions import is_constant
+from linrnn.engine.replay.operands import RefusedError, Slot, tensors_in
 from linrnn.engine.replay.slopes import RULES
-from linrnn.engine.replay.tape import RefusedError, Slot, Tape, tensors_in
+from linrnn.engine.replay.tape import Tape
 
 #: The dtype that a tensor's numbers are stored as.
 STORED = {
@@ -208,7 +209,7 @@ class Recorder(TorchDispatchMode):
 
 
 class _Facts(NamedTuple):
-    """What an operator is; PyTorch takes longer to say it than the operator to run."""
+    """The description of an operator; PyTorch takes longer to say it than the operator to run."""
 
     name: str
     ours: Any

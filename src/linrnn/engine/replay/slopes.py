@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from linrnn.engine.replay.instructions import Rule, real, rule, target
+from linrnn.engine.replay.operands import Number, RefusedError, View
 from linrnn.engine.replay.sums import RULES
-from linrnn.engine.replay.tape import Number, RefusedError, Tape, View
+from linrnn.engine.replay.tape import Tape
 from linrnn.engine.replay.values import write_slope
 
 __all__ = ["RULES"]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from linrnn.engine.replay.operands import RefusedError
 from linrnn.engine.replay.program import (
     SLOWER,
     WIDE,
@@ -28,7 +29,6 @@ from linrnn.engine.replay.program import (
     ready,
 )
 from linrnn.engine.replay.recorder import NOT_NOW
-from linrnn.engine.replay.tape import RefusedError
 from linrnn.errors import LinrnnError
 from linrnn.typing import State
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from linrnn.engine.replay.instructions import real, rule, target
+from linrnn.engine.replay.operands import Number, Real, RefusedError, View
 from linrnn.engine.replay.products import RULES
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+from linrnn.engine.replay.tape import Tape
 
 __all__ = ["RULES"]
 

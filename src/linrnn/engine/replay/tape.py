@@ -4,115 +4,28 @@ A tensor of the recording is known by its storage, offset and strides, so views 
 need no code: memory of the program is laid out as the storages that were seen.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-AXES = 4
-REDUCTIONS = ("total", "largest")
-"""Over the last axis, which the result does not have."""
-ALONG = (*REDUCTIONS, "standardise")
-"""What reads all of the last axis at once."""
-PRODUCTS = ("product", "quantized")
+from linrnn.engine.replay.operands import (
+    AXES,
+    Instruction,
+    Number,
+    Real,
+    RefusedError,
+    Slot,
+    View,
+    dense,
+)
+
 _ENDLESS = 1 << 62
 _WORTH = 2.5  # numbers that must be computed for each that is compared
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
-
-
-class RefusedError(Exception):
-    """Why a step cannot be recorded."""
-
-
-def tensors_in(args: Iterable[Any]) -> list[Tensor]:
-    """The tensors among arguments or results of an operator, and in lists of them."""
-    tensors: list[Tensor] = []
-    for x in args:
-        if isinstance(x, Tensor):
-            tensors.append(x)
-        elif isinstance(x, (list, tuple)):
-            tensors += tensors_in(x)
-    return tensors
-
-
-class Slot(NamedTuple):
-    """Memory that a program reads or writes.
-
-    Kinds: ``given`` (the input and the states), ``weight``, ``constant``, ``derived`` (what PyTorch
-    computes from weights alone), ``scratch``, ``result``.
-    """
-
-    kind: str
-    number: int
-
-
-class View(NamedTuple):
-    """Real numbers in memory; offset and strides count them."""
-
-    slot: Slot
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def shaped(self, shape: Sequence[int]) -> "View":
-        """As many numbers, which lie densely, in another shape."""
-        return self._replace(shape=tuple(shape), strides=_dense(shape))
-
-    def over(self, shape: Sequence[int]) -> "View":
-        """Broadcast to a shape."""
-        missing = len(shape) - len(self.shape)
-        strides = [0 if n == 1 else s for n, s in zip(self.shape, self.strides, strict=True)]
-        return View(self.slot, self.offset, tuple(shape), (*[0] * missing, *strides))
-
-    def narrowed(self, axis: int, first: int, n: int, by: int = 1) -> "View":
-        """The ``n`` numbers from ``first`` on along an axis, every so many."""
-        shape = (*self.shape[:axis], n, *self.shape[axis + 1 :])
-        strides = (*self.strides[:axis], by * self.strides[axis], *self.strides[axis + 1 :])
-        return View(self.slot, self.offset + first * self.strides[axis], shape, strides)
-
-    def moved(self, axes: Sequence[int]) -> "View":
-        """Axes in another order."""
-        shape, strides = ([extents[i] for i in axes] for extents in (self.shape, self.strides))
-        return self._replace(shape=tuple(shape), strides=tuple(strides))
-
-    def wider(self, axis: int = -1) -> "View":
-        """With one more axis of one number; the last by default."""
-        at = axis % (len(self.shape) + 1)
-        shape = (*self.shape[:at], 1, *self.shape[at:])
-        return self._replace(shape=shape, strides=(*self.strides[:at], 0, *self.strides[at:]))
-
-
-Real: TypeAlias = View | float
-"""What an instruction reads: numbers in memory, or one."""
-
-
-class Number(NamedTuple):
-    """An operand of the recording: its real part, and its imaginary part if it is complex."""
-
-    re: Real
-    im: Real | None = None
-
-    def seen(self, change: Callable[[View], View]) -> "Number":
-        """The same memory, seen in another way."""
-        parts: list[Any] = [change(x) if isinstance(x, View) else x for x in self]
-        return Number(*parts)
-
-
-@dataclass
-class Instruction:
-    """An operation of the machine, or one of `REDUCTIONS`, `PRODUCTS` or ``take``."""
-
-    op: str
-    size: tuple[int, ...]
-    to: View
-    read: list[Real]
-    value: float
-    dtype: torch.dtype
-    """What is computed in."""
 
 
 class Tape:
@@ -127,7 +40,7 @@ class Tape:
         self.instructions: list[Instruction] = []
         self.sizes: dict[Slot, int] = {}
         self.dtypes: dict[Slot, torch.dtype] = {}
-        """What numbers are stored as: float32, float64, int64 or, of weights, bfloat16 or uint8."""
+        """Dtypes in memory: float32, float64, int64 or, of weights, bfloat16 or uint8."""
         self.truths: set[Slot] = set()
         """Memory that holds truth values, as the numbers 0 and 1."""
         self._extents: dict[Slot, int] = {}  # how many numbers lie there
@@ -170,7 +83,7 @@ class Tape:
 
     def fresh_like(self, shape: Sequence[int], dtype: torch.dtype) -> View:
         """Memory for numbers that are computed in a dtype."""
-        return View(self.room(prod(shape), dtype), 0, tuple(shape), _dense(shape))
+        return View(self.room(prod(shape), dtype), 0, tuple(shape), dense(shape))
 
     def _computed(self, operands: Sequence[Real]) -> torch.dtype:
         """Return the dtype to compute in: double where an operand is double or integer."""
@@ -249,7 +162,7 @@ class Tape:
             self.dtypes[slot] = self.computed_in(x.dtype)
             self.truths |= {slot} if x.dtype is torch.bool else set()
             self.constants.append(part.resolve_neg().to(self.dtypes[slot]).contiguous())
-            views.append(View(slot, 0, tuple(part.shape), _dense(part.shape)))
+            views.append(View(slot, 0, tuple(part.shape), dense(part.shape)))
         return Number(*views)
 
     def view(self, x: Real, shape: Sequence[int] = (1,)) -> View:
@@ -268,7 +181,7 @@ class Tape:
     ) -> None:
         for x in (to, *read):
             # a rule that is wrong about a shape must not let the machine read what is not there
-            if isinstance(x, View) and _end(x) > self._extents.get(x.slot, _ENDLESS):
+            if isinstance(x, View) and x.end > self._extents.get(x.slot, _ENDLESS):
                 raise RefusedError(f"{op} would leave a tensor")
         dtype = self._computed((to, *read))
         self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
@@ -310,7 +223,7 @@ class Tape:
         if len(writers) != 1 or new[writers[0]].to != part:
             return False
         for step in new[writers[0] + 1 :]:
-            if any(x.slot in (part.slot, place.slot) for x in _views(step)):
+            if any(x.slot in (part.slot, place.slot) for x in step.views):
                 return False
         step = new[writers[0]]
         step.to = place
@@ -374,7 +287,7 @@ class Tape:
             raise RefusedError("it computes in double precision")
         numbers = [View(x, 0, (1,) * AXES, (0,) * AXES) for x in (packed, scales)]
         a = self.new("move", a) if self.dtypes[a.slot] is not self.wide else a
-        a = a if a.strides == _dense(a.shape) else self.new("move", a)
+        a = a if a.strides == dense(a.shape) else self.new("move", a)
         (*rows, k), n = a.shape, to.shape[-1]
         m = prod(rows)
         read: list[Real] = [a._replace(shape=(1, m, 1, k), strides=(0, k, 0, 1)), *numbers]
@@ -395,8 +308,7 @@ class Tape:
         needed = {Slot("result", i) for i in range(len(results))}
         live = []
         for step in reversed(self.instructions):
-            step.to = _renamed(step.to, renames)
-            step.read = [_renamed(x, renames) if isinstance(x, View) else x for x in step.read]
+            step.rename(renames)
             if step.to.slot in needed:
                 needed |= {x.slot for x in step.read if isinstance(x, View)}
                 live.append(step)
@@ -416,19 +328,17 @@ class Tape:
             for step in self.instructions:
                 if not all(_is_early(x.slot, early) for x in step.read if isinstance(x, View)):
                     early.discard(step.to.slot)
-                if any(
-                    x.slot.kind == "weight" and prod(x.shape) > max_watched for x in _views(step)
-                ):
+                if any(x.slot.kind == "weight" and prod(x.shape) > max_watched for x in step.views):
                     early.discard(step.to.slot)
             if len(early) == n_early:
                 break
         first = [step for step in self.instructions if step.to.slot in early]
         late = [step for step in self.instructions if step.to.slot not in early]
-        weights = {x.slot: x for step in first for x in _views(step) if x.slot.kind == "weight"}
+        weights = {x.slot: x for step in first for x in step.views if x.slot.kind == "weight"}
         work = sum(prod(step.size) for step in first)
         if work < _WORTH * sum(prod(x.shape) for x in weights.values()) or not weights:
             return [], self.instructions, []
-        read = {x.slot for step in late for x in _views(step)}
+        read = {x.slot for step in late for x in step.views}
         return first, late, sorted(read & early)
 
     def places(
@@ -443,14 +353,14 @@ class Tape:
         """
         last: dict[Slot, int] = {}
         for i, step in enumerate(instructions):
-            for x in _views(step):
+            for x in step.views:
                 if x.slot.kind == "scratch" and x.slot not in lasting:
                     last[x.slot] = i
         free: dict[int, list[int]] = {}
         offsets: dict[Slot, int] = {}
         end = 0
         for i, step in enumerate(instructions):
-            used = {x.slot: self.bytes_of(x.slot, align) for x in _views(step) if x.slot in last}
+            used = {x.slot: self.bytes_of(x.slot, align) for x in step.views if x.slot in last}
             for slot, size in used.items():
                 if slot not in offsets:
                     room = free.get(size)
@@ -471,59 +381,8 @@ def _numbers(x: Tensor) -> int:
     return x.untyped_storage().nbytes() // x.element_size() * (2 if x.is_complex() else 1)
 
 
-def _end(x: View) -> int:
-    """Behind the last number of a view."""
-    end = x.offset + 1
-    for n, s in zip(x.shape, x.strides, strict=True):
-        if not n:
-            return 0
-        end += (n - 1) * s
-    return end
-
-
-def _views(step: Instruction) -> list[View]:
-    return [x for x in (step.to, *step.read) if isinstance(x, View)]
-
-
 def _is_early(slot: Slot, early: set[Slot]) -> bool:
     return slot in early or slot.kind in ("weight", "constant", "derived")
-
-
-def collapsed(step: Instruction) -> tuple[list[int], list[list[int]]]:
-    """The sizes of at most `AXES` axes, and the strides of each operand, the written one first.
-
-    Axes that all operands walk as one are made one; those of a reduction and a product stay.
-    """
-    operands: list[Real] = [step.to, *step.read]
-    rows = [list(x.strides) if isinstance(x, View) else [0] * len(step.size) for x in operands]
-    sizes = list(step.size)
-    if step.op in PRODUCTS:
-        return sizes, rows
-    last = 1 if step.op in ALONG else 0
-    # in the order in which the result lies in memory
-    order = sorted(range(len(sizes) - last), key=lambda axis: -rows[0][axis])
-    order += range(len(order), len(sizes))
-    sizes, rows = [sizes[x] for x in order], [[row[x] for x in order] for row in rows]
-    i = 0
-    while i < len(sizes) - last:
-        if sizes[i] == 1:
-            del sizes[i]
-            for row in rows:
-                del row[i]
-        elif i and all(row[i - 1] == sizes[i] * row[i] for row in rows):
-            sizes[i - 1] *= sizes.pop(i)
-            for row in rows:
-                row[i - 1] = row.pop(i)
-        else:
-            i += 1
-    if len(sizes) > AXES:
-        raise RefusedError(f"it computes along {len(sizes)} axes at once")
-    missing = AXES - len(sizes)
-    return [1] * missing + sizes, [[0] * missing + row for row in rows]
-
-
-def _renamed(x: View, names: Mapping[Slot, Slot]) -> View:
-    return View(names[x.slot], *x[1:]) if x.slot in names else x
 
 
 def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
@@ -532,7 +391,7 @@ def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
         return None
     numbers = prod(x.re.shape)
     if x.im is None:
-        fills = x.re.strides == _dense(x.re.shape) and sizes[x.re.slot] == numbers
+        fills = x.re.strides == dense(x.re.shape) and sizes[x.re.slot] == numbers
         return x.re.slot if fills else None
     as_pairs = _result(x.re.slot, x)
     return x.re.slot if as_pairs == x and sizes[x.re.slot] == 2 * numbers else None
@@ -541,19 +400,11 @@ def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
 def _result(slot: Slot, like: Number) -> Number:
     """A dense result of the shape of ``like``."""
     shape = like.re.shape if isinstance(like.re, View) else ()
-    strides = _dense(shape)
+    strides = dense(shape)
     if like.im is None:
         return Number(View(slot, 0, shape, strides))
     strides = tuple(2 * s for s in strides)
     return Number(View(slot, 0, shape, strides), View(slot, 1, shape, strides))
-
-
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, n = [], 1
-    for size in reversed(shape):
-        strides.append(n)
-        n *= size
-    return tuple(reversed(strides))
 
 
 def _memory(x: Tensor) -> int:

@@ -15,7 +15,8 @@ from linrnn.engine import functions as functions  # fills in what a step may use
 from linrnn.engine.adjoint import backward
 from linrnn.engine.graph import ELEMENTWISE, LEAVES, Node, Program, finish
 from linrnn.engine.operations import LOGICAL, TRUTHS
-from linrnn.engine.replay.tape import Number, Real, RefusedError, Tape, View
+from linrnn.engine.replay.operands import Number, Real, RefusedError, View
+from linrnn.engine.replay.tape import Tape
 from linrnn.engine.trace import Tracer
 from linrnn.engine.values import Value, Writer, call
 from linrnn.errors import ArgumentError

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from linrnn.engine.replay.operands import RefusedError
 from linrnn.engine.replay.step import recorded_step
-from linrnn.engine.replay.tape import RefusedError
 from linrnn.interop._accelerate.rebuild import names_of
 
 #: Functions by which a layer reads one token. One that calls none of them has no state to carry.
