@@ -20,8 +20,8 @@ from linrnn.mixers._contract.catalogue import redrawn as redrawn
 if TYPE_CHECKING:
     from linrnn.mixers._contract.added import AddedLosses as AddedLosses
     from linrnn.mixers._contract.added import added_losses as added_losses
+    from linrnn.mixers._contract.arguments import check_timed as check_timed
     from linrnn.mixers._contract.base import Mixer as Mixer
-    from linrnn.mixers._contract.base import check_timed as check_timed
     from linrnn.mixers._contract.bidirectional import Bidirectional as Bidirectional
     from linrnn.mixers._contract.choices import Choices as Choices
     from linrnn.mixers._families.cell_rnn import CellRNN as CellRNN
@@ -53,7 +53,7 @@ _SHARED = {
     "AddedLosses": "_contract.added",
     "CellRNN": "_families.cell_rnn",
     "TorchRNN": "_families.dense",
-    "check_timed": "_contract.base",
+    "check_timed": "_contract.arguments",
 }
 """Names that other rooms of the package import from this one; not in the reference."""
 _WHERE = _PUBLIC | _SHARED

@@ -1,25 +1,23 @@
 """The contract every mixer keeps; `linrnn.testing.check_mixer` tests it."""
 
-import inspect
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from linrnn._process.memory import bounded
-from linrnn.compute.arguments import check_device, check_numbers, check_reset, traced
 from linrnn.compute.layout import accumulator_dtype
-from linrnn.compute.sequence_parallel import current, refuse
-from linrnn.engine.replay.step import cleared, marks_rows, recorded_step
-from linrnn.errors import ArgumentError, check_positive_int, check_shape
+from linrnn.compute.sequence_parallel import current
+from linrnn.engine.replay.step import recorded_step
+from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.mixers._contract import arguments
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.reach import check_reach
-from linrnn.mixers._contract.signals import as_sequence, as_step, grows, made_of_nothing, received
+from linrnn.mixers._contract.recorded import recorded_sequence, step_with_signals
+from linrnn.mixers._contract.signals import as_sequence, as_step, made_of_nothing, received
 from linrnn.mixers._contract.starts import LearnedStart
-from linrnn.mixers._contract.times import check_times
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
@@ -41,7 +39,6 @@ FFT_REACHES_BACK = (
     "an FFT spreads its rounding errors over the row: a step changes those before it by some "
     "roundings of the largest number, and NaN, infinity or an overflow make them NaN"
 )
-_REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Mixer(KeepsPrecision):
@@ -194,8 +191,8 @@ class Mixer(KeepsPrecision):
             follow(layer)
         return layer
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         if "forms" in vars(cls) and "form" not in vars(cls):
             cls.form = cls.forms[0]
         if "__init__" in vars(cls):
@@ -307,8 +304,9 @@ class Mixer(KeepsPrecision):
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
             With signals, ``(y, state, signals)``: those that this layer makes for later ones.
         """
-        if dt is None and signals is None and not torch.is_grad_enabled():
-            done = None if torch.compiler.is_compiling() else self._recorded(x, state, reset)
+        alone = dt is None and signals is None
+        if alone and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            done = recorded_sequence(self, x, state, reset)
             if done is not None:
                 return done
         self._check_input(x, time=True)
@@ -329,23 +327,6 @@ class Mixer(KeepsPrecision):
         y, state = y.to(x.dtype), closed(state, begins)
         return (y, state) if signals is None else (y, state, *outgoing)
 
-    def _recorded(self, x: Any, state: Any, reset: Any) -> tuple[Any, State] | None:
-        """A sequence of one step in one native call; None where it must be read as it is.
-
-        Nothing has been checked: what does not fit a record is read as it is, and checked there.
-        """
-        if type(x) is not Tensor or x.ndim != 3 or x.shape[1] != 1 or not self.causal:
-            return None
-        if reset is not None:
-            if not marks_rows(reset, x.shape[:2]) or self.form in self.without_reset:
-                return None
-            if state is not None and reset.any():
-                state = partial(cleared, state, reset, 0)
-        if state is None:
-            state = partial(self.init_state, x.shape[0])
-        done = recorded_step(self, self._step_by_operators, x[:, 0], state)
-        return None if done is None else (done[0].unsqueeze(1), done[1])
-
     @overload
     def step(
         self, x_t: Token, state: State, *, dt: Time | None = None, signals: None = None
@@ -365,27 +346,9 @@ class Mixer(KeepsPrecision):
         `forward` without the axis of time; with them it returns ``(y_t, state, signals)``.
         """
         if signals is not None:
-            return self._step_with_signals(x_t, state, dt, signals)
+            return step_with_signals(self, x_t, state, dt, signals)
         done = None if dt is not None else recorded_step(self, self._step_by_operators, x_t, state)
         return self._step_by_operators(x_t, state, dt) if done is None else done
-
-    def _step_with_signals(
-        self, x_t: Any, state: State, dt: Tensor | None, signals: Signals
-    ) -> tuple[Any, State, Signals]:
-        """A step whose state and signals are one tree, which is what can be recorded."""
-
-        def step(x_t: Tensor, tree: Any) -> tuple[Tensor, State]:
-            y, state, *outgoing = self._step_by_operators(x_t, tree["state"], dt, tree["signals"])
-            return y, {"state": state, "signals": dict(*outgoing)}
-
-        read = {name: signals[name] for name in self.receives if name in signals}
-        tree: Any = {"state": state, "signals": read}
-        spec = self.signal_spec() if dt is None else {}
-        done = None
-        if dt is None and not any([grows(spec[name]) for name in read]):
-            done = recorded_step(self, step, x_t, tree, "with signals")
-        y, tree = step(x_t, tree) if done is None else done
-        return y, tree["state"], tree["signals"]
 
     def _step_by_operators(
         self, x_t: Any, state: State, dt: Tensor | None = None, signals: Signals | None = None
@@ -497,91 +460,22 @@ class Mixer(KeepsPrecision):
 
     def extra_repr(self) -> str:
         """Arguments, for ``print(layer)``."""
-        words = []
-        for name in inspect.signature(type(self)).parameters:
-            if name in ("device", "dtype"):
-                continue
-            value = getattr(self, name, None)
-            if type(value) is float:
-                value = float(f"{value:.4g}")
-            words.append(f"{name}={value!r}")
-        return ", ".join(words)
+        return arguments.described(self)
 
-    def _parameter(self) -> Tensor:
-        """One of the parameters, with the device of all and the dtype of what is converted."""
-        for name, parameter in self._parameters.items():  # a step feels what `parameters` costs
-            if parameter is not None and name not in self.single_precision:
-                return parameter
-        for part in self._modules.values():
-            for parameter in () if part is None else part._parameters.values():
-                if parameter is not None:
-                    return parameter
-        return next(self.parameters())
-
-    def _check_input(self, x: Tensor, *, time: bool) -> None:
-        device = self._parameter().device
-        if (  # nothing to complain of: found in a tenth of the time that the words below take
-            not traced()
-            and isinstance(x, Tensor)
-            and not x.is_nested  # one of two axes cannot say its shape
-            and x.ndim == 2 + time
-            and x.shape[-1] == self.d_model
-            and x.dtype in _REAL
-            and x.layout is torch.strided
-            and x.device == device
-        ):
-            return
-        call, name = ("forward", "x") if time else ("step", "x_t")
-        where = f"{type(self).__name__}.{call}"
-        check_numbers(where, {name: x}, real=True)
-        axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": self.d_model}
-        if not time:
-            del axes["time"]
-        check_shape(where, name, x.shape, axes)
-        check_device(where, "the parameters", device, **{name: x})
+    _parameter = arguments.one_parameter
+    _check_input = arguments.check_input
+    _check_reset = arguments.check_mask
 
     def _times(self, call: str, dt: Tensor | None, x: Tensor) -> tuple[Tensor | None, ...]:
         """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
         if dt is None:
             return (None,) if self.timed else ()
-        where, form = f"{type(self).__name__}.{call}", self.form
-        if not self.timed:
-            raise ArgumentError(
-                f"{where}: dt must be None, for this layer counts steps and knows no time, got a "
-                "value. `linrnn list mixers` marks those that do."
-            )
-        check_times(where, dt, x)
-        if form in self.without_dt:
-            supported = next(f for f in self.forms if f not in self.without_dt)
-            raise ArgumentError(
-                f"{where}: dt must be None for form={form!r}, which needs all steps alike, got a "
-                f"tensor. Use form={supported!r}."
-            )
+        arguments.check_dt(self, f"{type(self).__name__}.{call}", dt, x)
         return (dt.to(accumulator_dtype(self._parameter().dtype)),)
 
     def check_split(self) -> None:
-        """Raise inside of `linrnn.ops.sequence_parallel` where the layer cannot be split.
-
-        Raises:
-            BackendError: see `sequence_parallel`.
-        """
-        form = self.form
-        if form not in self.sequence_parallel:
-            name, split = type(self).__name__, self.sequence_parallel
-            fix = f"Use form={split[0]!r}." if split else "Use lru, s5 or slru."
-            what = f"a layer must mix along time by linear_scan alone, got {name} of form {form!r}"
-            refuse(f"{name}.forward", what, fix)
-
-    def _check_reset(self, reset: Tensor, x: Tensor) -> None:
-        where, form = f"{type(self).__name__}.forward", self.form
-        check_reset(where, reset, x.shape[0], x.shape[1])
-        check_device(where, "x", x.device, reset=reset)
-        if form in self.without_reset:
-            supported = next(f for f in self.forms if f not in self.without_reset)
-            raise ArgumentError(
-                f"{where}: reset must be None for form={form!r}, got a mask. "
-                f"Use form={supported!r}, or split the batch at the resets."
-            )
+        """Raise `BackendError` where `linrnn.ops.sequence_parallel` cannot split the layer."""
+        arguments.check_split(self)
 
     def _begins(self, spec: Spec) -> Spec:
         """The specification with learned initial values of its parts."""
@@ -597,12 +491,3 @@ class Mixer(KeepsPrecision):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, spec, x.shape[0], x.device, dtype)
-
-
-def check_timed(where: str, dt: object, mixers: Iterable[Any]) -> None:
-    """Raise `ArgumentError` for times that no mixer, or no model, would read."""
-    if dt is not None and not any(mixer.timed for mixer in mixers):
-        raise ArgumentError(
-            f"{where}: dt must be None, for no layer of this model knows time, got a value. "
-            "`linrnn list mixers` marks those that do."
-        )
