@@ -303,7 +303,7 @@ def test_operators_run_where_they_are_faster(monkeypatch):
     for batch in (6, 6, 7, 200):
         x, state = torch.randn(batch, 8), layer.init_state(batch)
         same(in_one(layer.step, x, state), by_operators(layer.step, x, state))
-        assert "faster with so many sequences" in explain(layer.step, x, state)
+        assert "faster with that many sequences" in explain(layer.step, x, state)
     assert len(step._kinds[layer]) == 1  # what is slow with six is slow with more
     assert recorded(layer) == 0
 

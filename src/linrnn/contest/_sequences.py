@@ -62,7 +62,7 @@ class Pool:
 
     @property
     def classes(self) -> bool:
-        """Whether classes are asked for."""
+        """Whether the answers are classes."""
         return self.task.kind == "classification"
 
     @cached_property

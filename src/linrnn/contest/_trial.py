@@ -81,7 +81,7 @@ class Trial:
 
 
 class _Batches(Dataset[tuple[Tensor, ...]]):
-    """Batches that are made when they are asked for."""
+    """Batches that are made when they are needed."""
 
     def __init__(self, take: Take, order: Sequence[Tensor]) -> None:
         self.take, self.order = take, order
