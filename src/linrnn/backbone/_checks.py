@@ -64,7 +64,7 @@ def check_ends(
     encoder_scale: float,
     logit_soft_cap: float | None,
 ) -> None:
-    """Raise unless encoder, head and what stands around them go together."""
+    """Raise unless encoder, head and their settings go together."""
     check_in(WHERE, "encoder", encoder, ("linear", "tokens"))
     check_in(WHERE, "identity_ends", identity_ends, ("none", "in", "both"))
     if documents not in (1, 2) or (documents == 2 and pool == "none"):
