@@ -379,8 +379,8 @@ def l2_normalise(x: Tensor, eps: float = 1e-6, scale: Tensor | None = None) -> T
         heads, n = x.shape[-2:]
         weight = x.new_full((heads * n,), n**-0.5, dtype=torch.float32)
         flat = gated_norm(x.flatten(-2), None, weight, groups=heads, eps=eps / n)
-        unit: Tensor = flat.unflatten(-1, (heads, n))
-        return unit
+        rows: Tensor = flat.unflatten(-1, (heads, n))
+        return rows
     if torch.is_grad_enabled() and x.requires_grad and eager(x):
         y: Tensor = _Normalised.apply(x, eps, scale)
         return y
