@@ -28,7 +28,7 @@ EXPECTED = (
     ("recall", "a memory of keys and values"),
     ("permutations-of-three", "nonlinear steps"),
 )
-"""Pairs of an ability and the property that is said to give it."""
+"""Pairs of an ability and the property that papers say gives it."""
 LEAST = 5
 """Systems that must have a property, and that must lack it, for a law to be fitted."""
 

@@ -28,7 +28,7 @@ class InContextRegressionOptions(GeneratedOptions):
 class InContextRegression(Regression, Task):
     """Give the values of a linear function at new inputs, after examples of it.
 
-    Every sequence has weights of its own, normal with variance 1 / rank. Twice as many examples as
+    Every sequence has different weights, normal with variance 1 / rank. Twice as many examples as
     weights come first, an input and its value at each step; then as many questions as weights, an
     input each, with a zero for the value and a one behind it. The error is that of the questions.
     Zero for every answer has 1, the variance of the values. Least squares has 0. The task is that

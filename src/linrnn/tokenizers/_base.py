@@ -91,6 +91,7 @@ class Stream:
         tokenizer: whose ids they are.
 
     Example:
+        >>> from linrnn.tokenizers import ByteTokenizer
         >>> stream = ByteTokenizer().stream()
         >>> [stream.feed(i) for i in "é!".encode()], stream.close()
         (['', 'é', '!'], '')

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         return Batch(self.y[rows, : int(n.max(initial=1))], n)
 
     def latest(self, count: int, season: int = 1) -> "Batch":
-        """The last values of each row, about so many, from the beginning of a season on."""
+        """The last ``count`` values of each row or a few more, from the start of a season on."""
         less = np.maximum(self.n - count, 0) // season * season
         if not less.any():
             return self

@@ -28,7 +28,7 @@ class Grid:
     """An offset of pandas, or a number."""
 
     def places(self, stamps: Any) -> np.ndarray:
-        """Of an index; -1 where a time is off the grid or before its first."""
+        """Places of an index on the grid; -1 where a time is off it or before its first."""
         import pandas as pd
 
         if self.kind == "numbers":
@@ -40,7 +40,7 @@ class Grid:
         return np.asarray(pd.date_range(self.first, last, freq=self.step).get_indexer(stamps))
 
     def times(self, first: int, count: int) -> Any:
-        """The index of so many steps from a place on."""
+        """The index of a number of steps, from a place on."""
         import pandas as pd
 
         if self.kind == "numbers":
@@ -76,7 +76,7 @@ def _whole(steps: np.ndarray, step: int) -> np.ndarray:
 
 
 def kind_of(stamps: Any) -> Kind:
-    """Of an index that `as_stamps` gave."""
+    """The kind of an index that `as_stamps` returned."""
     import pandas as pd
 
     if isinstance(stamps, pd.PeriodIndex):

@@ -1,4 +1,4 @@
-"""What inputs that are known ahead add to the values of each series."""
+"""Effects of inputs that are known ahead on the values of each series."""
 
 import numpy as np
 

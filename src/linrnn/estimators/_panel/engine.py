@@ -22,7 +22,7 @@ _WITH = "inputs + "
 
 
 class Chosen(NamedTuple):
-    """What a fit leaves."""
+    """The result of a fit."""
 
     names: tuple[str, ...]
     scores: np.ndarray
@@ -84,7 +84,7 @@ def say(
     inputs: Inputs | None = None,
     only: frozenset[str] | None = None,
 ) -> dict[str, np.ndarray]:
-    """What each contestant says, and where inputs are known ahead, what each says without them."""
+    """Forecasts of each contestant, and where inputs are known ahead, those without them too."""
     said = forecasts(batch, season, horizon, groups, inputs, only)
     if inputs is None or not inputs.known.shape[2]:
         return said

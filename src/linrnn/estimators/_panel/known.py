@@ -36,7 +36,7 @@ class Columns(NamedTuple):
         return cls(known, past, np.zeros((len(panel.keys), 0)))
 
     def inputs(self, panel: Panel, later: np.ndarray | None, horizon: int) -> Inputs | None:
-        """Of all series; ``later`` (series, steps, known columns) follows their ends.
+        """Inputs of all series; ``later`` (series, steps, known columns) follows their ends.
 
         Steps that ``later`` does not reach have its last values.
         """

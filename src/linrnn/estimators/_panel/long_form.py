@@ -18,13 +18,13 @@ _FIX = (
 
 @dataclass(frozen=True)
 class Names:
-    """What columns are called."""
+    """Names of the columns."""
 
     id: tuple[str, ...]
     time: str
     value: str
     single: Any = None
-    """Of the series, where only one came."""
+    """Name of the series, where there is one only."""
 
 
 class Rows(NamedTuple):
@@ -328,7 +328,7 @@ def _cells(
     starts: np.ndarray,
     missing: str,
 ) -> np.ndarray:
-    """Without NaN: zeros behind the ends, and the last value over gaps where that is asked for."""
+    """Without NaN: zeros behind the ends, and the last value over gaps with ``missing="ffill"``."""
     mask = np.arange(cells.shape[1]) < n[:, None]
     empty = np.isnan(cells) & mask
     if empty.any():

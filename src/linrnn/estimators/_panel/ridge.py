@@ -17,7 +17,7 @@ _LARGE = 8.0
 
 
 class Inputs(NamedTuple):
-    """What is read besides the values; each may have no columns."""
+    """Numbers that are read besides the values; each may have no columns."""
 
     known: np.ndarray
     """(rows, time + horizon, columns): left as the batch, and known ahead."""
@@ -92,7 +92,7 @@ def _fit(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> np.n
 
 
 def _fixed(batch: Batch, inputs: Inputs) -> list[np.ndarray]:
-    """What is read of past inputs and statics, (rows, time, features) each."""
+    """Features of past inputs and statics, (rows, time, features) each."""
     steps = batch.y.shape[1]
     decays = ChangeBank(torch.tensor([0.3, 0.8], dtype=torch.complex128))
     features = []

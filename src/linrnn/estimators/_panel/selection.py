@@ -22,7 +22,7 @@ _MOST = 8
 
 
 class Trial(NamedTuple):
-    """What all contestants said at origins in the past."""
+    """Errors of all contestants at origins in the past."""
 
     names: tuple[str, ...]
     offsets: np.ndarray
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 def offsets_of(n: np.ndarray, season: int, horizon: int) -> np.ndarray:
     """Origins of a back-test, in steps from the end, falling.
 
-    They reach back over three horizons and two seasons where the longest series has so many, and
+    They reach back over three horizons and two seasons where the longest series is as long, and
     over four fifths of it where it is short.
     """
     longest = int(n.max())

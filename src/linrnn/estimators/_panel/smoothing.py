@@ -10,14 +10,14 @@ from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.seasonal import over_time, season_of
 
 _NUMBERS = 400_000
-"""Of states at once, so that they stay in a processor's cache."""
+"""Numbers of states that are computed at once, so that they stay in a processor's cache."""
 _ROUNDS = 4
 _STEP = 0.9  # of the first refinement, on the logit scale
 _SHRINK = 0.6
 _SEEN = 100
 """Values that are read at most, the last ones; or ten seasons."""
 _RANGES = ((1e-3, 0.999), (1e-3, 0.999), (1e-3, 0.999), (0.8, 0.98))
-"""Of level, trend, season (as shares of what they may be), and damping."""
+"""Ranges of the rates of level, trend and season, as shares of the largest, and of damping."""
 
 
 class Form(NamedTuple):
@@ -40,7 +40,7 @@ class Form(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """Of each row; NaN where the form cannot be fitted."""
+    """The fit of each row; NaN where the form cannot be fitted."""
 
     forecast: np.ndarray
     """(rows, horizon)."""

@@ -247,7 +247,7 @@ class _Run:
         return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
 
     def launch(self, name: str, programs: int, **operands: Any) -> None:
-        """Run a kernel for every head of every chunk, so many programs each.
+        """Run a kernel for every head of every chunk, each with the same number of programs.
 
         Args:
             name: of the kernel.
@@ -314,7 +314,7 @@ class _Run:
         return all(self.shared[n] is not None for n in PAIRS.get(name, PAIRS["system"]))
 
     def blocks(self) -> tuple[str, int]:
-        """What kernels of pairs are called by, and their programs for each chunk and head."""
+        """Names of the kernels of pairs, and their programs for each chunk and head."""
         return (
             ("run_channel_pairs", self.chunk // SIDE) if self.shared["G"] == 2 else ("run_pairs", 1)
         )
