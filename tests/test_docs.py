@@ -179,7 +179,7 @@ def test_sections_of_a_docstring_become_markdown(monkeypatch):
         "One.\n\nEquation:\n    y = x\n      + 1\n\n"
         "Args:\n    x: it.\n\nExample:\n    >>> 1\n    1\n"
     )
-    head, formulas, rest = re.split(r"(<div .*</div>)", rewrite(source), flags=re.DOTALL)
+    head, formulas, rest = re.split(r"(<section .*</section>)", rewrite(source), flags=re.DOTALL)
     assert head == "One.\n\n**Equation:**\n\n"
     assert "= x + 1" in formulas
     assert rest == "\n\nArgs:\n    x: it.\n\nExamples:\n    >>> 1\n    1\n"
