@@ -108,6 +108,21 @@ def test_the_checker_hides_no_backend(python):
 
 
 @pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("method", "shape", "fix"),
+    [
+        ("forward", (2, 4, 7), r"pass x\.transpose\(1, 2\)"),
+        ("forward", (2, 4), r"Pass x\.unsqueeze\(0\)"),
+        ("step", (2, 7, 4), "Call the layer itself"),
+    ],
+)
+def test_axes_of_another_convention_are_an_error_with_its_fix(method, shape, fix):
+    layer = linrnn.mixers.LRU(4)
+    with pytest.raises(ShapeError, match=fix):
+        getattr(layer, method)(torch.zeros(shape), layer.init_state(2))
+
+
+@pytest.mark.unchecked
 def test_without_the_checker_the_layer_words_the_error():
     with pytest.raises(ShapeError, match=r"LRU\.forward: x must have shape"):
         linrnn.mixers.LRU(d_model=4)(torch.ones(2, 4))

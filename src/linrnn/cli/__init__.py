@@ -52,10 +52,10 @@ def usage() -> str:
             *lines,
             "",
             "`linrnn VERB --help` or `linrnn help VERB` describes a verb and its options.",
-            "Names and options go in any case, with - or _; names also without: rg_lru is RGLRU.",
-            "Verbs that answer take --json; -q leaves out progress and remarks, and -v says",
-            "where an error comes from.",
-            "A verb that reads a run whose mixer is an import path takes --trust pkg.module:Mine.",
+            "Names and options ignore case, - and _: rg_lru, rg-lru and RGLRU are the same.",
+            "Most verbs take --json, which prints the result as JSON; -q, which hides progress and",
+            "notes; and -v, which shows where an error comes from.",
+            "To read a run whose mixer is a class of yours, pass --trust pkg.module:Mine.",
             "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
         ]
     )

@@ -1,4 +1,4 @@
-"""Check that a mixer, yours or one of ours, keeps the laws that every mixer keeps."""
+"""Check that a mixer, yours or one of ours, keeps the guarantees of every mixer."""
 
 import time
 import warnings

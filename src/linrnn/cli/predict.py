@@ -1,4 +1,4 @@
-"""Answer for each row of a file with the weights of a run."""
+"""Predict for each row of a file, image or sound with a trained model."""
 
 import csv
 import io

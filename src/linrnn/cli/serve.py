@@ -1,4 +1,4 @@
-"""Answer over HTTP with trained runs: text, and sessions that are fed for ever."""
+"""Serve trained runs over HTTP: generated text, and sessions that read endless streams."""
 
 import os
 from collections.abc import Sequence

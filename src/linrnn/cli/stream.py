@@ -1,4 +1,4 @@
-"""Read standard input for ever with a trained model, and answer line by line."""
+"""Read standard input without end with a trained model, and print an answer for each line."""
 
 import argparse
 import sys
@@ -76,24 +76,26 @@ def parser() -> Parser:
 
 _EPILOG = """A language model prints the surprise of each line in bits, bits per byte, and the line:
   linrnn stream RUN --quantile 0.99 < server.log
-Lines marked with ! are above --above or --quantile. A line of more than 1 MiB comes in pieces.
+Lines marked with ! are above --above or --quantile. A line of more than 1 MiB is read in pieces.
 
-Any other model reads numbers, with commas or blanks between them, a step or several a line, in the
-units of the data (or token ids), and prints a class and its probability, or numbers, after each.
-They are scaled as in training; of a task that scales no step alone, as of images, they have to come
-scaled, and a remark says so.
+Any other model reads lines of numbers, separated by commas or blanks: one or several steps a line,
+in the units of the data, or token ids. After each line it prints a class and its probability, or
+numbers. Numbers are scaled as in training. Some tasks, such as images, cannot scale a single step:
+then scale the numbers yourself, as a note on standard error says.
 
-With --json an answer is one line of JSON.
+With --json each answer is one line of JSON.
 
-With --learner a model learns from each line after predicting it, without end, into a separate run
-folder: the same command continues there, also after it was killed.
+With --learner the model predicts each line and then learns from it, for as long as input arrives.
+The weights go to a separate run folder; the same command continues there, also after a kill.
   linrnn stream RUN --learner diagonal_rtrl --optim.lr 1e-4 < server.log
-To a language model the next token is the target. To others a line says it after a bar, in JSON or,
-with --target, in its last or first cell; one without it is only predicted.
+For a language model the target is the next token. For other tasks a line has its target after a
+bar, in JSON or, with --target, in its last or first cell. A line without target is only predicted.
   0.5 0.25 | 1.5        {"x": [0.5, 0.25], "target": 1.5}        0.5,0.25,1.5
 Options of the learner are --learner.NAME (`linrnn show diagonal_rtrl`), those of the optimiser
 --optim.lr, --optim.recurrent-lr-factor, --optim.weight-decay, --optim.clip and --optim.betas."""
-_STATE = "go on from the state in FILE if it exists; leave the new one there at the end or a signal"
-_ABOVE = "mark lines with more bits per byte"
-_QUANTILE = "mark lines with more bits per byte than this part of those before them, such as 0.99"
-_SKIP = "report a line that cannot be read or followed on standard error, and go on before it"
+_STATE = "continue from the state in FILE if it exists; save the state there at the end or a signal"
+_ABOVE = "mark lines above this many bits per byte"
+_QUANTILE = (
+    "mark lines with more bits per byte than this fraction of the lines before, such as 0.99"
+)
+_SKIP = "report a line that cannot be read on standard error, and skip it"

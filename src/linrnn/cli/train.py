@@ -30,17 +30,18 @@ BANK = "bank"
 USAGE = """usage: linrnn train TASK [--only bank|trained] [OPTIONS]
        linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback] [--devices N]
 
-Trains a model on a task. The run folder it leaves holds the configuration, metrics, weights,
-newest checkpoint and plots; a run stopped by Ctrl-C, or killed, continues with --resume and
-ends with the same weights. Where its newest checkpoint is damaged, --fallback goes on from the one
-before it. --on-nan says what becomes of a step whose loss or gradient is NaN or infinite, and
---devices (--train.devices) by how many GPUs, or processes on a CPU, it is trained.
+Trains a model on a task, and writes a run folder with the configuration, metrics, weights, newest
+checkpoint and plots. A run stopped by Ctrl-C, or killed, continues with --resume and ends with the
+same weights. If its newest checkpoint is damaged, --fallback continues from the one before it.
+--on-nan chooses what happens at a step whose loss or gradient is NaN or infinite. --devices
+(--train.devices) is the number of GPUs, or of processes on a CPU.
 
-For data of your own (table, images, sounds, forecast) a frozen bank of modes, which is solved for
-in seconds, competes with a mixer on data that neither was fitted to, and the better one is left.
---only bank and --only trained leave the other out; so does --mixer, which trains what it names.
+On your own data (table, images, sounds, forecast) two models compete: a trained mixer, and a bank,
+which is a frozen recurrence with a read-out that is solved for in seconds. The run folder has the
+one that is better on held-out data. --only bank or --only trained leaves the other out. --mixer
+NAME trains that mixer only.
 
--q prints the result alone, --json as JSON, and -v also says where an error comes from.
+-q prints the result alone, --json prints it as JSON, and -v also shows where an error comes from.
 
 tasks:
 {tasks}

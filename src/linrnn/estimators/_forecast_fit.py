@@ -66,8 +66,9 @@ def sizes_of(where: str, n: int, horizon: int | None, validation: float | int) -
         longest = _longest_horizon(n, validation)
         if longest < 1:
             raise ArgumentError(
-                f"{where}: y must have at least {_MARGIN + 2} steps, and as many of validation as "
-                f"the horizon has, got {n} with validation={validation}. Pass a longer series."
+                f"{where}: y must have at least {_MARGIN + 2} steps, of which those for "
+                f"validation must be as many as the horizon, got {n} with validation={validation}. "
+                "Pass a longer series."
             )
         raise ArgumentError(
             f"{where}: horizon must be at most {longest} for a series of {n} steps with "

@@ -83,7 +83,7 @@ class Forecast(ForecastTask):
     @cached_property
     def _history(self) -> History:
         if not self.options.data:
-            raise DataError("forecast: the data must be a file, got none. Say --data FILE.")
+            raise DataError("forecast: the data must be a file, got none. Pass --data FILE.")
         options, stamps = self.options, None
         frame = open_frame(Path(options.data).expanduser())
         steps = len(frame)

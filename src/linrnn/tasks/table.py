@@ -147,8 +147,10 @@ class Table(Task):
             for name in ("target", "time", "columns"):
                 if getattr(options, name):
                     raise ArgumentError(
-                        f"Table: id must name a column where {name} does, got none. Is a row a "
-                        "step? Which column says whose it is?"
+                        f"Table: id must name a column where {name} does, got none. If each row "
+                        "is one step, pass --task.id NAME, the column that says of which sequence. "
+                        f"If each row is a whole sequence, leave out --task.{name}: its target is "
+                        "its last cell."
                     )
             if options.times == "column" and ".ts" not in Path(options.data).suffixes:
                 raise ArgumentError("Table: time must name a column for times 'column', got none.")
@@ -201,7 +203,7 @@ class Table(Task):
     def _parts(self) -> Parts:
         options = self.options
         if not options.data:
-            raise DataError("table: the data must be a file, got none. Say --data FILE.")
+            raise DataError("table: the data must be a file, got none. Pass --data FILE.")
         classes = options.kind == "classification"
         parts = load_parts(self._reading, options.data, options.test, classes=classes)
         if self._stored is not None:

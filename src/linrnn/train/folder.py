@@ -181,7 +181,9 @@ class RunFolder:
             UntrustedError: a mixer of a module that may not be imported.
         """
         if not self.path.is_dir():
-            raise RunFolderError(f"{self.path}: a run folder must exist, got no such folder.")
+            raise RunFolderError(
+                f"{self.path}: a run folder must exist, got no such folder. Check the path."
+            )
         if not os.path.lexists(self.config):
             fix = "Give the folder that `linrnn train` printed."
             if (self.path / _LOCK).is_file():

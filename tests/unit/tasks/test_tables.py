@@ -107,7 +107,7 @@ def test_a_column_of_text_is_named_with_what_it_may_be(write, text, says):
 def test_options_of_tables_need_one_another(write):
     path = write(rows())
     for given in ({"target": "what"}, {"time": "when"}, {"columns": ("a",)}):
-        with pytest.raises(ArgumentError, match="id must name a column"):
+        with pytest.raises(ArgumentError, match=r"id must name a column.*pass --task\.id NAME"):
             Table(TableOptions(data=path, **given))
     with pytest.raises(ArgumentError, match="target must name a column"):
         Table(TableOptions(data=path, id="who"))

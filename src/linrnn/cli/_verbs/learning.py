@@ -204,12 +204,12 @@ def _parsed(learner: str, learning_args: Sequence[str], config: Any) -> tuple[di
     return dataclasses.asdict(chosen.learner), optim
 
 
-_LEARNER = "learn from each line after its prediction, by one of `linrnn list learners`"
-_OUT = "where what is learned is kept, a run folder that goes on if it exists (RUN-learned)"
-_EVERY = "most tokens of a line between two steps of the optimiser (64)"
-_FREEZE = "change no weight, this time"
+_LEARNER = "learn from each line after predicting it; `linrnn list learners` prints the names"
+_OUT = "run folder for the learned weights, continued if it exists (RUN-learned)"
+_EVERY = "largest number of tokens between two steps of the optimiser (64)"
+_FREEZE = "update the state but no weights"
 _BACK = "go back to the checkpoint after this many lines; later ones are removed"
-_START = "the input is the same from its start: pass over what was learned from before"
-_KEEP = "newest checkpoints that are kept, beside that of the beginning (5)"
+_START = "the input starts again from its beginning: skip the lines already learned"
+_KEEP = "number of newest checkpoints to keep, beside the first (5)"
 _OFTEN = "longest time between two checkpoints (5); 0: one after each line"
-_TARGET = "the cell of a line with what should be said to it; an empty one or ? is not known"
+_TARGET = "the cell of a line that has its target; an empty cell or ? is a missing target"

@@ -49,8 +49,19 @@ def check_input(layer: Any, x: Tensor, *, time: bool) -> None:
     axes: dict[str, int | None] = {"batch": None, "time": None, "d_model": layer.d_model}
     if not time:
         del axes["time"]
-    check_shape(where, name, x.shape, axes)
+    check_shape(where, name, x.shape, axes, _shape_fix(x, layer.d_model, time))
     check_device(where, "the parameters", device, **{name: x})
+
+
+def _shape_fix(x: Tensor, d_model: int, time: bool) -> str:
+    """The usual fix of an input whose axes are another layer's, or another method's."""
+    if x.ndim == 3 and time and x.shape[1] == d_model != x.shape[-1]:
+        return "Channels come last: pass x.transpose(1, 2)."
+    if x.ndim == 2 and time and x.shape[-1] == d_model:
+        return "Pass x.unsqueeze(0) for one sequence, or call step for one step of a batch."
+    if x.ndim == 3 and not time and x.shape[-1] == d_model:
+        return "Call the layer itself for several steps."
+    return ""
 
 
 def check_dt(layer: Any, where: str, dt: Tensor, x: Tensor) -> None:
