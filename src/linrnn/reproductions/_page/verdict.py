@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from linrnn.reproductions._page.quoted import Quoted
-from linrnn.reproductions._page.student import SHARE, coverage, holm, interval, sign_test
+from linrnn.reproductions._page.student import SHARE, holm, interval, sign_test, t_test
 
 SURE = 2.0
 """Errors of a difference that two printed numbers must lie apart to be a claim."""
@@ -171,7 +171,7 @@ def _effect(judged: Judged) -> tuple[float, float]:
         if not math.isnan(judged.within):
             effect = judged.within - abs(effect)
         t = effect / (_spread(differences) / math.sqrt(n))
-        return effect, 1 - coverage(abs(t), n - 1)
+        return effect, t_test(t, n - 1)
     if differences and not math.isnan(judged.within):
         signs: Held = tuple(abs(x) <= judged.within for x in differences)
     else:
