@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from linrnn.interop import fla as fla
-    from linrnn.interop import hf as hf
-    from linrnn.interop import onnx as onnx
-    from linrnn.interop import sb3 as sb3
-    from linrnn.interop import torchrl as torchrl
     from linrnn.interop._accelerate.report import Acceleration
 
 __all__ = ["accelerate", "accelerate_report"]
