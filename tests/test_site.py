@@ -74,7 +74,7 @@ def test_every_public_name_is_on_a_page(module, path, described):
     assert missing == []
 
 
-IMPORTED_LATE = {"", "interop", "learn", "mixers", "recipes", "reproductions", "tasks"}
+IMPORTED_LATE = {"", "learn", "mixers", "recipes", "reproductions", "tasks"}
 """Rooms that import their entries when they are named: completion shows what they have by then."""
 
 
