@@ -64,10 +64,7 @@ def heat() -> str:
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     rows = "".join(f"<tr>{_row(name)}</tr>" for name in _systems())
     mark = f'<div class="linrnn-filter" data-columns="{",".join(CHOICES)}"></div>'
-    table = (
-        f'<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table '
-        f'class="linrnn-sort"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></div>'
-    )
+    table = f"<table data-sort><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f"{FILTER}\n{SORT}\n{mark}\n{table}\n"
 
 

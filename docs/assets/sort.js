@@ -45,6 +45,6 @@
   }
 
   document.addEventListener("DOMContentLoaded", function () {
-    document.querySelectorAll("table.linrnn-sort").forEach(prepare);
+    document.querySelectorAll("table[data-sort]").forEach(prepare);
   });
 })();
