@@ -111,6 +111,8 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            # in the background of a script a shell ignores Ctrl-C, and commands would inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         stopped, notes = False, []
         try:
@@ -242,8 +244,6 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=120, help="seconds before Ctrl-C (120)")
     parser.add_argument("--environment", type=Path, help="an environment instead of the install")
     options = parser.parse_args()
-    # in the background of a script a shell ignores Ctrl-C, and commands would inherit that
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     parts = sections((ROOT / "README.md").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="first-minutes-") as name:
         reader = Reader(Path(name), options.limit)

@@ -45,7 +45,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
     Equation:
         e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|,   over origins t and steps h
-        s_c = e_c^(k / (k + 8)) times the geometric mean of e_c over all series ^(8 / (k + 8))
+        s_c = e_c^(k / (k + 8)) m_c^(8 / (k + 8)),   m_c the geometric mean of e_c over all series
         w_c ~ s_c^-4, of the best eight that are at most half worse than the best
         yhat = sum_c w_c yhat_c
 
@@ -182,7 +182,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     def predict_quantiles(
         self,
         horizon: Whole | None = None,
-        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        quantiles: Sequence[float] | np.ndarray = (0.1, 0.5, 0.9),
         X: Any = None,
     ) -> Any:
         """Quantiles of what comes: ends of bands, symmetric about the forecast.

@@ -47,6 +47,7 @@ class Dyck(Task):
         ArgumentError: a depth or number of kinds below 2, a size below 1, a negative data_seed.
     """
 
+    length_option = "depth"
     Options: ClassVar[type] = DyckOptions
     summary: ClassVar[str] = "the innermost open bracket, after each closing one"
     encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"

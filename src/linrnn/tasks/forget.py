@@ -47,6 +47,7 @@ class Forget(Task):
         ArgumentError: a number or size below 1, a vocabulary below 5, a negative data_seed.
     """
 
+    length_option = "n_before"
     Options: ClassVar[type] = ForgetOptions
     summary: ClassVar[str] = "repeat what came after a cue, and forget what came before"
     encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"

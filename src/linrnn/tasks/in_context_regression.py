@@ -70,11 +70,9 @@ class InContextRegression(Regression, Task):
         """The first step, and the first question."""
         x, target = self.datasets().train[0]
         first = 2 * self.options.rank
-        steps = ((name, x[t], target[t]) for name, t in (("example", 0), ("question", first)))
-        return "\n".join(
-            f"{name} {' '.join(f'{one:.2f}' for one in row)}, value {float(value):.2f}"
-            for name, row, value in steps
-        )
+        inputs = (" ".join(f"{number:.2f}" for number in x[t].tolist()) for t in (0, first))
+        values = (f"{float(target[t]):.2f}" for t in (0, first))
+        return f"input {' ... '.join(inputs)}\ntarget {' ... '.join(values)}"
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:
         rank, steps = self.options.rank, self.sequence_length

@@ -44,6 +44,7 @@ class Overwrite(Task):
         ArgumentError: a number or size below 1, a negative data_seed.
     """
 
+    length_option = "n_updates"
     Options: ClassVar[type] = OverwriteOptions
     summary: ClassVar[str] = "the last value of each key, after values were replaced"
     encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"

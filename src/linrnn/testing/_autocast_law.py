@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linrnn.mixers import Mixer
-from linrnn.testing._tolerance import check_true, epsilon
+from linrnn.testing._tolerance import check_true, difference, epsilon
 
 #: How many times what rounding moves: 5.1 of 143 mixers was the most, of a bias of `mlstm`.
 TIMES = 10.0
@@ -37,15 +37,26 @@ def check_autocast_gradients(mixer: Mixer, x: Tensor) -> None:
         )
 
 
-def _moved_gradients(mixer: Mixer, x: Tensor, seed: int) -> dict[str, Tensor]:
-    """Gradients at numbers that are moved as far as roundings move them."""
+def moved_by_rounding(mixer: Mixer, x: Tensor) -> float:
+    """How far outputs move at most where weights and inputs move as far as bfloat16 rounds them."""
+    with torch.no_grad():
+        y, _ = mixer(x)
+        return max(difference(m(z)[0], y) for m, z in (_moved(mixer, x, s) for s in _SEEDS))
+
+
+def _moved(mixer: Mixer, x: Tensor, seed: int) -> tuple[Mixer, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     moved = copy.deepcopy(mixer)
     with torch.no_grad():
         for p in moved.parameters():
             if p.is_floating_point():
                 p.copy_(_rounded(p, generator))
-    return _gradients(moved, _rounded(x, generator), autocast=False)
+    return moved, _rounded(x, generator)
+
+
+def _moved_gradients(mixer: Mixer, x: Tensor, seed: int) -> dict[str, Tensor]:
+    """Gradients at numbers that are moved as far as roundings move them."""
+    return _gradients(*_moved(mixer, x, seed), autocast=False)
 
 
 def _rounded(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -32,6 +32,8 @@ class Call(NamedTuple):
     """Whether it takes half precision."""
     reads_back: bool = False
     """Whether gradients come from the outputs, in the precision they are stored in."""
+    half_products: bool = False
+    """Whether kernels may round factors to bfloat16 where rows are stored in it."""
     outputs: int = 1
     """How many times as wide as its channels the output is."""
     real_state: bool = False

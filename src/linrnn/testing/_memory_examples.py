@@ -106,7 +106,8 @@ def _call(op: Callable[..., Any], draw: Draw, kind: str, arguments: Arguments) -
     equation = partial(_step, delta, options)
     reads = _RANK if arguments["q"].ndim == 5 else 1
     roundings, outputs = 64 if delta else 32, _HEADS * reads
-    return Call(kind, run, arguments, steps, state, equation, roundings=roundings, outputs=outputs)
+    call = Call(kind, run, arguments, steps, state, equation, roundings=roundings, outputs=outputs)
+    return call._replace(half_products=True)
 
 
 def _outer(draw: Draw) -> Iterator[Call]:

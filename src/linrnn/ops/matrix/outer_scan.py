@@ -78,7 +78,8 @@ def outer_scan(
     Returns:
         ``(o, final_state)``: outputs like q with the most heads and with channels of values, one
         more with ``normalizer``, in the dtype of q, k and v, and the last S. float16 and bfloat16
-        are storage: S is float32. Gradients of any order flow to every tensor but ``sign``.
+        are storage: S is float32. On processors with AVX-512-BF16 products of rows in bfloat16
+        round their factors to it. Gradients of any order flow to every tensor but ``sign``.
 
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.

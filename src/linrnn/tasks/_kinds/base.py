@@ -97,6 +97,9 @@ class Task(ABC):
     encoder: ClassVar[Literal["linear", "tokens"]] = "linear"
     """Whether an input is (time, d_input) real numbers or (time,) token ids."""
 
+    length_option: ClassVar[str] = "length"
+    """The option that `at_length` changes."""
+
     documents: ClassVar[int] = 1
     """How many sequences a question is about: of 2, inputs and lengths have an axis in front."""
 
@@ -158,7 +161,7 @@ class Task(ABC):
     def at_length(self, length: int) -> "Task":
         """The same task with longer or shorter sequences, to test a trained model on.
 
-        Default: with the option ``length``, whose docstring says what it counts, changed.
+        Default: with the option `length_option`, whose docstring says what it counts, changed.
 
         Raises:
             ArgumentError: the task has no such option, or cannot be of this length.
@@ -168,13 +171,14 @@ class Task(ABC):
             >>> tasks.load("induction_heads")().at_length(4096).sequence_length
             4096
         """
-        if "length" not in {f.name for f in fields(self.options)}:
+        option = self.length_option
+        if option not in {f.name for f in fields(self.options)}:
             raise ArgumentError(
-                f"{type(self).__name__}: the task must have an option 'length' to be tested at "
+                f"{type(self).__name__}: the task must have an option {option!r} to be tested at "
                 f"another length, got length={length}. Test it on its own "
                 f"{self.sequence_length} steps."
             )
-        return type(self)(replace(self.options, length=length))
+        return type(self)(replace(self.options, **{option: length}))
 
     def kept(self) -> Mapping[str, str]:
         """Text files a run folder keeps because its model needs them: name to content."""
