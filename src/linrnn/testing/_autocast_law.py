@@ -1,6 +1,7 @@
 """Gradients inside of autocast: those of float32, but for what rounding to half precision moves."""
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -38,18 +39,22 @@ def check_autocast_gradients(mixer: Mixer, x: Tensor) -> None:
 
 
 def moved_by_rounding(mixer: Mixer, x: Tensor) -> float:
-    """How far outputs move at most where weights and inputs move as far as bfloat16 rounds them."""
+    """How far outputs move at most where weights and inputs move as far as bfloat16 rounds them.
+
+    Parameters of single precision stay, for nothing rounds them.
+    """
+    stay = mixer.single_precision
     with torch.no_grad():
         y, _ = mixer(x)
-        return max(difference(m(z)[0], y) for m, z in (_moved(mixer, x, s) for s in _SEEDS))
+        return max(difference(m(z)[0], y) for m, z in (_moved(mixer, x, s, stay) for s in _SEEDS))
 
 
-def _moved(mixer: Mixer, x: Tensor, seed: int) -> tuple[Mixer, Tensor]:
+def _moved(mixer: Mixer, x: Tensor, seed: int, stay: Sequence[str] = ()) -> tuple[Mixer, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     moved = copy.deepcopy(mixer)
     with torch.no_grad():
-        for p in moved.parameters():
-            if p.is_floating_point():
+        for name, p in moved.named_parameters():
+            if p.is_floating_point() and name not in stay:
                 p.copy_(_rounded(p, generator))
     return moved, _rounded(x, generator)
 
