@@ -356,7 +356,7 @@ def test_parts_that_do_not_fit(write):
 
 @pytest.mark.unchecked
 def test_bad_options():
-    with pytest.raises(DataError, match=r"table: the data must be a file, got none\. Say --data"):
+    with pytest.raises(DataError, match=r"table: the data must be a file, got none\. Pass --data"):
         Table().datasets()
     with pytest.raises(UnknownNameError, match="no Table kind named 'classify'"):
         make("x.csv", kind="classify")
