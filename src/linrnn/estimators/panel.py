@@ -16,9 +16,8 @@ from linrnn.errors import (
     check_positive_int,
     show,
 )
-from linrnn.estimators._forecast_options import quantile_levels
+from linrnn.estimators._forecast_options import coverage_of, quantile_levels
 from linrnn.estimators._panel import engine, stored
-from linrnn.estimators._panel.bands import check_coverage
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
 from linrnn.estimators._plain import Number, Whole, plain
@@ -172,7 +171,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         Returns:
             As `predict`, with columns of the value, and of it with "_lower" and "_upper".
         """
-        level = check_coverage("PanelForecaster.predict_interval", coverage)
+        level = coverage_of("PanelForecaster.predict_interval", coverage)
         steps, middle = self._forecast("predict_interval", horizon, X)
         low, high = self._band(middle, level)
         name = self._value

@@ -104,23 +104,8 @@ def matches_its_steps(
                     value,
                     truth[name],
                     loop_error=error * epsilon(accumulator_dtype(dtype)) / epsilon(single),
-                    roundings=_roundings(call, value.dtype, dtype),
+                    roundings=call.roundings_of(value.dtype, dtype),
                 )
-
-
-def _roundings(call: Call, result_dtype: torch.dtype, stored: torch.dtype) -> float:
-    """Roundings of a result that are allowed: some are as coarse as those of what is stored."""
-    ratio = max(1.0, epsilon(stored) / epsilon(result_dtype))
-    if call.reads_back:
-        return call.roundings * ratio
-    if call.half_products and stored is torch.bfloat16:
-        return max(call.roundings, _FACTORS * ratio)
-    return call.roundings
-
-
-_FACTORS = 2.0
-"""Roundings of the largest number to bfloat16 that products of rounded factors are allowed; of a
-state 0.26 was the most."""
 
 
 def pieces_equal_one_pass(op: str | Cell, backend: str) -> None:

@@ -1,11 +1,11 @@
 """How wide bands must be, from what forecasts of the past got wrong."""
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from linrnn.errors import ArgumentError
 from linrnn.estimators._panel.batch import Batch, means
 from linrnn.estimators._panel.selection import Trial, mixed, scores_of, weights_of
 
@@ -46,31 +46,12 @@ class Bands(NamedTuple):
 
 
 def _normal(coverage: float) -> float:
-    """The half width of a band of the standard normal distribution, by bisection."""
-    low, high = 0.0, 9.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.erf(middle / math.sqrt(2)) < coverage else (low, middle)
-    return high
+    """The half width of a band of the standard normal distribution."""
+    return NormalDist().inv_cdf((1 + coverage) / 2)
 
 
 def _median_scale(pooled: np.ndarray) -> float:
     return float(np.median(pooled)) * 1.4826 if len(pooled) else 1.0
-
-
-def check_coverage(where: str, coverage: object) -> float:
-    """A share above 0 and at most 0.99.
-
-    Raises:
-        ArgumentError: another number.
-    """
-    if (
-        isinstance(coverage, bool)
-        or not isinstance(coverage, (int, float, np.number))
-        or not 0 < float(coverage) <= 0.99
-    ):
-        raise ArgumentError(f"{where}: coverage must be above 0 and at most 0.99, got {coverage}.")
-    return float(coverage)
 
 
 def spread_of(batch: Batch) -> np.ndarray:
