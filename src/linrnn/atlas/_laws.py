@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linrnn import mixers
 from linrnn.atlas._abilities import named
@@ -109,9 +109,7 @@ def _law(heights: dict[str, float], ability: str, feature: str) -> Law:
         return law
     effect = statistics.fmean(having) - statistics.fmean(lacking)
     error = math.sqrt(sum(statistics.variance(one) / len(one) for one in (having, lacking)))
-    return Law(
-        **{**vars(law), "effect": effect, "low": effect - 2 * error, "high": effect + 2 * error}
-    )
+    return replace(law, effect=effect, low=effect - 2 * error, high=effect + 2 * error)
 
 
 def _heights(cells: Sequence[Cell], ability: str) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Outcome of a page, from its runs: its first sentences, its picture, its claims."""
 
+import csv
+import io
 import math
 import re
 from collections import Counter
@@ -190,8 +192,9 @@ def derive(derived: Derived, results: Path) -> dict[str, bytes]:
 
 def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     """A table as CSV."""
-    lines = [",".join(f'"{c}"' if "," in c else c for c in row) for row in (head, *rows)]
-    return ("\n".join(lines) + "\n").encode()
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue().encode()
 
 
 def rewrite(results: Path) -> None:

@@ -45,7 +45,8 @@ def write_report(
         leads to the numbers in them.
     """
     runs = findings.runs or Runs.below(setting.out, setting.scale)
-    runs = Runs(tuple(replace(run, revision=revision()) for run in runs.rows))
+    made_by = revision()
+    runs = Runs(tuple(replace(run, revision=made_by) for run in runs.rows))
     tables = {
         f"table-{i}.csv": as_csv(table.head, table.rows)
         for i, table in enumerate(findings.tables, 1)
@@ -57,7 +58,13 @@ def write_report(
         tables[_RUNS] = runs.csv()
     shown = picture(judged)
     figures = dict(findings.figures) if shown is None else {**findings.figures, FIGURE: shown}
-    lines = page(name, what, setting, findings, runs, seconds)
+    outcome = block(in_words(judged), shown is not None, _RUNS if runs.rows else "")
+    versions = (
+        f"linrnn {__version__}{f' at {made_by}' if made_by else ''}, torch {torch.__version__}"
+    )
+    facts = [f"{_when()}; {_device()}; {_time(runs, seconds)}", versions]
+    lines = page(name, what, setting, findings, outcome, facts)
+    lines += section(judged, what.seeds_needed(setting.scale))
     plots = [f"{stem}.{ending}" for stem in figures for ending in PLOT_ENDINGS]
     with report_in(setting.out, [_PAGE, *tables, *plots, *findings.files]):
         files = _written(lines, tables, figures, findings.files, setting.out)
@@ -119,18 +126,20 @@ def page(
     what: type[Reproduction],
     setting: Setting,
     findings: Findings,
-    runs: Runs,
-    seconds: float,
+    outcome: Sequence[str],
+    facts: Sequence[str],
 ) -> list[str]:
-    """Published and ours, with everything ours depends on."""
+    """Published and ours, with everything ours depends on; the claims come behind it.
+
+    Args:
+        name, what, setting, findings: of the page.
+        outcome: the lines it begins with.
+        facts: times, the machine and versions, a line each.
+    """
     command = f"linrnn reproduce {name} --scale {setting.scale} --seeds {len(setting.seeds)}"
-    judged, made = judge(what, setting, findings), f" at {revision()}" if revision() else ""
-    lines = [f"# {name}: {what.summary}", ""]
-    lines += block(in_words(judged), picture(judged) is not None, _RUNS if runs.rows else "")
-    lines += [f"Source: {what.source}", ""]
+    lines = [f"# {name}: {what.summary}", "", *outcome, f"Source: {what.source}", ""]
     lines += [f"- command: `{command}`", f"- scale {setting.scale}: {what.scales[setting.scale]}"]
-    lines += [f"- {_when()}; {_device()}; {_time(runs, seconds)}"]
-    lines += [f"- linrnn {__version__}{made}, torch {torch.__version__}", ""]
+    lines += [*(f"- {fact}" for fact in facts), ""]
     lines += ["## Published", ""]
     for table in what.published:
         lines += [*table.markdown(), ""]
@@ -143,8 +152,7 @@ def page(
         lines += [f"[its numbers]({stem}.{PLOT_ENDINGS[-1]})", ""] if drawn(figure) else []
     lines += [line for file in findings.files for line in (f"[{file}]({file})", "")]
     lines += [f"- {_from_here(note, setting.out)}" for note in findings.notes]
-    lines += ["", "## Verdicts", ""]
-    return [*lines, *section(judged, what.seeds_needed(setting.scale))]
+    return [*lines, "", "## Verdicts", ""]
 
 
 def judge(what: type[Reproduction], setting: Setting, findings: Findings) -> list[Verdict]:
