@@ -297,7 +297,8 @@ def low_precision(make: MakeMixer) -> None:
 
     That is 8 roundings, and what moving weights and inputs by a rounding moves outputs by.
 
-    So are all gradients inside of autocast.
+    So are all gradients inside of autocast. Where a layer declares that a rounding may turn a
+    choice, outputs are not compared: about one initialisation in twenty turns one.
     """
     half = build(make, dtype=torch.bfloat16)
     mixer = build(make, dtype=torch.float32)
@@ -311,11 +312,14 @@ def low_precision(make: MakeMixer) -> None:
     for h in leaves(half(x)[1]):
         precise = not (h.is_floating_point() and h.dtype.itemsize < 4)
         check_true(f"bfloat16: the state must be at least float32, got {h.dtype}", precise)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, _ = mixer(x.float())
+    check_true("autocast: y is not finite", bool(y.isfinite().all()))
+    if "low_precision" in mixer.declared:
+        return
     moved = moved_by_rounding(mixer, x.float())
     loop_error = moved / LOOP_MULTIPLE
     check_close("bfloat16: y", got["y"], truth["y"], loop_error=loop_error, roundings=8)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y, _ = mixer(x.float())
     allowed = moved + 8 * epsilon(torch.bfloat16) * float(truth["y"].detach().abs().max())
     error = difference(y, truth["y"])
     check_true(f"autocast: y differs by {error:.3g}, allowed {allowed:.3g}", error <= allowed)
@@ -447,6 +451,9 @@ NUMERIC_LAWS = (
     *("higher_derivatives", "constant_memory", "low_precision", "edges"),
 )
 
+#: Laws whose declared exceptions may show on one processor and not on the next.
+ROUNDINGS_DECIDE = ("low_precision",)
+
 #: Laws checked in every form of a mixer; of the others, `forms_agree` is enough.
 LAWS_OF_FORMS = ("causal",)
 
@@ -473,7 +480,7 @@ def _check_law(name: str, make: MakeMixer, mixer: Mixer) -> None:
         if reason is None:
             raise BrokenLawError(f"{name}: {error}") from error
     else:
-        if reason is not None:
+        if reason is not None and name not in ROUNDINGS_DECIDE:
             raise BrokenLawError(f"{name}: declared impossible ({reason}), yet it holds")
 
 
