@@ -1,5 +1,6 @@
 """The norm of a loss's gradient with respect to states hundreds of steps before."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -8,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from linrnn.compare.tune import safe_name
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import dense_styles
 
@@ -21,7 +24,10 @@ BOUND = 100.0
 VANISHED = 1e-6
 """It has vanished if what reaches the first steps is below this part of it."""
 SHOWN = (10, 100, 500, 990)
+PART, SMALLEST, LARGEST, FIRST = "norms", "smallest", "largest", "at the first steps"
 _PLOT_FLOOR = 1e-12  # of the plot
+_LEAST = 1e-45  # below which single precision has no number
+_SCALE = "in layers of 128 channels as they are drawn"
 
 
 _ELSEWHERE = "bounded at steps of about 1/T; nothing of this one"
@@ -106,22 +112,27 @@ class CellsGradients(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Measure every layer with every seed."""
-        rows, curves, verdicts = [], {}, []
+        rows, curves, kept = [], {}, list[Run]()
         for label, case in self.cases.items():
             seeds = [self._norms(case, seed) for seed in setting.seeds]
             curves[label] = torch.stack(seeds).mean(0)
             rows.append([label, *_cells(curves[label], seeds)])
-            if case.claim:
-                verdicts.append(judged(label, case, seeds))
+            kept += [
+                Run(scale=setting.scale, part=PART, row=safe_name(label), seed=seed,
+                    mixer=case.mixer, measures=measures(norms))
+                for seed, norms in zip(setting.seeds, seeds, strict=True)
+            ]  # fmt: skip
             setting.say(f"{label}: smallest {rows[-1][-2]}, largest {rows[-1][-1]}")
         shown = [lag for lag in SHOWN if lag < self.length]
         head = ["layer", *(f"{lag} before" for lag in shown), "smallest", "largest"]
         title = (
             "Norm of the gradient, times that at the last step: mean over seeds; extremes of all"
         )
+        runs = Runs(tuple(kept))
         return Findings(
             tables=(Table(title, head, rows),),
-            verdicts=tuple(verdicts),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             comparable=(
                 "whether a gradient stays bounded or vanishes, with weights as they are drawn and "
                 "at the settings named; the published statements are of oscillators with steps of "
@@ -130,6 +141,15 @@ class CellsGradients(Reproduction):
             notes=NOTES,
             figures={"gradients": _figure(curves, len(setting.seeds))},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """By how many decades a gradient stays inside of its bounds, or below what has vanished."""
+        part = runs.part(PART)
+        return [
+            judged(label, case, {run.seed: run.measures for run in part.runs(label)})
+            for label, case in self.cases.items()
+            if case.claim
+        ]
 
     def _norms(self, case: Case, seed: int) -> Tensor:
         torch.manual_seed(seed)
@@ -175,13 +195,24 @@ def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
     return [f"{value:.2g}" for value in (*shown, every.min().item(), every.max().item())]
 
 
-def judged(label: str, case: Case, seeds: list[Tensor]) -> Judged:
-    """Judge the claim about a layer's gradient, by the norms of each seed."""
-    if case.claim == "vanishes":
-        holds = [norms[-1].item() < VANISHED for norms in seeds]
-    else:
-        holds = [1 / BOUND <= norms.min().item() <= norms.max().item() <= BOUND for norms in seeds]
-    return Judged(f"{label}: {case.claim}", case.where, tuple(holds))
+def measures(norms: Tensor) -> dict[str, float]:
+    """Return what is kept of the norms (states,) of a seed."""
+    smallest, largest = (float(x) for x in norms.aminmax())
+    return {SMALLEST: smallest, LARGEST: largest, FIRST: float(norms[-1])}
+
+
+def judged(label: str, case: Case, seeds: Mapping[int, Mapping[str, float]]) -> Judged:
+    """Judge the claim about a layer's gradient, by the measures of each seed."""
+    decades = {}
+    for seed, sizes in seeds.items():
+        low, high, first = (
+            math.log10(max(sizes[name], _LEAST)) for name in (SMALLEST, LARGEST, FIRST)
+        )
+        if case.claim == "vanishes":
+            decades[seed] = math.log10(VANISHED) - first
+        else:
+            decades[seed] = min(math.log10(BOUND) - high, low + math.log10(BOUND))
+    return margin(f"{label}: {case.claim}", case.where, decades, scale=_SCALE)
 
 
 def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:

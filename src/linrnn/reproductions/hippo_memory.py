@@ -1,6 +1,7 @@
 """Errors of polynomial memories without training: a signal's past, and delays of it."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -8,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn.compare.tune import safe_name
 from linrnn.mixers.lmu import lmu_system
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, every
+from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.timing import digits
 from linrnn.tasks import uniforms, white_signal
 from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
@@ -22,6 +25,7 @@ from linrnn.train.styles import styles
 
 STEPS = 10_000
 CYCLES = 20  # the highest frequency of the signal that is reconstructed, in all of it
+MEASURES = ("legs", "legt", "lagt")
 ORDERS = (8, 16, 32, 64)
 DELAYS = (100, 1000, 10_000)
 IN_WINDOW = 10  # cycles of the highest frequency in a delay, as published
@@ -31,6 +35,8 @@ MAX_NRMSE = 0.05
 MAX_RATIO = 1.25
 """Errors at two delays are alike if they differ by no more than this factor."""
 _GU, _VOELKER = "arXiv:2008.07669", "NeurIPS 2019, section 3.1"
+PAST, DELAY, NRMSE = "past", "delay", "nrmse"
+_SCALE = "on signals of 10,000 steps, without training"
 Errors = Mapping[tuple[Any, int], list[float]]
 """By measure or delay, and by order: one for each seed."""
 
@@ -89,7 +95,7 @@ class HippoMemory(Reproduction):
         """Read signals, one a seed, with every memory."""
         signal = signals(self.steps, CYCLES / self.steps, setting.seeds)
         rebuilt, past = {}, {}
-        for measure in ("legs", "legt", "lagt"):
+        for measure in MEASURES:
             for order in self.orders:
                 part, reconstruction = reconstruct(measure, signal, order)
                 past[measure, order] = nrmse(reconstruction, part)
@@ -101,13 +107,15 @@ class HippoMemory(Reproduction):
             for order in self.delay_orders:
                 late[delay, order] = nrmse(*delayed(read, delay, order))
             setting.say(f"delay of {delay}")
+        runs = Runs((*_runs(PAST, past, setting), *_runs(DELAY, late, setting)))
         tables = (
             _table("NRMSE of the past, rebuilt from N numbers", "memory", past),
             _table("NRMSE of a delay by the memory of an LMU of order N", "delay", late),
         )
         return Findings(
             tables=tables,
-            verdicts=tuple(judged(past, late)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             comparable=(
                 "whether the statements hold; the published figures show single signals, and what "
                 "the LMU's paper reports of delays is after training a read-out, which here is "
@@ -117,12 +125,24 @@ class HippoMemory(Reproduction):
             figures={"signal": _signal_figure(signal[0], rebuilt), "delay": _errors(late)},
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """By how many decades errors are below their bounds."""
+        past = {
+            (kind, n): _errors_of(runs, PAST, kind, n) for kind in MEASURES for n in self.orders
+        }
+        late = {
+            (delay, n): _errors_of(runs, DELAY, delay, n)
+            for delay in self.delays
+            for n in self.delay_orders
+        }
+        return judged(past, late)
+
 
 NOTES = (
     f"a signal is held where the NRMSE, the root of the mean squared error over that of the "
     f"signal, is below {MAX_NRMSE:g}; what is held grows if each order has a smaller error than "
     f"the one before, down to that; errors are alike within a factor of {MAX_RATIO:g}; means over "
-    "seeds.",
+    "seeds. Claims are judged by the smallest margin of all orders, in decades.",
     "a short delay has an error of its few steps beside that of the memory, which shows at orders "
     "whose own is small.",
     f"the signal that is rebuilt has frequencies up to {CYCLES} cycles in all of it; LegT and LagT "
@@ -197,6 +217,26 @@ def _name(kind: Any) -> str:
     return names.get(kind, f"{kind:,} steps" if isinstance(kind, int) else kind)
 
 
+def _runs(part: str, errors: Errors, setting: Setting) -> Iterator[Run]:
+    for (kind, order), by_seed in errors.items():
+        for seed, error in zip(setting.seeds, by_seed, strict=True):
+            yield Run(
+                scale=setting.scale, part=part, row=_row(kind, order), seed=seed,
+                measures={NRMSE: error},
+            )  # fmt: skip
+
+
+def _row(kind: Any, order: int) -> str:
+    return safe_name(f"{kind}, N = {order}")
+
+
+def _errors_of(runs: Runs, part: str, kind: Any, order: int) -> list[float]:
+    """Errors by seed, in the order of the seeds."""
+    values = {run.seed: run.measures for run in runs.rows
+              if (run.part, run.row) == (part, _row(kind, order))}  # fmt: skip
+    return [values[seed][NRMSE] for seed in sorted(values)]
+
+
 def judged(past: Errors, late: Errors) -> list[Judged]:
     """Judge the claims about the memories, seed by seed.
 
@@ -205,42 +245,45 @@ def judged(past: Errors, late: Errors) -> list[Judged]:
         late: errors of delays.
     """
     largest, longest = max(n for _, n in past), max(n for _, n in late)
-    delays = sorted({delay for delay, _ in late})
-    legs_holds = tuple(x < MAX_NRMSE for x in past["legs", largest])
-    verdicts = [Judged("LegS holds all of the past", _GU, legs_holds)]
+    delays, orders = (sorted({key[i] for key in late}) for i in (0, 1))
+    words = f"{_VOELKER}: 100 to 100,000 steps"
+    verdicts = [_margin("LegS holds all of the past", _GU, map(_below, past["legs", largest]))]
     for errors, what, where in ((past, "the past", _GU), (late, "delays", _VOELKER)):
-        claim = f"what is held of {what} grows with the order"
-        verdicts.append(Judged(claim, where, tuple(_falls(errors))))
-    holds = [max(x) < MAX_NRMSE for x in zip(*(late[d, longest] for d in delays), strict=True)]
+        verdicts.append(
+            _margin(f"what is held of {what} grows with the order", where, _falls(errors))
+        )
+    worst = [max(x) for x in zip(*(late[d, longest] for d in delays), strict=True)]
     claim = f"delays of {delays[0]:,} to {delays[-1]:,} steps are held"
-    verdicts.append(Judged(claim, _VOELKER, tuple(holds)))
-    orders = sorted({n for _, n in late})
+    verdicts.append(_margin(claim, _VOELKER, map(_below, worst)))
     for delay in delays[:-1]:
-        same_error = [
-            every(
-                _spread([late[d, n][seed] for d in (delay, delays[-1])]) <= MAX_RATIO
-                for n in orders
-            )
-            for seed in range(len(holds))
+        ratios = [
+            max(_spread([late[d, n][seed] for d in (delay, delays[-1])]) for n in orders)
+            for seed in range(len(worst))
         ]
         claim = f"a delay of {delay:,} steps has the error of one of {delays[-1]:,} at every order"
-        verdicts.append(Judged(claim, f"{_VOELKER}: 100 to 100,000 steps", tuple(same_error)))
+        verdicts.append(_margin(claim, words, (math.log10(MAX_RATIO / x) for x in ratios)))
     return verdicts
 
 
-def _falls(errors: Errors) -> list[bool | None]:
-    """For each seed, whether every error is below that at the order before, or held."""
+def _margin(claim: str, published: str, decades: Iterable[float]) -> Judged:
+    return margin(claim, published, dict(enumerate(decades)), scale=_SCALE)
+
+
+def _below(error: float) -> float:
+    """Decades below what is held."""
+    return math.log10(MAX_NRMSE / error)
+
+
+def _falls(errors: Errors) -> Iterator[float]:
+    """For each seed, the smallest fall of an error to that at the next order, unless it is held."""
     orders = sorted({n for _, n in errors})
     kinds = dict.fromkeys(kind for kind, _ in errors)
-    seeds = range(len(next(iter(errors.values()))))
-    return [
-        every(
-            errors[kind, larger][seed] < max(MAX_NRMSE, errors[kind, smaller][seed])
+    for seed in range(len(next(iter(errors.values())))):
+        yield min(
+            math.log10(max(MAX_NRMSE, errors[kind, smaller][seed]) / errors[kind, larger][seed])
             for kind in kinds
             for smaller, larger in pairwise(orders)
         )
-        for seed in seeds
-    ]
 
 
 def _spread(values: Sequence[float]) -> float:

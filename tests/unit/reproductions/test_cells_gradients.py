@@ -6,7 +6,6 @@ import torch
 from linrnn.mixers import load
 from linrnn.reproductions import Setting
 from linrnn.reproductions import cells_gradients as gradients
-from linrnn.reproductions._page.verdict import Judged
 
 
 def test_norms_are_those_of_a_product_of_jacobians():
@@ -32,10 +31,12 @@ def test_an_orthogonal_recurrence_keeps_what_a_plain_one_loses(tmp_path):
     found = what.run(Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
     kept, lost = found.tables[0].rows
     assert (kept[0], lost[0]) == ("expRNN", "tanh RNN")
-    assert found.verdicts == (
-        Judged("expRNN: bounded", "arXiv:1901.08428", (True, True)),
-        Judged("tanh RNN: vanishes", "arXiv:1211.5063", (True, True)),
-    )
+    bounded, vanished = found.verdicts
+    assert (bounded.claim, bounded.published) == ("expRNN: bounded", "arXiv:1901.08428")
+    assert (vanished.claim, vanished.published) == ("tanh RNN: vanishes", "arXiv:1211.5063")
+    assert bounded.held == vanished.held == (True, True)
+    assert 1.5 < min(bounded.differences) < 2  # decades: norms near 1, bounds of 100
+    assert what.claims(found.runs, "cpu") == [bounded, vanished]
     assert float(lost[2]) < float(lost[1]) < 0.5
     assert float(kept[2]) == pytest.approx(1, abs=0.3)
     assert len(found.tables[0].head) == len(kept)
@@ -54,5 +55,7 @@ def test_an_orthogonal_recurrence_keeps_what_a_plain_one_loses(tmp_path):
 )
 def test_a_claim_is_held_against_every_seed(claim, norms, held):
     case = gradients.Case("lstm", {}, claim, "a paper")
-    found = gradients.judged("a layer", case, [torch.tensor(seed) for seed in norms])
-    assert found == Judged(f"a layer: {claim}", "a paper", held)
+    seeds = {seed: gradients.measures(torch.tensor(sizes)) for seed, sizes in enumerate(norms)}
+    judged = gradients.judged("a layer", case, seeds)
+    assert (judged.claim, judged.published) == (f"a layer: {claim}", "a paper")
+    assert judged.held == held

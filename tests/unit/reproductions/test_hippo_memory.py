@@ -1,5 +1,7 @@
 """Memories of polynomials: what must be exact, the verdicts, and a small run."""
 
+import math
+
 import pytest
 import torch
 
@@ -40,25 +42,25 @@ def test_a_small_run_has_tables_verdicts_and_pictures(tmp_path):
     assert float(late.rows[1][-1]) < 0.1 < 0.6 < float(late.rows[1][1])
     assert {len(judged.held) for judged in found.verdicts} == {2}
     assert found.verdicts[0].held == (True, True)
+    assert what.claims(found.runs, "cpu") == list(found.verdicts)
     assert set(found.figures) == {"signal", "delay"}
 
 
 @pytest.mark.parametrize(
     ("errors", "held"),
     [
-        ([0.8, 0.5, 0.01], [True, True]),
-        ([0.8, 0.5, 0.2], [True, False]),
-        ([0.8, 0.9, 0.01], [None, True]),
-        ([0.8, 0.01, 0.02], [True, True]),  # held both times: a floor, and no fall
+        ([0.8, 0.5, 0.01], True),
+        ([0.8, 0.5, 0.2], True),
+        ([0.8, 0.9, 0.01], False),
+        ([0.8, 0.01, 0.02], True),  # held both times: a floor, and no fall
     ],
 )
 def test_verdicts_are_of_falling_errors_and_of_those_that_are_held(errors, held):
     late = {(d, n): [e] for d in (10, 20) for n, e in zip((2, 4, 8), errors, strict=True)}
-    past = {("legs", 4): [0.01]}
-    found = memory.judged(past, late)
-    assert [found[2].held, found[3].held] == [(h,) for h in held]
-    assert found[-1].held == (True,)
+    past = {("legs", 2): [0.3], ("legs", 4): [0.01]}
+    judged = memory.judged(past, late)
+    assert judged[0].differences == pytest.approx([math.log10(5)])
+    assert [judged[2].held, judged[3].held] == [(held,), (errors[-1] < 0.05,)]
+    assert judged[-1].held == (True,)
     unlike = {**late, (20, 2): [2 * errors[0]]}
-    assert memory.judged(past, unlike)[-1].held == (None,)  # at one order of three
-    other = {**late, **{(20, n): [2 * e] for n, e in zip((2, 4, 8), errors, strict=True)}}
-    assert memory.judged(past, other)[-1].held == (False,)
+    assert memory.judged(past, unlike)[-1].held == (False,)  # at one order of three

@@ -227,6 +227,28 @@ def less(
     return Judged(claim, published, held, differences=differences if finite else ())
 
 
+def margin(
+    claim: str, published: str, decades: Mapping[int, float], *, scale: str = REDUCED
+) -> Judged:
+    """A claim that a number stays on one side of a bound, by how far it does with each seed.
+
+    Args:
+        claim: in words.
+        published: the numbers or words it rests on.
+        decades: how far the number is from the bound, as a decimal logarithm; above 0 if it holds.
+        scale: beside the published one.
+
+    Example:
+        >>> margin("it is below 0.05", "a figure", {0: 0.7, 1: -0.1}).held
+        (True, False)
+    """
+    values = tuple(decades.values())
+    held = tuple(below(0.0, x) for x in values)
+    unit = "decades from the bound"
+    differences = values if all(map(math.isfinite, values)) else ()
+    return Judged(claim, published, held, differences=differences, unit=unit, scale=scale)
+
+
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
     """List the pairs of rows, better and worse, that a printed column claims.
 
