@@ -26,7 +26,7 @@ VANISHED = 1e-6
 SHOWN = (10, 100, 500, 990)
 PART, SMALLEST, LARGEST, FIRST = "norms", "smallest", "largest", "at the first steps"
 _PLOT_FLOOR = 1e-12  # of the plot
-_LEAST = 1e-45  # below which single precision has no number
+_LEAST = 1e-300  # below which double precision has no number
 _SCALE = "in layers of 128 channels as they are drawn"
 
 
@@ -153,14 +153,16 @@ class CellsGradients(Reproduction):
 
     def _norms(self, case: Case, seed: int) -> Tensor:
         torch.manual_seed(seed)
-        layer = load(case.mixer)(self.width, **case.options)
-        return gradient_norms(layer, torch.randn(ROWS, self.length, self.width))
+        layer = load(case.mixer)(self.width, dtype=torch.float64, **case.options)
+        x = torch.randn(ROWS, self.length, self.width, dtype=torch.float64)
+        return gradient_norms(layer, x)
 
 
 NOTES = (
     f"bounded: from 1/{BOUND:g} to {BOUND:g} times the norm at the last step, at all steps before; "
     f"vanishes: below {VANISHED:g} of it at the first ones.",
-    "the gradient is that with respect to the whole state, so of oscillators to the velocity too, "
+    "in double precision, where what has vanished is still a number; the gradient is that with "
+    "respect to the whole state, so of oscillators to the velocity too, "
     "and of an LSTM to the cell.",
 )
 
@@ -175,7 +177,7 @@ def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
     Returns:
         (states,), of those after the steps ``T - STRIDE``, ``T - 2 STRIDE``, ...
     """
-    v = F.normalize(torch.randn(len(x), x.shape[2]), dim=1)
+    v = F.normalize(torch.randn(len(x), x.shape[2]), dim=1).to(x)  # (batch, channels)
     state, states = layer.init_state(len(x)), []
     last = x.shape[1] % STRIDE
     for begin in range(last - STRIDE if last else 0, x.shape[1], STRIDE):

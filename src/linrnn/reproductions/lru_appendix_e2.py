@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 from linrnn.compare import Row
+from linrnn.compare.tune import at_rate
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import when
 from linrnn.reproductions._runs.trained import Column, Outcome, train
@@ -22,6 +24,8 @@ MIXERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "linear": ("linear_rnn", {}),
     "tanh": ("tanh_rnn", {"bias": False}),
 }
+PART, SPEED = "convolution", "mean decade of the error"
+"""A curve as one number: the mean over all steps of log10 of the training error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,23 +76,38 @@ class LRUAppendixE2(Reproduction):
         """Train both with several learning rates."""
         size = self.size
         base = _config(size)
-        column = Column(name="convolution", config=base, paper=base, steps=size.steps)
+        column = Column(name=PART, config=base, paper=base, steps=size.steps)
         rows = {
-            f"{name}, learning rate {lr:g}": _row(base, mixer, options, lr)
+            at_rate(name, lr): _row(base, mixer, options, lr)
             for name, (mixer, options) in MIXERS.items()
             for lr in size.lrs
         }
         outcome = train(column, rows, setting)
         threshold = size.reached * outcome.task.chance
         page = findings([outcome], {}, notes=_NOTES, figures=_figures(outcome, threshold))
-        verdict = _speed(outcome, size, threshold)
         caveat = _COMPARABLE if page.figures else page.comparable
+        speeds = {
+            row.folders[seed]: {SPEED: _mean_decade(curve)}
+            for row in outcome.rows
+            for seed, curve in _curves(row).items()
+        }
+        runs = Runs.below(setting.out, setting.scale, measures=speeds)
         return replace(
             page,
-            tables=(verdict, *page.tables),
+            tables=(_speed(outcome, size, threshold), *page.tables),
             comparable=caveat,
-            verdicts=(_judged(outcome, threshold),),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether the linear RNN's mean error over all steps is lower, each at its best rate."""
+        part = runs.part(PART, scale="")
+        if not part.has(*MIXERS):
+            return []
+        words = "the linear RNN learns faster than tanh"
+        judged = part.claim("linear", "tanh", words, "by curves", measure=SPEED)
+        return [judged._replace(unit="decades of the mean error")]
 
 
 _COMPARABLE = (
@@ -99,8 +118,8 @@ _NOTES = (
     "input, recurrence of 100 units, output, and nothing around them: a learned map of one number "
     "to one in front has a random bias, which drives a linear recurrence of radius 1 away. No "
     "schedule, no weight decay, no clipping.",
-    "faster is who comes below the threshold sooner, or, where neither does, who has the lower "
-    "error; with every seed each at the best of its learning rates.",
+    "faster is who has the lower error over all steps, as the mean of its logarithm, each at the "
+    "learning rate with the lowest validation error of the first seed.",
 )
 
 
@@ -171,26 +190,13 @@ def _speed(outcome: Outcome, size: Size, threshold: float) -> Table:
     return Table(f"Steps until the error is {size.reached:.0%} of that of answering 0", head, rows)
 
 
-def _judged(outcome: Outcome, threshold: float) -> Judged:
-    """Whether the linear RNN learns faster, each with every seed at the best of its rates.
-
-    Sooner below the threshold is faster; where neither comes there, so is the lower error.
-    """
-    best: dict[str, dict[int, tuple[float, float]]] = {}
-    for row in outcome.rows:
-        seeds = best.setdefault(row.label.split(",")[0], {})
-        for seed, curve in _curves(row).items():
-            steps = _reached(curve, threshold)
-            ended = (math.inf, _lowest(curve)) if steps is None else (steps, 0.0)
-            seeds[seed] = min(ended, seeds.get(seed, ended))
-    linear, tanh = (best.get(name, {}) for name in MIXERS)
-    holds = tuple(linear[seed] < tanh[seed] for seed in sorted(linear.keys() & tanh.keys()))
-    return Judged("the linear RNN learns faster than tanh", "by curves", holds)
-
-
 def _reached(curve: Curve, threshold: float) -> int | None:
     """The first step at which an error is no more than that; None: there is none."""
     return next((step for step, loss in curve if loss <= threshold), None)
+
+
+def _mean_decade(curve: Curve) -> float:
+    return statistics.fmean(math.log10(loss) for _, loss in curve)
 
 
 def _lowest(curve: Curve) -> float:

@@ -13,6 +13,7 @@ from linrnn.reproductions import minrnn_table_1 as depths
 from linrnn.reproductions import minrnn_table_2 as kinds
 from linrnn.reproductions._page.beside import comparable, findings, rank_correlation, table
 from linrnn.reproductions._page.quoted import FAILS, Quoted
+from linrnn.reproductions._page.runs import Run, Runs
 from linrnn.reproductions._runs import lru_columns as lru
 from linrnn.reproductions._runs import selective_copying as copying
 from linrnn.reproductions._runs.trained import Column, Outcome, changes, train, with_mixer
@@ -224,7 +225,7 @@ def test_speed_of_learning_is_counted_in_steps(runs_here, tmp_path):
     found = LRUAppendixE2(size).run(setting(tmp_path)[0])
     speed = found.tables[0]
     assert [row[0] for row in speed.rows] == [
-        *("linear, learning rate 0.001", "tanh, learning rate 0.001"),
+        *("linear at 0.001", "tanh at 0.001"),
     ]
     assert set(cells(speed, "steps to").values()) == {"1"}
     assert "which of the two learns faster" in found.comparable
@@ -235,17 +236,21 @@ def test_speed_of_learning_is_counted_in_steps(runs_here, tmp_path):
     assert len(runs_here) == 2
 
 
-def test_faster_is_sooner_or_else_lower_at_the_best_rate_of_a_seed(monkeypatch):
-    low, high, never = [(1, 0.5), (2, 0.05)], [(1, 0.05), (2, 0.2)], [(1, 0.5), (2, 0.4)]
-    curves = {
-        "linear, learning rate 1": {0: low, 1: never, 2: never},
-        "linear, learning rate 2": {0: never, 1: [(1, 0.5), (2, 0.3)], 2: low},
-        "tanh, learning rate 1": {0: high, 1: never, 3: low},
-        "tanh, learning rate 2": {0: never, 1: [(1, 0.9)]},
-    }
-    monkeypatch.setattr(lru_appendix_e2, "_curves", lambda row: curves[row.label])
-    judged = lru_appendix_e2._judged(outcome(dict.fromkeys(curves, 0.1)), 0.1)
-    assert judged.held == (False, True)  # later; neither there, but lower; others have no pair
+def test_faster_is_the_lower_mean_decade_each_at_its_best_rate():
+    def run(row, lr, seed, validation, decade):
+        measures = {lru_appendix_e2.SPEED: decade}
+        return Run(
+            scale="cpu", part="convolution", row=row, lr=lr, seed=seed, metric="mse",
+            validation=validation, measures=measures,
+        )  # fmt: skip
+
+    better = [run("linear", 0.1, n, 0.2, -1.0 - 0.1 * n) for n in range(5)]
+    worse = [run("linear", lr, 0, 0.4, -9.0) for lr in (0.01, 1.0)]  # lower, but not chosen
+    other = [run("tanh", lr, 0, v, -0.5) for lr, v in ((0.01, 0.3), (0.1, 0.1), (1.0, 0.3))]
+    other += [run("tanh", 0.1, n, 0.1, -0.5) for n in range(1, 5)]
+    (judged,) = LRUAppendixE2().claims(Runs((*better, *worse, *other)), "cpu")
+    assert judged.differences == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9])
+    assert (judged.scale, judged.why_not) == ("", "")
 
 
 def test_published_sizes_of_selective_copying():
