@@ -185,10 +185,12 @@ def gradient_norms(layer: Mixer, x: Tensor) -> Tensor:
         states.append([h for h in tree_leaves(state) if h.requires_grad])
     flat_states = [h for leaves in states[:-1] for h in leaves]
     gradients = iter(torch.autograd.grad((y[:, -1] * v).sum(), flat_states, materialize_grads=True))
-    squares = [
-        sum(next(gradients).flatten(1).square().sum(1) for _ in leaves) for leaves in states[:-1]
-    ]
-    return torch.stack([square.sqrt().mean() for square in squares]).flip(0)  # type: ignore[union-attr]
+    norms = []
+    for leaves in states[:-1]:
+        flat = torch.cat([next(gradients).flatten(1) for _ in leaves], 1)  # (batch, numbers)
+        size = flat.abs().amax().clamp_min(_LEAST)  # the square of what has vanished is 0
+        norms.append(size * (flat / size).norm(dim=1).mean())
+    return torch.stack(norms).flip(0)
 
 
 def _cells(mean: Tensor, seeds: list[Tensor]) -> list[str]:
