@@ -11,7 +11,7 @@ from linrnn import reproductions
 from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
 from linrnn.reproductions._page.report import publish, write_report
-from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.runs import Run, Runs
 from linrnn.train import Config, OptimConfig, Result
 from linrnn.train.folder import RunFolder
 
@@ -202,3 +202,21 @@ def test_wrong_commands_are_explained(capsys, arguments, words):
 
     assert main(["reproduce", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_rows_of_a_file_give_the_claims_of_those_in_memory(tmp_path):
+    rows = [
+        Run(scale="cpu", part="a-task", row=row, seed=seed, metric="mse", test=size / (3 + seed),
+            measures={"held": 1 / (7 + seed)})
+        for row, size in (("one", 1.0), ("two", 2.0))
+        for seed in range(5)
+    ]  # fmt: skip
+    runs = Runs(tuple(rows))
+    path = tmp_path / "a.csv"
+    path.write_bytes(runs.csv())
+    assert Runs.read(path) == runs
+    claims = [
+        each_runs.part("a task").claim("one", "two", "it", "1")
+        for each_runs in (runs, Runs.read(path))
+    ]
+    assert claims[0] == claims[1]

@@ -74,6 +74,14 @@ class Run:
     config: str = ""
     """Hash of all of its settings but the seed; empty where they were not kept."""
 
+    def __post_init__(self) -> None:
+        # numbers have the figures of the table at once, so that claims are the same from both
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Mapping):
+                value = {name: _rounded(number) for name, number in value.items()}
+            object.__setattr__(self, f.name, _rounded(value))
+
     @property
     def key(self) -> tuple[str, str, str, float, int]:
         """The same for a run and for another try of it."""
@@ -86,6 +94,11 @@ class Run:
 
 
 HEAD = [f.name for f in fields(Run)]
+
+
+def _rounded(value: Any) -> Any:
+    number = isinstance(value, float) and math.isfinite(value)
+    return float(f"{value:.{_FIGURES}g}") if number else value
 
 
 def _cell(value: object) -> str:
