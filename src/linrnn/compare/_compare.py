@@ -35,7 +35,8 @@ def compare(
     Args:
         entries: what to compare, all on the same task.
         seeds: each entry is trained once with each.
-        out: folder for the runs, ``compare.md``, ``compare.csv`` and the plots; where entries
+        out: folder for the runs, ``compare.md``, ``compare.csv``, ``runs.csv`` with a row
+            for every run, and the plots; where entries
             differ in the number of layers alone, one is of the metric against depth.
         match: change the widths so that all have the parameters of the first, within 3 %.
         tune: factors, such as `FACTORS`, by which the learning rate of each entry is tried with the

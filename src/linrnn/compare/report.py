@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from linrnn._files.storage import report_in
 from linrnn.compare._plots import draw_costs
+from linrnn.compare.run_table import RunTable, revision
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train.checkpoint import write_atomically
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _PLOTS = ("curves", "bars", "costs", "depth")
 _FILES = (
-    *("compare.md", "compare.csv", "tuning.csv"),
+    *("compare.md", "compare.csv", "runs.csv", "tuning.csv"),
     *(f"{plot}.{ending}" for plot in _PLOTS for ending in PLOT_ENDINGS),
 )
 
@@ -46,7 +47,7 @@ def write_report(
     search: "Search | None" = None,
     rates: str = "",
 ) -> None:
-    """Write ``compare.md``, ``compare.csv``, ``curves``, ``bars`` and ``costs`` (plots).
+    """Write ``compare.md``, ``compare.csv``, ``runs.csv``; plot ``curves``, ``bars`` and ``costs``.
 
     Where some of the ``configs``, one for each row, differ in the number of layers alone, there
     is a plot ``depth`` as well; of a ``search`` of learning rates a table, and ``tuning.csv``.
@@ -70,6 +71,7 @@ def _write(
         write_atomically(out / "tuning.csv", _tuning_csv(search).encode())
     write_atomically(out / "compare.md", ("\n".join(lines) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
+    write_atomically(out / "runs.csv", RunTable.below(out).made_by(revision()).csv())
     save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
     costs = draw_costs(rows, task)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn._files.storage import report_in
+from linrnn.compare.run_table import RunTable, revision
 from linrnn.tasks import Task
 from linrnn.train.checkpoint import write_atomically
 from linrnn.train.figures import metric_scale, new_figure, save, spans_decades
@@ -25,14 +26,15 @@ _ORDER = (
     "fewer; test data chose nothing"
 )
 
-_FILES = ("sweep.md", "sweep.csv", *(f"sweep.{ending}" for ending in PLOT_ENDINGS))
+_FILES = ("sweep.md", "sweep.csv", "runs.csv", *(f"sweep.{ending}" for ending in PLOT_ENDINGS))
 
 
 def write_sweep(settings: Sequence["Setting"], task: Task, out: Path) -> None:
-    """Write ``sweep.md``, ``sweep.csv`` and the plot ``sweep`` (PNG and SVG)."""
+    """Write ``sweep.md``, ``sweep.csv``, ``runs.csv`` and the plot ``sweep`` (PNG and SVG)."""
     with report_in(out, _FILES):
         write_atomically(out / "sweep.md", ("\n".join(markdown(settings, task)) + "\n").encode())
         write_atomically(out / "sweep.csv", _csv(settings).encode())
+        write_atomically(out / "runs.csv", RunTable.below(out).made_by(revision()).csv())
         save(_panels(settings, task), out / "sweep")
 
 

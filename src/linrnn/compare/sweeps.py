@@ -49,7 +49,8 @@ def sweep(
         draws: number of random combinations; the same call draws the same ones, and with more
             draws those before are among them. None takes all.
         seeds: each combination is trained once with each.
-        out: folder for the runs, ``sweep.md``, ``sweep.csv`` and the plot ``sweep``.
+        out: folder for the runs, ``sweep.md``, ``sweep.csv``, ``runs.csv`` with a row
+            for every run, and the plot ``sweep``.
         jobs: how many runs are trained at once, each with its share of the processors.
         say: told one line for each run.
 

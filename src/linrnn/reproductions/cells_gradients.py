@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from linrnn.compare.run_table import Run
 from linrnn.compare.tune import safe_name
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import dense_styles

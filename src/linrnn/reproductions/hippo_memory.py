@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linrnn.compare.run_table import Run
 from linrnn.compare.tune import safe_name
 from linrnn.mixers.lmu import lmu_system
 from linrnn.nn.discretise import dense
@@ -16,7 +17,7 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.timing import digits
 from linrnn.tasks import uniforms, white_signal

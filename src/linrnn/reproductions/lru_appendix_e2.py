@@ -91,7 +91,7 @@ class LRUAppendixE2(Reproduction):
             for row in outcome.rows
             for seed, curve in _curves(row).items()
         }
-        runs = Runs.below(setting.out, setting.scale, measures=speeds)
+        runs = Runs.of_page(setting.out, setting.scale, measures=speeds)
         return replace(
             page,
             tables=(_speed(outcome, size, threshold), *page.tables),

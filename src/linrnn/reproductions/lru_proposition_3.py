@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import torch
 
+from linrnn.compare.run_table import Run
 from linrnn.compare.tune import safe_name
 from linrnn.ops import linear_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Run, Runs, slug
+from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.timing import digits
 

@@ -128,7 +128,7 @@ class StateTracking(Reproduction):
                 measures |= {r.folders[seed]: {LONGER: value} for seed, value in values}
             best = groups(longer) or "not run"
             notes.append(f"{group} at {TIMES * size.length}: best first {best}.")
-        runs = Runs.below(setting.out, setting.scale, measures=measures)
+        runs = Runs.of_page(setting.out, setting.scale, measures=measures)
         return Findings(
             tables=tuple(tables),
             runs=runs,

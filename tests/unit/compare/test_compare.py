@@ -13,6 +13,7 @@ from linrnn.compare import Entry, Row, compare, match_parameters
 from linrnn.compare._runs import folder_of
 from linrnn.compare.match import count_parameters
 from linrnn.compare.report import by_depth
+from linrnn.compare.run_table import RunTable
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.mixers import LRU
 from linrnn.train import ModelConfig, TrainConfig
@@ -77,6 +78,13 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path, runs_here)
     assert again[0].values[0] == rows[0].values[0]
     assert len(again[0].values) == 2
     assert again[0].standard_error > 0
+    runs = RunTable.read(tmp_path / "runs.csv").rows
+    assert [run.seed for run in runs] == [0, 1]
+    assert [run.test for run in runs] == pytest.approx(again[0].values, rel=1e-7)
+    assert {(run.row, run.mixer, run.task) for run in runs} == {
+        ("a", "lru", entries[0].config.task)
+    }
+    assert len({run.config for run in runs}) == 1  # the seed is no setting
     table = (tmp_path / "compare.md").read_text()
     assert "± " in table
     assert "chance level: 10" in table

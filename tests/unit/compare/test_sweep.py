@@ -286,7 +286,7 @@ def test_a_sweep_writes_its_table_and_goes_on(tmp_path, rates, draws):
     first = sweep(tiny(), over, draws=draws, out=tmp_path, say=said.append)
     assert len(first) == len(list(tmp_path.glob("*/result.json"))) == 2
     assert "left" in said[0]
-    names = ("sweep.md", "sweep.csv", "sweep.png", "sweep.svg")
+    names = ("sweep.md", "sweep.csv", "runs.csv", "sweep.png", "sweep.svg")
     assert all((tmp_path / name).stat().st_size for name in names)
     stamps = [p.stat().st_mtime_ns for p in sorted(tmp_path.glob("*/result.json"))]
     again = sweep(tiny(), over, draws=draws, out=tmp_path)

@@ -4,7 +4,8 @@ import pytest
 
 from linrnn.compare import _compare
 from linrnn.compare._runs import safe_name
-from linrnn.reproductions._page.runs import Run, Runs, slug
+from linrnn.compare.run_table import Run
+from linrnn.reproductions._page.runs import Runs, slug
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from linrnn import reproductions
+from linrnn.compare.run_table import Run
 from linrnn.reproductions import Findings, Setting, Table
 from linrnn.reproductions import lru_proposition_3 as proposition
 from linrnn.reproductions._page.report import publish, write_report
-from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.runs import Runs
 from linrnn.train import Config, OptimConfig, Result
 from linrnn.train.folder import RunFolder
 

@@ -7,13 +7,14 @@ import pytest
 
 from linrnn import recipes
 from linrnn.compare import Row
+from linrnn.compare.run_table import Run
 from linrnn.recipes import LRU_TABLE
 from linrnn.reproductions import Setting, lru_appendix_e2, lru_table_1, lru_table_5, lru_table_8
 from linrnn.reproductions import minrnn_table_1 as depths
 from linrnn.reproductions import minrnn_table_2 as kinds
 from linrnn.reproductions._page.beside import comparable, findings, rank_correlation, table
 from linrnn.reproductions._page.quoted import FAILS, Quoted
-from linrnn.reproductions._page.runs import Run, Runs
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._runs import lru_columns as lru
 from linrnn.reproductions._runs import selective_copying as copying
 from linrnn.reproductions._runs.trained import Column, Outcome, changes, train, with_mixer

@@ -2,9 +2,7 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import torch
 from linrnn import __version__
 from linrnn._files.door import make_folder, read_bytes
 from linrnn._files.storage import remove, report_in
+from linrnn.compare.run_table import revision
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.outcome import (
     CLAIMS,
@@ -44,9 +43,9 @@ def write_report(
         The files a reader of the page needs, the page first: it shows the SVG files, and
         leads to the numbers in them.
     """
-    runs = findings.runs or Runs.below(setting.out, setting.scale)
+    runs = findings.runs or Runs.of_page(setting.out, setting.scale)
     made_by = revision()
-    runs = Runs(tuple(replace(run, revision=made_by) for run in runs.rows))
+    runs = runs.made_by(made_by)
     tables = {
         f"table-{i}.csv": as_csv(table.head, table.rows)
         for i, table in enumerate(findings.tables, 1)
@@ -192,13 +191,3 @@ def _device() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
-def revision() -> str:
-    """Return the revision of a source checkout, if this is one."""
-    root = Path(__file__).parents[4]
-    if not (root / ".git").exists():
-        return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    return process.stdout.strip() if process.returncode == 0 else ""

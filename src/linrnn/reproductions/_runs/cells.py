@@ -105,7 +105,7 @@ class Race:
         arrived = {label: arrivals(row, self.goal) for label, row in rows_by_label.items()}
         folders = [f for row in outcome.rows for f in row.folders if RunFolder(f).result.is_file()]
         measures = {folder: {SOLVED_AT: solved_at(folder, self.goal)} for folder in folders}
-        runs = Runs.below(setting.out, setting.scale, measures=measures)
+        runs = Runs.of_page(setting.out, setting.scale, measures=measures)
         cells = [self._cells(row, arrived[label]) for label, row in rows_by_label.items()]
         metric = outcome.task.metric
         head = [name.format(metric + metric_scale(metric)[1]) for name in _HEAD]

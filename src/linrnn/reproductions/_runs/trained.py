@@ -132,7 +132,7 @@ def orders(
     what: Reproduction, setting: Setting, measures: Mapping[Path, Mapping[str, float]] | None = None
 ) -> tuple[Judged, ...]:
     """The claims of a page from the runs in its folder."""
-    runs = Runs.below(setting.out, setting.scale, measures=measures)
+    runs = Runs.of_page(setting.out, setting.scale, measures=measures)
     return tuple(what.claims(runs, setting.scale))
 
 
