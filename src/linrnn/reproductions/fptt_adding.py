@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Part, Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import one_layer
-from linrnn.reproductions._runs.sooner import Contest, Result
+from linrnn.reproductions._runs.sooner import Contest
 from linrnn.tasks.adding import AddingOptions
 from linrnn.train import Config
 
@@ -80,6 +81,8 @@ class FPTTAdding(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train by every rule at every length, and compare them seed by seed."""
         results = [contest(length, self.size).run(setting) for length in self.size.lengths]
+        measures = {path: kept for result in results for path, kept in result.measures().items()}
+        runs = Runs.of_page(setting.out, setting.scale, measures)
         return Findings(
             tables=(
                 *(result.table() for result in results),
@@ -93,11 +96,17 @@ class FPTTAdding(Reproduction):
             ),
             complete=not any(result.tuned.outcome.problem for result in results),
             notes=(*NOTES, *dict.fromkeys(line for result in results for line in result.notes())),
-            verdicts=tuple(line for result in results for line in judged(result)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
                 name: figure for result in results for name, figure in result.figures().items()
             },
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of every length."""
+        contests = [contest(length, self.size) for length in self.size.lengths]
+        return [line for each in contests for line in judged(each, runs.part(each.name))]
 
 
 NOTES = (
@@ -130,27 +139,26 @@ def contest(length: int, size: Size) -> Contest:
     )
 
 
-def judged(result: Result) -> list[Judged]:
+def judged(contest: Contest, part: Part) -> list[Judged]:
     """Claims at a length, seed by seed."""
-    claims = [result.solves(BPTT, f"{_KAG}, from 200 steps on", claim=False)]
-    if FPTT in result.rows:
+    claims = [contest.solves(part, BPTT, f"{_KAG}, from 200 steps on", claim=False)]
+    if part.has(FPTT):
         claims += [
-            result.solves(FPTT, _KAG),
-            result.sooner(FPTT, BPTT, f"{_KAG}; a step is a batch"),
-            result.better(FPTT, BPTT, _KAG),
-            fewer_updates(result, FPTT, BPTT),
+            contest.solves(part, FPTT, _KAG),
+            contest.sooner(part, FPTT, BPTT, f"{_KAG}; a step is a batch"),
+            contest.better(part, FPTT, BPTT, _KAG),
+            fewer_updates(contest, part, FPTT, BPTT),
         ]
-    if FPTT in result.rows and PLAIN in result.rows:
+    if part.has(FPTT) and part.has(PLAIN):
         worth = "ours: what the penalty is worth"
         claims += [
-            result.sooner(FPTT, PLAIN, worth),
-            result.better(FPTT, PLAIN, worth),
+            contest.sooner(part, FPTT, PLAIN, worth),
+            contest.better(part, FPTT, PLAIN, worth),
         ]
     return claims
 
 
-def fewer_updates(result: Result, parts: str, full: str) -> Judged:
+def fewer_updates(contest: Contest, part: Part, parts: str, full: str) -> Judged:
     """The claim that a row of parts needs fewer optimiser steps than one of whole batches."""
-    updates = {seed: PARTS * at for seed, at in result.arrived(parts).items()}
-    claim = f"{result.contest.name}: {parts} solves it in fewer updates than {full}"
-    return less(claim, "ours", updates, result.arrived(full))
+    claim = f"{contest.name}: {parts} solves it in fewer updates than {full}"
+    return part.sooner(parts, full, claim, "ours", updates=PARTS)

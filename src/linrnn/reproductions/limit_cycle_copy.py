@@ -6,9 +6,10 @@ from math import log
 from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Part, Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.cells import one_layer
-from linrnn.reproductions._runs.sooner import Contest, Result
+from linrnn.reproductions._runs.sooner import Contest
 from linrnn.tasks.copy import CopyOptions
 from linrnn.train import Config
 
@@ -78,6 +79,8 @@ class LimitCycleCopy(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every start at every delay, and compare them seed by seed."""
         results = [contest(delay, self.size).run(setting) for delay in self.size.delays]
+        measures = {path: kept for result in results for path, kept in result.measures().items()}
+        runs = Runs.of_page(setting.out, setting.scale, measures)
         return Findings(
             tables=(
                 *(result.table() for result in results),
@@ -89,11 +92,17 @@ class LimitCycleCopy(Reproduction):
             ),
             complete=not any(result.tuned.outcome.problem for result in results),
             notes=(*NOTES, *dict.fromkeys(line for result in results for line in result.notes())),
-            verdicts=tuple(line for result in results for line in judged(result)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
                 name: figure for result in results for name, figure in result.figures().items()
             },
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of every delay."""
+        contests = [contest(delay, self.size) for delay in self.size.delays]
+        return [line for each in contests for line in judged(each, runs.part(each.name))]
 
 
 NOTES = (
@@ -133,12 +142,12 @@ def contest(delay: int, size: Size) -> Contest:
     )
 
 
-def judged(result: Result) -> list[Judged]:
+def judged(contest: Contest, part: Part) -> list[Judged]:
     """Claims at a delay, seed by seed."""
     rivals = {ORTHOGONAL: _PARK, GLOROT: _PARK, RING: "ours: is it the cycle, or the weak input?"}
-    trained = {rival: where for rival, where in rivals.items() if rival in result.rows}
+    trained = {rival: where for rival, where in rivals.items() if part.has(rival)}
     return [
-        result.solves(CYCLE, _PARK),
-        *(result.sooner(CYCLE, rival, where) for rival, where in trained.items()),
-        *(result.better(CYCLE, rival, where) for rival, where in trained.items()),
+        contest.solves(part, CYCLE, _PARK),
+        *(contest.sooner(part, CYCLE, rival, where) for rival, where in trained.items()),
+        *(contest.better(part, CYCLE, rival, where) for rival, where in trained.items()),
     ]

@@ -1,33 +1,34 @@
 """Who of two is sooner, on the pages of parts and of limit cycles: rows, verdicts, small runs."""
 
+import math
 from dataclasses import replace
 from math import inf
 
 import pytest
 
 from linrnn import learn
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.reproductions import Setting, fptt_adding, limit_cycle_copy
-from linrnn.reproductions._runs.sooner import Contest, Result
+from linrnn.reproductions._page.runs import SOLVED_AT, Runs
+from linrnn.reproductions._runs.sooner import Contest
 from linrnn.train.model import build_model, build_task
 
+STEPS = 1_000
+CONTEST = Contest(name="task", rows={}, rates=(), goal=0.1, baseline=1.0)
 
-class Said(Result):
-    """What rows are told to have come to: steps and losses by label."""
 
-    def __init__(self, steps, losses):
-        contest = Contest(name="task", rows={}, rates=(), goal=0.1, baseline=1.0)
-        for name, value in (("contest", contest), ("steps", steps), ("found", losses)):
-            object.__setattr__(self, name, value)
-
-    @property
-    def rows(self):
-        return self.steps
-
-    def arrived(self, label):
-        return dict(enumerate(self.steps[label]))
-
-    def losses(self, label):
-        return self.found[label]
+def part_of(steps, losses):
+    """What rows came to: when they had solved the task, and test losses, by label and seed."""
+    rows = [
+        Run(
+            scale="cpu", part="task", row=safe_name(label), seed=seed, steps=STEPS, metric="mse",
+            measures={SOLVED_AT: at}, test_loss=losses.get(label, {}).get(seed, math.nan),
+        )
+        for label, several in steps.items()
+        for seed, at in enumerate(several)
+    ]  # fmt: skip
+    return Runs(tuple(rows)).part("task")
 
 
 def held(judged):
@@ -35,25 +36,35 @@ def held(judged):
 
 
 def test_claims_are_of_the_same_seed():
-    result = Said({"a": [100, inf, 300], "b": [inf, inf, 300]}, {"a": {0: 0.1, 2: 0.5}, "b":
-        {0: 0.2, 1: 0.1, 2: 0.4}})  # fmt: skip
-    assert result.sooner("a", "b", "").held == (True, None, None)
-    assert result.better("a", "b", "").held == (True, False)
-    assert result.solves("b", "").held == (False, False, True)
-    assert result.solves("b", "", claim=False).held == (True, True, False)
-    assert result.sooner("a", "b", "").claim == "task: a solves it in fewer steps than b"
+    steps = {"a": [100, inf, 300], "b": [inf, inf, 300]}
+    losses = {"a": {0: 0.01, 2: 0.5}, "b": {0: 0.2, 1: 0.01, 2: 0.4}}
+    part = part_of(steps, losses)
+    sooner = CONTEST.sooner(part, "a", "b", "")
+    assert sooner.held == (True, None, None)
+    assert sooner.differences == (900, 0, 0)  # who never is takes all of the steps
+    assert sooner.claim == "task: a solves it in fewer steps than b"
+    assert sooner.why_not == ""
+    assert CONTEST.better(part, "a", "b", "").differences == pytest.approx([1.30103, -0.09691])
+    assert CONTEST.solves(part, "b", "").held == (False, True, False)
+    assert CONTEST.solves(part, "b", "", claim=False).held == (True, False, True)
+
+
+def test_nobody_who_solves_it_decides_nothing():
+    part = part_of({"a": [inf, inf], "b": [inf, inf]}, {})
+    assert "nobody learned" in CONTEST.sooner(part, "a", "b", "").why_not
 
 
 def test_parts_that_are_sooner_by_batches_may_be_later_by_updates():
     fptt, bptt = fptt_adding.FPTT, fptt_adding.BPTT
-    losses = {fptt: {0: 0.1, 1: 0.1}, bptt: {0: 0.2, 1: 0.2}}
-    found = held(fptt_adding.judged(Said({fptt: [100, 100], bptt: [1200, 900]}, losses)))
+    losses = {fptt: {0: 0.01, 1: 0.01}, bptt: {0: 0.02, 1: 0.2}}
+    part = part_of({fptt: [50, 100], bptt: [900, 900]}, losses)
+    found = held(fptt_adding.judged(CONTEST, part))
     assert found[f"task: {fptt} solves it in fewer steps than {bptt}"] == (True, True)
     assert found[f"task: {fptt} solves it in fewer updates than {bptt}"] == (True, False)
-    assert found[f"task: {bptt} does not solve it"] == (False, False)
+    assert found[f"task: {bptt} does not solve it"] == (False, True)
     assert len(found) == 5
-    alone = fptt_adding.judged(Said({bptt: [inf, 900]}, {}))
-    assert held(alone) == {f"task: {bptt} does not solve it": (True, False)}
+    alone = fptt_adding.judged(CONTEST, part_of({bptt: [inf, 900]}, losses))
+    assert held(alone) == {f"task: {bptt} does not solve it": (False, True)}
 
 
 def test_rows_of_adding_differ_by_the_learner_alone():
@@ -81,12 +92,13 @@ def test_rows_of_copying_differ_by_the_start_alone():
 
 
 def test_limit_cycles_are_judged_by_seed():
-    cycle, orthogonal = "limit cycle", "orthogonal"
-    losses = {cycle: {0: 0.1, 1: 0.3}, orthogonal: {0: 0.2, 1: 0.2}}
-    found = held(limit_cycle_copy.judged(Said({cycle: [100, 200], orthogonal: [200, inf]}, losses)))
+    cycle, orthogonal = limit_cycle_copy.CYCLE, limit_cycle_copy.ORTHOGONAL
+    losses = {cycle: {0: 0.01, 1: 0.3}, orthogonal: {0: 0.2, 1: 0.2}}
+    part = part_of({cycle: [100, 200], orthogonal: [200, inf]}, losses)
+    found = held(limit_cycle_copy.judged(CONTEST, part))
     assert found[f"task: {cycle} solves it in fewer steps than {orthogonal}"] == (True, True)
     assert found[f"task: {cycle} has a smaller loss than {orthogonal}"] == (True, False)
-    assert found[f"task: {cycle} solves it"] == (True, True)
+    assert found[f"task: {cycle} solves it"] == (True, False)
     assert len(found) == 3
 
 
@@ -104,6 +116,8 @@ def whole(found, rows, rates):
     assert all(len(row) == len(tried.head) == rates + 2 for row in tried.rows)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.figures) == 1
+    assert len({run.key for run in found.runs.rows}) == len(found.runs.rows)
+    assert all(SOLVED_AT in run.measures for run in found.runs.rows)
 
 
 def test_a_small_run_of_parts_leaves_the_whole_page(trained, tmp_path, monkeypatch):

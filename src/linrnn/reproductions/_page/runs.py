@@ -19,10 +19,13 @@ from linrnn.reproductions._page.verdict import (
     Judged,
     below,
     less,
+    margin,
     steps,
 )
 from linrnn.train.figures import metric_scale
 
+SOLVED_AT = "solved at"
+"""A measure: the first step after which the validation loss of a run was below a goal."""
 RUNS = "runs"
 """Folder of the trained models, in that of the report."""
 
@@ -140,13 +143,49 @@ class Part:
             why_not=why or self.why_not(better, worse, measure=measure),
         )
 
+    def sooner(
+        self, label: str, rival: str, text: str, published: str, *, updates: float = 1.0
+    ) -> Judged:
+        """The claim that a row has solved a task before another; who never does takes all steps.
+
+        Args:
+            label, rival: the rows.
+            text: the claim in words.
+            published: the numbers or words it rests on.
+            updates: of the first row in a step, where they count.
+        """
+        last = float(self.steps)
+        first, second = (
+            {seed: min(at, last) for seed, at in self.values(row, SOLVED_AT).items()}
+            for row in (label, rival)
+        )
+        nobody = {*first.values(), *second.values()} <= {last}
+        scaled = {seed: updates * at for seed, at in first.items()}
+        unit = "updates" if updates != 1 else "steps"
+        judged = less(text, published, scaled, second)._replace(unit=unit, scale=self.scale)
+        why = (UNLEARNED if nobody else "") or self._edge(label, rival)
+        return judged._replace(why_not=why)
+
+    def lower_loss(self, label: str, rival: str, text: str, published: str) -> Judged:
+        """The claim that a row has a smaller loss on the test than another, in decades."""
+        first, second = (self.values(row, "test_loss") for row in (label, rival))
+        decades = {
+            seed: math.log10(second[seed] / first[seed]) for seed in first.keys() & second.keys()
+        }
+        judged = margin(text, published, dict(sorted(decades.items())), scale=self.scale)
+        return judged._replace(unit="decades of the loss", why_not=self._edge(label, rival))
+
     def why_not(self, *labels: str, measure: str = "test") -> str:
         """Why a comparison of rows decides nothing, or nothing."""
-        if any(self._chosen[safe_name(label)][1] for label in labels if self.runs(label)):
+        if self._edge(*labels):
             return EDGE
         if not any(self._learned(label, measure) for label in labels):
             return UNLEARNED
         return ""
+
+    def _edge(self, *labels: str) -> str:
+        ends = (self._chosen[safe_name(label)][1] for label in labels if self.runs(label))
+        return EDGE if any(ends) else ""
 
     def _learned(self, label: str, measure: str) -> bool:
         """Whether the mean of a row is better than chance by its interval."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from linrnn.compare import Row
 from linrnn.reproductions._page.base import Findings, Setting, Table
 from linrnn.reproductions._page.beside import measured
-from linrnn.reproductions._page.runs import Part, Runs
-from linrnn.reproductions._page.verdict import UNLEARNED, Judged, less
+from linrnn.reproductions._page.runs import SOLVED_AT, Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.language import curves, mean_of
 from linrnn.reproductions._runs.trained import n_steps, problems, train
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
@@ -63,8 +63,6 @@ def one_layer(
     )
 
 
-SOLVED_AT = "solved at"
-"""The first step after which the validation loss of a run was below the goal."""
 SOLVES = "solves it"
 BEFORE = f"solves it before the {RIVAL}"
 FAILS = "does not solve it"
@@ -131,20 +129,10 @@ class Race:
             words, claim = self.said[label]
             text = f"{label} {claim}"
             if claim == BEFORE and part.has(RIVAL):
-                found.append(self._before(part, label, text, words))
+                found.append(part.sooner(label, RIVAL, text, words))
             elif claim in (SOLVES, FAILS):
                 found.append(part.under(label, self.goal, text, words, claim == SOLVES))
         return found
-
-    def _before(self, part: Part, label: str, text: str, words: str) -> Judged:
-        """The claim that a model is there before the LSTM; who never is takes all of the steps."""
-        ours, rival = (
-            {seed: min(at, float(part.steps)) for seed, at in part.values(who, SOLVED_AT).items()}
-            for who in (label, RIVAL)
-        )
-        nobody = {*ours.values(), *rival.values()} <= {float(part.steps)}
-        why = UNLEARNED if nobody else ""
-        return less(text, words, ours, rival)._replace(unit="steps", why_not=why)
 
     def _rules(self) -> str:
         return (

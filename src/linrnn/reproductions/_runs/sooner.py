@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from pathlib import Path
 
 from linrnn.compare import Row
 from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Setting, Table
-from linrnn.reproductions._page.verdict import Judged, less
-from linrnn.reproductions._runs.cells import arrivals, when
+from linrnn.reproductions._page.runs import SOLVED_AT, Part
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs.cells import arrivals, solved_at, when
 from linrnn.reproductions._runs.language import curves
 from linrnn.reproductions._runs.trained import n_steps, problems, seconds
 from linrnn.reproductions._runs.tuned import Tuned, budget, tuned
@@ -38,6 +39,21 @@ class Contest:
         candidates = {label: with_rates(c, self.rates) for label, c in self.rows.items()}
         return Result(contest=self, tuned=tuned(self.name, candidates, setting))
 
+    def solves(self, part: Part, label: str, published: str, claim: bool = True) -> Judged:
+        """The claim that a row solves the task, or does not, within its steps."""
+        words = self.does if claim else self.does_not
+        return part.under(label, self.goal, f"{self.name}: {label} {words}", published, claim)
+
+    def sooner(self, part: Part, label: str, rival: str, published: str) -> Judged:
+        """The claim that a row solves the task in fewer steps than another, if that does at all."""
+        claim = f"{self.name}: {label} {self.does} in fewer steps than {rival}"
+        return part.sooner(label, rival, claim, published)
+
+    def better(self, part: Part, label: str, rival: str, published: str) -> Judged:
+        """The claim that a row has the smaller test loss."""
+        claim = f"{self.name}: {label} has a smaller loss than {rival}"
+        return part.lower_loss(label, rival, claim, published)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -60,21 +76,14 @@ class Result:
         results = [RunFolder(folder).read_result() for folder in self.rows[label].folders]
         return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
 
-    def solves(self, label: str, published: str, claim: bool = True) -> Judged:
-        """The claim that a row solves the task, or does not, within its steps."""
-        words = self.contest.does if claim else self.contest.does_not
-        holds = tuple((at < inf) == claim for at in self.arrived(label).values())
-        return Judged(f"{self.contest.name}: {label} {words}", published, holds)
-
-    def sooner(self, label: str, rival: str, published: str) -> Judged:
-        """The claim that a row solves the task in fewer steps than another, if that does at all."""
-        claim = f"{self.contest.name}: {label} {self.contest.does} in fewer steps than {rival}"
-        return less(claim, published, self.arrived(label), self.arrived(rival))
-
-    def better(self, label: str, rival: str, published: str) -> Judged:
-        """The claim that a row has the smaller test loss."""
-        claim = f"{self.contest.name}: {label} has a smaller loss than {rival}"
-        return less(claim, published, self.losses(label), self.losses(rival))
+    def measures(self) -> dict[Path, dict[str, float]]:
+        """Step at which each run that finished had solved the task, by its folder."""
+        folders = (folder for row in self.tuned.first_and_all() for folder in row.folders)
+        return {
+            folder: {SOLVED_AT: solved_at(folder, self.contest.goal)}
+            for folder in folders
+            if RunFolder(folder).result.is_file()
+        }
 
     def table(self) -> Table:
         """A line for each row: when each seed was there, what it came to, and its cost."""

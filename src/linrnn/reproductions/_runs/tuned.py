@@ -1,7 +1,7 @@
 """Learning rates chosen on validation."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linrnn.compare import Row
@@ -22,6 +22,12 @@ class Tuned:
     """The metric on validation of every rate."""
     first: Mapping[str, Mapping[float, Row]]
     """The row of each rate, of the first seed alone, under those labels."""
+
+    def first_and_all(self) -> Iterator[Row]:
+        """Rows of every rate with the first seed, and those of the best with all seeds."""
+        yield from self.outcome.rows
+        for rates in self.first.values():
+            yield from rates.values()
 
 
 def tuned(
