@@ -1,21 +1,15 @@
 """An eLSTM that learns to copy what left the window: traces against truncation."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Part, Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.copying import Copying
-from linrnn.reproductions._runs.lessons import (
-    Rule,
-    Runs,
-    alike,
-    errors,
-    learning,
-    smaller,
-    tuned_all,
-    under,
-)
+from linrnn.reproductions._runs.lessons import Rule, errors, learning, tuned_all
+from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 
 WINDOW = 4
 SOLVED = 0.1
@@ -91,26 +85,31 @@ class ELSTMCopy(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train the layer by every rule."""
-        runs_by_lesson, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        learned = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        runs = Runs(tuple(learned.rows))
+        losses = (_losses(name, by_rule) for name, by_rule in learned.runs.items())
         return Findings(
-            tables=(*(_losses(name, runs) for name, runs in runs_by_lesson.items()), *tried),
+            tables=(*losses, *learned.tried),
             comparable=(
                 "whether the statements hold, at these sizes and after these updates; patterns and "
                 "layers are far smaller than the published ones."
             ),
             notes=NOTES,
-            verdicts=tuple(
-                line for name, runs in runs_by_lesson.items() for line in judged(name, runs)
-            ),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
                 "losses": learning(
-                    runs_by_lesson,
+                    learned.runs,
                     title="copying by an eLSTM",
                     error="loss",
                     lines={"copied": SOLVED},
                 )
             },
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of every pattern."""
+        return [line for lesson in self.lessons for line in judged(runs.part(lesson.name))]
 
 
 NOTES = (
@@ -130,29 +129,32 @@ NOTES = (
 )
 
 
-def judged(name: str, runs: Runs) -> list[Judged]:
-    """Claims of a pattern, seed by seed."""
+def judged(part: Part) -> list[Judged]:
+    """Claims of a pattern."""
+    name = part.name
 
     def copies(label: str, claim: bool, where: str) -> Judged:
         words = "copies them" if claim else "does not copy them"
-        return Judged(f"{name}: {label} {words}", where, under(runs[label], SOLVED, claim))
+        return part.under(label, SOLVED, f"{name}: {label} {words}", where, claim)
 
     def better(rule: str, rival: str, where: str) -> Judged:
-        holds = smaller(runs[rule], runs[rival])
-        return Judged(f"{name}: {rule} has a smaller loss than {rival}", where, holds)
+        return part.lower_loss(
+            rule, rival, f"{name}: {rule} has a smaller loss than {rival}", where
+        )
 
-    same = alike(runs[TRACED], runs[EXACT], WITHIN)
+    same = f"{name}: {TRACED} comes to what {EXACT} comes to"
+    gap = part.paired(same, _IRIE, "of the loss of guessing", (TRACED, EXACT), operator.sub)
     return [
         copies(EXACT, True, "exact"),
         copies(TRACED, True, _IRIE),
         copies(CUT, False, "ours: no gradient leaves a window"),
         better(TRACED, CUT, _IRIE),
-        Judged(f"{name}: {TRACED} comes to what {EXACT} comes to", _IRIE, same),
+        gap._replace(within=WITHIN, held=tuple(abs(x) <= WITHIN for x in gap.differences)),
         better(CUT, HELD, "ours: whether a truncated gradient helps at all"),
     ]
 
 
-def _losses(name: str, runs: Runs) -> Table:
+def _losses(name: str, runs: RunsByRule) -> Table:
     rows = [
         [label, errors(seeds), f"{sum(run.error < SOLVED for run in seeds)} of {len(seeds)}"]
         for label, seeds in runs.items()

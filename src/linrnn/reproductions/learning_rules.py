@@ -1,27 +1,27 @@
 """Learning rules beside back-propagation: lags beyond a chunk, noise, and stacks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, product
 from statistics import mean
 from typing import Any, ClassVar
 
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, along, below, every
+from linrnn.reproductions._page.runs import Part, Runs, decades
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs import rule_gradients as gradients
 from linrnn.reproductions._runs.delays import Delay, solved_readout
-from linrnn.reproductions._runs.lessons import (
-    Rule,
-    Runs,
-    errors,
-    learning,
-    smaller,
-    tuned_all,
-    under,
-)
+from linrnn.reproductions._runs.lessons import Rule, errors, learning, tuned_all
+from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 from linrnn.reproductions._runs.rule_gradients import Angles, Noise
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
 
+NOISE, ANGLES = "noise", "angles"
+"""Parts of the page, beside the delays."""
+_PLACES = {"last": -2, "first": 0, "all": -1}  # in the cosines of a stack
 CHUNK, SHORT_CHUNK = 10, 2
 SOLVED = 0.1
 """A delay is solved if the error is below this; 1 is that of answering 0."""
@@ -142,37 +142,48 @@ class LearningRules(Reproduction):
             (delay, DENSE_RULES if delay.mixer == "tanh_rnn" else RULES)
             for delay in self.size.delays
         )
-        runs_by_lesson, tried = tuned_all(lessons, setting)
+        learned = tuned_all(lessons, setting)
         noises = self._noises(setting)
         stacks = self._stacks(setting)
+        runs = Runs(
+            (*learned.rows, *_rows_of_noise(noises, setting), *_rows_of_stacks(stacks, setting))
+        )
         ends = (self.size.looks[0], self.size.looks[-1])
         return Findings(
             tables=(
-                *(_errors(name, runs) for name, runs in runs_by_lesson.items()),
+                *(_errors(name, by_rule) for name, by_rule in learned.runs.items()),
                 self._readouts(setting),
                 _noise_table(noises),
                 *(_angle_table(stacks, step) for step in ends),
-                *tried,
+                *learned.tried,
             ),
             comparable=(
                 "whether the statements hold, at these sizes; tasks and models are smaller than "
                 "the published ones, which were trained by the rules themselves in deep stacks."
             ),
             notes=NOTES,
-            verdicts=(
-                *(
-                    line
-                    for name, runs in runs_by_lesson.items()
-                    for line in judged_lags(name, runs)
-                ),
-                *judged_noise(noises),
-                *(line for step in ends for line in judged_stacks(stacks, step)),
-            ),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
-                "errors": learning(runs_by_lesson, title="delays", lines={"solved": SOLVED}),
+                "errors": learning(learned.runs, title="delays", lines={"solved": SOLVED}),
                 "alignment": _by_layer(stacks, self.size, len(setting.seeds)),
             },
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of lags, of noise and of stacks."""
+        size = self.size
+        parts = [runs.part(delay.name) for delay in size.delays]
+        ends = (size.looks[0], size.looks[-1])
+        return [
+            *(line for part in parts for line in judged_lags(part)),
+            *judged_noise(runs.part(NOISE), size.cells),
+            *(
+                line
+                for step in ends
+                for line in judged_stacks(runs.part(ANGLES), size.rings, size.depths, step)
+            ),
+        ]
 
     def _noises(self, setting: Setting) -> Noises:
         size, noises = self.size, {}
@@ -228,16 +239,53 @@ NOTES = (
 )
 
 
-def judged_lags(name: str, runs: Runs) -> list[Judged]:
-    """Claims of a delay, seed by seed."""
+def _rows_of_noise(noises: Noises, setting: Setting) -> Iterator[Run]:
+    for cells, by_seed in noises.items():
+        for seed, noise in zip(setting.seeds, by_seed, strict=True):
+            yield Run(
+                scale=setting.scale, part=NOISE, row=_cells(cells), seed=seed,
+                measures=noise._asdict(),
+            )  # fmt: skip
+
+
+def _rows_of_stacks(stacks: Stacks, setting: Setting) -> Iterator[Run]:
+    for (ring, depth), by_seed in stacks.items():
+        for seed, angles in zip(setting.seeds, by_seed, strict=True):
+            measures = {
+                _angle(label, step, which): cosines[i]
+                for (label, step), cosines in angles.items()
+                for which, i in _PLACES.items()
+            }
+            yield Run(
+                scale=setting.scale, part=ANGLES, row=_stack(ring, depth), seed=seed,
+                measures=measures,
+            )  # fmt: skip
+
+
+def _cells(cells: int) -> str:
+    return safe_name(f"{cells} cells")
+
+
+def _stack(ring: tuple[float, float], depth: int) -> str:
+    return safe_name(f"{_layers(depth)}, ring {_ring(ring)}")
+
+
+def _angle(label: str, step: int, which: str) -> str:
+    """Name of a measure: the cosine of a rule's gradient and the true one."""
+    return f"{label} {which} after {step}"
+
+
+def judged_lags(part: Part) -> list[Judged]:
+    """Claims of a delay."""
+    name = part.name
 
     def better(rule: str, rival: str, where: str) -> Judged:
-        holds = smaller(runs[rule], runs[rival])
-        return Judged(f"{name}: {rule} has a smaller error than {rival}", where, holds)
+        words = f"{name}: {rule} has a smaller error than {rival}"
+        return part.lower_loss(rule, rival, words, where)
 
     def solves(label: str, claim: bool, where: str) -> Judged:
         words = "solves it" if claim else "does not solve it"
-        return Judged(f"{name}: {label} {words}", where, under(runs[label], SOLVED, claim))
+        return part.under(label, SOLVED, f"{name}: {label} {words}", where, claim)
 
     if name == DENSE.name:
         return [
@@ -254,47 +302,73 @@ def judged_lags(name: str, runs: Runs) -> list[Judged]:
     return claims
 
 
-def judged_noise(noises: Noises) -> list[Judged]:
-    """Claims of `uoro`'s estimates, seed by seed."""
-    by_seed = list(zip(*noises.values(), strict=True))
-    unbiased = tuple(all(abs(noise.miss) < BIASED for noise in seed) for seed in by_seed)
-    grows = tuple(along([noise.spread for noise in seed]) for seed in by_seed)
-    ends = tuple(below(seed[0].spread, seed[-1].spread) for seed in by_seed)
-    sizes = list(noises)
+def judged_noise(part: Part, sizes: Sequence[int]) -> list[Judged]:
+    """Claims of `uoro`'s estimates."""
+    labels = list(map(_cells, sizes))
+
+    def claim(words: str, unit: str, effect: Callable[..., float], measure: str) -> Judged:
+        words = f"uoro: {words}"
+        return part.paired(words, _UORO, unit, labels, effect, measure=measure)
+
+    errors, decades_of = "standard errors from the bound", "decades of the deviation"
     return [
-        Judged("uoro: unbiased at every size", _UORO, unbiased),
-        Judged("uoro: noise grows from each size to the next", _UORO, grows),
-        Judged(f"uoro: more noise with {sizes[-1]} cells than with {sizes[0]}", _UORO, ends),
+        claim(
+            "unbiased at every size", errors, lambda *misses: BIASED - max(map(abs, misses)), "miss"
+        ),
+        claim(
+            "noise grows from each size to the next",
+            decades_of,
+            lambda *spreads: min(decades(a, b) for a, b in pairwise(spreads)),
+            "spread",
+        ),
+        claim(
+            f"more noise with {sizes[-1]} cells than with {sizes[0]}",
+            decades_of,
+            lambda *spreads: decades(spreads[0], spreads[-1]),
+            "spread",
+        ),
     ]
 
 
-def judged_stacks(stacks: Stacks, step: int) -> list[Judged]:
-    """Claims of gradients in stacks after some steps of training, seed by seed."""
+def judged_stacks(
+    part: Part, rings: Sequence[tuple[float, float]], depths: Sequence[int], step: int
+) -> list[Judged]:
+    """Claims of gradients in stacks after some steps of training, by cosines."""
     when = "at first" if step == 0 else f"after {step} steps"
     verdicts = []
-    for ring in dict.fromkeys(ring for ring, _ in stacks):
-        depths = [depth for stack_ring, depth in stacks if stack_ring == ring]
-        by_seed = list(zip(*(stacks[ring, depth] for depth in depths), strict=True))
+    for ring in rings:
         where = f"ring {_ring(ring)}, {when}"
-        last = tuple(all(angles[ONLINE, step][-2] > SAME for angles in seed) for seed in by_seed)
-        first = tuple(along([-angles[ONLINE, step][0] for angles in seed]) for seed in by_seed)
-        above = tuple(
-            every(
-                below(angles[STEPWISE, step][i], angles[ONLINE, step][i])
-                for angles in seed
-                for i in (0, -1)
-            )
-            for seed in by_seed
-        )
-        verdicts += [
-            Judged(f"{where}: the last layer's gradient is exact", _ZUCCHET, last),
-            Judged(f"{where}: the first layer's is further off with each layer", _ZUCCHET, first),
-            Judged(f"{where}: nearer than {STEPWISE}, first layer and whole", _ZUCCHET, above),
-        ]
+        labels = [_stack(ring, depth) for depth in depths]
+        last, first = (_angle(ONLINE, step, which) for which in ("last", "first"))
+        exact = part.paired(
+            f"{where}: the last layer's gradient is exact", _ZUCCHET, "of the cosine", labels,
+            lambda *cosines: min(cosines) - SAME, measure=last,
+        )  # fmt: skip
+        further = part.paired(
+            f"{where}: the first layer's is further off with each layer", _ZUCCHET,
+            "of the cosine", labels,
+            lambda *cosines: min(a - b for a, b in pairwise(cosines)), measure=first,
+        )  # fmt: skip
+        words = f"{where}: nearer than {STEPWISE}, first layer and whole"
+        nearer = margin(words, _ZUCCHET, _lead(part, labels, step))._replace(unit="of the cosine")
+        verdicts += [exact, further, nearer]
     return verdicts
 
 
-def _errors(name: str, runs: Runs) -> Table:
+def _lead(part: Part, labels: Sequence[str], step: int) -> dict[int, float]:
+    """The least by which traces lead, of all stacks, in the first layer and in all, by seed."""
+    leads: dict[int, float] = {}
+    for label, which in product(labels, ("first", "all")):
+        online, stepwise = (
+            part.values(label, _angle(rule, step, which)) for rule in (ONLINE, STEPWISE)
+        )
+        for seed, cosine in online.items():
+            gap = cosine - stepwise[seed]
+            leads[seed] = min(gap, leads.get(seed, gap))
+    return leads
+
+
+def _errors(name: str, runs: RunsByRule) -> Table:
     rows = [
         [label, errors(seeds), f"{sum(run.error < SOLVED for run in seeds)} of {len(seeds)}"]
         for label, seeds in runs.items()

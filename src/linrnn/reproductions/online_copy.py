@@ -1,26 +1,26 @@
 """Stacks of LRUs that learn to copy online: traces, truncation and back-propagation by depth."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from typing import ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Held, Judged, along, below
+from linrnn.reproductions._page.runs import Part, Runs, decades
+from linrnn.reproductions._page.verdict import Judged, less, margin
 from linrnn.reproductions._runs.copying import Copying
 from linrnn.reproductions._runs.language import mean_of
 from linrnn.reproductions._runs.lessons import (
     Rule,
     Run,
-    Runs,
     errors,
     learning,
     near,
-    seeds,
-    smaller,
     together,
     tuned_all,
 )
+from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 from linrnn.reproductions._runs.one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._runs.one_pass import NOTES as OF_ONE_PASS
 
@@ -49,7 +49,9 @@ LESSON = Copying(
 
 _ZUCCHET = "Zucchet et al. 2023, arXiv:2305.15947"
 
-RunsByStack = Mapping[Where, Runs]
+_UNIT = "of the loss of guessing"
+
+RunsByStack = Mapping[Where, RunsByRule]
 
 
 class OnlineCopy(Reproduction):
@@ -102,28 +104,38 @@ class OnlineCopy(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every stack by every rule."""
         lessons = {where: self._lesson(*where) for where in product(self.rings, self.depths)}
-        named, tried = tuned_all(
+        learned = tuned_all(
             (
                 (lesson, {**RULES, **(IN_CHUNKS if where == self.chunked else {})})
                 for where, lesson in lessons.items()
             ),
             setting,
         )
+        named, runs = learned.runs, Runs(tuple(learned.rows))
         runs_by_stack = {where: named[lesson.name] for where, lesson in lessons.items()}
         return Findings(
-            tables=(_losses(runs_by_stack), _gaps(runs_by_stack), _by_seed(named), together(tried)),
+            tables=(
+                *(_losses(runs_by_stack), _gaps(runs_by_stack), _by_seed(named)),
+                together(learned.tried),
+            ),
             comparable=(
                 "whether the statements hold, at these sizes and after these updates; patterns, "
                 "models and training are smaller than the published ones."
             ),
             notes=NOTES,
-            verdicts=tuple(judged(runs_by_stack)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
                 "losses": learning(
                     named, title="copying with padding", error="loss", columns=len(self.depths)
                 )
             },
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of every stack, and of stacks beside one another."""
+        stacks = product(self.rings, self.depths)
+        return judged({where: runs.part(_words(where)) for where in stacks})
 
     def _lesson(self, ring: Ring, depth: int) -> Copying:
         options = {**self.lesson.options, "r_min": ring[0], "r_max": ring[1]}
@@ -143,56 +155,71 @@ NOTES = (
 )
 
 
-def judged(runs_by_stack: RunsByStack) -> list[Judged]:
-    """Every claim, seed by seed."""
-    rings = list(dict.fromkeys(ring for ring, _ in runs_by_stack))
-    depths = list(dict.fromkeys(depth for _, depth in runs_by_stack))
+def judged(parts: Mapping[Where, Part]) -> list[Judged]:
+    """Every claim; what the online rule lacks is its loss less that of back-propagation."""
+    rings = list(dict.fromkeys(ring for ring, _ in parts))
+    depths = list(dict.fromkeys(depth for _, depth in parts))
     lines = []
-    for where, runs in runs_by_stack.items():
+    for where, part in parts.items():
         stack = _words(where)
-        less = smaller(runs[ONLINE], runs[CUT])
-        close = near(runs[ONLINE], runs[EXACT], runs[CUT])
-        lines.append(Judged(f"{stack}: {ONLINE} has a smaller loss than {CUT}", _ZUCCHET, less))
-        lines.append(Judged(f"{stack}: {ONLINE} is near {EXACT}", _ZUCCHET, close))
-        if CHUNKED in runs:
+        less = f"{stack}: {ONLINE} has a smaller loss than {CUT}"
+        close = f"{stack}: {ONLINE} is near {EXACT}"
+        lines.append(part.lower_loss(ONLINE, CUT, less, _ZUCCHET))
+        lines.append(part.paired(close, _ZUCCHET, _UNIT, (ONLINE, EXACT, CUT), near))
+        if part.has(CHUNKED):
             claim = f"{stack}: {CHUNKED} has a smaller loss than {ONLINE}"
-            holds = smaller(runs[CHUNKED], runs[ONLINE])
-            lines.append(Judged(claim, "ours: it learns through time in all layers", holds))
+            published = "ours: it learns through time in all layers"
+            lines.append(part.lower_loss(CHUNKED, ONLINE, claim, published))
     for ring in rings:
-        lines += _deeper(ring, [runs_by_stack[ring, depth] for depth in depths], depths)
+        lines += _deeper(ring, [parts[ring, depth] for depth in depths], depths)
     for depth in depths:
-        lines += _denser(depth, [runs_by_stack[ring, depth] for ring in rings])
+        lines += _denser(depth, [parts[ring, depth] for ring in rings])
     return lines
 
 
-def _deeper(ring: Ring, runs: Sequence[Runs], depths: Sequence[int]) -> list[Judged]:
-    by_seed = seeds(*map(_lacks, runs))
-    ends = tuple(below(seed[0], seed[-1]) for seed in by_seed)
-    each = tuple(map(along, by_seed))
-    first, last = depths[0], depths[-1]
+def _deeper(ring: Ring, parts: Sequence[Part], depths: Sequence[int]) -> list[Judged]:
+    lacks = list(map(_lacking, parts))
     where = f"ring {_ring(ring)}: what {ONLINE} lacks"
+    first, last = depths[0], depths[-1]
+    ends = f"{where} is more with {last} layers than with {first}"
+    each = f"{where} grows with each layer"
+    growth = _over_seeds(lacks, lambda *values: min(b - a for a, b in pairwise(values)))
     return [
-        Judged(f"{where} is more with {last} layers than with {first}", _ZUCCHET, ends),
-        Judged(f"{where} grows with each layer", _ZUCCHET, each),
+        less(ends, _ZUCCHET, lacks[0], lacks[-1])._replace(unit=_UNIT),
+        margin(each, _ZUCCHET, growth)._replace(unit=_UNIT),
     ]
 
 
-def _denser(depth: int, runs: Sequence[Runs]) -> list[Judged]:
-    wide_ring, dense_ring = runs[0], runs[-1]
+def _denser(depth: int, parts: Sequence[Part]) -> list[Judged]:
+    wide_ring, dense_ring = parts[0], parts[-1]
     where = f"{_layers(depth)}, denser ring: {ONLINE}"
-    lacks: Held = tuple(below(*pair) for pair in seeds(_lacks(dense_ring), _lacks(wide_ring)))
-    loss = smaller(dense_ring[ONLINE], wide_ring[ONLINE])
+    losses = [part.values(ONLINE) for part in (dense_ring, wide_ring)]
     return [
-        Judged(f"{where} has a smaller loss", _ZUCCHET, loss),
-        Judged(f"{where} lacks less of {EXACT}", _ZUCCHET, lacks),
+        margin(f"{where} has a smaller loss", _ZUCCHET, _over_seeds(losses, decades))._replace(
+            unit="decades of the loss"
+        ),
+        less(
+            f"{where} lacks less of {EXACT}", _ZUCCHET, _lacking(dense_ring), _lacking(wide_ring)
+        )._replace(unit=_UNIT),
     ]
+
+
+def _lacking(part: Part) -> dict[int, float]:
+    return _over_seeds([part.values(ONLINE), part.values(EXACT)], operator.sub)
+
+
+def _over_seeds(
+    values: Sequence[Mapping[int, float]], effect: Callable[..., float]
+) -> dict[int, float]:
+    seeds = sorted(set.intersection(*map(set, values)))
+    return {seed: effect(*(by_seed[seed] for by_seed in values)) for seed in seeds}
 
 
 def _values(runs: Sequence[Run]) -> list[float]:
     return [run.error for run in runs]
 
 
-def _lacks(runs: Runs) -> list[float]:
+def _lacks(runs: RunsByRule) -> list[float]:
     """Loss of the online rule less that of back-propagation, seed by seed."""
     pairs = zip(_values(runs[ONLINE]), _values(runs[EXACT]), strict=True)
     return [online - exact for online, exact in pairs]
@@ -216,7 +243,7 @@ def _gaps(runs_by_stack: RunsByStack) -> Table:
     return Table(title, ["stack", "mean ± s.e.", "by seed"], rows)
 
 
-def _by_seed(named: Mapping[str, Runs]) -> Table:
+def _by_seed(named: Mapping[str, RunsByRule]) -> Table:
     rows = [
         [name, label, errors(runs)]
         for name, by_rule in named.items()

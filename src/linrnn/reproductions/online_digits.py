@@ -1,6 +1,7 @@
 """Digits read pixel by pixel by LRUs that learn online: what that costs in accuracy."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -12,18 +13,11 @@ from torch.nn.functional import cross_entropy
 from linrnn import SequenceModel
 from linrnn.learn import Batch
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Part, Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.language import mean_of
-from linrnn.reproductions._runs.lessons import (
-    Lesson,
-    Runs,
-    behind,
-    learning,
-    near,
-    smaller,
-    together,
-    tuned_all,
-)
+from linrnn.reproductions._runs.lessons import Lesson, learning, near, together, tuned_all
+from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 from linrnn.reproductions._runs.one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._runs.one_pass import NOTES as OF_ONE_PASS
 from linrnn.tasks.digits import Digits
@@ -145,19 +139,23 @@ class OnlineDigits(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train every stack by every rule."""
-        runs_by_lesson, tried = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        learned = tuned_all(((lesson, RULES) for lesson in self.lessons), setting)
+        runs = Runs(tuple(learned.rows))
         return Findings(
-            tables=(_accuracies(runs_by_lesson), together(tried)),
+            tables=(_accuracies(learned.runs), together(learned.tried)),
             comparable=(
                 "whether the statements hold on these images; data, models and training are far "
                 "smaller than the published ones, so no accuracy is to be compared."
             ),
             notes=NOTES,
-            verdicts=tuple(
-                line for name, runs in runs_by_lesson.items() for line in judged(name, runs)
-            ),
-            figures={"errors": learning(runs_by_lesson, title="digits", error="error (%)")},
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
+            figures={"errors": learning(learned.runs, title="digits", error="error (%)")},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The claims of every depth."""
+        return [line for lesson in self.lessons for line in judged(runs.part(lesson.name))]
 
 
 NOTES = (
@@ -173,20 +171,25 @@ NOTES = (
 )
 
 
-def judged(name: str, runs: Runs) -> list[Judged]:
-    """Claims of a depth, seed by seed."""
-    exact, online, cut = runs[EXACT], runs[ONLINE], runs[CUT]
-    within = behind(online, exact, POINTS)
-    claims = {
-        f"{ONLINE} is within {POINTS:g} points of {EXACT}": within,
-        f"{ONLINE} is near {EXACT}": near(online, exact, cut),
-        f"{EXACT} is more accurate than {ONLINE}": smaller(exact, online),
-        f"{ONLINE} is more accurate than {CUT}": smaller(online, cut),
-    }
-    return [Judged(f"{name}: {claim}", _ZUCCHET, holds) for claim, holds in claims.items()]
+def judged(part: Part) -> list[Judged]:
+    """Claims of a depth; an error is the part of the test that is wrong, in per cent."""
+
+    def claim(words: str, effect: Callable[..., float], *labels: str) -> Judged:
+        return part.paired(f"{part.name}: {words}", _ZUCCHET, "points", labels, effect)
+
+    return [
+        claim(
+            f"{ONLINE} is within {POINTS:g} points of {EXACT}",
+            lambda online, exact: POINTS - (online - exact),
+            *(ONLINE, EXACT),
+        ),
+        claim(f"{ONLINE} is near {EXACT}", near, ONLINE, EXACT, CUT),
+        claim(f"{EXACT} is more accurate than {ONLINE}", operator.sub, ONLINE, EXACT),
+        claim(f"{ONLINE} is more accurate than {CUT}", operator.sub, CUT, ONLINE),
+    ]
 
 
-def _accuracies(runs_by_lesson: Mapping[str, Runs]) -> Table:
+def _accuracies(runs_by_lesson: Mapping[str, RunsByRule]) -> Table:
     rows = []
     for name, by_rule in runs_by_lesson.items():
         for label, runs in by_rule.items():

@@ -52,3 +52,28 @@ def made_runs():
         return Runs(tuple(rows))
 
     return make
+
+
+@pytest.fixture
+def kept_errors():
+    """Makes the part of a lesson from errors on the test, by row and seed."""
+
+    def make(name, errors):
+        rows = [
+            Run(
+                scale="cpu",
+                part=slug(name),
+                row=safe_name(label),
+                seed=seed,
+                lr=0.1,
+                metric="error",
+                validation=error,
+                test=error,
+                test_loss=error,
+            )
+            for label, several in errors.items()
+            for seed, error in enumerate(several)
+        ]
+        return Runs(tuple(rows)).part(name)
+
+    return make

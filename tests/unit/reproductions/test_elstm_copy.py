@@ -9,11 +9,7 @@ from linrnn import learn
 from linrnn.learn import Loop
 from linrnn.reproductions import Setting
 from linrnn.reproductions import elstm_copy as page
-from linrnn.reproductions._runs.lessons import Run, trained
-
-
-def run(value):
-    return Run([(0, 1.0), (5, value)], value)
+from linrnn.reproductions._runs.lessons import trained
 
 
 def gradients(lesson, learner):
@@ -66,15 +62,15 @@ def test_nothing_below_the_layer_learns_or_changes_the_bits():
     assert not any(p.requires_grad for p in model.encoder.parameters())
 
 
-def test_claims_are_judged_by_seed():
+def test_claims_are_judged_by_seed(kept_errors):
     values = {
         page.EXACT: (0.01, 0.02),
         page.TRACED: (0.02, 0.3),
         page.CUT: (0.7, 0.05),
         page.HELD: (0.8, 0.04),
     }
-    runs = {label: [run(value) for value in two] for label, two in values.items()}
-    found = {line.claim: line.held for line in page.judged("4 bits", runs)}
+    part = kept_errors("4 bits", values)
+    found = {line.claim: line.held for line in page.judged(part)}
     assert found == {
         f"4 bits: {page.EXACT} copies them": (True, True),
         f"4 bits: {page.TRACED} copies them": (True, False),
@@ -103,4 +99,6 @@ def test_a_small_run_leaves_the_whole_page(tmp_path):
         assert all(len(row) == len(table.head) for row in table.rows)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.verdicts) == 2 * 6
+    assert len(found.runs.rows) == 2 * 4 * (3 + 1)
+    assert found.verdicts == tuple(page.ELSTMCopy(lessons).claims(found.runs, "cpu"))
     assert set(found.figures) == {"losses"}

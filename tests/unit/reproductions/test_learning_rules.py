@@ -8,6 +8,7 @@ import torch
 from linrnn import learn
 from linrnn.reproductions import Setting
 from linrnn.reproductions import learning_rules as page
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._runs import rule_gradients as gradients
 from linrnn.reproductions._runs.delays import error, signs, solved_readout
 from linrnn.reproductions._runs.lessons import Rule, Run, trained, tuned
@@ -57,7 +58,7 @@ def test_what_is_held_stays_and_the_rest_learns(monkeypatch):
     assert same == {"encoder.weight", "encoder.bias"} | held
 
 
-def test_the_best_rate_of_the_first_seed_is_taken_for_all(monkeypatch):
+def test_the_best_rate_of_the_first_seed_is_taken_for_all(monkeypatch, tmp_path):
     asked = []
 
     def fake(delay, rule, rate, seed):
@@ -65,9 +66,14 @@ def test_the_best_rate_of_the_first_seed_is_taken_for_all(monkeypatch):
         return run({0.01: float("nan"), 0.03: 0.2, 0.1: 0.1}[rate] + seed)
 
     monkeypatch.setattr("linrnn.reproductions._runs.lessons.trained", fake)
-    found, table = tuned(page.SHORT, {"a": Rule(learner="bptt")}, (0, 1, 2), lambda line: None)
+    setting = Setting(scale="cpu", seeds=(0, 1, 2), out=tmp_path)
+    found, table, kept = tuned(page.SHORT, {"a": Rule(learner="bptt")}, setting)
     assert asked == [(0.01, 0), (0.03, 0), (0.1, 0), (0.1, 1), (0.1, 2)]
     assert [one.error for one in found["a"]] == [0.1, 1.1, 2.1]
+    assert [(row.lr, row.seed) for row in kept] == asked
+    part = Runs(tuple(kept)).part(page.SHORT.name)
+    assert part.values("a") == {0: 0.1, 1: 1.1, 2: 2.1}
+    assert "end" in part.why_not("a")  # 0.1 is the largest rate
     assert table.rows == [["a", "nan at 0.01", "0.2 at 0.03", "0.1 at 0.1", "0.1"]]
 
 
@@ -113,46 +119,58 @@ def test_noise_of_one_estimate_does_not_go_by_the_rows_of_a_batch():
     assert few == pytest.approx(many, rel=0.4)
 
 
-def test_lags_are_judged_by_seed():
-    runs = {label: [run(0.01), run(0.5)] for label in page.RULES}
-    runs[page.TRUNCATED] = [run(0.6), run(0.4)]
-    found = claims(page.judged_lags("lag 20", runs))
+def test_lags_are_judged_by_seed(kept_errors):
+    errors = dict.fromkeys(page.RULES, (0.01, 0.5)) | {page.TRUNCATED: (0.6, 0.4)}
+    found = claims(page.judged_lags(kept_errors("lag 20", errors)))
     assert found[f"lag 20: {page.CHUNKED} solves it"] == (True, False)
     assert found[f"lag 20: {page.TRUNCATED} does not solve it"] == (True, True)
     better = f"lag 20: {page.CHUNKED} has a smaller error than {page.TRUNCATED}"
     assert found[better] == (True, False)
-    assert len(claims(page.judged_lags("lag 5", runs))) == 3
-    assert f"lag 5: {page.TRUNCATED} solves it" in claims(page.judged_lags("lag 5", runs))
+    short = claims(page.judged_lags(kept_errors("lag 5", errors)))
+    assert len(short) == 3
+    assert f"lag 5: {page.TRUNCATED} solves it" in short
 
 
-def test_noise_is_judged_by_seed():
-    def noises(*spreads):
-        return {
-            n: [gradients.Noise(s, 1.0, 0.1)] for n, s in zip((3, 10, 30), spreads, strict=True)
-        }
+def part_of(name, rows):
+    return Runs(tuple(rows)).part(name)
 
-    assert [line.held for line in page.judged_noise(noises(1, 2, 3))] == [(True,)] * 3
-    assert [line.held for line in page.judged_noise(noises(1, 3, 2))] == [
-        *((True,), (None,), (True,)),
-    ]
+
+def test_noise_is_judged_by_seed(tmp_path):
+    setting = Setting(scale="cpu", seeds=(0,), out=tmp_path)
+
+    def judged(**noises):
+        sizes = [int(n[1:]) for n in noises]
+        made = {size: [noise] for size, noise in zip(sizes, noises.values(), strict=True)}
+        return page.judged_noise(part_of(page.NOISE, page._rows_of_noise(made, setting)), sizes)
+
+    def noise(spread, miss=1.0):
+        return gradients.Noise(spread, miss, 0.1)
+
+    held = [line.held for line in judged(n3=noise(1.0), n10=noise(2.0), n30=noise(3.0))]
+    assert held == [(True,)] * 3
+    held = [line.held for line in judged(n3=noise(1.0), n10=noise(3.0), n30=noise(2.0))]
+    assert held == [(True,), (False,), (True,)]
     for miss in (3.5, -3.5):
-        off = {3: [gradients.Noise(1.0, 1.0, 0.1)], 10: [gradients.Noise(2.0, miss, 0.1)]}
-        assert page.judged_noise(off)[0].held == (False,)
+        assert judged(n3=noise(1.0), n10=noise(2.0, miss))[0].differences == (-0.5,)
 
 
-def test_stacks_are_judged_by_seed():
-    ring = (0.0, 0.9)
+def test_stacks_are_judged_by_seed(tmp_path):
+    ring, setting = (0.0, 0.9), Setting(scale="cpu", seeds=(0,), out=tmp_path)
 
     def angles(online, stepwise):
         return [{(page.ONLINE, 0): online, (page.STEPWISE, 0): stepwise}]
+
+    def held():
+        part = part_of(page.ANGLES, page._rows_of_stacks(stacks, setting))
+        return [line.held for line in page.judged_stacks(part, [ring], [1, 2], 0)]
 
     stacks = {
         (ring, 1): angles([1.0, 0.99], [0.7, 0.6]),
         (ring, 2): angles([0.9, 1.0, 0.95], [0.5, 0.6, 0.8]),
     }
-    assert [line.held for line in page.judged_stacks(stacks, 0)] == [(True,)] * 3
+    assert held() == [(True,)] * 3
     stacks[ring, 2] = angles([1.0, 0.99, 0.7], [0.5, 0.6, 0.8])
-    assert [line.held for line in page.judged_stacks(stacks, 0)] == [(False,), (None,), (None,)]
+    assert held() == [(False,), (None,), (False,)]
 
 
 def test_the_last_layer_of_a_stack_is_exact_and_the_first_is_not():
@@ -182,4 +200,5 @@ def test_a_small_run_leaves_the_whole_page(tmp_path):
         assert all(len(row) == len(table.head) for row in table.rows)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.verdicts) == 3 + 6 + 3 + 3 + 6
+    assert found.verdicts == tuple(page.LearningRules(size).claims(found.runs, "cpu"))
     assert set(found.figures) == {"errors", "alignment"}

@@ -9,15 +9,11 @@ from linrnn import learn
 from linrnn.learn import Loop
 from linrnn.reproductions import Setting
 from linrnn.reproductions import online_digits as page
-from linrnn.reproductions._runs.lessons import Run, near
+from linrnn.reproductions._runs.lessons import near
 
 SMALL = replace(
     page.LESSONS[0], width=6, options={"d_state": 4}, rows=2, steps=1, rates=(0.01, 0.03)
 )
-
-
-def runs(*errors):
-    return [Run([(0, 90.0), (5, value)], value) for value in errors]
 
 
 def test_training_images_change_and_those_that_are_asked_about_do_not():
@@ -58,20 +54,18 @@ def test_one_pass_gives_the_gradient_of_the_rule_on_an_image(label):
 
 
 def test_near_is_less_than_half_of_what_is_lacking():
-    assert near(runs(14, 16, 5), runs(10, 10, 10), runs(20, 20, 20)) == (True, False, True)
+    assert [near(*each) for each in ((14, 10, 20), (16, 10, 20))] == [1, -1]
 
 
-def test_claims_are_judged_by_seed():
-    found = {
-        page.EXACT: runs(10, 10, 10),
-        page.ONLINE: runs(15, 15.5, 9),
-        page.CUT: runs(21, 40, 8),
-    }
-    assert {line.claim: line.held for line in page.judged("2 layers", found)} == {
-        f"2 layers: {page.ONLINE} is within 5 points of bptt": (True, False, True),
-        f"2 layers: {page.ONLINE} is near bptt": (True, True, False),
-        f"2 layers: bptt is more accurate than {page.ONLINE}": (True, True, False),
-        f"2 layers: {page.ONLINE} is more accurate than {page.CUT}": (True, True, False),
+def test_claims_are_judged_by_seed(kept_errors):
+    errors = {page.EXACT: (10, 10, 10), page.ONLINE: (15, 15.5, 9), page.CUT: (21, 40, 8)}
+    errors = {label: tuple(map(float, several)) for label, several in errors.items()}
+    judged = page.judged(kept_errors("2 layers", errors))
+    assert {line.claim: line.differences for line in judged} == {
+        f"2 layers: {page.ONLINE} is within 5 points of bptt": (0.0, -0.5, 6.0),
+        f"2 layers: {page.ONLINE} is near bptt": (0.5, 9.5, 0.0),
+        f"2 layers: bptt is more accurate than {page.ONLINE}": (5.0, 5.5, -1.0),
+        f"2 layers: {page.ONLINE} is more accurate than {page.CUT}": (6.0, 24.5, -1.0),
     }
 
 
@@ -87,4 +81,5 @@ def test_a_small_run_leaves_the_whole_page(tmp_path):
         assert all(len(row) == len(table.head) for row in table.rows)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.verdicts) == 8
+    assert found.verdicts == tuple(page.OnlineDigits(lessons).claims(found.runs, "cpu"))
     assert set(found.figures) == {"errors"}

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from linrnn.reproductions._page.verdict import (
     REDUCED,
     UNLEARNED,
     Judged,
-    below,
     less,
     margin,
     steps,
@@ -168,12 +167,35 @@ class Part:
 
     def lower_loss(self, label: str, rival: str, text: str, published: str) -> Judged:
         """The claim that a row has a smaller loss on the test than another, in decades."""
-        first, second = (self.values(row, "test_loss") for row in (label, rival))
-        decades = {
-            seed: math.log10(second[seed] / first[seed]) for seed in first.keys() & second.keys()
-        }
-        judged = margin(text, published, dict(sorted(decades.items())), scale=self.scale)
-        return judged._replace(unit="decades of the loss", why_not=self._edge(label, rival))
+        return self.paired(
+            text, published, "decades of the loss", (label, rival), decades, measure="test_loss"
+        )
+
+    def paired(
+        self,
+        text: str,
+        published: str,
+        unit: str,
+        labels: Sequence[str],
+        effect: Callable[..., float],
+        *,
+        measure: str = "test",
+    ) -> Judged:
+        """The claim that an effect, computed from rows of the same seed, is above 0.
+
+        Args:
+            text: the claim in words.
+            published: the numbers or words it rests on.
+            unit: of the effect.
+            labels: of the rows, in the order of the arguments of ``effect``.
+            effect: of a number of each row.
+            measure: which number.
+        """
+        values = [self.values(label, measure) for label in labels]
+        seeds = sorted(set.intersection(*map(set, values)))
+        effects = {seed: effect(*(by_seed[seed] for by_seed in values)) for seed in seeds}
+        judged = margin(text, published, effects, scale=self.scale)
+        return judged._replace(unit=unit, why_not=self._edge(*labels))
 
     def why_not(self, *labels: str, measure: str = "test") -> str:
         """Why a comparison of rows decides nothing, or nothing."""
@@ -217,19 +239,21 @@ class Part:
         The loss is that of the test, or where that was not kept the best one on validation.
         """
         sign = 1 if claim else -1
-        decades = {}
+        margins = {}
         for run in self.runs(label):
             loss = run.validation if math.isnan(run.test_loss) else run.test_loss
-            decades[run.seed] = sign * math.log10(goal / loss)
-        held = tuple(below(0.0, margin) for margin in decades.values())
-        why = "" if decades else NOT_KEPT
-        if claim and sum(decades.values()) < 0:  # more updates may bring it there
+            if not math.isnan(loss):
+                margins[run.seed] = sign * decades(loss, goal)
+        why = "" if margins else NOT_KEPT
+        if claim and sum(margins.values()) < 0:  # more updates may bring it there
             why = UNLEARNED
-        unit = "decades from the goal"
-        return Judged(
-            text, published, held, differences=tuple(decades.values()), unit=unit, why_not=why,
-            scale=self.scale,
-        )  # fmt: skip
+        judged = margin(text, published, margins, scale=self.scale)
+        return judged._replace(unit="decades from the goal", why_not=why)
+
+
+def decades(lower: float, upper: float) -> float:
+    """By how many powers of ten the first is below the second."""
+    return math.log10(upper / lower)
 
 
 def slug(name: str) -> str:

@@ -1,9 +1,10 @@
 """Trains by a learning rule: one loop, rates chosen on validation, errors step by step."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import cos, isnan, pi
+from math import cos, pi
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
+from linrnn.compare import run_table
+from linrnn.compare.tune import safe_name
 from linrnn.learn import Batch
 from linrnn.reproductions._page.base import Setting, Table
-from linrnn.reproductions._page.verdict import Held, below
+from linrnn.reproductions._page.runs import slug
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
 
@@ -151,38 +154,63 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+class Tuned(NamedTuple):
+    """Lessons learned, every rule at the best of its rates."""
+
+    runs: Mapping[str, Runs]
+    """At the best rates, by lesson."""
+    tried: Sequence[Table]
+    """Of each lesson, the error on validation at every rate."""
+    rows: Sequence[run_table.Run]
+    """Every run as data, those at other rates among them."""
+
+
 def tuned(
-    lesson: Lesson, rules: Mapping[str, Rule], seeds: Sequence[int], say: Callable[[str], Any]
-) -> tuple[Runs, Table]:
+    lesson: Lesson, rules: Mapping[str, Rule], setting: Setting
+) -> tuple[Runs, Table, list[run_table.Run]]:
     """Every rule at each rate with the first seed, and at the best on validation with all.
 
     Returns:
-        Runs at the best rates, and what was tried.
+        Runs at the best rates, what was tried, and every run as data.
     """
-    runs, tried = {}, []
+    seeds = setting.seeds
+    runs, tried, kept = {}, [], []
     for label, rule in rules.items():
         first = {rate: trained(lesson, rule, rate, seeds[0]) for rate in lesson.rates}
         best = min(first, key=lambda rate: _rank(first[rate].curve[-1][1]))
         remaining = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
         runs[label] = [first[best], *remaining]
+        rest = [(best, seed, run) for seed, run in zip(seeds[1:], remaining, strict=True)]
+        every = [*((rate, seeds[0], run) for rate, run in first.items()), *rest]
+        kept += [_row(lesson, label, rule, setting.scale, *each) for each in every]
         cells = [f"{run.curve[-1][1]:.3g} at {rate:g}" for rate, run in first.items()]
         tried.append([label, *cells, f"{best:g}"])
-        say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
+        setting.say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
     head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "chosen"]
-    return runs, Table(title, head, tried)
+    return runs, Table(title, head, tried), kept
 
 
-def tuned_all(
-    lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting
-) -> tuple[dict[str, Runs], list[Table]]:
-    """Apply `tuned` to several lessons with their rules; return runs by name, and the tables."""
+def _row(
+    lesson: Lesson, label: str, rule: Rule, scale: str, rate: float, seed: int, run: Run
+) -> run_table.Run:
+    options = {"learner": rule.learner, **rule.options, "held": list(rule.held)}
+    return run_table.Run(
+        scale=scale, part=slug(lesson.name), row=safe_name(label), seed=seed, lr=rate,
+        options=json.dumps(options, sort_keys=True), steps=lesson.steps, metric="error",
+        validation=run.curve[-1][1], test=run.error, test_loss=run.error,
+    )  # fmt: skip
+
+
+def tuned_all(lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Setting) -> Tuned:
+    """Apply `tuned` to several lessons with their rules."""
     runs: dict[str, Runs] = {}
-    tried = []
+    tried, rows = [], list[run_table.Run]()
     for lesson, rules in lessons:
-        runs[lesson.name], table = tuned(lesson, rules, setting.seeds, setting.say)
+        runs[lesson.name], table, kept = tuned(lesson, rules, setting)
         tried.append(table)
-    return runs, tried
+        rows += kept
+    return Tuned(runs, tried, rows)
 
 
 def together(tried: Sequence[Table]) -> Table:
@@ -212,39 +240,9 @@ def stacked(runs: Sequence[Run]) -> tuple[list[int], Tensor]:
     return steps, torch.tensor([[value for _, value in run.curve] for run in runs])
 
 
-def smaller(first: Sequence[Run], second: Sequence[Run]) -> Held:
-    """Whether the first error of the test is the smaller one, seed by seed."""
-    return tuple(below(*pair) for pair in _together(first, second))
-
-
-def near(candidate: Sequence[Run], exact: Sequence[Run], baseline: Sequence[Run]) -> Held:
-    """Whether the first lacks less than half of what the last lacks of the exact one, by seed."""
-    return tuple(a - e < (c - e) / 2 for a, e, c in _together(candidate, exact, baseline))
-
-
-def behind(candidate: Sequence[Run], exact: Sequence[Run], at_most: float) -> Held:
-    """Whether the first lacks no more than that of the exact one, by seed, but for rounding."""
-    return tuple(a - e <= at_most * (1 + 1e-6) for a, e in _together(candidate, exact))
-
-
-def alike(first: Sequence[Run], second: Sequence[Run], within: float) -> Held:
-    """Whether two errors of the test are so near one another, seed by seed."""
-    return tuple(abs(a - b) < within for a, b in _together(first, second))
-
-
-def under(runs: Sequence[Run], bound: float, claim: bool = True) -> Held:
-    """Whether the error of the test is below a bound, or is claimed not to be, seed by seed."""
-    return tuple((error < bound) == claim for (error,) in _together(runs))
-
-
-def _together(*rows: Sequence[Run]) -> list[tuple[float, ...]]:
-    """Errors seed by seed, without those seeds with which one of the runs came to no number."""
-    return seeds(*([run.error for run in runs] for runs in rows))
-
-
-def seeds(*rows: Sequence[float]) -> list[tuple[float, ...]]:
-    """Numbers of each row, seed by seed, without the seeds with which one of them is none."""
-    return [numbers for numbers in zip(*rows, strict=True) if not any(map(isnan, numbers))]
+def near(candidate: float, exact: float, baseline: float) -> float:
+    """By how much the first lacks less than half of what the last lacks of the exact one."""
+    return (baseline - exact) / 2 - (candidate - exact)
 
 
 def learning(
