@@ -21,6 +21,11 @@ from linrnn.atlas._measured import about as about
 from linrnn.atlas._measured import measured as measured
 from linrnn.atlas._measured import read_table as read_table
 from linrnn.atlas._queue import Atlas as Atlas
+from linrnn.atlas._relatives import Relative as Relative
+from linrnn.atlas._relatives import Standing as Standing
+from linrnn.atlas._relatives import beside as beside
+from linrnn.atlas._relatives import relatives as relatives
+from linrnn.atlas._relatives import standings as standings
 from linrnn.atlas._suggest import PROPERTIES as PROPERTIES
 from linrnn.atlas._suggest import Answer as Answer
 from linrnn.atlas._suggest import Need as Need
@@ -47,11 +52,14 @@ __all__ = [
     "Figure",
     "Law",
     "Need",
+    "Relative",
     "Residual",
+    "Standing",
     "Suggestion",
     "System",
     "Trained",
     "about",
+    "beside",
     "breaking_point",
     "figure",
     "height",
@@ -59,7 +67,9 @@ __all__ = [
     "measured",
     "parse_needs",
     "read_table",
+    "relatives",
     "residuals",
     "sized",
+    "standings",
     "suggest",
 ]

@@ -24,6 +24,8 @@ from linrnn.errors import DataError, check_positive_int
 RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates, one of which each system takes for all abilities."""
 _TUNING_SEED = 1_000  # of no cell
+_ONE_SEED = 2.0
+"""Factor around a figure of one seed within which it says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +165,21 @@ class Figure(NamedTuple):
     high: float
     """Ends of the interval: the mean of the logarithm with twice its standard error."""
     seeds: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends between which it lies, infinite where the dial ends before.
+
+        Of one seed it is a factor of two on either side, for its spread is not measured.
+        """
+        value = self.middle.value
+        if self.middle.side == "below":
+            return -math.inf, value
+        if self.middle.side == "above":
+            return value, math.inf
+        if self.seeds < 2:
+            return value / _ONE_SEED, value * _ONE_SEED
+        return self.low, self.high
 
     def __str__(self) -> str:
         if self.middle.side != "at" or self.seeds < 2:

@@ -23,6 +23,7 @@ from linrnn.atlas._cells import (
     write_cell,
 )
 from linrnn.atlas._measured import table
+from linrnn.atlas._relatives import beside
 from linrnn.atlas._systems import CORE, STATE, sized
 
 CELLS, RATES = "cells", "rates"
@@ -118,9 +119,17 @@ class Atlas:
         self.write()
 
     def write(self) -> None:
-        """Write the table of all trainings as CSV, and the map as Markdown."""
+        """Write the table of all trainings as CSV, and the map as Markdown.
+
+        A system that is an import path has a section beside its nearest relatives on the map that
+        comes with the package.
+        """
         cells = self.cells()
-        for name, text in ((TABLE, table(cells)), (PAGE, page(cells, self.abilities))):
+        sections = [page(cells, self.abilities)]
+        if self.state == STATE:  # the map that comes with the package has this size
+            own = dict.fromkeys(cell.system.name for cell in cells if ":" in cell.system.name)
+            sections += [beside(cells, name) for name in own]
+        for name, text in ((TABLE, table(cells)), (PAGE, "\n".join(sections))):
             write_atomically(self.place / name, text.encode(), inside=self.place)
 
     def _turns(self, started: float, seconds: float | None) -> Iterator[Piece]:

@@ -24,8 +24,6 @@ PROPERTIES = {
 """Needs that no training answers."""
 
 _UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
-_ONE_SEED = 2.0
-"""Factor around a figure of one seed within which it says nothing: its spread is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +176,7 @@ def _verdict(one: Figure, value: float) -> Verdict:
         return "no" if value >= middle.value else "unclear"
     if middle.side == "above":
         return "yes" if value <= middle.value else "unclear"
-    low, high = one.low, one.high
-    if one.seeds < 2:
-        low, high = middle.value / _ONE_SEED, middle.value * _ONE_SEED
+    low, high = one.interval
     return "yes" if low >= value else "no" if high < value else "unclear"
 
 

@@ -20,12 +20,13 @@ and one learning rate each, chosen on a task that is not on the map.
 
 A cell is one system, ability and seed, and takes seconds to minutes of one core. Stopped by
 Ctrl-C or killed, the same command goes on; started several times at once, the processes share the
-cells. FOLDER/state-N gets atlas.md, the map, and atlas.csv, every training.
+cells. FOLDER/state-N gets atlas.md, the map, and atlas.csv, every training. A layer of yours also
+has its place among the systems that come with the package, and its nearest relatives there.
 
 examples:
   linrnn atlas --until 2h
   linrnn atlas --systems lru,mingru,delta_net --abilities copying,recall --seeds 1
-  linrnn atlas --systems my_layers:Mine,lru,mingru --seeds 3"""
+  linrnn atlas --systems my_layers:Mine --seeds 3"""
 
 _SYSTEMS = "mixers or import paths with commas between, core (30 of them), or all (core)"
 _ABILITIES = "abilities with commas between (all)"

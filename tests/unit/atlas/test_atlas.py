@@ -3,10 +3,12 @@
 import json
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 
 from linrnn import atlas, mixers
+from linrnn.atlas._cells import write_cell
 from linrnn.cli import main
 from linrnn.errors import DataError
 
@@ -190,6 +192,16 @@ def test_a_layer_of_the_folder_is_on_the_map(tmp_path, capsys, monkeypatch):
     assert main([*command, "--seeds", "1", "--until", "0s", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["open"] == 1  # it reads no times
     assert atlas.sized("mine_of_atlas:Mine").state == atlas.sized("mingru").state
+    (cell, *_) = [one for one in atlas.measured() if one.system.name == "mingru"]
+    mine = replace(cell, system=atlas.sized("mine_of_atlas:Mine"))
+    folder = tmp_path / "atlas" / "state-512"
+    write_cell(mine, folder / "cells" / "mine_of_atlas-Mine.parity.0.json")
+    command[-1] = "parity"
+    assert main([*command, "--seeds", "1", "--until", "0s"]) == 0
+    printed = capsys.readouterr().out
+    assert "## mine_of_atlas:Mine beside its nearest relatives" in printed
+    assert "| mingru | all |" in printed
+    assert "## lru" not in printed
 
 
 @pytest.mark.parametrize(

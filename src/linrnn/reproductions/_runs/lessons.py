@@ -160,7 +160,7 @@ class Tuned(NamedTuple):
     runs: Mapping[str, Runs]
     """At the best rates, by lesson."""
     tried: Sequence[Table]
-    """Of each lesson, the error on validation at every rate."""
+    """Errors on validation at every rate, a table for each lesson."""
     rows: Sequence[run_table.Run]
     """Every run as data, those at other rates among them."""
 
