@@ -39,6 +39,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "atlas heat": atlas_map.heat,
     "atlas plane": atlas_map.plane,
     "atlas laws": atlas_map.laws,
+    "atlas fits": atlas_map.fits,
     "atlas residuals": atlas_map.residuals,
     "atlas curves": atlas_map.curves,
 }

@@ -210,6 +210,18 @@ def laws() -> str:
     return "\n".join(rows)
 
 
+def fits() -> str:
+    """A row for each ability: effects of all properties at once, and how much they explain."""
+    heads = ["ability", "systems", *atlas.FEATURES, "explained", "predicted"]
+    rows = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for one in atlas.fits(_cells()):
+        effects = (one.effects.get(name) for name in atlas.FEATURES)
+        shown = ["" if e is None else f"{e[0]:+.1f} [{e[1]:.1f}, {e[2]:.1f}]" for e in effects]
+        parts = [f"{100 * part:.0f} %" for part in (one.explained, one.predicted)]
+        rows.append(f"| {' | '.join([one.ability, str(one.systems), *shown, *parts])} |")
+    return "\n".join(rows) if len(rows) > 2 else "No ability has enough systems yet."
+
+
 def residuals() -> str:
     """Ten figures that the properties explain least."""
     rows = ["| system | ability | figure | mean of its kind | factors of two |", "| --- " * 5 + "|"]

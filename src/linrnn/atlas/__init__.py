@@ -12,8 +12,10 @@ from linrnn.atlas._cells import Figure as Figure
 from linrnn.atlas._cells import breaking_point as breaking_point
 from linrnn.atlas._cells import figure as figure
 from linrnn.atlas._laws import FEATURES as FEATURES
+from linrnn.atlas._laws import Fit as Fit
 from linrnn.atlas._laws import Law as Law
 from linrnn.atlas._laws import Residual as Residual
+from linrnn.atlas._laws import fits as fits
 from linrnn.atlas._laws import height as height
 from linrnn.atlas._laws import laws as laws
 from linrnn.atlas._laws import residuals as residuals
@@ -50,6 +52,7 @@ __all__ = [
     "Break",
     "Cell",
     "Figure",
+    "Fit",
     "Law",
     "Need",
     "Relative",
@@ -62,6 +65,7 @@ __all__ = [
     "beside",
     "breaking_point",
     "figure",
+    "fits",
     "height",
     "laws",
     "measured",

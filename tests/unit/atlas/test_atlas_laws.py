@@ -1,8 +1,9 @@
 """Laws: effects of what mixers declare, on figures that are made for the test."""
 
+import numpy as np
 import pytest
 
-from linrnn import atlas
+from linrnn import atlas, mixers
 
 ROW = {"rate": 0.01, "steps": 1, "reached": None, "score": 1.0, "longer": None, "loss": 0.0}
 VALUES = (8, 16, 32, 64, 128, 256, 512)
@@ -72,3 +73,49 @@ def test_a_bound_counts_as_half_of_the_first_value_or_as_the_last():
     below, above = atlas.figure([cell("mingru", 4)]), atlas.figure([cell("mingru", 512)])
     assert atlas.height(below, "selective-copying") == 2
     assert atlas.height(above, "selective-copying") == 9
+
+
+def test_a_fit_tells_two_properties_apart_that_come_together():
+    """Gates bring 3 factors of two, and keys and values none, though most with one have both."""
+    gated_matrices = ("gla", "gated_delta_net", "rwkv6", "rwkv7", "mlstm", "mamba2")
+    ungated_matrices = ("linear_attention", "delta_net")
+    gated_vectors, ungated_vectors = ("mingru", "minlstm", "mamba"), ("lru", "s5", "s4d", "rwkv4")
+    cells = [cell(n, 64 * 2 ** (i % 2)) for i, n in enumerate((*gated_matrices, *gated_vectors))]
+    cells += [cell(n, 8 * 2 ** (i % 2)) for i, n in enumerate(ungated_matrices + ungated_vectors)]
+    (fit,) = atlas.fits(cells)
+    gate, memory = (fit.effects[f] for f in ("a gate that sees the input", _MEMORY))
+    assert gate[0] == pytest.approx(3.0, abs=0.5)
+    assert gate[1] > 1
+    assert memory[1] < 0 < memory[2]
+    assert fit.systems == 15
+    assert 0.4 < fit.predicted < fit.explained < 1
+
+
+_MEMORY = "a memory of keys and values"
+
+
+def test_a_fit_is_that_of_least_squares_with_and_without_each_system():
+    names = ("gla", "rwkv6", "mlstm", "mingru", "minlstm", "mamba", "lru", "s5", "rwkv4")
+    names = (*names, "linear_attention", "retnet", "hgrn2")
+    cells = [cell(name, VALUES[(5 * i) % 7]) for i, name in enumerate(names)]
+    (fit,) = atlas.fits(cells)
+    y = np.array([atlas.height(atlas.figure([one]), "selective-copying") for one in cells])
+    has = np.array([
+        [f(mixers.load(n).choices) for f in atlas.FEATURES.values()] for n in names
+    ], dtype=float)  # fmt: skip
+    x = np.column_stack([np.ones(len(y)), has[:, (has.min(0) < 1) & (has.max(0) > 0)]])
+    weights = np.linalg.lstsq(x, y, rcond=None)[0]
+    assert [e[0] for e in fit.effects.values()] == pytest.approx(weights[1:].tolist())
+    off = []
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        left = np.linalg.lstsq(x[rest], y[rest], rcond=None)[0]
+        off.append([y[i] - x[i] @ left, y[i] - y[rest].mean()])
+    ours, mean = (np.array(off) ** 2).sum(0)
+    assert fit.predicted == pytest.approx(1 - ours / mean)
+
+
+def test_few_systems_or_equal_figures_have_no_fit():
+    assert atlas.fits(made(64, 8)[:6]) == []
+    assert atlas.fits([cell(name, 8) for name in (*GATED, *UNGATED)]) == []
+    assert atlas.fits([]) == []
