@@ -8,8 +8,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    *("README.md", "CONTRIBUTING.md"),
-    *sorted(f"docs/{p.relative_to(ROOT / 'docs')}" for p in (ROOT / "docs").glob("*.md")),
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md")),
+    *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "results").rglob("README.md")),
 ]
 NO_PROSE = re.compile(r"^---\n.*?\n---\n|```.*?```|<!--.*?-->", re.DOTALL)
 PARAGRAPHS = re.compile(r"\n\s*\n|\n(?=\s*[-*] )|\n(?=\d+\. )")
