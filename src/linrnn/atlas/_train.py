@@ -61,6 +61,7 @@ def train(
     seed: int,
     steps: int = STEPS,
     extrapolate: bool = True,
+    watch: Callable[[int, SequenceModel, Task, Sequence[Tensor]], Any] | None = None,
 ) -> Trained:
     """Train a system from new weights and test it.
 
@@ -73,6 +74,8 @@ def train(
         seed: of weights and data.
         steps: most updates.
         extrapolate: also test sequences four times as long.
+        watch: called with the number of updates done, the model, the task and the next batch: at
+            the start and wherever validation is looked at.
     """
     started = time.perf_counter()
     task = ability.build(value, examples=steps * BATCH, seed=seed)
@@ -83,8 +86,10 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: lr_factor(n, steps, config))
     reached, fraction, loss, step = None, 0.0, float("nan"), 0
     while step < steps:
-        rows = range(step * BATCH, (step + 1) * BATCH)
-        if not _update(model, task, optimizer, data.train[rows], config.clip):
+        batch = data.train[range(step * BATCH, (step + 1) * BATCH)]
+        if watch is not None and step % _LOOK == 0:
+            watch(step, model, task, batch)
+        if not _update(model, task, optimizer, batch, config.clip):
             break
         schedule.step()
         step += 1

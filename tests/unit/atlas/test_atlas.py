@@ -9,6 +9,7 @@ import pytest
 
 from linrnn import atlas, mixers
 from linrnn.atlas._cells import write_cell
+from linrnn.atlas._train import train
 from linrnn.cli import main
 from linrnn.errors import DataError
 
@@ -108,6 +109,22 @@ def test_an_atlas_is_measured_once_and_resumed(tmp_path):
     assert table[0].startswith("system,width,options,state,parameters,ability,seed,value,rate,")
     assert len(table) == 2
     assert "| mingru | 64 |" in (queue.place / "atlas.md").read_text()
+
+
+def test_a_training_can_be_watched_and_stays_the_same():
+    looks = []
+    system = atlas.sized("mingru")
+
+    def watch(step, model, task, batch):
+        looks.append((step, len(batch[0])))
+        assert task.loss(model(batch[0])[0], batch[1]).isfinite()
+
+    plain, watched = (
+        train(system, PARITY, 2, rate=0.01, seed=0, steps=60, watch=how) for how in (None, watch)
+    )
+    assert looks[0] == (0, 32)
+    assert {step % 50 for step, _ in looks} == {0}
+    assert replace(plain, seconds=0.0) == replace(watched, seconds=0.0)
 
 
 def test_the_same_seed_gives_the_same_row(tmp_path):
