@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from linrnn.estimators import RecurrentDetector as RecurrentDetector
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
+    from linrnn.estimators.panel_run import load as load
     from linrnn.lightning import fit as fit
     from linrnn.quantization import quantize as quantize
     from linrnn.rnn import RNN as RNN
     from linrnn.rnn import last_output as last_output
-    from linrnn.train import load as load
 
 __version__ = "0.1.0"
 
@@ -94,7 +94,7 @@ _ATTRIBUTES = {
     "fit": "linrnn.lightning",
     "keep_memory": "linrnn._process.allocator",
     "last_output": "linrnn.rnn",
-    "load": "linrnn.train",
+    "load": "linrnn.estimators.panel_run",
     "quantize": "linrnn.quantization",
 }
 __all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]

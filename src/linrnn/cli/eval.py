@@ -10,6 +10,7 @@ from linrnn._options.numbers import counted
 from linrnn.cli._line.output import answer, joined, note, plain, row
 from linrnn.cli._line.parser import Parser
 from linrnn.cli._line.progress import metric_text, perplexity
+from linrnn.cli._verbs.panel import eval_panel
 from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _test(run: Path, examples: int | None) -> int:
     """The test metric."""
+    from linrnn.estimators.panel_run import is_panel
+
+    if is_panel(run):
+        if examples is not None:
+            raise ArgumentError(
+                f"eval: --examples must be left out for many series, got {examples}."
+            )
+        return eval_panel(run)
     from linrnn.train import evaluate
 
     score, config = evaluate(run, examples=examples)

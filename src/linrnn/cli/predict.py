@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from linrnn._options.numbers import counted
 from linrnn.cli._line.output import MANNER, answer, json_text, note, row
 from linrnn.cli._line.parser import Parser
-from linrnn.errors import DataError
+from linrnn.cli._verbs.panel import predictions
+from linrnn.errors import ArgumentError, DataError
+from linrnn.estimators.panel_run import is_panel
 
 if TYPE_CHECKING:
     from linrnn.train import Estimate, Prediction
@@ -23,7 +25,8 @@ the answers say which they are for:
                   x and perhaps lengths, .ts, or a table with a step a row; sequences may differ
                   in length
   forecast, ett   a .csv or .parquet like the one of the training; what follows its last step is
-                  forecast
+                  forecast; of a run of many series, rows after the last value of a series hold
+                  what is known ahead
   imdb            text, a review a line
   images          an image, or a folder of images
   sounds, speech  a .wav; for sounds a folder of them as well
@@ -48,22 +51,35 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print the answers as CSV or JSON, or write them to a file."""
     args = parser().parse_args(argv)
-    from linrnn.train import predict
+    if is_panel(args.run):
+        text, record, count = predictions(args.run, _one(args.file))
+    else:
+        from linrnn.train import predict
 
-    answers = predict(args.run, args.file if len(args.file) > 1 else args.file[0])
+        answers = predict(args.run, args.file if len(args.file) > 1 else args.file[0])
+        text, record, count = _table(answers), _record(args.run, answers), len(answers)
     if args.out is None:
-        row(_table(answers))
-        answer(lambda: _record(args.run, answers))
+        row(text)
+        answer(lambda: record)
         return 0
-    text = _table(answers)
     if MANNER.json:
-        text = json_text(_record(args.run, answers)) + "\n"
+        text = json_text(record) + "\n"
     try:
         args.out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{args.out}: the file must be writable, got: {error}.") from error
-    note(f"{args.out} holds {counted(len(answers), 'prediction')}\n")
+    note(f"{args.out} holds {counted(count, 'prediction')}\n")
     return 0
+
+
+def _one(files: Sequence[Path]) -> Path:
+    """The file, which is one where many series stand in it."""
+    if len(files) > 1:
+        raise ArgumentError(
+            f"predict: FILE must be one for a forecaster of many series, got {len(files)}. Put all "
+            "rows into one table."
+        )
+    return files[0]
 
 
 def _record(run: Path, answers: "Sequence[Prediction | Estimate]") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from linrnn.cli._line.precomputed import show_options
 from linrnn.cli._line.progress import make_reporter, summary
 from linrnn.cli._line.train_options import check_train
 from linrnn.cli._verbs.contested import ONLY, chooses, run_contest, take_only
+from linrnn.cli._verbs.panel import of_many_series, train_panel
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
 from linrnn.train import Result
 
@@ -39,7 +40,8 @@ same weights. If its newest checkpoint is damaged, --fallback continues from the
 On your own data (table, images, sounds, forecast) two models compete: a trained mixer, and a bank,
 which is a frozen recurrence with a read-out that is solved for in seconds. The run folder has the
 one that is better on held-out data. --only bank or --only trained leaves the other out. --mixer
-NAME trains that mixer only.
+NAME trains that mixer only. For a table of many series (unique_id, ds and y, or --task.id COLUMN)
+some thirty methods compete in the past of each, and none is trained by gradients.
 
 -q prints the result alone, --json prints it as JSON, and -v also shows where an error comes from.
 
@@ -83,12 +85,16 @@ def main(argv: Sequence[str]) -> int:
     if run is not None:
         result, held = _resume(args, run), None
     else:
-        result, held = _start(args)
+        begun = _start(args)
+        if isinstance(begun, int):
+            return begun
+        result, held = begun
     _tell(result, held)
     return 0
 
 
-def _start(args: list[str]) -> "tuple[Result, Contest | None]":
+def _start(args: list[str]) -> "tuple[Result, Contest | None] | int":
+    """What came out of a run; an exit code where that has been told."""
     task = args[0]
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
@@ -107,6 +113,8 @@ def _start(args: list[str]) -> "tuple[Result, Contest | None]":
     show_options(task, args)
     start = starting_config(task, args)
     config, out = parse_train(args, start)
+    if task == "forecast" and only is None and not chooses(args) and of_many_series(config):
+        return train_panel(config, out, args)
     if only is None and (chooses(args) or task not in OF_OWN_FILES):
         from linrnn.train import run
 

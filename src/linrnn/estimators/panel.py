@@ -18,6 +18,7 @@ from linrnn.errors import (
 )
 from linrnn.estimators._forecast_options import coverage_of, quantile_levels
 from linrnn.estimators._panel import engine, stored
+from linrnn.estimators._panel.following import follow
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
 from linrnn.estimators._plain import Number, Whole, plain
@@ -146,6 +147,34 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         fitted._panel = panel
         self.__dict__.update(vars(fitted))
         return self
+
+    def follow(self, y: Any) -> "PanelForecaster":
+        """A forecaster of the same series with other values, longer ones say; nothing is judged.
+
+        Shares and sizes of errors stay as they were chosen. What each method says is computed from
+        the new table alone; so is the regression of all series, which reads what is in it.
+
+        Args:
+            y: a table as of `fit`, with some or all of its series.
+
+        Raises:
+            ArgumentError: a series or a column that was not fitted, or times of another step.
+        """
+        where = "PanelForecaster.follow"
+        check_is_fitted(self, "horizon_")
+        followed = copy(self)
+        followed._panel, places = follow(where, self._panel, y, self.freq, self.missing)
+        columns = self._columns
+        lacking = [
+            name for name in (*columns.known, *columns.past) if name not in _others(followed)
+        ]
+        if lacking:
+            raise ArgumentError(
+                f"{where}: y must have the columns of the fit, got none named {show(lacking[0])}."
+            )
+        followed._columns = columns._replace(static=columns.static[places])
+        followed._chosen = self._chosen.of(places)
+        return followed
 
     def predict(self, horizon: Whole | None = None, X: Any = None) -> Any:
         """The next values of each series, in the form of what was fitted.
@@ -319,6 +348,12 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         low = np.where(batch.mask, batch.y, np.inf).min(1)
         lower = middle - half
         return np.where((low >= 0)[:, None], np.maximum(lower, 0.0), lower), middle + half
+
+
+def _others(forecaster: PanelForecaster) -> dict[str, np.ndarray]:
+    """The further columns that were read."""
+    others: dict[str, np.ndarray] = forecaster._panel.others
+    return others
 
 
 def _check_columns(where: str, what: str, names: Any) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from linrnn.tasks._kinds.generated import uniforms as uniforms
     from linrnn.tasks._kinds.white_signal import white_signal as white_signal
     from linrnn.tasks._kinds.windows import ForecastTask as ForecastTask
+    from linrnn.tasks._reading.frame import Frame as Frame
+    from linrnn.tasks._reading.frame import open_frame as open_frame
     from linrnn.tasks._reading.missing import forward_filled as forward_filled
 
 _ELSEWHERE = {
@@ -31,8 +33,10 @@ _ELSEWHERE = {
 _SHARED = {
     "ForecastTask": "_kinds.windows",
     "Given": "_kinds.base",
+    "Frame": "_reading.frame",
     "IGNORE": "_kinds.base",
     "forward_filled": "_reading.missing",
+    "open_frame": "_reading.frame",
     "uniforms": "_kinds.generated",
     "white_signal": "_kinds.white_signal",
 }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from linrnn.errors import DataError, check_in, check_positive_int
+from linrnn.errors import ArgumentError, DataError, check_in, check_positive_int, show
 from linrnn.tasks._kinds.windows import ForecastTask, History, Known, chosen_columns
 from linrnn.tasks._reading.frame import open_frame
 from linrnn.tasks._reading.missing import Missing
@@ -30,6 +30,20 @@ class ForecastOptions:
     """Steps to forecast."""
     length: int = 96
     """Steps read before them."""
+    id: tuple[str, ...] = ()
+    """Of a table of many series: columns that say which one a row belongs to."""
+    value: str = ""
+    """Of many series: the column to forecast; none: y, or the one with numbers that is left."""
+    known: tuple[str, ...] = ()
+    """Of many series: columns that are known ahead, as prices and holidays."""
+    past: tuple[str, ...] = ()
+    """Of many series: columns that are read and not known ahead."""
+    static: tuple[str, ...] = ()
+    """Of many series: columns that say of each what does not change, numbers or words."""
+    season: int = 0
+    """Of many series: steps of a season, 1 for none; 0: found."""
+    freq: str = ""
+    """Of many series: the step of the times, an alias of pandas, as D or MS; none: found."""
 
 
 class Forecast(ForecastTask):
@@ -44,6 +58,10 @@ class Forecast(ForecastTask):
     ``--task.time`` names a column of numbers or dates that rise: a forecast then has the times of
     its steps and, where they lie unevenly, layers that read `dt` get the time since the step
     before, over its median in the training part.
+
+    A table of many series has a row for each time of each: name the columns that say which with
+    ``--task.id``, or call them unique_id, ds and y. `linrnn.PanelForecaster` reads such a table;
+    nothing is trained by gradients.
 
     The first 70 % of the steps are for training, the next 10 % for validation, the rest for
     testing. Columns are brought to mean 0 and variance 1 over the training part, and the metric is
@@ -69,6 +87,12 @@ class Forecast(ForecastTask):
         super().__init__(options, known)
         options = self.options
         check_positive_int("Forecast", length=options.length, horizon=options.horizon)
+        if options.id:
+            raise ArgumentError(
+                "Forecast: id must be left out where a mixer or a bank reads one series, got "
+                f"{show(list(options.id))}. `linrnn train forecast` without --only and --mixer, or "
+                "PanelForecaster, reads many."
+            )
         check_in("Forecast", "missing", options.missing, get_args(Missing))
         self.sequence_length, columns = options.length, 1
         if options.data:

@@ -206,6 +206,7 @@ _LATER = {  # of models, of training, of tasks
     *("block_pattern", "residual_scale", "head_scale", "ends_init", "out_norm", "skip_scale"),
     *("order", "carry_state", "on_nan", "devices"),
     *("frame", "rows"),
+    *("id", "value", "known", "past", "static", "season", "freq"),
 }
 
 

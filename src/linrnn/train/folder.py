@@ -142,7 +142,7 @@ class RunFolder:
             StorageError: a file cannot be written.
         """
         files = files or {}
-        folder = cls(_next_free(config) if out is None else _claim(out, _begun(files, fill)))
+        folder = cls(_of_config(config) if out is None else _claim(out, _begun(files, fill)))
         values = to_json(config)
         head: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
         if files:
@@ -188,6 +188,11 @@ class RunFolder:
             fix = "Give the folder that `linrnn train` printed."
             if (self.path / _LOCK).is_file():
                 fix = "The run was killed as it began: start it again with the same --out."
+            if (self.path / "panel.json").is_file():
+                fix = (
+                    "It holds a forecaster of many series, which linrnn.load, `linrnn predict` and "
+                    "`linrnn eval` read. Other verbs are for models that read one sequence."
+                )
             if (self.path / "fit.json").is_file():
                 fix = (
                     "It is a folder of linrnn.fit, which holds weights without the model they are "
@@ -375,10 +380,18 @@ class RunFolder:
         return result
 
 
-def _next_free(config: Config) -> Path:
-    mixers = "-".join(labels(config.mixer))
+def _of_config(config: Config) -> Path:
+    return next_free(f"{config.task}-{'-'.join(labels(config.mixer))}")
+
+
+def next_free(stem: str) -> Path:
+    """Make the next free folder ``runs/<stem>-<n>``.
+
+    Raises:
+        RunFolderError: it cannot be made.
+    """
     for n in itertools.count(1):
-        path = Path("runs", f"{config.task}-{mixers}-{n}")
+        path = Path("runs", f"{stem}-{n}")
         try:
             make_folder(path, new=True)
         except FileExistsError:

@@ -31,6 +31,11 @@ class Chosen(NamedTuple):
     """(contestants, series)."""
     bands: Bands
 
+    def of(self, series: np.ndarray) -> "Chosen":
+        """Those of some of the series."""
+        bands = self.bands._replace(size=self.bands.size[series])
+        return Chosen(self.names, self.scores[:, series], self.weights[:, series], bands)
+
 
 def choose(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> Chosen:
     """Judge all contestants in the past of each series, and give the best their shares."""

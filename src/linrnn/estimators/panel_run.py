@@ -1,0 +1,298 @@
+"""Run folders of `PanelForecaster`: fitted to a long table in a file, judged, put to use.
+
+The folder holds ``panel.safetensors``, the forecaster; ``panel.json``, what it was fitted to and
+what came out; and ``contest.csv``.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from linrnn import __version__
+from linrnn._files.door import make_folder
+from linrnn._files.reading import reading
+from linrnn._files.storage import read_json, write_atomically
+from linrnn.errors import ArgumentError, DataError, RunFolderError, show
+from linrnn.estimators._panel.files import Roles, Table, is_long, read_table, roles_of
+from linrnn.estimators._panel.judged import PLAIN, Judged, judge
+from linrnn.train.folder import check_free, next_free
+
+if TYPE_CHECKING:
+    from linrnn.estimators.panel import PanelForecaster
+    from linrnn.train import TrainedModel
+
+_FORMAT = 1
+_RECORD = "panel.json"
+_WEIGHTS = "panel.safetensors"
+_FIX = "Restore it from a copy."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelOptions:
+    """What a run is of.
+
+    Args:
+        data: a .csv or .parquet with a row for each time of each series.
+        id, time, value: names of its columns; none: unique_id, ds and y.
+        known, past, static: columns of inputs known ahead, of others, and of what stays the same.
+        horizon, season, freq, missing: as of `PanelForecaster`.
+    """
+
+    data: Path
+    id: tuple[str, ...] = ()
+    time: str = ""
+    value: str = ""
+    known: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    horizon: int | None = None
+    season: int | None = None
+    freq: str | None = None
+    missing: str = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelResult:
+    """What came out."""
+
+    task: str
+    mixer: str
+    metric: str
+    test_metric: float
+    """MASE of the last steps of each series, forecast from what came before; the mean over
+    series. NaN where none is long enough."""
+    standard_error: float
+    held: float
+    """Share of these steps that bands of 80 per cent held."""
+    n_series: int
+    n_judged: int
+    horizon: int
+    season: int
+    seconds: float
+    folder: Path
+
+
+class Fitted(NamedTuple):
+    """A run that was written, and what was judged in it."""
+
+    result: PanelResult
+    judged: Judged | None
+    seconds: float
+    """Of judging."""
+    unread: tuple[str, ...]
+    """Columns that nobody named."""
+
+
+def fit(options: PanelOptions, out: Path | None = None) -> Fitted:
+    """Fit to a file, judge the ends of the series, and write a run folder.
+
+    Args:
+        options: of the run.
+        out: the folder, which must be new or empty; None takes the next free one.
+
+    Raises:
+        DataError, UnknownNameError: the file cannot be used, or has no such column.
+        ArgumentError, ArgumentTypeError: as `PanelForecaster.fit`.
+        RunFolderError: the folder cannot be used.
+    """
+    if out is not None:
+        check_free(out)
+    roles = _roles(options)
+    table = read_table(options.data, roles)
+    begin = time.perf_counter()
+    forecaster = _forecaster(options, roles).fit(table.rows, table.static)
+    seconds, begin = time.perf_counter() - begin, time.perf_counter()
+    judged = judge(forecaster, table.rows, table.static, forecaster.horizon_)
+    judging = time.perf_counter() - begin
+    folder = next_free("forecast-panel") if out is None else out
+    make_folder(folder)
+    result = _result(forecaster, judged, seconds, folder)
+    forecaster.save(folder / _WEIGHTS)
+    write_record(folder, options, roles, result)
+    return Fitted(result, judged, judging, table.unread)
+
+
+def is_panel(run: Path | str) -> bool:
+    """Whether a folder is one of these runs."""
+    return os.path.lexists(Path(run) / _RECORD)
+
+
+def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel | PanelForecaster":
+    """Open a run folder: a model as `linrnn.train.load` has it, or a forecaster of many series.
+
+    Args:
+        run: the run folder.
+        weights: of a trained model, ``"int8"`` or ``"int4"``, see `linrnn.train.load`.
+
+    Returns:
+        `TrainedModel`; `PanelForecaster` where the run was of a long table.
+
+    Raises:
+        ArgumentError: ``weights`` of a forecaster of many series, or of a frozen bank.
+        LinrnnError: as `linrnn.train.load`.
+
+    Example:
+        >>> import linrnn
+        >>> linrnn.load("runs/forecast-panel-1").predict()  # doctest: +SKIP
+    """
+    from linrnn.train import load as load_model
+
+    if not isinstance(run, (str, os.PathLike)) or not is_panel(run):
+        return load_model(run, weights=weights)
+    if weights is not None:
+        raise ArgumentError(
+            f"load: weights must be None for a forecaster of many series, got {show(weights)}."
+        )
+    return _forecaster_of(run)
+
+
+def evaluate(run: Path | str) -> tuple[PanelResult, Judged | None]:
+    """Judge a run again, on the file it was fitted to.
+
+    Raises:
+        RunFolderError: no such run.
+        DataError: the file is missing or cannot be used.
+    """
+    options, roles = _read_options(run)
+    table = read_table(options.data, roles)
+    begin = time.perf_counter()
+    forecaster = _forecaster_of(run)
+    judged = judge(forecaster, table.rows, table.static, forecaster.horizon_)
+    return _result(forecaster, judged, time.perf_counter() - begin, Path(run)), judged
+
+
+def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
+    """Forecasts of the series in a file, from their last values.
+
+    Shares of methods stay as they were fitted. Rows after the last value of a series are the inputs
+    that are known ahead. A file without values has these alone: then forecasts follow on what was
+    fitted.
+
+    Args:
+        run: the run folder.
+        file: a table as of the fit, of all series or some.
+        coverage: of the bands.
+
+    Returns:
+        A DataFrame as of `PanelForecaster.predict_interval`.
+
+    Raises:
+        DataError, UnknownNameError: the file cannot be used, or has no such column.
+        ArgumentError: a series that was not fitted, or too few rows of what is known ahead.
+    """
+    _, roles = _read_options(run)
+    forecaster = _forecaster_of(run)
+    table: Table = read_table(Path(file), roles, value=False)
+    if len(table.rows):
+        forecaster = forecaster.follow(table.rows)
+    elif not roles.known:
+        raise DataError(
+            f"{file}: a series must have a value in column {roles.value}, got none in the file."
+        )
+    horizon = _steps_ahead(forecaster, table, roles)
+    later = table.later if roles.known else None
+    return forecaster.predict_interval(horizon, coverage, X=later)
+
+
+def _steps_ahead(forecaster: Any, table: Table, roles: Roles) -> int:
+    """As far as the rows of what is known ahead reach, and no further than the horizon."""
+    horizon: int = forecaster.horizon_
+    if not roles.known or not len(table.later):
+        return horizon
+    rows = table.later.groupby(list(roles.id)).size()
+    return int(min(horizon, rows.min()))
+
+
+def _forecaster_of(run: Path | str) -> "PanelForecaster":
+    from linrnn.estimators.panel import PanelForecaster
+
+    return PanelForecaster.load(Path(run) / _WEIGHTS)
+
+
+def write_record(folder: Path, options: PanelOptions, roles: Roles, result: PanelResult) -> None:
+    """Write what a run is of and what came out."""
+    values = asdict(options) | roles._asdict() | {"data": str(options.data.absolute())}
+    came = {k: v for k, v in asdict(result).items() if k != "folder"}
+    record = {"format": _FORMAT, "linrnn": __version__, "options": values, "result": came}
+    text = json.dumps(_finite(record), indent=2) + "\n"
+    write_atomically(folder / _RECORD, text.encode(), inside=folder)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _read_options(run: Path | str) -> tuple[PanelOptions, Roles]:
+    path = Path(run) / _RECORD
+    with reading(path, RunFolderError, "be complete JSON", _FIX):
+        record = read_json(path, inside=Path(run))
+    with reading(path, RunFolderError, "be as it was written", _FIX):
+        if record["format"] != _FORMAT:
+            raise ValueError(f"a format that is not {_FORMAT}")
+        values = dict(record["options"])
+        for name in ("id", "known", "past", "static"):
+            values[name] = tuple(values[name])
+        options = PanelOptions(**values | {"data": Path(values["data"])})
+        roles = Roles(*(values[name] for name in Roles._fields))
+    return options, roles
+
+
+def _roles(options: PanelOptions) -> Roles:
+    o = options
+    return roles_of(o.data, o.id, o.time, o.value, o.known, o.past, o.static)
+
+
+def _forecaster(options: PanelOptions, roles: Roles) -> "PanelForecaster":
+    from linrnn.estimators.panel import PanelForecaster
+
+    return PanelForecaster(
+        options.horizon,
+        options.season,
+        id=roles.id if len(roles.id) > 1 else roles.id[0],
+        time=roles.time,
+        value=roles.value,
+        known=roles.known,
+        freq=options.freq,
+        missing=options.missing,
+    )
+
+
+def _result(forecaster: Any, judged: Judged | None, seconds: float, folder: Path) -> PanelResult:
+    errors = np.empty(0) if judged is None else judged.mase[""]
+    n = len(errors)
+    return PanelResult(
+        task="forecast",
+        mixer="panel",
+        metric="MASE",
+        test_metric=float(errors.mean()) if n else float("nan"),
+        standard_error=float(errors.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan"),
+        held=float("nan") if judged is None else judged.held,
+        n_series=forecaster.n_series_,
+        n_judged=n,
+        horizon=forecaster.horizon_,
+        season=forecaster.season_,
+        seconds=seconds,
+        folder=folder,
+    )
+
+
+__all__ = [
+    "PLAIN",
+    "Fitted",
+    "PanelOptions",
+    "PanelResult",
+    "evaluate",
+    "fit",
+    "is_long",
+    "is_panel",
+    "load",
+    "predict",
+]

@@ -1,0 +1,92 @@
+"""Long tables of many series on the command line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import linrnn
+from linrnn.cli import main
+from linrnn.errors import ArgumentError
+
+DAYS = pd.date_range("2024-01-01", periods=35)
+
+
+def table():
+    rng = np.random.default_rng(0)
+    shops = pd.DataFrame({"unique_id": np.repeat(["n", "s"], 35), "ds": DAYS.append(DAYS)})
+    shops["price"] = rng.choice([2.0, 3.0], 70)
+    shops["region"] = np.repeat(["up", "down"], 35)
+    shops["note"] = "x"
+    shops["y"] = 40 - 8 * shops["price"] + rng.normal(size=70)
+    shops.loc[shops["ds"] >= DAYS[30], "y"] = np.nan
+    return shops
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("many")
+    table().to_csv(place / "shops.csv", index=False)
+    renamed = table().rename(columns={"unique_id": "shop", "ds": "day", "y": "sold"})
+    renamed.to_csv(place / "named.csv", index=False)
+    options = ["--task.horizon", "5", "--task.known", "price", "--task.static", "region"]
+    argv = ["train", "forecast", "--data", str(place / "shops.csv"), "--out", str(place / "run")]
+    assert main([*argv, *options, "-q"]) == 0
+    return place
+
+
+def test_predict_goes_on_after_the_last_value_as_the_loaded_run_does(place, capsys):
+    assert main(["predict", str(place / "run"), str(place / "shops.csv"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["ds"] for row in rows[:5]] == [f"{day:%Y-%m-%d}" for day in DAYS[30:]]
+    later = table()[table()["ds"] >= DAYS[30]][["unique_id", "ds", "price"]]
+    expected = linrnn.load(place / "run").predict(X=later)
+    np.testing.assert_allclose([row["y"] for row in rows], expected["y"])
+
+
+def test_eval_repeats_the_test_of_the_training(place, capsys):
+    assert main(["eval", str(place / "run"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    before = json.loads((place / "run" / "panel.json").read_text())["result"]
+    assert again["test_metric"] == before["test_metric"]
+    assert "the last value" in (place / "run" / "contest.csv").read_text()
+
+
+def test_following_the_same_table_says_the_same_and_a_new_series_is_named(place):
+    forecaster = linrnn.load(place / "run")
+    rows = table()[table()["ds"] < DAYS[30]][["unique_id", "ds", "price", "y"]]
+    later = table()[table()["ds"] >= DAYS[30]][["unique_id", "ds", "price"]]
+    followed = forecaster.follow(rows)
+    expected = forecaster.predict(X=later)["y"]
+    np.testing.assert_allclose(followed.predict(X=later)["y"], expected)
+    one = forecaster.follow(rows[rows["unique_id"] == "s"]).predict(X=later)
+    assert one["unique_id"].unique().tolist() == ["s"]
+    with pytest.raises(ArgumentError, match="must be one that was fitted, got 'w'"):
+        forecaster.follow(rows.replace("s", "w"))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--task.id", "shp"], "no column named 'shp'. Did you mean 'shop'?"),
+        (["--task.id", "shop", "--task.time", "day"], "Name it: --task.value COLUMN"),
+        (
+            ["--task.id=shop", "--task.time=day", "--task.value=sold", "--task.static=price"],
+            "column price must stay the same in a series, got",
+        ),
+        (["--task.id", "shop", "--mixer", "lru"], "id must be left out where a mixer"),
+    ],
+)
+def test_errors_name_the_column(place, options, said, capsys):
+    argv = ["train", "forecast", "--data", str(place / "named.csv"), *options]
+    assert main([*argv, "--out", str(place / "other")]) != 0
+    assert said in capsys.readouterr().err
+    assert not (place / "other").exists()
+
+
+@pytest.mark.unchecked
+def test_other_verbs_say_what_the_folder_holds(place, capsys):
+    assert main(["export", str(place / "run"), str(place / "a.onnx")]) != 0
+    assert "a forecaster of many series" in capsys.readouterr().err
