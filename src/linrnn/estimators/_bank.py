@@ -14,6 +14,7 @@ END_WEIGHTS = (0.0, 1.0, 3.0)
 """Features of where the waves end: the last values of a series, not how often."""
 _ROWS = 128  # series whose features are held at once when they are read out
 _TEMPERATURES = np.logspace(-2, 1, 121)
+_DOUBT = 0.5  # rows that a temperature takes to be of another class, beside those that came
 
 
 class BankReadout:
@@ -184,13 +185,26 @@ def standardise(
 def temperature(
     scores: np.ndarray, targets: np.ndarray, importance: np.ndarray | None = None
 ) -> float:
-    """The temperature of the scores whose probabilities have the smallest loss."""
+    """The temperature of the scores whose probabilities have the smallest loss.
+
+    Half a row more counts, on any other class, so no finite number of rows makes anything certain:
+    without it, rows that are all right would ask for the smallest temperature.
+
+    Args:
+        scores, targets: of rows that the scores were not fitted to; see `class_targets`.
+        importance: (rows,), what each counts; None is the same.
+    """
     scores = scores[:, 0] if scores.shape[1] == 1 else scores
     right = (targets[:, 0] > 0).astype(int) if targets.shape[1] == 1 else targets.argmax(1)
+    weight = np.ones(len(right)) if importance is None else importance
+    rows = weight.sum() ** 2 / np.square(weight).sum()  # as many that count the same
+    wrong = _DOUBT / (rows + 2 * _DOUBT)
     losses = []
     for candidate in _TEMPERATURES:
-        chosen = softmax(scores, candidate)[np.arange(len(right)), right]
-        losses.append(np.average(-np.log(chosen.clip(1e-300)), weights=importance))
+        logs = np.log(softmax(scores, candidate).clip(1e-300))
+        chosen = logs[np.arange(len(right)), right]
+        others = (logs.sum(1) - chosen) / (logs.shape[1] - 1)
+        losses.append(-np.average((1 - wrong) * chosen + wrong * others, weights=weight))
     return float(_TEMPERATURES[int(np.argmin(losses))])
 
 

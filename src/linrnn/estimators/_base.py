@@ -2,9 +2,9 @@
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,8 +18,12 @@ from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, check_in
 from linrnn.estimators._choose import choose, readout
 from linrnn.estimators._inputs import as_numbers, as_target, worded
 from linrnn.estimators._plain import plain
+from linrnn.estimators._saliency import as_given, draw, occluded, window_of
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
 from linrnn.estimators._weights import weights_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MOST_THREADS = 256
 """Or eight times the processors, if that is more: with some 100,000 PyTorch ends the process."""
@@ -165,6 +169,62 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         if bool(series.x.isnan().all()):
             raise ShapeError(f"{where}: X must hold a value that is not NaN, got none.")
         return with_times(where, series, dt), y
+
+    def saliency(self, X: Any, dt: Any = None, *, window: Any = None) -> Any:
+        """How much of the answer hangs on each step of each channel.
+
+        Windows of one channel are hidden one after the other, as if their values were missing. Each
+        step has what is lost in the mean of the windows that it lies in, which overlap by half. A
+        classifier loses log odds (nats) of the class that it tells; numbers fall. Below 0 the
+        answer became surer without those steps.
+
+        Args:
+            X, dt: see `fit`.
+            window: steps of a window; None is a fifteenth of the longest series.
+
+        Returns:
+            Numbers in the shape of ``X``: a table (series, time), an array of its three axes, or a
+            list of arrays. Of several targets these are a last axis.
+
+        Raises:
+            ArgumentError: a window of no step, or of more than a series has.
+        """
+        series = self._read_new(X, dt)
+        where = f"{type(self).__name__}.saliency"
+        steps = window_of(where, window, int(series.lengths.max()))
+        with self._threads():
+            lost = occluded(series, self._evidence(series), steps)
+        return as_given(X, lost, series.lengths.numpy(), self.layout)
+
+    def plot_saliency(self, x: Any, dt: Any = None, *, window: Any = None) -> "Figure":
+        """One series, darker where the answer hangs on it more; see `saliency`.
+
+        Args:
+            x: (time,) or (time, channels).
+            dt: (time,), see `fit`.
+            window: see `saliency`.
+
+        Returns:
+            A matplotlib figure with a panel for each channel, of the first twelve.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        one = np.asarray(as_numbers(f"{type(self).__name__}.plot_saliency", "x", x))[None]
+        times = None if dt is None else [dt]
+        series = self._read_new(one, times)
+        lost = self.saliency(one, times, window=window).reshape(1, *np.shape(one)[1:], -1)[..., 0]
+        if self.layout == "channels_time" and one.ndim == 3:
+            lost = np.swapaxes(lost, 1, 2)
+        values = series.x[0].numpy()
+        answer = self.predict(one, times)[0]
+        return draw(values, lost.reshape(values.shape), f"answer: {answer}", self._lost)
+
+    _lost = "lost when hidden"
+
+    def _evidence(self, series: Series) -> Callable[[Series], np.ndarray]:
+        """The number, or numbers, of series whose fall says what mattered."""
+        return lambda hidden: self.readout_.predict(hidden)
 
     def _check_switches(self, where: str) -> None:
         for name in ("early_stopping", "verbose"):

@@ -1,6 +1,7 @@
 """`RecurrentClassifier`: which class a series belongs to."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -279,8 +280,9 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
     def predict_proba(self, X: Any, dt: Any = None) -> np.ndarray:
         """Probabilities (series, classes), in the order of ``classes_``.
 
-        They are a softmax of the scores, divided by the number with which left-out training series
-        have the smallest cross-entropy.
+        They are a softmax of the scores, divided by the number with which training series that were
+        left out have the smallest cross-entropy, and half a series more of another class. Of a
+        trained mixer those are the series held out for early stopping; without any, 1 divides.
 
         Args:
             X, dt: see `decision_function`.
@@ -298,6 +300,24 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         scores = self.decision_function(X, dt)
         labels: np.ndarray = self.classes_[_codes(scores)]
         return labels
+
+    _lost = "log odds lost when hidden"
+
+    def _evidence(self, series: Series) -> Callable[[Series], np.ndarray]:
+        """Log odds of the class that is told of the whole series."""
+        codes = _codes(self.readout_.decide(series))
+        rows = np.arange(len(codes))
+
+        def log_odds(hidden: Series) -> np.ndarray:
+            scores = self.readout_.decide(hidden)
+            scores = np.stack([np.zeros_like(scores), scores], 1) if scores.ndim == 1 else scores
+            others = scores / self.readout_.temperature
+            told = others[rows, codes]
+            others[rows, codes] = -np.inf
+            odds: np.ndarray = told - np.logaddexp.reduce(others, 1)
+            return odds
+
+        return log_odds
 
     def predict_early(
         self, X: Any, dt: Any = None, tolerance: float | np.floating[Any] = 0.01

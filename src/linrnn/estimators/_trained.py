@@ -17,7 +17,7 @@ from linrnn._process.memory import available, check_fits, within
 from linrnn._process.signals import StopRequest
 from linrnn.backbone import SequenceModel
 from linrnn.errors import ArgumentError
-from linrnn.estimators._bank import softmax
+from linrnn.estimators._bank import class_targets, softmax, temperature
 from linrnn.estimators._series import Series
 from linrnn.nn.gaps import centre_and_spread
 from linrnn.train import OptimConfig, TrainingModule
@@ -57,6 +57,7 @@ class TrainedReadout:
 
     def __init__(self, training: Training, seed: int) -> None:
         self.training, self.seed = training, seed
+        self.temperature = 1.0
 
     def classify(
         self, series: Series, codes: np.ndarray, importance: np.ndarray | None = None
@@ -95,7 +96,7 @@ class TrainedReadout:
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities of the classes, from their scores."""
-        return softmax(scores)
+        return softmax(scores, self.temperature)
 
     def _fit(
         self, series: Series, target: Tensor, d_output: int, loss: Any, strata: np.ndarray | None
@@ -115,6 +116,8 @@ class TrainedReadout:
         if best.weights is not None:
             self.model.load_state_dict(best.weights)
         self.model.eval()
+        if strata is not None and len(valid):
+            self._temper(series.rows(valid), strata[valid], d_output)
         self.steps = trainer.global_step
         if stop.requested:
             warnings.warn(
@@ -123,6 +126,11 @@ class TrainedReadout:
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def _temper(self, series: Series, codes: np.ndarray, n_classes: int) -> None:
+        """Choose the temperature by series that were held out."""
+        scores = self.decide(series).reshape(len(codes), -1)
+        self.temperature = temperature(scores, class_targets(codes, np.arange(n_classes)))
 
     def _check_size(self, rows: int, steps: int) -> None:
         """One square matrix and the objects of each layer, and what a batch leaves behind them."""

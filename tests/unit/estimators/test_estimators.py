@@ -213,3 +213,12 @@ def test_wrong_input_is_named():
         model.predict(np.ones((3, 50, 2)))
     with pytest.raises(ValueError, match="X has 49 features"):
         model.predict(X[:, 1:])
+
+
+def test_no_count_of_right_answers_makes_probabilities_certain():
+    X, y = waves(80)
+    few = RecurrentClassifier(n_modes=100, random_state=0).fit(X[:20], y[:20])
+    more = RecurrentClassifier(n_modes=100, random_state=0).fit(X, y)
+    assert few.score(X[20:], y[20:]) > 0.95
+    doubts = [1 - model.predict_proba(X[:20]).max(1).mean() for model in (few, more)]
+    assert 1e-4 < doubts[1] < doubts[0] < 0.1
