@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from linrnn.estimators import RecurrentClassifier as RecurrentClassifier
     from linrnn.estimators import RecurrentDetector as RecurrentDetector
     from linrnn.estimators import RecurrentForecaster as RecurrentForecaster
+    from linrnn.estimators import RecurrentImputer as RecurrentImputer
     from linrnn.estimators import RecurrentRegressor as RecurrentRegressor
     from linrnn.estimators.panel_run import load as load
     from linrnn.lightning import fit as fit
@@ -88,6 +89,7 @@ _ATTRIBUTES = {
     "RecurrentClassifier": "linrnn.estimators",
     "RecurrentDetector": "linrnn.estimators",
     "RecurrentForecaster": "linrnn.estimators",
+    "RecurrentImputer": "linrnn.estimators",
     "RecurrentRegressor": "linrnn.estimators",
     "SequenceModel": "linrnn.backbone",
     "distill": "linrnn.distillation",

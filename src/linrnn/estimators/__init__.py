@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from linrnn.estimators._regressor import RecurrentRegressor as RecurrentRegressor
     from linrnn.estimators.detector import RecurrentDetector as RecurrentDetector
     from linrnn.estimators.forecaster import RecurrentForecaster as RecurrentForecaster
+    from linrnn.estimators.imputer import RecurrentImputer as RecurrentImputer
     from linrnn.estimators.panel import PanelForecaster as PanelForecaster
 
 _MODULES = {
@@ -18,6 +19,7 @@ _MODULES = {
     "RecurrentClassifier": "_classifier",
     "RecurrentDetector": "detector",
     "RecurrentForecaster": "forecaster",
+    "RecurrentImputer": "imputer",
     "RecurrentRegressor": "_regressor",
 }
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "RecurrentClassifier",
     "RecurrentDetector",
     "RecurrentForecaster",
+    "RecurrentImputer",
     "RecurrentRegressor",
 ]
 

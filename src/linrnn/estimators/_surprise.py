@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -77,7 +78,8 @@ class Channel:
     ) -> None:
         spread = float(np.std(values))
         self.unit = spread if spread > _FLAT * float(np.abs(values).max(initial=0.0)) else 1.0
-        self.modes = _modes(values, n_modes, random)
+        seasons = list(candidates(values[:, None], len(values) // 3))[:2]
+        self.modes = random_modes_of(seasons, n_modes, random, len(values))
         self.gain = self.modes / (1 - self.modes) * np.sqrt(1 - np.abs(self.modes) ** 2)
         self.n_complex = int((self.modes.imag != 0).sum())
         self.scale = self._scales(values[:_DRAWN] / self.unit)
@@ -145,16 +147,24 @@ class Channel:
         return scale
 
 
-def _modes(values: np.ndarray, n_modes: int, random: np.random.Generator) -> np.ndarray:
-    """Harmonics of seasons, random waves, and a third real decays, these last; at least one."""
-    longest = max(4.0, float(len(values)))
+def random_modes_of(
+    seasons: Iterable[int], n_modes: int, random: np.random.Generator, steps: int
+) -> np.ndarray:
+    """Harmonics of seasons, random waves, and a third real decays, these last; at least one.
+
+    Args:
+        seasons: in steps.
+        n_modes: how many modes, one at least.
+        random: draws them.
+        steps: of the series that they are to read.
+    """
+    longest = max(4.0, float(steps))
     decays = max(1, n_modes // 3)
     count = n_modes - decays
     tau = np.exp(random.uniform(0, np.log(longest / 3), count + decays))
     period = np.exp(random.uniform(np.log(2), np.log(longest / 2), count))
     modes = np.exp(-1 / tau).astype(complex)
     modes[:count] *= np.exp(2j * np.pi / period)
-    seasons = list(candidates(values[:, None], len(values) // 3))[:2]
     harmonics = [
         np.exp(-1 / (_CYCLES * season) + 2j * np.pi * k / season)
         for season in seasons

@@ -1,0 +1,166 @@
+"""`RecurrentImputer`: values for the gaps of a series."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import linrnn.estimators._library  # noqa: F401 - says what to install
+from linrnn.errors import ShapeError, check_at_most, check_positive_int
+from linrnn.estimators._gaps import Filling, Gap, Rule, Sides, gaps_of, lines
+from linrnn.estimators._inputs import as_numbers, worded
+from linrnn.estimators._plain import plain
+from linrnn.estimators._surprise import random_modes_of
+from linrnn.estimators.seasons import candidates
+from linrnn.nn.change_bank import ChangeBank
+
+_MOST_MODES = 500
+_MOST_SEASONS = 2
+_FLAT = 1e-12  # of a spread: a channel that never moved
+
+
+class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Values for the gaps of one or several series, a transformer of scikit-learn.
+
+    Equation:
+        line_k = y_l + k / (n + 1) (y_r - y_l)       k = 1 .. n, between the values l and r beside
+        yhat_k = line_k + trust W_k (f_l, b_r, y_r - y_l, o_k - their lines)
+
+    ``f_l`` are the states of frozen modes that have read the series up to the gap, ``b_r`` those of
+    modes that have read it backwards from its end; see `RecurrentForecaster`. ``o_k`` are the other
+    channels, where they were observed, and the values a season before and behind. ``W`` is a ridge
+    regression for each length of a gap and each place in it, fitted to stretches of the training
+    series without a gap. ``trust``, from 0 to 1, is what has the smallest squared error on the last
+    quarter of these: 0 is the line. At the beginning and the end of a series there is a value on
+    one side only; it takes the place of the line.
+
+    Args:
+        n_modes: of each direction.
+        season: length in steps, or several; an empty sequence or 1 for none. None: found.
+        random_state: of the random modes; None draws others each time.
+
+    Attributes:
+        n_features_in_: the channels.
+        seasons_: those that are read.
+
+    Example:
+        >>> import numpy as np
+        >>> t = np.arange(600)
+        >>> y = np.sin(t / 5)[:, None]
+        >>> gaps = y.copy()
+        >>> gaps[100:110] = gaps[400:412] = np.nan
+        >>> filled = RecurrentImputer().fit_transform(gaps)
+        >>> bool(np.abs(filled - y).max() < 0.05)
+        True
+
+    Reference:
+        The modes are those of Orvieto et al. 2023, arXiv:2303.06349.
+    """
+
+    # nothing is checked before `fit`, as scikit-learn asks for
+    def __init__(self, *, n_modes: Any = 30, season: Any = None, random_state: Any = 0) -> None:
+        self.n_modes = n_modes
+        self.season = season
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "RecurrentImputer":
+        """Learn from a series, in which values may be missing.
+
+        Args:
+            X: (time, channels), in the order of time; NaN is a value that is missing.
+            y: not used.
+
+        Returns:
+            The imputer. It keeps the series: what a gap of another length takes is fitted when it
+            comes.
+
+        Raises:
+            ValueError: of scikit-learn and of ours (`linrnn.errors`); a channel without a value.
+        """
+        fitted = copy.copy(self)
+        fitted._fit(X)
+        self.__dict__.update(vars(fitted))
+        return self
+
+    def _fit(self, X: Any) -> None:
+        where = "RecurrentImputer"
+        n_modes = plain(self.n_modes)
+        check_positive_int(where, n_modes=n_modes)
+        check_at_most(where, _MOST_MODES, n_modes=n_modes)
+        with worded(where):
+            X = self._read(X, reset=True)
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        missing = np.isnan(X)
+        if missing.all(0).any():
+            raise ShapeError(f"{where}: each channel of X must hold a value that is not NaN.")
+        self._centre, spread = np.nanmean(X, 0), np.nanstd(X, 0)
+        flat = spread <= _FLAT * np.nanmax(np.abs(X), 0)
+        self._unit = np.where(flat, 1.0, spread)
+        filled = lines((X - self._centre) / self._unit)
+        self.seasons_ = self._seasons(filled)
+        random = np.random.default_rng(seed)
+        modes = random_modes_of(self.seasons_, n_modes, random, len(X))
+        self._bank = ChangeBank(torch.from_numpy(modes))
+        self._sides = Sides.of(filled, missing, self._bank)
+        self._fillings: dict[Rule, Filling] = {}
+
+    def _seasons(self, filled: np.ndarray) -> tuple[int, ...]:
+        if self.season is None:
+            return tuple(list(candidates(filled, len(filled) // 3))[:_MOST_SEASONS])
+        lengths = [plain(s) for s in np.atleast_1d(np.asarray(self.season, dtype=object))]
+        for length in lengths:
+            check_positive_int("RecurrentImputer", season=length)
+        return tuple(length for length in lengths if length > 1)
+
+    def transform(self, X: Any) -> Any:
+        """The series with values in its gaps; what was observed stays as it is.
+
+        Args:
+            X: (time, channels), the series of the fit or another one.
+
+        Returns:
+            (time, channels). A channel without any value has the mean of the training series.
+        """
+        check_is_fitted(self)
+        with worded("RecurrentImputer"):
+            X = self._read(X, reset=False)
+        missing = np.isnan(X)
+        if not missing.any():
+            return X.copy()
+        scaled = (X - self._centre) / self._unit
+        none = missing.all(0)
+        filled = lines(np.where(none, 0.0, scaled))
+        sides = Sides.of(filled, missing, self._bank)
+        result = filled.copy()
+        for c in np.flatnonzero(~none):
+            for gap in gaps_of(missing[:, c]):
+                rule = self._rule(missing, int(c), gap)
+                result[gap.first : gap.last + 1, c] = self._filling(rule).fill(sides, gap)
+        return np.where(missing, result * self._unit + self._centre, X)
+
+    def _rule(self, missing: np.ndarray, c: int, gap: Gap) -> Rule:
+        around = missing[max(0, gap.first - 1) : gap.last + 2]
+        others = np.delete(around, c, 1)
+        seen = others.shape[1] > 0 and bool(others.mean() < 0.5)
+        sides = gap.first > 0, gap.last < len(missing) - 1
+        return Rule(c, gap.steps, *sides, others=seen, seasons=self.seasons_)
+
+    def _filling(self, rule: Rule) -> Filling:
+        if rule not in self._fillings:
+            self._fillings[rule] = Filling.fit(rule, self._sides)
+        return self._fillings[rule]
+
+    def _read(self, X: Any, *, reset: bool) -> np.ndarray:
+        checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        X = as_numbers("RecurrentImputer", "X", X)
+        table: np.ndarray = validate_data(self, X, reset=reset, **checks)
+        return table
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
