@@ -147,17 +147,17 @@ class Filling(NamedTuple):
         still = rule.still(sides, at)
         trial, over, under = [], 0.0, 0.0
         if len(first) >= _FEWEST and len(held) >= _FEWEST // 4:
-            trial = [_solve(rule, sides, first, still[: len(first)], k) for k in knots]
+            trial = [_solve(rule, sides, first, still[: len(first)], k) for k in knots.tolist()]
             told = still[np.searchsorted(at, held)]
-            for k, weights in zip(knots, trial, strict=True):
+            for k, weights in zip(knots.tolist(), trial, strict=True):
                 away = _apply(weights, told, rule.moving(sides, held, k))
                 over += float(away @ _away(rule, sides, held, k))
                 under += float(away @ away)
         trust = min(1.0, max(0.0, over / under)) if under > 0 else 0.0
         if not trust:
             return cls(rule, knots, np.zeros((len(knots), 0)), 0.0, 0.0)
-        fitted = [_solve(rule, sides, at, still, k) for k in knots]
-        farthest = max(float(np.abs(_away(rule, sides, at, k)).max()) for k in knots)
+        fitted = [_solve(rule, sides, at, still, k) for k in knots.tolist()]
+        farthest = max(float(np.abs(_away(rule, sides, at, k)).max()) for k in knots.tolist())
         return cls(rule, knots, np.stack(fitted), trust, farthest)
 
     def fill(self, sides: Sides, gap: Gap) -> np.ndarray:
