@@ -12,7 +12,6 @@ from linrnn.cli._line.output import MANNER, answer, json_text, note, row
 from linrnn.cli._line.parser import Parser
 from linrnn.cli._verbs.panel import predictions
 from linrnn.errors import ArgumentError, DataError
-from linrnn.estimators.panel_run import is_panel
 
 if TYPE_CHECKING:
     from linrnn.train import Estimate, Prediction
@@ -51,6 +50,8 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print the answers as CSV or JSON, or write them to a file."""
     args = parser().parse_args(argv)
+    from linrnn.estimators.panel_run import is_panel
+
     if is_panel(args.run):
         text, record, count = predictions(args.run, _one(args.file))
     else:
