@@ -1,0 +1,69 @@
+# %% [markdown]
+# # Sensors with gaps
+#
+# Three sensors by the quarter of an hour: outside, inside, and the power of a heating. A gateway
+# fails now and then, and a sensor is silent for hours. What would it have said?
+
+# %%
+import numpy as np
+
+from linrnn import RecurrentImputer
+
+rng = np.random.default_rng(0)
+steps = np.arange(96 * 21)
+outside = 8 + 6 * np.sin(2 * np.pi * steps / 96) + np.cumsum(rng.normal(0, 0.05, len(steps)))
+power = np.clip(20 - outside, 0, None) + rng.normal(0, 0.3, len(steps))
+inside = (
+    20 + np.convolve(power - power.mean(), np.exp(-np.arange(40) / 12) / 40, "full")[: len(steps)]
+)
+readings = np.stack([outside, inside, power], 1)  # (time, sensors)
+
+silent = np.zeros(readings.shape, dtype=bool)
+for sensor in range(3):
+    for begin in rng.integers(100, len(steps) - 100, 12):
+        silent[begin : begin + rng.integers(4, 25), sensor] = True
+table = np.where(silent, np.nan, readings)
+print(f"{silent.mean():.1%} of the readings are missing")
+
+# %% [markdown]
+# A transformer of scikit-learn fills the gaps from both sides, and from the other sensors.
+
+# %%
+filled = RecurrentImputer().fit_transform(table)
+
+# %%
+import matplotlib.pyplot as plt
+
+begin = int(np.flatnonzero(silent[:, 0])[0]) - 30
+shown = slice(begin, begin + 90)
+plt.plot(steps[shown], readings[shown, 0], linestyle=":", label="what it was")
+plt.plot(steps[shown], np.where(silent, filled, np.nan)[shown, 0], marker=".", label="filled")
+plt.plot(steps[shown], table[shown, 0], label="what was read")
+plt.xlabel("step")
+plt.ylabel("outside")
+plt.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2))
+plt.show()
+
+# %% [markdown]
+# The plain alternatives are a line between the neighbours, and the last value.
+
+# %%
+import pandas as pd
+
+frame = pd.DataFrame(table)
+others = {
+    "ours": filled,
+    "a line": frame.interpolate().bfill(),
+    "the last value": frame.ffill().bfill(),
+}
+unit = readings.std(0)
+errors = {
+    name: float(np.abs((np.asarray(values) - readings) / unit)[silent].mean())
+    for name, values in others.items()
+}
+assert errors["ours"] < errors["a line"]
+print(", ".join(f"{name}: {error:.3f}" for name, error in errors.items()), "of a spread")
+
+# %% [markdown]
+# Where a line is as good, the page on [series in scikit-learn](../scikit-learn.md#gaps) says so. A
+# layer that reads gaps as they are, by the time between steps, is in [Series with gaps](gaps.md).
