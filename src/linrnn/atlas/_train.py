@@ -38,7 +38,7 @@ class Trained:
         fraction: of the way from chance to perfect.
         longer: the same of sequences four times as long; None where the task has no length.
         loss: of validation, at the end.
-        seconds: of the training.
+        seconds: of a processor, for training and tests.
     """
 
     value: int
@@ -77,7 +77,7 @@ def train(
         watch: called with the number of updates done, the model, the task and the next batch: at
             the start and wherever validation is looked at.
     """
-    started = time.perf_counter()
+    started = time.process_time()
     task = ability.build(value, examples=steps * BATCH, seed=seed)
     model = _model(system, ability, task, seed)
     config = OptimConfig(lr=rate)
@@ -110,7 +110,7 @@ def train(
         fraction=ability.fraction(task, score),
         longer=longer,
         loss=loss,
-        seconds=round(time.perf_counter() - started, 2),
+        seconds=round(time.process_time() - started, 2),
     )
 
 
