@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _start(args: list[str]) -> "tuple[Result, Contest | None] | int":
-    """What came out of a run; an exit code where that has been told."""
+    """Result and contest of a run, or an exit code where they are printed already."""
     task = args[0]
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")

@@ -66,7 +66,7 @@ class Sides(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a gap of one kind is filled by.
+    """Inputs of the regression that fills gaps of one kind.
 
     A gap between two values starts from the line that joins them. One at the beginning or the end
     of a series has a value on one side only, and starts from it.

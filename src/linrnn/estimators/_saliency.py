@@ -20,7 +20,7 @@ _MOST_PANELS = 12
 
 
 def occluded(series: Series, score: Callable[[Series], np.ndarray], window: int) -> np.ndarray:
-    """What the score loses at each step, (series, time, channels) or more axes as the score has.
+    """Losses of the score at each step, (series, time, channels) or more axes as the score has.
 
     A window of one channel at a time is hidden, as if its values were missing. Each step has the
     mean of the windows that it lies in, which overlap by half.

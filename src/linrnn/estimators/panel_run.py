@@ -34,7 +34,7 @@ _FIX = "Restore it from a copy."
 
 @dataclass(frozen=True, kw_only=True)
 class PanelOptions:
-    """What a run is of.
+    """File, columns and options of a run.
 
     Args:
         data: a .csv or .parquet with a row for each time of each series.
@@ -58,7 +58,7 @@ class PanelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PanelResult:
-    """What came out."""
+    """Scores and sizes of a run."""
 
     task: str
     mixer: str
@@ -83,7 +83,7 @@ class Fitted(NamedTuple):
     result: PanelResult
     judged: Judged | None
     seconds: float
-    """Of judging."""
+    """Time that judging took."""
     unread: tuple[str, ...]
     """Columns that nobody named."""
 

@@ -31,19 +31,19 @@ class ForecastOptions:
     length: int = 96
     """Steps read before them."""
     id: tuple[str, ...] = ()
-    """Of a table of many series: columns that say which one a row belongs to."""
+    """Columns that say which series a row belongs to, in a table of many series."""
     value: str = ""
-    """Of many series: the column to forecast; none: y, or the one with numbers that is left."""
+    """Column to forecast, of many series; none: y, or the one with numbers that is left."""
     known: tuple[str, ...] = ()
-    """Of many series: columns that are known ahead, as prices and holidays."""
+    """Columns that are known ahead, of many series, as prices and holidays."""
     past: tuple[str, ...] = ()
-    """Of many series: columns that are read and not known ahead."""
+    """Columns that are read and not known ahead, of many series."""
     static: tuple[str, ...] = ()
-    """Of many series: columns that say of each what does not change, numbers or words."""
+    """Columns of what does not change in each of many series, numbers or words."""
     season: int = 0
-    """Of many series: steps of a season, 1 for none; 0: found."""
+    """Steps of a season, of many series; 1 for none; 0: found."""
     freq: str = ""
-    """Of many series: the step of the times, an alias of pandas, as D or MS; none: found."""
+    """Step of the times, of many series: an alias of pandas, as D or MS; none: found."""
 
 
 class Forecast(ForecastTask):

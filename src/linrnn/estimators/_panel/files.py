@@ -64,7 +64,7 @@ def roles_of(
     past: Sequence[str] = (),
     static: Sequence[str] = (),
 ) -> Roles:
-    """What is meant by names of which some are left out.
+    """Complete the names of columns, of which some may be left out.
 
     Raises:
         DataError: the file cannot be used, or has several columns that may be the value.

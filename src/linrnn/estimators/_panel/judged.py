@@ -1,4 +1,4 @@
-"""What a forecaster of many series gets wrong at the end of each, beside plain methods."""
+"""Errors of a forecaster of many series at the end of each, beside plain methods."""
 
 from typing import Any, NamedTuple
 
