@@ -304,7 +304,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
     _lost = "log odds lost when hidden"
 
     def _evidence(self, series: Series) -> Callable[[Series], np.ndarray]:
-        """Log odds of the class that the whole series is said to have."""
+        """Log odds of the class that the model gives to the whole series."""
         codes = _codes(self.readout_.decide(series))
         rows = np.arange(len(codes))
 

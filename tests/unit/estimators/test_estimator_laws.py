@@ -14,6 +14,7 @@ from linrnn import (
     RecurrentClassifier,
     RecurrentDetector,
     RecurrentForecaster,
+    RecurrentImputer,
     RecurrentRegressor,
     estimators,
 )
@@ -518,6 +519,20 @@ def test_questions_to_a_forecaster_of_many_series():
     )
 
 
+@pytest.mark.parametrize("name", [*inspect.signature(RecurrentImputer).parameters])
+def test_no_option_of_an_imputer_breaks_it(name):
+    gaps = WAVE[:40, None].copy()
+    gaps[10:13] = np.nan
+    none_breaks(
+        {
+            f"{name}={value!r:.60}": lambda value=value: RecurrentImputer(
+                **{"n_modes": 4, "random_state": 0} | {name: value}
+            ).fit_transform(gaps)
+            for value in WRONG_VALUES
+        }
+    )
+
+
 def test_every_estimator_is_under_these_laws():
-    of_steps = (RecurrentForecaster, RecurrentDetector, PanelForecaster)
+    of_steps = (RecurrentForecaster, RecurrentDetector, RecurrentImputer, PanelForecaster)
     assert {cls.__name__ for cls in (*OF_SERIES, *of_steps)} == set(estimators.__all__)

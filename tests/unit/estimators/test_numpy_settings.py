@@ -12,6 +12,7 @@ from linrnn import (
     RecurrentClassifier,
     RecurrentDetector,
     RecurrentForecaster,
+    RecurrentImputer,
     RecurrentRegressor,
     estimators,
 )
@@ -44,6 +45,7 @@ OF_PANELS = {"horizon": 2, "season": 4}
 NUMBERS = {
     "PanelForecaster": OF_PANELS,
     "RecurrentDetector": OF_STEPS,
+    "RecurrentImputer": {"n_modes": 8, "season": 12, "random_state": 3},
     "RecurrentClassifier": OF_SERIES | {"early": 3},
     "RecurrentRegressor": OF_SERIES,
     "RecurrentForecaster": OF_FORECASTS,
@@ -51,6 +53,7 @@ NUMBERS = {
 NO_NUMBERS = {
     "PanelForecaster": {"id", "time", "value", "known", "freq", "missing"},
     "RecurrentDetector": set(),
+    "RecurrentImputer": set(),
     "RecurrentClassifier": {
         *("mixer", "mixer_options", "early_stopping", "layout", "verbose", "class_weight"),
     },
@@ -166,3 +169,13 @@ def test_numbers_of_early_answers(whole, real):
     expected = RecurrentClassifier(**sizes).fit(X, y).predict_early(X)
     found = RecurrentClassifier(**of_numpy(sizes, whole, real)).fit(X, y).predict_early(X)
     np.testing.assert_array_equal(found.steps, expected.steps)
+
+
+@pytest.mark.parametrize(("whole", "real"), KINDS)
+def test_numbers_of_an_imputer(whole, real):
+    gaps = np.sin(np.arange(200) * 2 * np.pi / 12)[:, None]
+    gaps[50:55] = np.nan
+    options = NUMBERS["RecurrentImputer"]
+    expected = RecurrentImputer(**options).fit_transform(gaps)
+    found = RecurrentImputer(**of_numpy(options, whole, real)).fit_transform(gaps)
+    np.testing.assert_array_equal(found, expected)
