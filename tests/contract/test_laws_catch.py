@@ -1,6 +1,7 @@
 """A law that cannot fail is worse than none: break one thing for each law and see it caught."""
 
 import inspect
+import math
 from functools import partial
 
 import pytest
@@ -531,6 +532,25 @@ def test_broken_mixer_is_caught(law, broken):
 
 def test_every_mixer_law_has_a_broken_mixer():
     assert {law for law, _ in BROKEN_MIXERS} == set(MIXER_LAWS)
+
+
+@pytest.mark.unchecked
+def test_a_choice_that_may_turn_excuses_numbers_and_no_infinity():
+    """StoresDecay is caught by its numbers, unless it declares a choice; an infinity always is."""
+
+    class Turns(StoresDecay):
+        declared = {"low_precision": "a choice may turn"}  # noqa: RUF012
+
+    class Bursts(LRU):
+        declared = Turns.declared
+
+        def forward(self, x, state=None, *, reset=None):
+            y, state = super().forward(x, state, reset=reset)
+            return (y * math.inf if y.dtype == torch.bfloat16 else y), state
+
+    check_law("low_precision", partial(Turns, r_min=0.998, r_max=0.9995))
+    with pytest.raises(BrokenLawError, match="not finite"):
+        check_law("low_precision", Bursts)
 
 
 def test_stale_declaration_is_caught():
