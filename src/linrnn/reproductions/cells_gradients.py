@@ -1,6 +1,5 @@
 """The norm of a loss's gradient with respect to states hundreds of steps before."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from linrnn.compare.run_table import Run
 from linrnn.compare.tune import safe_name
 from linrnn.mixers import Mixer, load
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.runs import Runs, decades
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import dense_styles
@@ -208,16 +207,14 @@ def measures(norms: Tensor) -> dict[str, float]:
 
 def judged(label: str, case: Case, seeds: Mapping[int, Mapping[str, float]]) -> Judged:
     """Judge the claim about a layer's gradient, by the measures of each seed."""
-    decades = {}
+    margins = {}
     for seed, sizes in seeds.items():
-        low, high, first = (
-            math.log10(max(sizes[name], _LEAST)) for name in (SMALLEST, LARGEST, FIRST)
-        )
+        low, high, first = (max(sizes[name], _LEAST) for name in (SMALLEST, LARGEST, FIRST))
         if case.claim == "vanishes":
-            decades[seed] = math.log10(VANISHED) - first
+            margins[seed] = decades(first, VANISHED)
         else:
-            decades[seed] = min(math.log10(BOUND) - high, low + math.log10(BOUND))
-    return margin(f"{label}: {case.claim}", case.where, decades, scale=_SCALE)
+            margins[seed] = min(decades(high, BOUND), decades(1 / BOUND, low))
+    return margin(f"{label}: {case.claim}", case.where, margins, scale=_SCALE)
 
 
 def _figure(curves: Mapping[str, Tensor], seeds: int) -> Any:

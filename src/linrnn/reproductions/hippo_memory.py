@@ -1,8 +1,7 @@
 """Errors of polynomial memories without training: a signal's past, and delays of it."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from linrnn.nn.hippo import hippo
 from linrnn.nn.legs import legendre, legs_step
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.runs import Part, Runs, decades
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.timing import digits
 from linrnn.tasks import uniforms, white_signal
@@ -128,15 +127,8 @@ class HippoMemory(Reproduction):
 
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
         """By how many decades errors are below their bounds."""
-        past = {
-            (kind, n): _errors_of(runs, PAST, kind, n) for kind in MEASURES for n in self.orders
-        }
-        late = {
-            (delay, n): _errors_of(runs, DELAY, delay, n)
-            for delay in self.delays
-            for n in self.delay_orders
-        }
-        return judged(past, late)
+        past = _errors_of(runs.part(PAST), MEASURES, self.orders)
+        return judged(past, _errors_of(runs.part(DELAY), self.delays, self.delay_orders))
 
 
 NOTES = (
@@ -222,20 +214,22 @@ def _runs(part: str, errors: Errors, setting: Setting) -> Iterator[Run]:
     for (kind, order), by_seed in errors.items():
         for seed, error in zip(setting.seeds, by_seed, strict=True):
             yield Run(
-                scale=setting.scale, part=part, row=_row(kind, order), seed=seed,
+                scale=setting.scale, part=part, row=safe_name(_label(kind, order)), seed=seed,
                 measures={NRMSE: error},
             )  # fmt: skip
 
 
-def _row(kind: Any, order: int) -> str:
-    return safe_name(f"{kind}, N = {order}")
+def _label(kind: Any, order: int) -> str:
+    return f"{kind}, N = {order}"
 
 
-def _errors_of(runs: Runs, part: str, kind: Any, order: int) -> list[float]:
-    """Errors by seed, in the order of the seeds."""
-    values = {run.seed: run.measures for run in runs.rows
-              if (run.part, run.row) == (part, _row(kind, order))}  # fmt: skip
-    return [values[seed][NRMSE] for seed in sorted(values)]
+def _errors_of(part: Part, kinds: Sequence[Any], orders: Sequence[int]) -> Errors:
+    """Errors from runs, in the order of the seeds."""
+    errors = {}
+    for kind, order in product(kinds, orders):
+        by_seed = part.values(_label(kind, order), NRMSE)
+        errors[kind, order] = [by_seed[seed] for seed in sorted(by_seed)]
+    return errors
 
 
 def judged(past: Errors, late: Errors) -> list[Judged]:
@@ -262,17 +256,17 @@ def judged(past: Errors, late: Errors) -> list[Judged]:
             for seed in range(len(worst))
         ]
         claim = f"a delay of {delay:,} steps has the error of one of {delays[-1]:,} at every order"
-        verdicts.append(_margin(claim, words, (math.log10(MAX_RATIO / x) for x in ratios)))
+        verdicts.append(_margin(claim, words, (decades(x, MAX_RATIO) for x in ratios)))
     return verdicts
 
 
-def _margin(claim: str, published: str, decades: Iterable[float]) -> Judged:
-    return margin(claim, published, dict(enumerate(decades)), scale=_SCALE)
+def _margin(claim: str, published: str, margins: Iterable[float]) -> Judged:
+    return margin(claim, published, dict(enumerate(margins)), scale=_SCALE)
 
 
 def _below(error: float) -> float:
     """Decades below what is held."""
-    return math.log10(MAX_NRMSE / error)
+    return decades(error, MAX_NRMSE)
 
 
 def _falls(errors: Errors) -> Iterator[float]:
@@ -281,7 +275,7 @@ def _falls(errors: Errors) -> Iterator[float]:
     kinds = dict.fromkeys(kind for kind, _ in errors)
     for seed in range(len(next(iter(errors.values())))):
         yield min(
-            math.log10(max(MAX_NRMSE, errors[kind, smaller][seed]) / errors[kind, larger][seed])
+            decades(errors[kind, larger][seed], max(MAX_NRMSE, errors[kind, smaller][seed]))
             for kind in kinds
             for smaller, larger in pairwise(orders)
         )

@@ -350,7 +350,7 @@ def judged_stacks(
             lambda *cosines: min(a - b for a, b in pairwise(cosines)), measure=first,
         )  # fmt: skip
         words = f"{where}: nearer than {STEPWISE}, first layer and whole"
-        nearer = margin(words, _ZUCCHET, _lead(part, labels, step))._replace(unit="of the cosine")
+        nearer = margin(words, _ZUCCHET, _lead(part, labels, step), unit="of the cosine")
         verdicts += [exact, further, nearer]
     return verdicts
 

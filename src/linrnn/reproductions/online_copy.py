@@ -1,14 +1,14 @@
 """Stacks of LRUs that learn to copy online: traces, truncation and back-propagation by depth."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.runs import Part, Runs, decades
-from linrnn.reproductions._page.verdict import Judged, less, margin
+from linrnn.reproductions._page.runs import Part, Runs, decades, seed_by_seed
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.copying import Copying
 from linrnn.reproductions._runs.language import mean_of
 from linrnn.reproductions._runs.lessons import (
@@ -183,36 +183,28 @@ def _deeper(ring: Ring, parts: Sequence[Part], depths: Sequence[int]) -> list[Ju
     first, last = depths[0], depths[-1]
     ends = f"{where} is more with {last} layers than with {first}"
     each = f"{where} grows with each layer"
-    growth = _over_seeds(lacks, lambda *values: min(b - a for a, b in pairwise(values)))
+    growth = seed_by_seed(lambda *values: min(b - a for a, b in pairwise(values)), *lacks)
+    more = seed_by_seed(operator.sub, lacks[-1], lacks[0])
     return [
-        less(ends, _ZUCCHET, lacks[0], lacks[-1])._replace(unit=_UNIT),
-        margin(each, _ZUCCHET, growth)._replace(unit=_UNIT),
+        margin(ends, _ZUCCHET, more, unit=_UNIT),
+        margin(each, _ZUCCHET, growth, unit=_UNIT),
     ]
 
 
 def _denser(depth: int, parts: Sequence[Part]) -> list[Judged]:
     wide_ring, dense_ring = parts[0], parts[-1]
     where = f"{_layers(depth)}, denser ring: {ONLINE}"
-    losses = [part.values(ONLINE) for part in (dense_ring, wide_ring)]
+    losses = seed_by_seed(decades, *(part.values(ONLINE) for part in (dense_ring, wide_ring)))
+    lacks = seed_by_seed(operator.sub, _lacking(wide_ring), _lacking(dense_ring))
+    smaller, nearer = f"{where} has a smaller loss", f"{where} lacks less of {EXACT}"
     return [
-        margin(f"{where} has a smaller loss", _ZUCCHET, _over_seeds(losses, decades))._replace(
-            unit="decades of the loss"
-        ),
-        less(
-            f"{where} lacks less of {EXACT}", _ZUCCHET, _lacking(dense_ring), _lacking(wide_ring)
-        )._replace(unit=_UNIT),
+        margin(smaller, _ZUCCHET, losses, unit="decades of the loss"),
+        margin(nearer, _ZUCCHET, lacks, unit=_UNIT),
     ]
 
 
 def _lacking(part: Part) -> dict[int, float]:
-    return _over_seeds([part.values(ONLINE), part.values(EXACT)], operator.sub)
-
-
-def _over_seeds(
-    values: Sequence[Mapping[int, float]], effect: Callable[..., float]
-) -> dict[int, float]:
-    seeds = sorted(set.intersection(*map(set, values)))
-    return {seed: effect(*(by_seed[seed] for by_seed in values)) for seed in seeds}
+    return seed_by_seed(operator.sub, part.values(ONLINE), part.values(EXACT))
 
 
 def _values(runs: Sequence[Run]) -> list[float]:

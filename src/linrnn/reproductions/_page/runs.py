@@ -160,10 +160,11 @@ class Part:
         )
         nobody = {*first.values(), *second.values()} <= {last}
         scaled = {seed: updates * at for seed, at in first.items()}
-        unit = "updates" if updates != 1 else "steps"
-        judged = less(text, published, scaled, second)._replace(unit=unit, scale=self.scale)
-        why = (UNLEARNED if nobody else "") or self._edge(label, rival)
-        return judged._replace(why_not=why)
+        return less(text, published, scaled, second)._replace(
+            unit="updates" if updates != 1 else "steps",
+            scale=self.scale,
+            why_not=UNLEARNED if nobody else self._edge(label, rival),
+        )
 
     def lower_loss(self, label: str, rival: str, text: str, published: str) -> Judged:
         """The claim that a row has a smaller loss on the test than another, in decades."""
@@ -191,11 +192,9 @@ class Part:
             effect: of a number of each row.
             measure: which number.
         """
-        values = [self.values(label, measure) for label in labels]
-        seeds = sorted(set.intersection(*map(set, values)))
-        effects = {seed: effect(*(by_seed[seed] for by_seed in values)) for seed in seeds}
-        judged = margin(text, published, effects, scale=self.scale)
-        return judged._replace(unit=unit, why_not=self._edge(*labels))
+        effects = seed_by_seed(effect, *(self.values(label, measure) for label in labels))
+        why = self._edge(*labels)
+        return margin(text, published, effects, unit=unit, scale=self.scale, why_not=why)
 
     def why_not(self, *labels: str, measure: str = "test") -> str:
         """Why a comparison of rows decides nothing, or nothing."""
@@ -247,8 +246,19 @@ class Part:
         why = "" if margins else NOT_KEPT
         if claim and sum(margins.values()) < 0:  # more updates may bring it there
             why = UNLEARNED
-        judged = margin(text, published, margins, scale=self.scale)
-        return judged._replace(unit="decades from the goal", why_not=why)
+        unit = "decades from the goal"
+        return margin(text, published, margins, unit=unit, scale=self.scale, why_not=why)
+
+
+def seed_by_seed(effect: Callable[..., float], *values: Mapping[int, float]) -> dict[int, float]:
+    """An effect of numbers of the same seed, by the seeds that all of them have.
+
+    Example:
+        >>> seed_by_seed(max, {0: 1.0, 1: 2.0}, {1: 3.0, 2: 0.0})
+        {1: 3.0}
+    """
+    seeds = sorted(set.intersection(*map(set, values)))
+    return {seed: effect(*(by_seed[seed] for by_seed in values)) for seed in seeds}
 
 
 def decades(lower: float, upper: float) -> float:

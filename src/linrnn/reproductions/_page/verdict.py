@@ -228,25 +228,38 @@ def less(
 
 
 def margin(
-    claim: str, published: str, decades: Mapping[int, float], *, scale: str = REDUCED
+    claim: str,
+    published: str,
+    margins: Mapping[int, float],
+    *,
+    unit: str = "decades from the bound",
+    scale: str = REDUCED,
+    why_not: str = "",
 ) -> Judged:
     """A claim that a number stays on one side of a bound, by how far it does with each seed.
 
     Args:
         claim: in words.
         published: the numbers or words it rests on.
-        decades: how far the number is from the bound, as a decimal logarithm; above 0 if it holds.
+        margins: by seed, above 0 where it holds.
+        unit: of the margins.
         scale: beside the published one.
+        why_not: why it decides nothing, whatever the seeds say.
 
     Example:
         >>> margin("it is below 0.05", "a figure", {0: 0.7, 1: -0.1}).held
         (True, False)
     """
-    values = tuple(decades.values())
-    held = tuple(below(0.0, x) for x in values)
-    unit = "decades from the bound"
-    differences = values if all(map(math.isfinite, values)) else ()
-    return Judged(claim, published, held, differences=differences, unit=unit, scale=scale)
+    values = tuple(margins.values())
+    return Judged(
+        claim,
+        published,
+        held=tuple(below(0.0, x) for x in values),
+        differences=values if all(map(math.isfinite, values)) else (),
+        unit=unit,
+        scale=scale,
+        why_not=why_not,
+    )
 
 
 def steps(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> list[tuple[str, str]]:
