@@ -22,11 +22,8 @@ def _cells() -> tuple[Cell, ...]:
 
 
 @cache
-def _figures() -> dict[tuple[str, str], Figure]:
-    some: dict[tuple[str, str], list[Cell]] = {}
-    for cell in _cells():
-        some.setdefault((cell.system.name, cell.ability), []).append(cell)
-    return {key: atlas.figure(cells) for key, cells in some.items()}
+def _figures() -> dict[str, dict[str, Figure]]:
+    return atlas.figures(_cells())
 
 
 def _systems() -> list[str]:
@@ -77,7 +74,7 @@ def _row(name: str) -> str:
 
 
 def _cell(name: str, ability: Ability) -> str:
-    one = _figures().get((name, ability.name))
+    one = _figures()[name].get(ability.name)
     if one is None:
         return "<td></td>"
     first, last = ability.values[0], ability.values[-1]
@@ -163,7 +160,7 @@ def _svg(width: int, height: int, label: str, drawn: str) -> str:
 def plane() -> str:
     """Recall against parity; a full dot is read in parallel."""
     across, up = (next(a for a in atlas.ABILITIES if a.name == n) for n in ("recall", "parity"))
-    names = [n for n in _systems() if {(n, across.name), (n, up.name)} <= _figures().keys()]
+    names = [n for n in _systems() if {across.name, up.name} <= _figures()[n].keys()]
     if not names:
         return "No system has both figures yet."
     drawn, places = "", {}
@@ -186,7 +183,7 @@ def plane() -> str:
 
 def _place(name: str, ability: Ability, start: float, end: float) -> float:
     values = [ability.values[0] / 2, *ability.values]
-    height = atlas.height(_figures()[name, ability.name], ability.name)
+    height = atlas.height(_figures()[name][ability.name], ability.name)
     part = (height - math.log2(values[0])) / math.log2(values[-1] / values[0])
     return start + (end - start) * part
 

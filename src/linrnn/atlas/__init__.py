@@ -11,6 +11,7 @@ from linrnn.atlas._cells import Cell as Cell
 from linrnn.atlas._cells import Figure as Figure
 from linrnn.atlas._cells import breaking_point as breaking_point
 from linrnn.atlas._cells import figure as figure
+from linrnn.atlas._cells import figures as figures
 from linrnn.atlas._laws import FEATURES as FEATURES
 from linrnn.atlas._laws import Fit as Fit
 from linrnn.atlas._laws import Law as Law
@@ -65,6 +66,7 @@ __all__ = [
     "beside",
     "breaking_point",
     "figure",
+    "figures",
     "fits",
     "height",
     "laws",

@@ -206,3 +206,18 @@ def figure(cells: Sequence[Cell]) -> Figure:
     spread = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
     low, high = math.exp(mean - 2 * spread), math.exp(mean + 2 * spread)
     return Figure(Break(math.exp(mean), "at"), low, high, len(breaks))
+
+
+def figures(cells: Sequence[Cell]) -> dict[str, dict[str, Figure]]:
+    """The figures of a map: by system, and by ability.
+
+    Args:
+        cells: of any systems, abilities and seeds.
+    """
+    several: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells:
+        several.setdefault(cell.system.name, {}).setdefault(cell.ability, []).append(cell)
+    return {
+        name: {ability: figure(seeds) for ability, seeds in abilities.items()}
+        for name, abilities in several.items()
+    }

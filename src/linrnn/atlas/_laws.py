@@ -9,7 +9,7 @@ import numpy as np
 
 from linrnn import mixers
 from linrnn.atlas._abilities import named
-from linrnn.atlas._cells import Cell, Figure, figure
+from linrnn.atlas._cells import Cell, Figure, figures
 from linrnn.mixers import Choices
 
 _TURNS = ("complex diagonal", "dense", "orthogonal", "local", "low rank")
@@ -137,11 +137,11 @@ def _law(heights: dict[str, float], ability: str, feature: str) -> Law:
 
 
 def _heights(cells: Sequence[Cell], ability: str) -> dict[str, float]:
-    by_system: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.ability == ability and ":" not in cell.system.name:
-            by_system.setdefault(cell.system.name, []).append(cell)
-    return {name: height(figure(some), ability) for name, some in by_system.items()}
+    return {
+        name: height(of_abilities[ability], ability)
+        for name, of_abilities in figures(cells).items()
+        if ability in of_abilities and ":" not in name
+    }
 
 
 def fits(cells: Sequence[Cell]) -> list[Fit]:
@@ -204,7 +204,7 @@ def residuals(cells: Sequence[Cell], most: int = 10) -> list[Residual]:
         cells: of a map.
         most: how many.
     """
-    found = []
+    found, of_map = [], figures(cells)
     for ability in dict.fromkeys(cell.ability for cell in cells):
         heights = _heights(cells, ability)
         kinds = {name: _kind(name) for name in heights}
@@ -212,12 +212,11 @@ def residuals(cells: Sequence[Cell], most: int = 10) -> list[Residual]:
             others = [heights[o] for o in heights if o != name and kinds[o] == kinds[name]]
             if others:
                 mean = statistics.fmean(others)
-                some = [c for c in cells if (c.system.name, c.ability) == (name, ability)]
                 found.append(
                     Residual(
                         system=name,
                         ability=ability,
-                        figure=str(figure(some)),
+                        figure=str(of_map[name][ability]),
                         expected=2**mean,
                         factors=one - mean,
                     )

@@ -14,7 +14,7 @@ from linrnn._options.numbers import counted, duration
 from linrnn.atlas._abilities import ABILITIES, Ability
 from linrnn.atlas._cells import (
     Cell,
-    figure,
+    figures,
     file_name,
     measure,
     plain,
@@ -163,20 +163,15 @@ class Atlas:
 
 def page(cells: Sequence[Cell], abilities: Sequence[Ability]) -> str:
     """The map as a table of Markdown: systems by abilities, empty where nothing was measured."""
-    measured: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        measured.setdefault((cell.system.name, cell.ability), []).append(cell)
+    of_map = figures(cells)
     systems = {cell.system.name: cell.system for cell in cells}.values()
-    shown = [ability for ability in abilities if any(a == ability.name for _, a in measured)]
+    shown = [a for a in abilities if any(a.name in measured for measured in of_map.values())]
     heads = ["system", "state", "parameters", *(f"{a.name} ({a.dial})" for a in shown)]
     lines = [heads, [":---", *["---:"] * (len(heads) - 1)]]
     for system in systems:
-        figures = [
-            str(figure(some)) if (some := measured.get((system.name, ability.name))) else ""
-            for ability in shown
-        ]
+        cells_of = [str(of_map[system.name].get(ability.name, "")) for ability in shown]
         state = "grows" if system.state is None else f"{system.state:,}"
-        lines.append([system.name, state, f"{system.parameters:,}", *figures])
+        lines.append([system.name, state, f"{system.parameters:,}", *cells_of])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"# Atlas\n\n{_EXPLANATION}\n\n{rows}\n" if cells else "# Atlas\n\nNo cell yet.\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from linrnn import mixers
-from linrnn.atlas._cells import Cell, Figure, figure
+from linrnn.atlas._cells import Cell, Figure, figures
 from linrnn.atlas._laws import height
 from linrnn.atlas._measured import measured
 from linrnn.errors import ArgumentError, check_positive_int
@@ -72,9 +72,9 @@ def relatives(
         ['minlstm', 'hgrn2']
     """
     check_positive_int("relatives", most=most)
-    ours, others = _figures(cells, system), _by_system(measured() if among is None else among)
+    ours, others = _figures(cells, system), figures(measured() if among is None else among)
     others.pop(system, None)
-    found = [_relative(system, ours, name, figures) for name, figures in others.items()]
+    found = [_relative(system, ours, name, theirs) for name, theirs in others.items()]
     return sorted(found, key=_nearest)[:most]
 
 
@@ -93,11 +93,11 @@ def standings(
     Raises:
         ArgumentError: there is no cell of the system.
     """
-    ours, others = _figures(cells, system), _by_system(measured() if among is None else among)
+    ours, others = _figures(cells, system), figures(measured() if among is None else among)
     others.pop(system, None)
     found = []
     for ability, one in ours.items():
-        rivals = [figures[ability] for figures in others.values() if ability in figures]
+        rivals = [theirs[ability] for theirs in others.values() if ability in theirs]
         found.append(
             Standing(
                 ability=ability,
@@ -120,13 +120,13 @@ def beside(cells: Sequence[Cell], system: str, among: Sequence[Cell] | None = No
     """
     among = measured() if among is None else among
     near, places = relatives(cells, system, among), standings(cells, system, among)
-    figures = {**_by_system(among), system: _figures(cells, system)}
+    shown = {**figures(among), system: _figures(cells, system)}
     heads = ["system", "same mechanism", *(place.ability for place in places)]
     rows = [heads, [":---", ":---", *["---:"] * len(places)]]
     alike = {one.system: _shared(one) for one in near}
     for name in (system, *alike):
-        shown = (str(figures[name].get(place.ability, "")) for place in places)
-        rows.append([name, alike.get(name, ""), *shown])
+        of_places = (str(shown[name].get(place.ability, "")) for place in places)
+        rows.append([name, alike.get(name, ""), *of_places])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     lines = "\n".join(_sentence(place) for place in places)
     return f"## {system} beside its nearest relatives\n\n{table}\n\n{lines}\n"
@@ -145,24 +145,13 @@ def _sentence(place: Standing) -> str:
 
 
 def _figures(cells: Sequence[Cell], system: str) -> dict[str, Figure]:
-    figures = _by_system([cell for cell in cells if cell.system.name == system])
-    if not figures:
+    of_system = figures([cell for cell in cells if cell.system.name == system])
+    if not of_system:
         raise ArgumentError(
             f"atlas: there must be a cell of the system {system!r:.80}, got none. Measure it by "
             f"`linrnn atlas --systems {system}`."
         )
-    return figures[system]
-
-
-def _by_system(cells: Sequence[Cell]) -> dict[str, dict[str, Figure]]:
-    """Figures by system and ability."""
-    several: dict[str, dict[str, list[Cell]]] = {}
-    for cell in cells:
-        several.setdefault(cell.system.name, {}).setdefault(cell.ability, []).append(cell)
-    return {
-        name: {ability: figure(some) for ability, some in abilities.items()}
-        for name, abilities in several.items()
-    }
+    return of_system[system]
 
 
 def _relative(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from linrnn import mixers
 from linrnn.atlas._abilities import ABILITIES, named
-from linrnn.atlas._cells import Cell, Figure, figure
+from linrnn.atlas._cells import Cell, Figure, figures
 from linrnn.atlas._measured import measured
 from linrnn.atlas._systems import LAYERS, System
 from linrnn.errors import ArgumentError, check_in
@@ -132,17 +132,14 @@ def suggest(needs: str | Sequence[Need], cells: Sequence[Cell] | None = None) ->
         ('yes', 'in parallel')
     """
     wanted = parse_needs(needs) if isinstance(needs, str) else [*needs]
-    of_system: dict[str, dict[str, list[Cell]]] = {}
-    systems: dict[str, System] = {}
-    for cell in measured() if cells is None else cells:
-        systems[cell.system.name] = cell.system
-        of_system.setdefault(cell.system.name, {}).setdefault(cell.ability, []).append(cell)
+    cells = measured() if cells is None else cells
+    systems = {cell.system.name: cell.system for cell in cells}
     found = [
         Suggestion(
             system=systems[name],
-            answers=tuple(_answer(need, systems[name], have) for need in wanted),
+            answers=tuple(_answer(need, systems[name], of_abilities) for need in wanted),
         )
-        for name, have in of_system.items()
+        for name, of_abilities in figures(cells).items()
     ]
     return sorted(found, key=_rank)
 
@@ -153,12 +150,12 @@ def _rank(one: Suggestion) -> tuple[int, int, float, str]:
     return _ORDER.index(one.verdict), worse, -statistics.fmean(margins), one.system.name
 
 
-def _answer(need: Need, system: System, have: dict[str, list[Cell]]) -> Answer:
+def _answer(need: Need, system: System, of_abilities: dict[str, Figure]) -> Answer:
     if need.name in PROPERTIES:
         return _of_property(need, system)
-    if need.name not in have:
+    if need.name not in of_abilities:
         return Answer(need=need, verdict="not measured", figure="")
-    ability, one = named(need.name), figure(have[need.name])
+    ability, one = named(need.name), of_abilities[need.name]
     value = float(ability.values[0]) if need.value is None else need.value
     return Answer(
         need=need,
