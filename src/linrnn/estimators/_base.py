@@ -21,6 +21,7 @@ from linrnn.estimators._plain import plain
 from linrnn.estimators._saliency import as_given, draw, occluded, window_of
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
 from linrnn.estimators._weights import weights_of
+from linrnn.estimators._whole import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,19 +91,17 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: of scikit-learn and of ours (`linrnn.errors`), which say what does not fit.
         """
-        fitted = copy.copy(self)
-        for name in vars(self):
-            if name.endswith("_") and not name.startswith("_"):
-                delattr(fitted, name)
-        where = type(self).__name__
-        with worded(where):
-            series, y = fitted._read_fit(X, y, dt)
-            series, y, importance = fitted._weigh(series, y, sample_weight)
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with self._threads():
-            fitted._fit(series, y, seed, importance)
-        self.__dict__.clear()
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            for name in vars(self):
+                if name.endswith("_") and not name.startswith("_"):
+                    delattr(fitted, name)
+            where = type(self).__name__
+            with worded(where):
+                series, y = fitted._read_fit(X, y, dt)
+                series, y, importance = fitted._weigh(series, y, sample_weight)
+                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            with self._threads():
+                fitted._fit(series, y, seed, importance)
         return self
 
     def _fit(self, series: Series, y: np.ndarray, seed: int, importance: np.ndarray | None) -> None:

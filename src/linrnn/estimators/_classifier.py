@@ -20,6 +20,7 @@ from linrnn.estimators._plain import plain
 from linrnn.estimators._series import Series
 from linrnn.estimators._sums import Sums
 from linrnn.estimators._weights import weights_of
+from linrnn.estimators._whole import whole
 from linrnn.estimators.early import (
     EarlyAnswers,
     EarlyReadout,
@@ -190,29 +191,27 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
             UnknownNameError, ValueError: a label that is no class; see `fit`.
         """
         where = f"{type(self).__name__}.partial_fit"
-        fitted = copy.copy(self)
-        fitted._begin_parts(where, classes)
-        first = not hasattr(self, "sums_")
-        with worded(where):
-            if first:
-                series, y = fitted._read_fit(X, y, dt, fewest=1)
-                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            else:
-                series = fitted._read_new(X, dt)
-                y = column_or_1d(as_target(where, y, numeric=False))
-            codes = fitted._codes_of(where, y, len(series.x))
-            series, codes, importance = fitted._weigh_part(series, y, codes, sample_weight)
-        with self._threads():
-            if first:
-                fitted.readout_ = readout(self, "bank", seed)
-                fitted.readout_.calibrate(series)
-            else:
-                fitted.readout_ = copy.copy(self.readout_)
-            features = fitted.readout_.describe(series)
-            fitted.sums_ = fitted.sums_.add(features, codes, importance)
-            fitted.sums_.solve(fitted.readout_)
-        self.__dict__.clear()
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            fitted._begin_parts(where, classes)
+            first = not hasattr(self, "sums_")
+            with worded(where):
+                if first:
+                    series, y = fitted._read_fit(X, y, dt, fewest=1)
+                    seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                else:
+                    series = fitted._read_new(X, dt)
+                    y = column_or_1d(as_target(where, y, numeric=False))
+                codes = fitted._codes_of(where, y, len(series.x))
+                series, codes, importance = fitted._weigh_part(series, y, codes, sample_weight)
+            with self._threads():
+                if first:
+                    fitted.readout_ = readout(self, "bank", seed)
+                    fitted.readout_.calibrate(series)
+                else:
+                    fitted.readout_ = copy.copy(self.readout_)
+                features = fitted.readout_.describe(series)
+                fitted.sums_ = fitted.sums_.add(features, codes, importance)
+                fitted.sums_.solve(fitted.readout_)
         return self
 
     def _begin_parts(self, where: str, classes: Any) -> None:

@@ -14,6 +14,7 @@ from linrnn.errors import ArgumentError, ShapeError, check_at_most, check_positi
 from linrnn.estimators._inputs import as_numbers, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import Channel, Past
+from linrnn.estimators._whole import whole
 
 _FEWEST = 8
 """Steps of a series that can say what is usual."""
@@ -92,9 +93,8 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: of scikit-learn and of ours (`linrnn.errors`); fewer than 8 steps.
         """
-        fitted = copy.copy(self)
-        fitted._fit(X)
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            fitted._fit(X)
         return self
 
     def _fit(self, X: Any) -> None:

@@ -36,6 +36,7 @@ from linrnn.estimators._rolling import rolling_residuals
 from linrnn.estimators._series import check_layout
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
+from linrnn.estimators._whole import whole
 from linrnn.estimators.backtest import Backtest, Errors
 from linrnn.estimators.seasons import candidates, find_seasons, naive_season
 from linrnn.nn.gaps import unit
@@ -165,9 +166,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             ArgumentTypeError: y or an option of another type.
             ShapeError: y has other axes. After an error the forecaster is as it was before.
         """
-        fitted = copy(self)
-        fitted._fit(y)
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            fitted._fit(y)
         return self
 
     def _fit(self, y: Any) -> None:

@@ -1,6 +1,5 @@
 """`RecurrentImputer`: values for the gaps of a series."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from linrnn.estimators._gaps import Filling, Gap, Rule, Sides, gaps_of, lines
 from linrnn.estimators._inputs import as_numbers, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
+from linrnn.estimators._whole import whole
 from linrnn.estimators.seasons import candidates
 from linrnn.nn.change_bank import ChangeBank
 
@@ -81,9 +81,8 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         Raises:
             ValueError: of scikit-learn and of ours (`linrnn.errors`); a channel without a value.
         """
-        fitted = copy.copy(self)
-        fitted._fit(X)
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            fitted._fit(X)
         return self
 
     def _fit(self, X: Any) -> None:

@@ -22,6 +22,7 @@ from linrnn.estimators._panel.following import follow
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
 from linrnn.estimators._plain import Number, Whole, plain
+from linrnn.estimators._whole import whole
 from linrnn.estimators.seasons import candidates, naive_season
 
 try:
@@ -136,16 +137,15 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         panel = read_panel(where, rows, self.freq, self.missing)
         columns = Columns.of(where, tuple(self.known), panel)
         columns = columns._replace(static=read_static(where, static, panel))
-        fitted = copy(self)
         longest = int(panel.batch.n.max())
-        fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
-        fitted.season_ = self._season(panel)
-        fitted._columns = columns
-        # the back-test reads the future of an origin from the past of the series
-        inputs = columns.inputs(panel, None, fitted.horizon_)
-        fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
-        fitted._panel = panel
-        self.__dict__.update(vars(fitted))
+        with whole(self) as fitted:
+            fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
+            fitted.season_ = self._season(panel)
+            fitted._columns = columns
+            # the back-test reads the future of an origin from the past of the series
+            inputs = columns.inputs(panel, None, fitted.horizon_)
+            fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
+            fitted._panel = panel
         return self
 
     def follow(self, y: Any) -> "PanelForecaster":
