@@ -1,10 +1,8 @@
 """The contest for many series in one table."""
 
-import math
-
 import numpy as np
 
-from linrnn.contest._race import Contest, Entry
+from linrnn.contest._race import Contest, Entry, Kind
 from linrnn.estimators.panel_run import PLAIN, Fitted
 
 _NAME = "each series' best methods"
@@ -20,17 +18,21 @@ def contest_of(fitted: Fitted) -> Contest | None:
     if judged is None:
         return None
     names = {"": _NAME} | PLAIN
-    entries = [
-        Entry(
-            name=names[method],
-            kind="plain" if method else "bank",
-            score=float(errors.mean()),
-            standard_error=_error_of(errors),
-            seconds=0.0 if method else fitted.seconds,
-        )
-        for method, errors in judged.mase.items()
-        if np.isfinite(errors).all()
-    ]
+    entries = []
+    for method, errors in judged.mase.items():
+        if np.isfinite(errors).all():
+            score, error = judged.score(method)
+            kind: Kind = "plain" if method else "bank"
+            seconds = 0.0 if method else fitted.seconds
+            entries.append(
+                Entry(
+                    name=names[method],
+                    kind=kind,
+                    score=score,
+                    standard_error=error,
+                    seconds=seconds,
+                )
+            )
     return Contest(
         metric="MASE",
         higher_is_better=False,
@@ -39,7 +41,3 @@ def contest_of(fitted: Fitted) -> Contest | None:
         entries=tuple(sorted(entries, key=lambda one: one.score)),
         winner="bank",
     )
-
-
-def _error_of(errors: np.ndarray) -> float:
-    return float(errors.std(ddof=1) / math.sqrt(len(errors))) if len(errors) > 1 else math.nan

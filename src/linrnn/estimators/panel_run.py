@@ -20,10 +20,12 @@ from linrnn._files.storage import read_json, write_atomically
 from linrnn.errors import ArgumentError, DataError, RunFolderError, show
 from linrnn.estimators._panel.files import Roles, Table, is_long, read_table, roles_of
 from linrnn.estimators._panel.judged import PLAIN, Judged, judge
+from linrnn.tasks import open_frame
 from linrnn.train.folder import check_free, next_free
 
 if TYPE_CHECKING:
     from linrnn.estimators.panel import PanelForecaster
+    from linrnn.tasks import Frame
     from linrnn.train import TrainedModel
 
 _FORMAT = 1
@@ -102,8 +104,9 @@ def fit(options: PanelOptions, out: Path | None = None) -> Fitted:
     """
     if out is not None:
         check_free(out)
-    roles = _roles(options)
-    table = read_table(options.data, roles)
+    frame = open_frame(options.data)
+    roles = _roles(options, frame)
+    table = read_table(frame, roles)
     begin = time.perf_counter()
     forecaster = _forecaster(options, roles).fit(table.rows, table.static)
     seconds, begin = time.perf_counter() - begin, time.perf_counter()
@@ -159,7 +162,7 @@ def evaluate(run: Path | str) -> tuple[PanelResult, Judged | None]:
         DataError: the file is missing or cannot be used.
     """
     options, roles = _read_options(run)
-    table = read_table(options.data, roles)
+    table = read_table(open_frame(options.data), roles)
     begin = time.perf_counter()
     forecaster = _forecaster_of(run)
     judged = judge(forecaster, table.rows, table.static, forecaster.horizon_)
@@ -187,7 +190,7 @@ def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
     """
     _, roles = _read_options(run)
     forecaster = _forecaster_of(run)
-    table: Table = read_table(Path(file), roles, value=False)
+    table: Table = read_table(open_frame(Path(file)), roles, value=False)
     if len(table.rows):
         forecaster = forecaster.follow(table.rows)
     elif not roles.known:
@@ -245,9 +248,9 @@ def _read_options(run: Path | str) -> tuple[PanelOptions, Roles]:
     return options, roles
 
 
-def _roles(options: PanelOptions) -> Roles:
+def _roles(options: PanelOptions, frame: "Frame") -> Roles:
     o = options
-    return roles_of(o.data, o.id, o.time, o.value, o.known, o.past, o.static)
+    return roles_of(frame, o.id, o.time, o.value, o.known, o.past, o.static)
 
 
 def _forecaster(options: PanelOptions, roles: Roles) -> "PanelForecaster":
@@ -266,17 +269,16 @@ def _forecaster(options: PanelOptions, roles: Roles) -> "PanelForecaster":
 
 
 def _result(forecaster: Any, judged: Judged | None, seconds: float, folder: Path) -> PanelResult:
-    errors = np.empty(0) if judged is None else judged.mase[""]
-    n = len(errors)
+    score, error = (np.nan, np.nan) if judged is None else judged.score("")
     return PanelResult(
         task="forecast",
         mixer="panel",
         metric="MASE",
-        test_metric=float(errors.mean()) if n else float("nan"),
-        standard_error=float(errors.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan"),
+        test_metric=score,
+        standard_error=error,
         held=float("nan") if judged is None else judged.held,
         n_series=forecaster.n_series_,
-        n_judged=n,
+        n_judged=0 if judged is None else len(judged.mase[""]),
         horizon=forecaster.horizon_,
         season=forecaster.season_,
         seconds=seconds,

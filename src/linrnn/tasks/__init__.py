@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from linrnn.tasks._kinds.white_signal import white_signal as white_signal
     from linrnn.tasks._kinds.windows import ForecastTask as ForecastTask
     from linrnn.tasks._reading.frame import Frame as Frame
+    from linrnn.tasks._reading.frame import column_names as column_names
     from linrnn.tasks._reading.frame import open_frame as open_frame
     from linrnn.tasks._reading.missing import forward_filled as forward_filled
 
@@ -35,6 +36,7 @@ _SHARED = {
     "Given": "_kinds.base",
     "Frame": "_reading.frame",
     "IGNORE": "_kinds.base",
+    "column_names": "_reading.frame",
     "forward_filled": "_reading.missing",
     "open_frame": "_reading.frame",
     "uniforms": "_kinds.generated",

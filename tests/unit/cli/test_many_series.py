@@ -8,7 +8,8 @@ import pytest
 
 import linrnn
 from linrnn.cli import main
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, LinrnnError
+from linrnn.tasks import column_names, open_frame
 
 DAYS = pd.date_range("2024-01-01", periods=35)
 
@@ -34,6 +35,33 @@ def place(tmp_path_factory):
     argv = ["train", "forecast", "--data", str(place / "shops.csv"), "--out", str(place / "run")]
     assert main([*argv, *options, "-q"]) == 0
     return place
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("rows", [1, 70, 60_000])
+def test_names_of_columns_are_read_from_the_head_as_from_the_whole(tmp_path, ending, rows):
+    """Of long files too, whose head ends inside of a row."""
+    long = pd.DataFrame({"unique_id": "a series", "a, b": 1.5, "y": np.arange(float(rows))})
+    path = tmp_path / f"x{ending}"
+    if ending == ".parquet":
+        long.to_parquet(path)
+    else:
+        long.to_csv(path, index=False)
+    assert column_names(path) == open_frame(path).names == ["unique_id", "a, b", "y"]
+
+
+@pytest.mark.parametrize("text", ["", "unique_id,ds,y", "1,2\n3,4\n", "a;b\n1,5;2\n"])
+def test_an_odd_head_has_the_names_or_the_refusal_of_the_whole(tmp_path, text):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+
+    def outcome(read):
+        try:
+            return read(path)
+        except LinrnnError as error:
+            return str(error)
+
+    assert outcome(column_names) == outcome(lambda path: open_frame(path).names)
 
 
 def test_predict_goes_on_after_the_last_value_as_the_loaded_run_does(place, capsys):

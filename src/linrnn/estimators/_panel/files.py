@@ -9,7 +9,7 @@ import numpy as np
 from linrnn._options.numbers import whole
 from linrnn.errors import ArgumentError, DataError, show
 from linrnn.estimators._panel.calendar import as_stamps
-from linrnn.tasks import open_frame
+from linrnn.tasks import column_names
 
 if TYPE_CHECKING:
     from linrnn.tasks import Frame
@@ -52,11 +52,11 @@ def is_long(path: Path) -> bool:
     Raises:
         DataError: it cannot be read as a table.
     """
-    return set(NIXTLA) <= set(open_frame(path).names)
+    return set(NIXTLA) <= set(column_names(path))
 
 
 def roles_of(
-    path: Path,
+    frame: "Frame",
     id: Sequence[str] = (),
     time: str = "",
     value: str = "",
@@ -71,7 +71,6 @@ def roles_of(
         UnknownNameError: no such column.
         ArgumentError: one column for two ends.
     """
-    frame = open_frame(path)
     ids, time = tuple(id) or ("unique_id",), time or "ds"
     inputs = (*known, *past, *static)
     frame.check_has([*ids, time, *inputs])
@@ -79,7 +78,7 @@ def roles_of(
         left = [n for n in frame.with_numbers() if n not in (*ids, time, *inputs)]
         if "y" not in left and len(left) != 1:
             raise DataError(
-                f"{path}: one column must be left for the value, got "
+                f"{frame.where}: one column must be left for the value, got "
                 f"{', '.join(left)[:80] or 'none'}. Name it: --task.value COLUMN."
             )
         value = "y" if "y" in left else left[0]
@@ -94,11 +93,11 @@ def roles_of(
     return roles
 
 
-def read_table(path: Path, roles: Roles, *, value: bool = True) -> Table:
-    """Read a file.
+def read_table(frame: "Frame", roles: Roles, *, value: bool = True) -> Table:
+    """Read the columns of a file.
 
     Args:
-        path: a .csv or .parquet.
+        frame: of `linrnn.tasks.open_frame`.
         roles: of its columns.
         value: whether it must have a value; else, and without one, all rows are later ones.
 
@@ -109,7 +108,6 @@ def read_table(path: Path, roles: Roles, *, value: bool = True) -> Table:
     """
     import pandas as pd
 
-    frame = open_frame(path)
     valued = value or roles.value in frame.names
     frame.check_has([n for n in roles.names if valued or n not in (roles.value, *roles.past)])
     table = pd.DataFrame({name: _plain(frame, name) for name in (*roles.id, roles.time)})

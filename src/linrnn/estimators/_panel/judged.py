@@ -27,6 +27,12 @@ class Judged(NamedTuple):
     """Share of the values that bands of 80 per cent held."""
     horizon: int
 
+    def score(self, method: str) -> tuple[float, float]:
+        """The mean of a method over series, and its standard error; NaN of a single one."""
+        errors = self.mase[method]
+        n = len(errors)
+        return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+
 
 def judge(forecaster: Any, rows: Any, static: Any, horizon: int) -> Judged | None:
     """Fit to all but the ends, and forecast them; None where no series is long enough.

@@ -11,8 +11,8 @@ import numpy as np
 from linrnn._files.door import open_file, what_is
 from linrnn._options.numbers import is_name, like_number, number, whole
 from linrnn.errors import DataError, MissingExtraError, UnknownNameError
-from linrnn.tasks._reading.files import read_packed
-from linrnn.tasks._reading.rows import filled_lines, numbers_of, split_table
+from linrnn.tasks._reading.files import READ_ERRORS, open_packed, read_packed
+from linrnn.tasks._reading.rows import Lines, filled_lines, numbers_of, split_rows, split_table
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
@@ -209,6 +209,36 @@ class PandasFrame(Frame):
             numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
             return numbers
         return super()._numbers(name)
+
+
+_HEAD = 1 << 20
+"""Bytes in which the names of the columns of a .csv are looked for."""
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of the columns of a file, from its head alone; `open_frame` checks what they are.
+
+    Args:
+        path: see `open_frame`.
+
+    Raises:
+        DataError: as `open_frame`, as far as the head shows.
+        MissingExtraError: pandas or pyarrow is not installed.
+    """
+    if not path.is_file() or path.suffix.lower() == ".parquet":
+        return open_frame(path).names
+    try:
+        with open_packed(path) as file:
+            head = file.read(_HEAD)
+    except READ_ERRORS as error:
+        raise DataError(
+            f"{path}: the file must hold a table, got: {error}. Get it anew."
+        ) from error
+    lines = filled_lines(path, head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1])
+    if len(lines.texts) < 2:  # a first row of a megabyte, or a file of one line
+        return open_frame(path).names
+    first = Lines(lines.places[:2], lines.texts[:2])
+    return [name.strip() for name in split_rows(path, first)[0]]
 
 
 def open_frame(path: Path) -> Frame:
