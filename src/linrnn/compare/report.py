@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from linrnn._files.storage import report_in
 from linrnn.compare._plots import draw_costs
-from linrnn.compare.run_table import RunTable, revision
+from linrnn.compare.run_table import write_runs
 from linrnn.tasks import Task
 from linrnn.train import Config
 from linrnn.train.checkpoint import write_atomically
@@ -71,7 +71,7 @@ def _write(
         write_atomically(out / "tuning.csv", _tuning_csv(search).encode())
     write_atomically(out / "compare.md", ("\n".join(lines) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
-    write_atomically(out / "runs.csv", RunTable.below(out).made_by(revision()).csv())
+    write_runs(out, chance=task.chance)
     save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
     costs = draw_costs(rows, task)

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from linrnn._files.storage import read_json, read_text
+from linrnn.backbone.pattern import labels
 from linrnn.compare.tune import at_rate, safe_name
 from linrnn.errors import DataError, MissingExtraError
 from linrnn.train import Config
+from linrnn.train.checkpoint import write_atomically
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_task
 
@@ -118,6 +120,7 @@ class RunTable:
         root: Path,
         scale: str = "",
         measures: Mapping[Path, Mapping[str, float]] | None = None,
+        chance: float | None = None,
     ) -> _Runs:
         """Those in the folders below one, those of tuning among them; one that failed has no score.
 
@@ -125,11 +128,17 @@ class RunTable:
             root: below which the run folders lie. Folders between are parts.
             scale: of all of them.
             measures: what else was measured, by the folder of a run.
+            chance: of the task of all runs; None: of the task of each, for which some read data.
         """
         rows, chances = [], dict[str, float]()
         for folder in sorted(path.parent for path in root.glob("**/config.json")):
             extra = (measures or {}).get(folder, {})
-            rows.append(replace(_of_folder(folder, root, chances), scale=scale, measures=extra))
+            config = RunFolder(folder).load_config()
+            task = repr((config.task, config.task_options))
+            if task not in chances:
+                chances[task] = _chance(config) if chance is None else chance
+            run = _of_folder(folder, root, config)
+            rows.append(replace(run, scale=scale, measures=extra, chance=chances[task]))
         return cls(tuple(rows))
 
     @classmethod
@@ -156,12 +165,10 @@ class RunTable:
         return type(self)(tuple(replace(run, revision=revision) for run in self.rows))
 
 
-def _of_folder(folder: Path, root: Path, chances: dict[str, float]) -> Run:
-    config, result = RunFolder(folder).load_config(), RunFolder(folder).read_result()
+def _of_folder(folder: Path, root: Path, config: Config) -> Run:
+    result = RunFolder(folder).read_result()
     part, _, name = folder.relative_to(root).as_posix().rpartition("/")
     row = name.removesuffix(f"-seed{config.seed}")
-    if part not in chances:
-        chances[part] = _chance(config)
     run = Run(
         scale="",
         part=part,
@@ -169,10 +176,9 @@ def _of_folder(folder: Path, root: Path, chances: dict[str, float]) -> Run:
         seed=config.seed,
         lr=config.optim.lr,
         task=config.task,
-        mixer=config.mixer,
+        mixer="-".join(labels(config.mixer)),
         options=json.dumps(_not_default(config), sort_keys=True),
         metric=build_task(config).metric,
-        chance=chances[part],
         config=config_hash(config),
     )
     if result is None:
@@ -231,6 +237,12 @@ def _not_default(config: Config) -> dict[str, Any]:
         elif values != defaults[section]:
             listed[section] = values
     return listed
+
+
+def write_runs(out: Path, *, chance: float | None = None) -> None:
+    """Write ``runs.csv``, a row for every run below a folder; see `RunTable.below`."""
+    table = RunTable.below(out, chance=chance).made_by(revision())
+    write_atomically(out / "runs.csv", table.csv())
 
 
 def revision() -> str:

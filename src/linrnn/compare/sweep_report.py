@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linrnn._files.storage import report_in
-from linrnn.compare.run_table import RunTable, revision
+from linrnn.compare.run_table import write_runs
 from linrnn.tasks import Task
 from linrnn.train.checkpoint import write_atomically
 from linrnn.train.figures import metric_scale, new_figure, save, spans_decades
@@ -34,7 +34,7 @@ def write_sweep(settings: Sequence["Setting"], task: Task, out: Path) -> None:
     with report_in(out, _FILES):
         write_atomically(out / "sweep.md", ("\n".join(markdown(settings, task)) + "\n").encode())
         write_atomically(out / "sweep.csv", _csv(settings).encode())
-        write_atomically(out / "runs.csv", RunTable.below(out).made_by(revision()).csv())
+        write_runs(out)
         save(_panels(settings, task), out / "sweep")
 
 

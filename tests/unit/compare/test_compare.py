@@ -16,7 +16,9 @@ from linrnn.compare.report import by_depth
 from linrnn.compare.run_table import RunTable
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.mixers import LRU
-from linrnn.train import ModelConfig, TrainConfig
+from linrnn.tasks.copy import CopyOptions
+from linrnn.train import Config, ModelConfig, TrainConfig
+from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_model, build_task
 
 
@@ -85,6 +87,7 @@ def test_comparison_writes_a_table_and_goes_on_where_it_was(tmp_path, runs_here)
         ("a", "lru", entries[0].config.task)
     }
     assert len({run.config for run in runs}) == 1  # the seed is no setting
+    assert {run.chance for run in runs} == {0.1}
     table = (tmp_path / "compare.md").read_text()
     assert "± " in table
     assert "chance level: 10" in table
@@ -198,3 +201,14 @@ def test_processes_import_what_the_command_names(command, tmp_path, monkeypatch)
     assert "failed" not in done.stdout
     again = command("compare", *arguments, *small)
     assert again.returncode == 0, again.stderr
+
+
+def test_runs_of_one_folder_have_the_chance_of_their_own_task(tmp_path):
+    for name, vocabulary in (("few", 10), ("many", 18)):
+        options = CopyOptions(vocabulary=vocabulary)
+        model = ModelConfig(pool="none")
+        config = Config(task="copy", task_options=options, model=model)
+        RunFolder.create(tmp_path / name, config)
+    chances = {run.row: run.chance for run in RunTable.below(tmp_path).rows}
+    assert chances == {"few": 1 / 8, "many": 1 / 16}
+    assert {run.chance for run in RunTable.below(tmp_path, chance=0.5).rows} == {0.5}
