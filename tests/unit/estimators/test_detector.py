@@ -44,6 +44,54 @@ def test_a_spike_a_faster_wave_and_a_shift_are_found():
     assert len([a for a in alarms if a < 1000]) <= 6
 
 
+def load(steps, seed):
+    """Requests by five minutes: a day of two waves, with noise of 3."""
+    random = np.random.default_rng(seed)
+    day = 2 * np.pi * np.arange(steps) / 288
+    return 100 + 40 * np.sin(day) + 15 * np.sin(2 * day + 1) + 3 * random.normal(size=steps)
+
+
+@pytest.mark.parametrize("fault", ["none", "spike", "outage", "change of level"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_fault_does_not_hide_the_next(fault, seed):
+    """A spike of 16 deviations, half a day after another fault."""
+    y = load(288 * 10, seed)
+    at = 288 * 8 + 50
+    if fault == "spike":
+        y[at] += 150
+    elif fault == "outage":
+        y[at : at + 30] = 0
+    elif fault == "change of level":
+        y[at:] += 60
+    y[at + 144] += 48
+    detector = RecurrentDetector().fit(y[: 288 * 7, None])
+    scores = np.array([detector.update(value) for value in y[288 * 7 :]])
+    after = at + 144 - 288 * 7
+    assert scores[after] < detector.offset_
+    usual = np.delete(scores, np.r_[at - 288 * 7 : at - 288 * 7 + 40, after : after + 10])
+    assert (usual < detector.offset_).sum() <= 6
+
+
+def test_a_level_that_changed_for_good_becomes_usual():
+    y = load(288 * 10, 0)
+    y[288 * 8 :] += 100
+    detector = RecurrentDetector().fit(y[: 288 * 7, None])
+    scores = np.array([detector.update(value) for value in y[288 * 7 :]])
+    assert scores[288] < detector.offset_
+    assert (scores[288 + 200 :] < detector.offset_).sum() <= 3
+
+
+def test_forecasts_are_learned_from_a_series_that_begins_with_equal_values():
+    """A wave is only strange where it stops, so its forecast must have been learned."""
+    y = beats(1500)
+    y[:3] = y[0]
+    y[1200:1206] = y[1200]
+    detector = RecurrentDetector(false_alarms=0.01).fit(y[:1000, None])
+    assert np.abs(detector._channels[0].weight).max() > 0
+    scores = np.array([detector.update(value) for value in y[1000:]])
+    assert scores[200:210].min() < detector.offset_
+
+
 @pytest.mark.parametrize("rate", [0.003, 0.02])
 @pytest.mark.parametrize("heavy", [False, True])
 def test_usual_steps_are_called_outliers_as_often_as_was_said(rate, heavy):
