@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib
 import inspect
+import pkgutil
 import posixpath
 import re
 import sys
@@ -74,21 +75,48 @@ def test_every_public_name_is_on_a_page(module, path, described):
     assert missing == []
 
 
-IMPORTED_LATE = {"", "learn", "mixers", "recipes", "reproductions", "tasks"}
-"""Rooms that import their entries when they are named: completion shows what they have by then."""
-
-
 @pytest.mark.parametrize(
-    ("module", "path"),
-    [pair for pair in public_modules() if pair[0].partition(".")[2] not in IMPORTED_LATE],
-    ids=lambda value: str(value)[-30:],
+    ("module", "path"), [*public_modules()], ids=lambda value: str(value)[-30:]
 )
 def test_a_public_module_lists_its_names(module, path):
     held = importlib.import_module(module)
     names = set(public_names(ast.parse(path.read_text("utf-8")).body))
-    listed = set(getattr(held, "__all__", ()))
+    listed = set(held.__all__)
     assert names - set(getattr(held, "_SHARED", ())) <= listed
-    assert all(hasattr(held, name) and not name.startswith("_") for name in listed)
+    assert all(hasattr(held, name) for name in listed)
+
+
+def by_kind(name):
+    """Constants, then classes, then functions and modules, each by the alphabet, as ruff sorts."""
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
+
+
+WITH_COMMANDS = [*(module for module, _ in public_modules()), "linrnn.cli"]
+
+
+@pytest.mark.parametrize("module", WITH_COMMANDS)
+def test_completion_of_a_module_shows_its_names_and_nothing_imported(module):
+    held = importlib.import_module(module)
+    assert [*held.__all__] in (sorted(held.__all__), sorted(held.__all__, key=by_kind))
+    shown = dir(held)
+    assert {*held.__all__} <= {*shown}
+    below = {entry.name for entry in pkgutil.iter_modules(getattr(held, "__path__", ()))}
+    things = {name: getattr(held, name) for name in shown if name not in below - {*held.__all__}}
+    libraries = [
+        name
+        for name, thing in things.items()
+        if inspect.ismodule(thing) and thing.__name__.partition(".")[0] != "linrnn"
+    ]
+    assert libraries == []
+    assert [name for name in shown if name[0] == "_" and name != "__version__"] == []
+
+
+def test_completion_shows_the_class_of_every_mixer_and_imports_none(python):
+    code = "import sys, linrnn.mixers; result = [dir(linrnn.mixers), [*sys.modules]]"
+    shown, imported = python(code)
+    own = [mixers.load(name) for name in mixers.names()]
+    assert {c.__name__ for c in own if c.__module__.startswith("linrnn.")} <= {*shown}
+    assert "linrnn.mixers.lru" not in imported
 
 
 def test_public_names_are_found():

@@ -99,7 +99,7 @@ _ATTRIBUTES = {
     "load": "linrnn.estimators.panel_run",
     "quantize": "linrnn.quantization",
 }
-__all__ = ["__version__", *_ATTRIBUTES, *_SUBMODULES]
+__all__ = sorted(["__version__", *_ATTRIBUTES, *_SUBMODULES])
 
 
 def __getattr__(name: str) -> Any:

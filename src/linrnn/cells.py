@@ -11,3 +11,7 @@ from linrnn.engine.trace import fold as fold
 from linrnn.engine.trace import spread as spread
 
 __all__ = ["Cell", "block_linear", "cell", "fold", "functions", "spread"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

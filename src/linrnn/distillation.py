@@ -26,6 +26,11 @@ __all__ = [
     "distill_orders",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 

@@ -21,6 +21,11 @@ __all__ = [
     "step_jacobians",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 MOST = 2048
 """Numbers of a state whose Jacobians are computed; a larger one takes gigabytes and hours."""
 

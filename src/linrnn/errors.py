@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class LinrnnError(Exception):
     """Base of all errors this library raises on purpose; its text is fit to show to a user.
 

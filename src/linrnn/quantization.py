@@ -24,6 +24,11 @@ __all__ = [
     "quantize",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 KINDS = {"int8": 8, "int4": 4}
 """Names of the precisions, and their bits."""

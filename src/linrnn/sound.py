@@ -26,6 +26,11 @@ __all__ = [
     "write_wav",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Coding = Literal["mu-law", "linear"]
 CODINGS: tuple[Coding, ...] = ("mu-law", "linear")
 CODES = 256

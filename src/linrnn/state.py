@@ -42,6 +42,11 @@ __all__ = [
     "unflatten",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 FORMAT = 1
 """Version of the files of `save`; rises when an older linrnn could no longer read them."""
 

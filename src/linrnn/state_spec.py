@@ -35,6 +35,11 @@ __all__ = [
     "with_axes",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FIX = "Pass what this layer returned for the same batch, or None."
 

@@ -73,3 +73,7 @@ __all__ = [
     "Times",
     "Token",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

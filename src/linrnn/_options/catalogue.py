@@ -13,6 +13,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import sys
 from functools import lru_cache
 from importlib.abc import Loader, MetaPathFinder
@@ -221,6 +222,15 @@ def own_class(package: str, name: str, base: type[T]) -> type[T]:
             f"class, got {[c.__name__ for c in classes]}."
         )
     return classes[0]
+
+
+def class_names(package: str) -> list[str]:
+    """The classes named like their file but for case and ``_``, sorted; none is imported."""
+    names = []
+    for path in Path(*importlib.import_module(package).__path__).glob("[!_]*.py"):
+        defined = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        names += [name for name in defined if name.lower() == path.stem.replace("_", "")]
+    return sorted(names)
 
 
 def _classes(module: ModuleType) -> list[tuple[str, type]]:

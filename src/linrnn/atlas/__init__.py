@@ -79,3 +79,7 @@ __all__ = [
     "standings",
     "suggest",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -54,6 +54,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def model_options(leave_out: Collection[str] = (), **defaults: Any) -> list[Option]:
     """The options of a model, read from the constructor of `SequenceModel`.
 

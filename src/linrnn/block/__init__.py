@@ -42,6 +42,11 @@ __all__ = [
     "has_width",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # What the backbone reads and is no part of the reference.
 _SHARED = {"check_part_options", "has_width"}
 

@@ -25,6 +25,18 @@ from linrnn.cli._line.output import MANNER, begin
 from linrnn.cli._line.streams import give_up_output, say, standard_streams
 from linrnn.errors import ArgumentError, LinrnnError, printable
 
+__all__ = [
+    "INTERRUPTED",
+    "main",
+    "usage",
+    "verbs",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 INTERRUPTED = 130  # what shells report for a program ended by Ctrl-C
 
 

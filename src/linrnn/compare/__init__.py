@@ -15,3 +15,7 @@ from linrnn.compare.sweeps import sweep as sweep
 from linrnn.compare.tune import FACTORS as FACTORS
 
 __all__ = ["FACTORS", "Entry", "Range", "Row", "Setting", "compare", "match_parameters", "sweep"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,3 +13,7 @@ from linrnn.contest._run import hold as hold
 from linrnn.contest._run import run as run
 
 __all__ = ["Contest", "Entry", "Only", "contest_of", "fitted_budget", "hold", "run"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

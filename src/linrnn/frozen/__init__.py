@@ -8,3 +8,7 @@ from linrnn.frozen.sequences import BankModel as BankModel
 from linrnn.frozen.series import SeriesModel as SeriesModel
 
 __all__ = ["BankModel", "SeriesModel"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

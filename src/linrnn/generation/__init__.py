@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def generate(
     model: SequenceModel | TokenStream,
     prompt: TokenIds = (),

@@ -95,3 +95,7 @@ def accelerate_report() -> str:
     state = "on for the process" if attached() else "off"
     how = f"linrnn.interop.accelerate(model), or {VARIABLE}=1 for all"
     return f"{state}; {how}: {len(FAMILIES)} families of transformers {version} by linrnn's ops"
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -60,6 +60,11 @@ __all__ = [
     "to_xlstm",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 transformers.AutoConfig.register(LinrnnConfig.model_type, LinrnnConfig, exist_ok=True)
 for _auto, _model in (
     (transformers.AutoModel, LinrnnModel),

@@ -58,6 +58,11 @@ __all__ = [
     "step_graph",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _LIMIT = 2**31 - 1  # bytes of a protocol buffer
 _ROWS = 2  # of the example that an open batch is traced with; 0 and 1 are taken for constants
 

@@ -24,6 +24,11 @@ except ImportError as error:
 
 __all__ = ["RNNPolicy"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _LEAST_PIXELS = 36  # a side, what the kernels and strides of NatureCNN need
 
 

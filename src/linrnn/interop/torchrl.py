@@ -25,6 +25,11 @@ except ImportError as error:
 
 __all__ = ["RNNModule"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _FIX = {
     "is_init": "Append torchrl.envs.InitTracker() to the environment.",
     "state": "Append module.make_tensordict_primer() to the environment.",

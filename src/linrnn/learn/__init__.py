@@ -24,6 +24,21 @@ if TYPE_CHECKING:
     from linrnn.learn._parts.session import LearningSession as LearningSession
     from linrnn.learn._parts.text import LearningText as LearningText
 
+__all__ = [
+    "Alignment",
+    "Batch",
+    "Learner",
+    "LearningSession",
+    "LearningText",
+    "Loop",
+    "Step",
+    "alignment",
+    "build",
+    "load",
+    "names",
+    "read",
+]
+
 _PUBLIC = {
     "Alignment": "_parts.alignment",
     "alignment": "_parts.alignment",
@@ -92,3 +107,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from linrnn._options.catalogue import aliases, own_class, stems
+from linrnn._options.catalogue import aliases, class_names, own_class, stems
 from linrnn.mixers._contract.catalogue import build as build
 from linrnn.mixers._contract.catalogue import check_instance as check_instance
 from linrnn.mixers._contract.catalogue import load as load
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from linrnn.mixers._contract.choices import Choices as Choices
     from linrnn.mixers._families.cell_rnn import CellRNN as CellRNN
     from linrnn.mixers._families.dense import TorchRNN as TorchRNN
+
+__all__ = [
+    "FAMILIES",
+    "Bidirectional",
+    "Choices",
+    "Mixer",
+    "added_losses",
+    "build",
+    "by_family",
+    "check_instance",
+    "load",
+    "names",
+    "redrawn",
+]
 
 FAMILIES = {
     "diagonal": "diagonal linear recurrences",
@@ -85,3 +99,7 @@ def __getattr__(name: str) -> Any:
 
                     return own_class(__name__, stem, Mixer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *class_names(__name__)})

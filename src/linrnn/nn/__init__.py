@@ -91,3 +91,7 @@ __all__ = [
     "uniform",
     "unit_gain",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -61,3 +61,7 @@ __all__ = [
     "use_backend",
     "use_form",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from linrnn.recipes._studies.lru import lru_config as lru_config
     from linrnn.train import Config
 
+__all__ = [
+    "CPU",
+    "Recipe",
+    "default_scale",
+    "load",
+    "names",
+    "scales",
+    "untuned",
+]
+
 _PUBLIC = {
     "Recipe": "_settings.base",
 }
@@ -130,3 +140,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

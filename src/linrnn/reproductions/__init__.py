@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from linrnn.reproductions._page.report import write_report as write_report
     from linrnn.reproductions._page.runs import RUNS as RUNS
 
+__all__ = [
+    "Findings",
+    "Reproduction",
+    "Setting",
+    "Table",
+    "load",
+    "names",
+]
+
 _PUBLIC = {
     "Findings": "_page.base",
     "Reproduction": "_page.base",
@@ -65,3 +74,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class RNN(nn.Module):
     r"""A stack of mixers with the arguments, shapes and return values of `torch.nn.GRU`.
 

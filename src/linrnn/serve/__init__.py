@@ -15,3 +15,7 @@ __all__ = [
     "open_runs",
     "serve",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

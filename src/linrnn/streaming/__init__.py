@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Session:
     """One stream: a model in evaluation mode and the state after everything fed so far.
 

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from linrnn.tasks._reading.frame import open_frame as open_frame
     from linrnn.tasks._reading.missing import forward_filled as forward_filled
 
+__all__ = [
+    "BatchDataset",
+    "Published",
+    "Splits",
+    "Task",
+    "load",
+    "names",
+]
+
 _ELSEWHERE = {
     "Published": "_kinds.base",
     "Splits": "_kinds.base",
@@ -80,3 +89,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -34,3 +34,7 @@ __all__ = [
     "loop_scan",
     "recording",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -36,6 +36,11 @@ __all__ = [
     "make",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 KINDS = ("byte", "char", "bpe")
 """Kinds that `make` builds from text; it also accepts the path of a file."""
 
