@@ -66,7 +66,7 @@ def usage() -> str:
             "`linrnn VERB --help` or `linrnn help VERB` describes a verb and its options.",
             "Names and options ignore case, - and _: rg_lru, rg-lru and RGLRU are the same.",
             "Most verbs take --json, which prints the result as JSON; -q, which hides progress and",
-            "notes; and -v, which shows where an error comes from.",
+            "notes; and -v, which shows the traceback of an error.",
             "To read a run whose mixer is a class of yours, pass --trust pkg.module:Mine.",
             "Exit codes: 0 done, 1 the run failed, 2 the command was wrong, 130 interrupted.",
         ]

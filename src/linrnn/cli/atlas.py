@@ -13,26 +13,27 @@ from linrnn.cli._line.parser import Parser
 from linrnn.cli._line.streams import say
 from linrnn.errors import ArgumentError, check_at_most, check_in, check_positive_int
 
-EPILOG = """Each ability is a task with a dial. A system is trained at one value after another, the
-easiest first, until it comes less than half of the way from chance to perfect: there the dial
-breaks. All systems have two layers of about 24,000 parameters and a state of about --state floats,
-and one learning rate each, chosen on a task that is not on the map.
+EPILOG = """\
+Each ability is a task with a difficulty. A system is trained at one difficulty after another, the
+easiest first, until its score is less than halfway from chance to perfect: its breaking point. All
+systems have two layers with about 24,000 parameters and about --state floats of state. Each has one
+learning rate, chosen on a task that is not on the map.
 
-A cell is one system, ability and seed, and takes seconds to minutes of one core. Stopped by
-Ctrl-C or killed, the same command goes on; started several times at once, the processes share the
-cells. FOLDER/state-N gets atlas.md, the map, and atlas.csv, every training. A layer of yours also
-has its place among the systems that come with the package, and its nearest relatives there.
+A cell is one system, ability and seed, and takes seconds to minutes on one core. After Ctrl-C or a
+kill, the same command continues. Started several times at once, the processes share the cells.
+FOLDER/state-N gets the map (atlas.md) and every training (atlas.csv). For a layer of yours, the map
+also shows its place among the systems of the package, and its nearest relatives.
 
 examples:
   linrnn atlas --until 2h
   linrnn atlas --systems lru,mingru,delta_net --abilities copying,recall --seeds 1
   linrnn atlas --systems my_layers:Mine --seeds 3"""
 
-_SYSTEMS = "mixers or import paths with commas between, core (30 of them), or all (core)"
-_ABILITIES = "abilities with commas between (all)"
-_SEEDS = "of each cell, 0 to N-1 (5)"
-_STATE = "floats of the state of a layer that are aimed at (512)"
-_UNTIL = "begin no cell after this time, such as 90s, 30m or 2h (all cells are measured)"
+_SYSTEMS = "mixers or import paths, separated by commas; core (30 mixers), or all (core)"
+_ABILITIES = "abilities, separated by commas (all)"
+_SEEDS = "number of seeds, 0 to N-1 (5)"
+_STATE = "target size of the state of a layer, in floats (512)"
+_UNTIL = "start no new cell after this time, such as 90s, 30m or 2h (no limit)"
 _UNITS = {"s": 1, "m": 60, "h": 3_600}
 
 

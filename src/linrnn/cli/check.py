@@ -1,4 +1,4 @@
-"""Check that a mixer, yours or one of ours, keeps the guarantees of every mixer."""
+"""Check a mixer, yours or one of ours, against the laws that every mixer keeps."""
 
 import time
 import warnings
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 EPILOG = """MIXER is a name or an import path, pkg.module:Mine. Options may follow, as in
 `linrnn compare`: lru:form=conv.
 
-A law is kept (pass), is not kept and the class says so with its reason (declared), or is broken;
-one that is declared and holds all the same is broken too. The worst error is that of all numbers
-compared, in units of the allowed one: above 1 it is too large. `linrnn.testing.MIXER_LAWS` are the
-laws, and `linrnn.testing.check_mixer` checks them in a test of yours.
+Each law has one of three verdicts. pass: the mixer keeps the law. declared: it does not, and its
+class gives the reason. broken: it does not, without a reason; or a declared law holds after all.
+The worst error is the largest over all numbers compared, divided by the allowed error: above 1 is
+too large. `linrnn.testing.MIXER_LAWS` lists the laws. To check them in your own test, call
+`linrnn.testing.check_mixer`.
 
 exit codes: 0 every law is kept or declared, 1 one is broken, 2 the command was wrong."""
 
@@ -47,7 +48,7 @@ def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("check", __doc__, epilog=EPILOG)
     parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
-    law = "check this law alone; may be given several times"
+    law = "check only this law; may be repeated"
     parser.add("--law", action="append", metavar="NAME", help=law, kind="law")
     return parser
 

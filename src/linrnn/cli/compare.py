@@ -1,4 +1,4 @@
-"""Compare mixers, or learners, on a task: a table, curves, bars and costs, over several seeds."""
+"""Compare mixers or learners on a task over several seeds: a table, curves, bars and costs."""
 
 import argparse
 import ast
@@ -19,14 +19,15 @@ from linrnn.cli._line.parser import Parser
 from linrnn.cli._line.train_options import check_train
 from linrnn.errors import ArgumentError, check_at_most, check_positive_int
 
-EPILOG = """A mixer may be given options: lru:r_min=0.9:r_max=0.999. It may be an import path,
-pkg.module:Mine, and a pattern repeated along the depth, lru+lru+attention, whose options go to each
-that has them, or to one: lru+attention:attention.n_heads=2. Learners are given in the same way,
-tbptt:window=32. With both, each mixer is trained by each learner; without --mixers, that of the
-recipe, or of --mixer. Every other option is one of `linrnn train TASK --help` (--model, --optim,
---train, --task, --recipe, --scale) and holds for all runs. Stopped by Ctrl-C or killed, the same
-command goes on where it was, and tries again what failed; given twice at once, it shares the runs,
-which is what --jobs 2 does by itself.
+EPILOG = """A mixer may have options: lru:r_min=0.9:r_max=0.999. It may also be an import path,
+pkg.module:Mine, or a pattern repeated along the depth, lru+lru+attention. Options of a pattern go
+to every mixer that has them, or to one: lru+attention:attention.n_heads=2. Learners are written in
+the same way: tbptt:window=32. With both, each mixer is trained by each learner. Without --mixers,
+the mixer is that of the recipe or of --mixer.
+
+Every other option is one of `linrnn train TASK --help` (--model, --optim, --train, --task,
+--recipe, --scale) and applies to all runs. After Ctrl-C or a kill, the same command continues and
+repeats failed runs. The same command in a second terminal shares the runs, as --jobs 2 does.
 
 examples:
   linrnn compare digits --mixers lru,mingru,s5 --match-params --seeds 3
@@ -35,8 +36,8 @@ examples:
 
 _MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
 _TUNE = "choose each mixer's learning rate on validation data, with the first seed"
-_FACTORS = "what is tried: these times the rate that each starts from (0.3,1,3)"
-_LEARNERS = "ways to find the gradients to compare (that of the recipe, or of --learner)"
+_FACTORS = "factors of each mixer's learning rate to try (0.3,1,3)"
+_LEARNERS = "learners to compare (that of the recipe, or of --learner)"
 _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
 
 
@@ -44,7 +45,7 @@ def parser() -> Parser:
     """The parser of the verb's arguments; other options are those of ``linrnn train``."""
     parser = Parser("compare", __doc__, epilog=EPILOG)
     parser.add("task", metavar="TASK", help="`linrnn list tasks` shows all", kind="task")
-    parser.add("--mixers", metavar="A,B,...", help="what to compare", kind="mixers")
+    parser.add("--mixers", metavar="A,B,...", help="mixers to compare", kind="mixers")
     parser.add("--learners", metavar="A,B,...", help=_LEARNERS, kind="learners")
     parser.add("--match-params", action="store_true", help=_MATCH)
     parser.add("--tune", choices=["lr"], help=_TUNE)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from linrnn.cli._line.parser import Parser
 from linrnn.errors import check_in
 
-EPILOG = """The script asks linrnn itself: names, and the options of a task and its mixer, are
-those that are installed. Put a line into the file that your shell reads when it starts:
+EPILOG = """\
+The script asks linrnn itself, so it completes every installed name, and the options of a task and
+its mixer. Put a line into the file that your shell reads when it starts:
 
   bash  ~/.bashrc                   source <(linrnn completion bash)
   zsh   ~/.zshrc, after compinit    source <(linrnn completion zsh)

@@ -14,23 +14,23 @@ from linrnn.errors import ArgumentError
 if TYPE_CHECKING:
     from linrnn.train import DistilledRun, Score
 
-EPILOG = """A layer of long convolutions keeps its inputs; what takes its place has a state of
-constant size: the new run streams at a constant cost a step, and can be exported. hyena becomes
-laughing_hyena; sgconv, s4, s4d, dss and dlr become modal. Other layers stay as they are. Nothing
-is trained: each filter is fitted to its first --length steps, beyond which it goes on as its
-recurrence does.
+EPILOG = """\
+A layer of long convolutions stores its inputs. Its replacement has a state of constant size, so
+the new run streams at a constant cost per step and can be exported. hyena becomes laughing_hyena;
+sgconv, s4, s4d, dss and dlr become modal. Other layers stay as they are. Nothing is trained:
+each filter is fitted over its first --length steps, and continues as a recurrence after them.
 
-For each order the first table has the error of the filters of each layer, norm of the difference
-over norm of the filter: the largest and the median over its channels, and what the largest is at
-least for every recurrence of that order. The second has what comes of it, measured on the
-validation data: the error of the model's outputs, as their norm, its loss and its metric. The run
-that is written is of the last order; both tables are in it as distillation.csv.
+For each order, the first table has the relative errors of the filters of each layer, in the
+Euclidean norm: the largest and the median over channels, and a lower bound of the largest for any
+recurrence of that order. The second table has the effect on the validation data: the relative error
+of the outputs, the loss and the metric. The new run has the last order. It contains both tables as
+distillation.csv.
 
 example: linrnn distill runs/lm-hyena-1 --order 4,8,16,32 --out runs/small"""
 
-_ORDER = "real numbers in the state of each filter, or several with commas between (16)"
-_LENGTH = "steps of the filters that are fitted (those of a sequence of the task)"
-_EXAMPLES = "validation sequences to use, spread evenly over the validation data (all)"
+_ORDER = "real numbers in the state of each filter; several orders, separated by commas (16)"
+_LENGTH = "number of steps over which filters are fitted (the length of the task's sequences)"
+_EXAMPLES = "number of validation sequences to use, spread evenly (all)"
 _OUT = "the new run folder, new or empty (the next free runs/TASK-MIXER-N)"
 
 

@@ -1,4 +1,4 @@
-"""Say what this installation can do: versions, machine, backends, extras, and a self-test."""
+"""Describe this installation: versions, machine, backends, extras, and a self-test."""
 
 import importlib.metadata
 import os
@@ -28,7 +28,7 @@ _SELF_TEST = (
 
 def parser() -> Parser:
     """The parser of the verb's arguments."""
-    wrong = "Exit code 1: a backend that says it is available computes wrong numbers."
+    wrong = "Exit code 1: an available backend computes wrong numbers."
     return Parser("doctor", __doc__, wrap=True, epilog=wrong)
 
 

@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from linrnn.dynamics import Cycle
     from linrnn.train import LengthScore
 
-EPILOG = """With --lengths a table is printed, and the run folder gets lengths.csv and the plot
-lengths.png, lengths.svg. A model whose state has a constant size reads long sequences in chunks, in
-constant memory; one that reads in both directions, or attention without a window, reads them whole.
+EPILOG = """\
+--lengths prints a table, and writes lengths.csv and the plots lengths.png and lengths.svg to the
+run folder. A model whose state has a constant size reads long sequences in chunks, in constant
+memory. A bidirectional model, or attention without a window, reads them whole.
 
-With --lyapunov the state of every layer is followed along one test sequence: how fast states close
-to each other part (exponents above 0: chaos) or meet, in nats a step, and the eigenvalues of the
-Jacobian of its steps. The run folder gets lyapunov.csv and the plot lyapunov.png, lyapunov.svg.
+--lyapunov follows the state of every layer along one test sequence. It prints how fast nearby
+states separate (exponents above 0: chaos) or converge, in nats per step, and the eigenvalues of the
+Jacobian. The run folder gets lyapunov.csv, lyapunov.png and lyapunov.svg.
 
-With --cycles, for the mixers plrnn and relu_rnn: the fixed points of every layer and its cycles of
-up to K steps, its input being held at the mean over a test sequence. The run folder gets
+--cycles is for the mixers plrnn and relu_rnn. It lists the fixed points of every layer and its
+cycles of up to K steps, with a constant input: the mean over a test sequence. The run folder gets
 cycles.csv.
 
 example: linrnn eval runs/induction_heads-mingru-1 --lengths 2^6..2^14 --examples 200"""
 
-_LENGTHS = "the task's option `length` to test at: numbers, powers such as 2^10, or A..B, doubling"
+_LENGTHS = "values of the task's option `length`: numbers, powers such as 2^10, or A..B, doubling"
 _LYAPUNOV = "Lyapunov exponents of the state of every layer, and the spectrum of its Jacobian"
-_STEPS = "steps of a test sequence that --lyapunov follows (256)"
+_STEPS = "number of steps that --lyapunov follows (256)"
 _CYCLES = "fixed points of piecewise-linear layers, and their cycles of up to K steps"
-_EXAMPLES = "test sequences to use, spread evenly over the test data, at each length (all)"
+_EXAMPLES = "number of test sequences at each length, spread evenly over the test data (all)"
 
 
 def parser() -> Parser:

@@ -15,11 +15,11 @@ def parser() -> Parser:
         "export",
         __doc__,
         wrap=True,
-        epilog="The graph takes one time step, or with --sequence a sequence of any length, and "
-        "the state, and gives the output and the next state; of a run trained on uneven times, "
-        "whose layers read them, it also takes dt, the time since the step before. Names, shapes "
-        "and the initial state are in the file's metadata. examples/onnx_stream.py runs a step "
-        "with onnxruntime and NumPy alone.",
+        epilog="The graph takes the state and one time step, or with --sequence a sequence of any "
+        "length. It returns the output and the next state. If the run was trained on uneven times, "
+        "and its layers read them, the graph also takes dt, the time since the previous step. The "
+        "file's metadata have names, shapes and the initial state. examples/onnx_stream.py runs a "
+        "step with onnxruntime and NumPy alone.",
     )
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
     parser.add("file", type=Path, metavar="FILE", help=_FILE, kind="file")
@@ -30,8 +30,8 @@ def parser() -> Parser:
 
 
 _FILE = "the file to write, such as a.onnx"
-_SEQUENCE = "a graph that reads whole sequences, of any length and number"
-_BATCH_SIZE = "streams in a step, for good (any number)"
+_SEQUENCE = "write a graph that reads any number of whole sequences of any length"
+_BATCH_SIZE = "fixed number of streams in a step (any number)"
 _OPSET = "version of ONNX's operators, 18 to 23 (20)"
 
 

@@ -48,19 +48,19 @@ def parser() -> Parser:
         "generate",
         __doc__,
         wrap=True,
-        epilog="The new text goes to standard output, the prompt does not. Without a prompt and "
-        "without a state the text begins after a newline. A model of sound writes a .wav, which "
-        "begins after silence, and its prompt is a .wav as well.",
+        epilog="The new text goes to standard output, without the prompt. Without a prompt and a "
+        "state the text begins after a newline. A model of sound takes a .wav as its prompt and "
+        "writes a .wav. Without a prompt the sound begins after silence.",
     )
     add = parser.add
     add("run", type=Path, metavar="RUN", help=_RUN, kind="folder")
-    add("--prompt", action="append", metavar="TEXT", help="what to continue; several: a batch")
+    add("--prompt", action="append", metavar="TEXT", help=_PROMPT)
     add("--max-new-tokens", type=int, default=None, metavar="N", help=_MAX_NEW_TOKENS_HELP)
     add("--wav", type=Path, default=None, metavar="FILE", help=_WAV, kind="file")
     add("--temperature", type=float, default=1.0, metavar="X", help=_TEMPERATURE)
-    add("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens; 0: all (0)")
+    add("--top-k", type=int, default=0, metavar="K", help=_TOP_K)
     add("--top-p", type=float, default=1.0, metavar="P", help=_TOP_P)
-    add("--seed", type=int, default=None, metavar="N", help="repeat a text; without: a new one")
+    add("--seed", type=int, default=None, metavar="N", help="seed, to repeat a text (a new one)")
     add("--stop", action="append", default=[], metavar="TEXT", help=_STOP)
     add("--state", type=Path, default=None, metavar="FILE", help=_STATE, kind="file")
     add("--weights", choices=["int8", "int4"], help=_WEIGHTS)
@@ -119,11 +119,13 @@ def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-_RUN = "the run folder of a model of text or of sound"
-_MAX_NEW_TOKENS_HELP = "stop after N tokens (200; of sound one second)"
-_WAV = "of a model of sound: the file to write (generated.wav)"
-_TEMPERATURE = "at least 0; below 1 likely tokens get likelier, 0 takes the likeliest (1)"
-_TOP_P = "of the fewest likeliest tokens with probability P together, in (0, 1] (1)"
-_STOP = "end before this text; may be given again"
-_WEIGHTS = "store the weights of linear maps in 8 or 4 bits, which on a CPU makes tokens faster"
-_STATE = "go on from the state in FILE if it exists, and leave the new one there"
+_RUN = "the run folder of a language model, or of a model of sound"
+_PROMPT = "text to continue; may be repeated: a batch"
+_MAX_NEW_TOKENS_HELP = "stop after N tokens (200; for sound one second)"
+_WAV = "for a model of sound: the file to write (generated.wav)"
+_TEMPERATURE = "at least 0; below 1 favours likely tokens, 0 takes the likeliest (1)"
+_TOP_K = "draw from the K likeliest tokens; 0: all (0)"
+_TOP_P = "draw from the fewest tokens with total probability P, in (0, 1] (1)"
+_STOP = "end before this text; may be repeated"
+_WEIGHTS = "store the weights of linear layers in 8 or 4 bits, which is faster on a CPU"
+_STATE = "continue from the state in FILE if it exists; save the new state there"

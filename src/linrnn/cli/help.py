@@ -11,9 +11,10 @@ from linrnn.cli._line.parser import Parser
 def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("help", __doc__, answers=False, wrap=True)
-    words = "one of those `linrnn --help` lists, which comes where there is none"
+    words = "a verb; without it, print `linrnn --help`"
     parser.add("verb", metavar="VERB", nargs="?", help=words, kind="verb")
-    parser.add("task", metavar="TASK", nargs="?", help="of train: its options", kind="task")
+    words = "for train: describe the options of this task"
+    parser.add("task", metavar="TASK", nargs="?", help=words, kind="task")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Predict for each row of a file, image or sound with a trained model."""
+"""Predict for each row of a file, each image or each sound, with a trained model."""
 
 import csv
 import io
@@ -16,26 +16,26 @@ from linrnn.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from linrnn.train import Estimate, Prediction
 
-EPILOG = """FILE holds the sequences to answer for, without what is asked; where there are several,
-the answers say which they are for:
-  most tasks      a table of numbers, one sequence a row: .npy, .npz, .csv or .txt
+EPILOG = """\
+FILE has the sequences, without targets. For several files, each prediction names its file.
+  most tasks      numbers, one sequence per row: .npy, .npz, .csv or .txt
                   (for digits a row is 64 pixels, 0 to 16; token ids are integers)
-  table           what the run was trained on, labels left out or not read: .csv rows, .npz with
-                  x and perhaps lengths, .ts, or a table with a step a row; sequences may differ
-                  in length
-  forecast, ett   a .csv or .parquet like the one of the training; what follows its last step is
-                  forecast; of a run of many series, rows after the last value of a series hold
-                  what is known ahead
-  imdb            text, a review a line
+  table           the format of the training data: .csv rows, .npz with x and optional lengths,
+                  .ts, or a table with one step per row; labels may be missing and are not read;
+                  sequences may have other lengths
+  forecast, ett   a .csv or .parquet like the training file; the steps after its last one are
+                  forecast; for a run of many series, rows after the last value of a series have
+                  the columns known in advance
+  imdb            text, one review per line
   images          an image, or a folder of images
-  sounds, speech  a .wav; for sounds a folder of them as well
+  sounds, speech  a .wav; for sounds also a folder of them
 
-The answer is a class and its probability or, in regression, numbers in the units of the data; where
-there is one a step, the steps are counted from 0."""
+A prediction is a class and its probability or, in regression, numbers in the units of the data. If
+there is one for each step, steps count from 0."""
 
 
-_FILE = "the rows to answer for"
-_OUT = "write here, not to the terminal"
+_FILE = "one or several files"
+_OUT = "write to FILE instead of the terminal"
 
 
 def parser() -> Parser:

@@ -1,4 +1,4 @@
-"""Reproduce a published result: theirs and ours side by side."""
+"""Reproduce a published result: the published numbers and ours side by side."""
 
 import time
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from linrnn.errors import check_at_most, check_in, check_positive_int
 def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("reproduce", __doc__, epilog=f"{_EPILOG}\n\nresults:\n{_listing()}")
-    parser.add("name", metavar="NAME", help="one of those below", kind="reproduction")
-    scales = "`linrnn show NAME` says what each shows"
+    parser.add("name", metavar="NAME", help="one of the results below", kind="reproduction")
+    scales = "`linrnn show NAME` describes each (the first)"
     parser.add("--scale", default=None, help=scales, kind="scale of a reproduction")
     parser.add("--seeds", type=int, default=None, metavar="N", help=_SEEDS)
     parser.add("--jobs", type=int, default=1, metavar="N", help=JOBS)
@@ -109,11 +109,9 @@ def _dashed(name: str) -> str:
 
 
 _EPILOG = """\
-The folder gets report.md, its tables as CSV and its plots; models that are trained have their
-folders below runs/. Stopped by Ctrl-C or killed, the same command goes on where it was.
-`linrnn show NAME` prints the published numbers and what each scale shows."""
+The folder gets report.md, its tables as CSV and its plots. Trained models have their folders
+below runs/. After Ctrl-C or a kill, the same command continues.
+`linrnn show NAME` prints the published numbers and describes each scale."""
 _OUT = "folder (runs/reproduce-NAME-SCALE)"
-_RESULTS = "copy the page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE, once all is there"
-_SEEDS = (
-    "random draws, or runs of each model, with the seeds 0 to N-1 (5, or 3 where one takes hours)"
-)
+_RESULTS = "copy the complete page, tables (CSV) and plots (SVG) to DIR/NAME-SCALE"
+_SEEDS = "random draws, or runs of each model, with the seeds 0 to N-1 (5; 3 if one takes hours)"

@@ -55,7 +55,7 @@ def parser() -> Parser:
     add = parser.add
     add("run", type=Path, metavar="RUN", help=_RUN, kind="folder")
     add("--host", default="127.0.0.1", metavar="HOST", help=_HOST)
-    add("--port", type=int, default=8000, metavar="N", help="0: a free one (8000)")
+    add("--port", type=int, default=8000, metavar="N", help="port; 0: a free one (8000)")
     add("--state", type=Path, default=None, metavar="FOLDER", help=_STATE, kind="folder")
     add("--token-file", type=Path, default=None, metavar="FILE", help=_TOKEN, kind="file")
     for name, (kind, default, what) in _LIMITS.items():
@@ -89,18 +89,18 @@ _LIMITS: dict[str, tuple[Any, Any, str]] = {
     "rows": (int, 64, "texts written at once"),
     "seconds": (float, 60.0, "time for a request"),
 }
-_RUN = "a run folder, or a folder with some"
-_HOST = "where to listen; one that others reach needs a token (127.0.0.1)"
-_STATE = "keep the states of sessions here, over a restart and a crash"
-_TOKEN = f"requests must bring what FILE holds; or the variable {TOKEN}"
-_EPILOG = """A language model answers in the form of OpenAI, to completions and chat:
+_RUN = "a run folder, or a folder of run folders"
+_HOST = "address to listen on; one that other machines reach needs a token (127.0.0.1)"
+_STATE = "keep the states of sessions here, so that they survive a restart or a crash"
+_TOKEN = f"file with the token that requests must send; or set {TOKEN}"
+_EPILOG = """A language model serves completions and chat in the format of OpenAI:
   linrnn serve runs/lm-lru-1
   curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "ROMEO:", "max_tokens": 50}'
 
-Any other run has sessions, in the units of its data:
+Any other run serves sessions, in the units of its data:
   linrnn serve runs/mackey_glass-lru-1 --state sessions
   curl http://127.0.0.1:8000/sessions -d '{"id": "a"}'
   curl http://127.0.0.1:8000/sessions/a/feed -d '{"x": [[0.9], [1.1]]}'
 
-Ctrl-C or SIGTERM lets it finish what runs and write all states. /health and /metrics say how
-it does. The page "Serving" has the rest."""
+After Ctrl-C or SIGTERM it finishes running requests and writes all states. /health and /metrics
+report its condition. The page "Serving" describes all of it."""

@@ -1,4 +1,4 @@
-"""Show an entry of a catalogue: what it is, its options, where it is from."""
+"""Show an entry of a catalogue: its description, options and source."""
 
 import dataclasses
 import importlib
@@ -21,7 +21,7 @@ from linrnn.errors import DataError, LinrnnError, MissingExtraError
 def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("show", __doc__, wrap=True)
-    words = "one of those `linrnn list` prints, or the import path of a mixer"
+    words = "a name that `linrnn list` prints, or the import path of a mixer"
     parser.add("name", metavar="NAME", help=words, kind="entry")
     return parser
 

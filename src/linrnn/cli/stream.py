@@ -1,4 +1,4 @@
-"""Read standard input without end with a trained model, and print an answer for each line."""
+"""Read endless standard input with a trained model, and print a result for each line."""
 
 import argparse
 import sys

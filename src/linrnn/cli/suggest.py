@@ -1,4 +1,4 @@
-"""Suggest mixers for what is needed, from the map of what each can and cannot do."""
+"""Suggest mixers that meet your needs, from the map of what each can and cannot do."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +9,15 @@ from linrnn.cli._line.output import answer, note, plain, row
 from linrnn.cli._line.parser import Parser
 from linrnn.errors import check_positive_int
 
-EPILOG = """A need is an ability of the map with a value of its dial, such as recall=32 for 32
-pairs, or the ability alone for the first value. `linrnn suggest --needs list` explains all needs.
-Three needs are properties: stream=SIZE (the state never grows and takes at most SIZE, say 4KB or
-1MB), parallel (a sequence is read in parallel) and times (times between steps are read).
+EPILOG = """\
+A need is an ability of the map with a difficulty, such as recall=32 for 32 pairs. The ability
+alone means its first difficulty. `linrnn suggest --needs list` explains all needs. Three needs are
+properties: stream=SIZE (the state never grows and takes at most SIZE, such as 4KB or 1MB), parallel
+(a sequence is read in parallel) and times (times between steps are read).
 
-Answers are yes, no, unclear (the interval over seeds, or a factor of two around one seed, holds the
-value; or the dial ends before it) and not measured. The map is of small models that were trained
-shortly: see `linrnn atlas`. It came with this package, and --map reads yours.
+Verdicts are yes, no, unclear and not measured. A verdict is unclear if the interval over seeds, or
+a factor of two around a single seed, contains the value, or if the tested difficulties end before
+it. The map shows small models with short training: see `linrnn atlas`.
 
 examples:
   linrnn suggest --needs recall=32,stream=1MB,parity
@@ -26,10 +27,10 @@ examples:
 def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("suggest", __doc__, epilog=EPILOG)
-    words = "needs with commas between, such as recall=32,stream=1MB,parity; list explains all"
+    words = "needs, separated by commas, such as recall=32,stream=1MB,parity; list explains all"
     parser.add("--needs", required=True, metavar="NEED[,NEED...]", help=words)
-    parser.add("--top", type=int, default=10, metavar="N", help="systems to print (10)")
-    words = "atlas.csv of a map (the one of this package)"
+    parser.add("--top", type=int, default=10, metavar="N", help="number of systems to print (10)")
+    words = "atlas.csv of your own map (the map of this package)"
     parser.add("--map", type=Path, metavar="FILE", help=words, kind="file")
     return parser
 

@@ -1,4 +1,4 @@
-"""Train over values of any options and several seeds: a table and a plot."""
+"""Train with several values of any options and several seeds: a table and a plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,23 +14,25 @@ from linrnn.cli._line.parser import Parser
 from linrnn.cli.compare import record
 from linrnn.errors import check_at_most, check_positive_int
 
-EPILOG = """--over names an option of `linrnn train TASK` and its values; given several times, all
-combinations are trained, or with --random N, N random ones. With --random the values may be
-a range, optim.lr=1e-4..1e-2: its logarithm is drawn uniformly where both ends are positive and the
-upper one is ten times the lower or more, else the number itself, and integers for an option that
-takes no others. The mixer and the learner can be swept too; their options are then given by --over,
-to all of them. Every other option is one of `linrnn train TASK --help` and holds for all runs.
-Before the first run it says how long all may take, by a few steps that are timed, and after each
-what is left. Stopped by Ctrl-C or killed, the same command goes on where it was, and tries again
-what failed; given twice at once, it shares the runs, which is what --jobs 2 does by itself. The
-table begins with the best on validation data.
+EPILOG = """\
+--over names an option of `linrnn train TASK` and its values. If it is repeated, all combinations
+are trained, or with --random N, N random ones. With --random the values may be a range,
+optim.lr=1e-4..1e-2. Numbers are drawn uniformly, or log-uniformly if both ends are positive and the
+upper one is at least ten times the lower. Options of integers get integers. The mixer and the
+learner can be swept too; options of --over must then exist for all of them. Every other option is
+one of `linrnn train TASK --help` and applies to all runs.
+
+Before the first run, a few timed steps give an estimate of the total time; after each run the
+remaining time is printed. After Ctrl-C or a kill, the same command continues and repeats failed
+runs. The same command in a second terminal shares the runs, as --jobs 2 does. The table begins with
+the best setting on validation data.
 
 examples:
   linrnn sweep digits --over optim.lr=1e-3,3e-3,1e-2 --over mixer.d_state=32,64 --seeds 3
   linrnn sweep digits --over optim.lr=1e-4..1e-2 --over learner=bptt,tbptt --random 20"""
 
-_OVER = "an option and its values, commas between, or A..B; may be given several times"
-_RANDOM = "train N combinations that are drawn, the same ones each time (all)"
+_OVER = "an option and its values, separated by commas, or A..B; may be repeated"
+_RANDOM = "train N random combinations, the same ones each time (all)"
 _SEEDS = "runs of each combination, with the seeds 0 to N-1 (1)"
 
 

@@ -43,7 +43,7 @@ one that is better on held-out data. --only bank or --only trained leaves the ot
 NAME trains that mixer only. For a table of many series (unique_id, ds and y, or --task.id COLUMN)
 some thirty methods compete in the past of each, and none is trained by gradients.
 
--q prints the result alone, --json prints it as JSON, and -v also shows where an error comes from.
+-q prints only the result, --json prints it as JSON, and -v shows the traceback of an error.
 
 tasks:
 {tasks}

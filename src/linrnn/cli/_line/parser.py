@@ -9,9 +9,9 @@ from linrnn.cli._line.names import canonical, flag_name, given_twice, no_such_op
 from linrnn.cli._line.output import MANNER
 from linrnn.errors import ArgumentError
 
-QUIET = "say the answer alone: no progress, no remarks"
-VERBOSE = "also say where an error comes from"
-JSON = "answer as JSON, on one standard output for programs; remarks go to standard error"
+QUIET = "print only the result: no progress, no notes"
+VERBOSE = "show the traceback of an error"
+JSON = "print the result as JSON; progress and notes go to standard error"
 
 
 class Parser(argparse.ArgumentParser):
