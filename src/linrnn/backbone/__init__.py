@@ -95,66 +95,65 @@ class SequenceModel(Model):
         mixer: a name from `linrnn.mixers.names`, an import path such as ``pkg.module:Mine``, a
             class, an instance, or a pattern of these, ``("lru", "lru", "attention")`` or
             ``"2*lru,attention"``, which is repeated along the depth. An instance is taken as it
-            is where one layer alone has it; else each has a copy with parameters drawn anew.
-        mixer_options: keyword arguments of that mixer besides ``d_model``. For a pattern each goes
-            to every mixer that has it, ``{"attention": {"n_heads": 2}}`` to the mixer of that name,
-            or class, alone. A mixer that depends on its place in the stack, with options ``layer``
-            and ``n_layers``, is told it.
+            is if only one layer uses it; else each layer has a copy with newly drawn parameters.
+        mixer_options: keyword arguments of that mixer besides ``d_model``. In a pattern each goes
+            to every mixer that has it; ``{"attention": {"n_heads": 2}}`` goes only to the mixer of
+            that name or class. The stack sets the options ``layer`` and ``n_layers`` of a mixer
+            that depends on its place.
         d_model: width of the residual stream, in channels.
-        n_layers: number of residual blocks; with ``tiers`` of each tier.
-        tiers: steps that are pooled into one between each two tiers of a stack at several rates, as
-            in SaShiMi, ``(4, 4)``; see below. Default: one rate.
-        expand: width of a tier, in multiples of that above it.
+        n_layers: number of residual blocks; with ``tiers``, in each tier.
+        tiers: number of steps pooled into one between two tiers, for a stack at several rates as
+            in SaShiMi, ``(4, 4)``; see above. Default: one rate.
+        expand: width of a tier, in multiples of the width of the tier above it.
         unet: with ``tiers``, read ``n_layers`` blocks on the way down as well.
         norm: normalisation of each block: ``batch``, ``layer``, ``rms`` or ``none``.
-        norm_eps: added to the variance, or mean square, under the root of every norm. Default:
-            PyTorch's, 1e-5, and for ``rms`` the rounding of the dtype.
+        norm_eps: number added to the variance, or mean square, in every norm. Default: that of
+            PyTorch, 1e-5, and for ``rms`` the machine epsilon of the dtype.
         prenorm: normalise before the mixer; False normalises after the skip connection.
-        out_norm: names of mixers, or classes, in whose blocks the norms stand behind the parts,
-            ``x + norm(part(x))``, as around the attention of OLMo; with ``prenorm`` True alone.
-        skip: add the input of each part of a block to its output. False leaves a plain stack, in
-            which each layer reads the output of the one before.
-        dropout: probability of dropping a channel, on what each part of a block adds, and before
-            the GLU.
-        block: what follows the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
-            (``glu``), with an MLP behind it as in SaShiMi (``glu_mlp``), an MLP (``mlp``), RWKV's
+        out_norm: names of mixers, or classes, whose blocks have the norms after the parts,
+            ``x + norm(part(x))``, as around the attention of OLMo; needs ``prenorm`` True.
+        skip: add the input of each part of a block to its output. False makes a plain stack, in
+            which each layer reads the output of the previous one.
+        dropout: probability of dropping a channel, of the output of each part of a block and
+            before the GLU.
+        block: the part after the mixer in a block, a row of `linrnn.block.BLOCKS`: GELU and GLU
+            (``glu``), with an MLP after it as in SaShiMi (``glu_mlp``), an MLP (``mlp``), RWKV's
             channel mixing (``channel_mix``; without a receptance, as in RWKV-7, ``relu_mix``), an
             MLP gated by GELU as in Hawk and Griffin
             (``geglu``) or by SiLU (``swiglu``), one with squared ReLUs (``relu2``), a mixture of
-            experts (``moe``), an MLP behind mixers without an up-projection of their
-            own as in xLSTM (``xlstm``), or nothing (``bare``).
-        block_pattern: kinds of blocks where they differ, repeated along the depth, instead of
+            experts (``moe``), an MLP after mixers that do not widen their channels as in xLSTM
+            (``xlstm``), or nothing (``bare``).
+        block_pattern: kinds of blocks, repeated along the depth, if they differ; used instead of
             ``block``.
         block_options: arguments of the parts ``swiglu``, ``relu2`` and ``moe`` of blocks, by the
             name of the part: ``{"moe": {"n_experts": 16}}``. See `linrnn.nn.MoE`.
-        residual_scale: factor of what each part of a block adds, as in Granite.
-        skip_scale: factor of what skips each part of a block, as in MiniMax.
-        conv_width: taps of a causal convolution before each mixer; 0 leaves it out. A minGRU in
-            blocks as published has ``block="mlp", conv_width=4, norm="rms"``.
-        d_ffn: hidden width of a block's part that has one, ``expand`` times that in the next tier.
-            Default: 4 d_model; of ``geglu`` 3 d_model, of ``swiglu`` 8/3, rounded up, of ``xlstm``
-            4/3, up to a multiple of 64.
+        residual_scale: factor of the output of each part of a block, as in Granite.
+        skip_scale: factor of the skip connection of each part of a block, as in MiniMax.
+        conv_width: taps of a causal convolution before each mixer; 0 leaves it out. The published
+            blocks of minGRU have ``block="mlp", conv_width=4, norm="rms"``.
+        d_ffn: hidden width of a block's MLP; in the next tier it is ``expand`` times as large.
+            Default: 4 d_model; for ``geglu`` 3 d_model, for ``swiglu`` 8/3, rounded up, for
+            ``xlstm`` 4/3, rounded up to a multiple of 64.
         bidirectional: read in both directions and add the two: see `linrnn.mixers.Bidirectional`.
             Such a model needs whole sequences and cannot be streamed: it has no `step`.
-        pool: how the outputs over time become one: their ``mean``, the ``last`` one, or ``none``
-            for one output a step.
+        pool: pooling over time: the ``mean`` of the outputs, the ``last`` output, or ``none`` for
+            one output per step.
         encoder: ``linear`` for real inputs (batch, time, d_input), ``tokens`` for integer ones
             (batch, time).
-        identity_ends: ends that hand on what they get and are not learned: ``none``, ``in`` (the
-            encoder) or ``both`` (the head as well). For a layer alone, with nothing around it.
-        ends_init: how the weights of both ends start: ``default``, as in torch.nn, or ``rwkv``, as
+        identity_ends: ends replaced by the identity: ``none``, ``in`` (the encoder) or ``both``
+            (the head as well). Use it for a layer alone, with nothing around it.
+        ends_init: initial weights of encoder and head: ``default``, as in torch.nn, or ``rwkv``, as
             in RWKV's training program: the encoder uniform within 1e-4, the head orthogonal with
-            gain 1/2, times the root of d_output / d_model where that is above 1.
-        encoder_norm: normalise what the encoder gives, by the same ``norm``, as RWKV does.
-        encoder_scale: what the encoder gives is multiplied by this number, as Griffin's embeddings
-            are by the root of their width.
+            gain 1/2, times the square root of d_output / d_model if that is above 1.
+        encoder_norm: normalise the output of the encoder, by the same ``norm``, as RWKV does.
+        encoder_scale: factor of the output of the encoder; Griffin multiplies its embeddings by
+            the square root of their width.
         final_norm: normalise once more before the pooling and the head, by the same ``norm``.
         head_bias: add a bias to each output.
-        head_scale: what the head reads is multiplied by this number, and so are outputs without
-            a bias.
+        head_scale: factor of the input of the head, and so of its outputs before the bias.
         logit_soft_cap: bound of each output, ``cap tanh(y / cap)`` for y. Default: none.
-        tie_embeddings: one matrix for the embedding of tokens and for the head, which must be of
-            the same size; it is initially normal with variance 1 / d_model.
+        tie_embeddings: use one matrix for the embedding of tokens and for the head, whose sizes
+            must agree; it is initially normal with variance 1 / d_model.
         documents: 1, or 2 for a question about a pair: both are read by the same layers, and
             ``y = head(pair(pool(x_1), pool(x_2)))`` with `linrnn.nn.Pair`.
         device, dtype: of the parameters, as in torch.nn.

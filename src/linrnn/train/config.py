@@ -57,9 +57,9 @@ class OptimConfig:
     weight_decay: float = 0.05
     """Decay of the weight matrices outside the recurrence; biases and norms have none."""
     warmup_fraction: float = 0.1
-    """Part of all steps over which the learning rate rises from 0."""
+    """Fraction of all steps during which the learning rate rises from 0."""
     schedule: Literal["cosine", "constant"] = "cosine"
-    """After the warm-up: down to min_lr along a cosine, or at lr to the end."""
+    """Learning rate after the warm-up: a cosine down to min_lr, or constant."""
     min_lr: float = 0.0
     """Learning rate at the last step; that of recurrent parameters shrinks in proportion."""
     clip: float = 1.0
@@ -70,35 +70,36 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How long, in which batches, and on what."""
+    """Length of training, batches, devices, and what happens at a NaN."""
 
     epochs: int = 20
     """Passes through the training data."""
     batch_size: int = 64
     """Sequences in a batch."""
     order: Literal["shuffled", "contiguous"] = "shuffled"
-    """Training examples in a new order in each epoch, or each row of a batch where the same row
-    of the batch before ended; every epoch is the same then."""
+    """Order of training examples: shuffled in each epoch, or contiguous.
+    With contiguous, each row of a batch continues where it ended in the previous batch."""
     carry_state: bool = False
-    """Keep the state of each row from batch to batch, without its gradient (truncated
-    back-propagation through time), also in validation; the order is contiguous then."""
+    """Carry the state of each row from batch to batch, without its gradient, also in validation.
+    This is truncated back-propagation through time; it sets the order to contiguous."""
     precision: Literal["32-true", "bf16-mixed", "64-true", "auto"] = "32-true"
-    """Number format: float32, float32 with bfloat16 products, or float64. auto times the first two
-    for a second each on a CPU and takes what is faster; the run then has that one by name."""
+    """Number format: float32, float32 with bfloat16 products, or float64.
+    On a CPU, auto times the first two for a second each and stores the faster one."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """Where to compute; auto takes a GPU if there is one."""
+    """Device; auto takes a GPU if there is one."""
     devices: int = 1
-    """GPUs, or processes on a CPU, each of which reads its share of every batch (DDP)."""
+    """Number of GPUs, or of processes on a CPU; each reads its share of every batch (DDP)."""
     threads: int | Literal["auto"] | None = None
-    """CPU threads; auto times one and all of them for a second each and takes what is faster; None
-    takes PyTorch's choice, on several devices divided by their number. The same number gives the
-    same bits."""
+    """Number of CPU threads; the same number gives the same bits.
+    auto times one thread and all threads for a second each, and takes the faster.
+    None takes PyTorch's number, divided by the number of devices."""
     checkpoint_minutes: float = 5.0
-    """Longest time between two checkpoints; there is one after every epoch anyway."""
+    """Longest time between two checkpoints; every epoch also ends with one."""
     on_nan: OnNan = "stop"
-    """When loss, gradient or carried state are not finite: stop; skip the step, at most 10 in a
-    row; or roll back to the weights before the epoch and go on with the next batch, at most 3
-    times in an epoch. What validation finds, or a checkpoint, stops the run in any case."""
+    """Reaction to a loss, gradient or carried state that is not finite.
+    stop: end the run. skip: leave out the step, at most 10 in a row.
+    rollback: restore the weights of the last epoch and continue with the next batch, at most
+    3 times in an epoch. Validation losses and checkpoints that are not finite always stop it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -172,11 +172,11 @@ def _command(start: Start, mixer: str, options: type, learner: str, learners: ty
 
 
 _MIXER_HELP = (
-    "What mixes information along time: one of `linrnn list mixers`, an import path such as "
-    "pkg.module:Mine, or several with commas between, repeated along the depth."
+    "The layer along time: a name of `linrnn list mixers`, an import path such as "
+    "pkg.module:Mine, or several separated by commas, repeated along the depth."
 )
-_LEARNER_HELP = "How gradients are found; `linrnn list learners` shows all."
-_RECIPE_HELP = "Whose values are the defaults; `linrnn list recipes` shows all; none: untuned."
-_SCALE_HELP = "Which scale of the recipe: cpu takes minutes, paper is as published."
-_SEED_HELP = "Of the initial weights, the order of the data, dropout and augmentation."
+_LEARNER_HELP = "The rule that computes gradients; `linrnn list learners` shows all."
+_RECIPE_HELP = "The recipe with the defaults; `linrnn list recipes` shows all; none: untuned."
+_SCALE_HELP = "The scale of the recipe: cpu takes minutes, paper is as published."
+_SEED_HELP = "Seed of the initial weights, the order of the data, dropout and augmentation."
 _OUT_HELP = "The run folder, new or empty. Without it: the next free runs/TASK-MIXER-N."
