@@ -58,9 +58,9 @@ _MODULES = {
         ("run_states", "run_outputs", "run_adjoint", "run_values", "run_asked", "run_written"),
         "_triton_kernels",
     ),
+    **dict.fromkeys(("run_pairs", "run_channel_pairs"), "_triton_pairs"),
     **dict.fromkeys(
-        ("run_pairs", "run_channel_pairs", "run_products", "run_pairs_back",
-         "run_channel_pairs_back"), "_triton_pairs",
+        ("run_products", "run_pairs_back", "run_channel_pairs_back"), "_triton_pairs_back"
     ),
 }  # fmt: skip
 

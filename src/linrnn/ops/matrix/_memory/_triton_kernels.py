@@ -1,4 +1,4 @@
-"""Triton kernels of the matrix memories, but for the pairs of steps in ``_triton_pairs``.
+"""Triton kernels of the matrix memories, but for the pairs of steps in ``_triton_pairs*``.
 
 ``S <- exp(g) S + w u^T + k v^T``, where ``u`` is solved for in every chunk and there may be no
 ``w`` or no ``k``. `run_states` walks over the chunks of a sequence with a tile of the memory and

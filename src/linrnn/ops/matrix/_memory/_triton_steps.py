@@ -167,3 +167,23 @@ def mixed(weights, x, seen, PRECISION: tl.constexpr):
     """
     y = product(weights, tl.where(finite(x), x, 0), PRECISION)
     return tl.where(reached(seen, marks(x))[:, None], float("nan"), y)
+
+
+@triton.jit
+def numbers(p, h, size, lanes, DTYPE: tl.constexpr):
+    """The numbers of a head, one for each channel."""
+    return tl.load(p + h * size + lanes, lanes < size, 0).to(DTYPE)
+
+
+@triton.jit
+def between(g, i, here, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constexpr,
+            CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
+    """Sums over the steps after j up to i, or to the one before it, (i, j), by head."""
+    one = tl.arange(0, 1)
+    if EARLY:
+        x = logs(g, here - SIGN, inside & (i > 0), heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = tl.where(i[:, None] > i[None, :] + 1, x, 0)
+    else:
+        x = logs(g, here, inside, heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = tl.where(i[:, None] > i[None, :], x, 0)
+    return tl.cumsum(x, 0)
