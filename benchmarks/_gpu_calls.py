@@ -44,12 +44,21 @@ def conv(shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32) -> Call
     return (lambda: causal_conv(*leaves, silu=True, backend="triton")[0]), leaves
 
 
-def selective() -> Call:
-    """Mamba's scan."""
-    x, B = _leaf(2, 64, 32), _leaf(2, 64, 16)
-    leaves = (x, torch.rand_like(x), -_leaf(32, 16), B, torch.rand_like(B))
-    leaves = tuple(t.detach().requires_grad_() for t in leaves)
-    return (lambda: selective_scan(*leaves, backend="triton")[0]), leaves
+def selective(shape: Shape = (2, 64, 32, 16), gated: bool = False) -> Call:
+    """Mamba's scan; gated with all that its layer gives it, as bfloat16."""
+    batch, time, channels, modes = shape
+    dtype = torch.bfloat16 if gated else torch.float32
+    x, dt, z = (_leaf(batch, time, channels, dtype=dtype) for _ in "xdz")
+    B, C = (_leaf(batch, time, modes, dtype=dtype) for _ in "BC")
+    A = (-torch.rand(channels, modes)).requires_grad_()
+    D, bias = _leaf(channels), _leaf(channels)
+    leaves = (x, dt, A, B, C)
+    if not gated:
+        return (lambda: selective_scan(*leaves, backend="triton")[0]), leaves
+    run = lambda: selective_scan(  # noqa: E731
+        *leaves, D, z=z, dt_bias=bias, dt_softplus=True, backend="triton"
+    )[0]
+    return run, (*leaves, D, z, bias)
 
 
 def cell(name: str = "minGRU") -> Call:
@@ -83,6 +92,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "gated_scan, time split": lambda: gated((1, 256, 64)),
     "causal_conv": conv,
     "selective_scan": selective,
+    "selective_scan, gated": lambda: selective(gated=True),
     "cell_scan, minGRU": cell,
     "outer_scan": lambda: memories("outer"),
     "outer_scan, decays by channel": lambda: memories("outer, by channel"),

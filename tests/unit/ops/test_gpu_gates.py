@@ -45,6 +45,8 @@ MOST = {
     "linear_scan, time split": (3, 0, 6, 0),
     "gated_scan": (1, 0, 2, 0),
     "causal_conv": (1, 2, 3, 2),
+    "selective_scan": (1, 0, 2, 6),
+    "selective_scan, gated": (1, 0, 2, 8),
 }
 MEMORIES = {
     "outer_scan": (3, 0, 9, 3),
@@ -96,6 +98,31 @@ def test_walks_load_128_bits_spill_nothing_and_wait_for_no_thread(offline, make)
     ):
         assert (spills, widest, loop_barriers) == (0, 128, 0), name
         assert registers <= 255, name
+
+
+@needs_triton
+@pytest.mark.parametrize("gated", [False, True])
+def test_selective_scan_keeps_expanded_states_in_registers(offline, gated):
+    """Its adjoint is given no room for the states of every step, and spills none."""
+    largest, found = offline(f"""
+from linrnn.ops.selective_scan import _triton
+sizes, launch = [], _triton.launch
+
+def measured(kernel, programs, *arguments, **options):
+    sizes.append(max(x.numel() for x in arguments if isinstance(x, torch.Tensor)))
+    launch(kernel, programs, *arguments, **options)
+
+_triton.launch = measured
+shape = (2, 256, 32, 16)
+make = lambda: calls.selective(shape, {gated})
+found = codes(make)
+result = max(sizes) / torch.Size(shape).numel(), found
+""")
+    assert largest <= 1 / 16
+    assert [(name, spills) for name, _, spills, *_ in found] == [
+        ("run_forward", 0),
+        ("run_backward", 0),
+    ]
 
 
 class Compiled:

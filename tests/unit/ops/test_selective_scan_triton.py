@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 from linrnn.ops.selective_scan import _triton
 from linrnn.testing import _op_laws as laws
 from selective_cases import compare, make, mask, ours, results
-_triton.CHUNK = 4  # lengths below have whole chunks, a rest, or less than one
+_triton.CHUNK = 8  # lengths below have whole chunks, a rest, or less than one; all parts or some
 """
 
 
@@ -38,8 +38,8 @@ def test_equals_the_loop(interpreted, zoh):
     interpreted(f"""
 with laws._PoisonedMemory():
     for shape, full, reset, dtype in (
-        ((1, 7, 35, 5), True, True, torch.float32),
-        ((2, 8, 3, 1), False, False, torch.float64),
+        ((1, 13, 35, 5), True, True, torch.float32),
+        ((2, 17, 3, 1), False, False, torch.float64),
         ((1, 3, 4, 2), True, False, torch.bfloat16),
     ):
         compare("triton", shape, full=full, zoh={zoh}, reset=reset, dtype=dtype)
@@ -134,14 +134,17 @@ def compiled(name, storage, wide, zoh):
             kinds[argument] = "*i64"
         elif argument in NUMBERS or argument.endswith(("_seq", "_step")):
             kinds[argument] = "i32"
-        elif argument in ("SOFTPLUS", "ZOH", "REVERSE", "DTYPE", "BLOCK", "MODES", "UNROLL"):
+        elif argument in ("SOFTPLUS", "ZOH", "REVERSE", "DTYPE", "BLOCK", "MODES", "UNROLL",
+                          "PARTS"):
             kinds[argument] = "constexpr"
         else:
             kinds[argument] = "*" + wide
     constants = {
-        "SOFTPLUS": True, "ZOH": zoh, "REVERSE": zoh, "BLOCK": 16, "MODES": 16, "UNROLL": 4,
+        "SOFTPLUS": True, "ZOH": zoh, "REVERSE": zoh, "BLOCK": 16, "MODES": 16,
+        "UNROLL": 4 if name == "run_forward" else 2, "PARTS": 8,
         "DTYPE": tl.float64 if wide == "fp64" else tl.float32,
     }
+    constants = {n: x for n, x in constants.items() if n in function.arg_names}
     source = ASTSource(function, kinds, constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
 """

@@ -1,4 +1,4 @@
-"""`selective_scan` by the Triton kernels in ``_selective_triton_kernels.py``."""
+"""`selective_scan` by the Triton kernels in ``_triton_kernels.py``."""
 
 import functools
 import importlib
@@ -13,12 +13,13 @@ from linrnn.compute.launch import launch
 from linrnn.compute.layout import dense, unit_channels
 from linrnn.ops.selective_scan._reference import Problem
 
-#: Steps between the states kept for the backward pass, which expands one chunk at a time.
-CHUNK = 64
+#: Steps between the states kept for the backward pass, which finds those between again.
+CHUNK = 16
 #: States of a program, which is one warp: eight in each thread's registers.
 _TILE = 256
-#: Steps whose inputs are under way at once, a divisor of a chunk: of a pass, and of its adjoint.
-_STEPS, _STEPS_BACK = 4, 4
+#: Steps whose inputs are under way at once, a divisor of a chunk: of a pass, and of its adjoint,
+#: which has their states in registers, and with gates fewer, or some would spill.
+_STEPS, _STEPS_BACK, _STEPS_BACK_GATED = 4, 4, 2
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -68,7 +69,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     B, C = (p.A.new_empty(parts) for _ in "BC")
     A, initial = (p.A.new_empty(seqs, channels, modes) for _ in "Ah")
     D, bias = (p.A.new_empty(seqs, channels) for _ in "Db")
-    scratch = p.A.new_empty(seqs, min(CHUNK, time), channels, modes)
+    steps = _STEPS_BACK if z is None else _STEPS_BACK_GATED
     with torch.cuda.device_of(p.x):
         launch(
             _kernels().run_backward,
@@ -77,12 +78,12 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
             *_steps(unit_channels(grad_y)),
             dense(grad_final),
             chunk_states,
-            scratch,
             *(x, dt, z, B, C, A, D, bias, initial),
             batch,
             *_sizes(p),
             **options,
-            UNROLL=_STEPS_BACK,
+            UNROLL=steps,
+            PARTS=-(-CHUNK // steps),
         )
     # in a fixed order: the same bits in every run
     A, D, bias = (t.sum(0) for t in (A, D, bias))

@@ -2,9 +2,11 @@
 
 One program owns a sequence and a block of channels and walks along time with their states,
 (BLOCK, MODES), in registers; the rows of UNROLL steps are on their way at once, which hides the
-latency of memory. The adjoint runs each chunk forward again from the state kept before
-it, leaving the states of one chunk in ``scratch``, and then backward. Sums over channels (for B
-and C) are written block by block, sums over time (for A, D and the bias) sequence by sequence.
+latency of memory. The adjoint runs each chunk forward again from the state kept before it, to find
+the state that enters each part of UNROLL steps. Then, from the last part to the first, it finds the
+states of a part again and goes back over them: no more than a part's are there at once, and none
+leaves the registers. Sums over channels (for B and C) are written block by block, sums over time
+(for A, D and the bias) sequence by sequence.
 """
 
 # Triton compiles the source of these functions: no annotations, and names as in a kernel.
@@ -149,15 +151,6 @@ def _flags(p, step, t, n, WAY: tl.constexpr, UNROLL: tl.constexpr):
 
 
 @triton.jit
-def _tiles(p, last, size, tile, inside, n, UNROLL: tl.constexpr):
-    """The same of states, from the last on down."""
-    tiles = ()
-    for j in tl.static_range(UNROLL):
-        tiles = tiles + (tl.load(p + (last - j) * size + tile, inside & (j < n), 0),)
-    return tiles
-
-
-@triton.jit
 def _step_size(raw, SOFTPLUS: tl.constexpr):
     dt = raw
     if SOFTPLUS:
@@ -235,18 +228,34 @@ def run_forward(
     tl.store(final + s * size + tile, h, mask=inside)
 
 
+@triton.jit
+def _replaced(tiles, tile, at, N: tl.constexpr):
+    """Tiles with another one in one place."""
+    new = ()
+    for j in tl.static_range(N):
+        new = new + (tl.where(at == j, tile, tiles[j]),)
+    return new
+
+
+@triton.jit
+def _chosen(tile, tiles, at, N: tl.constexpr):
+    """The tile in one place, another one where there is no such place."""
+    for j in tl.static_range(N):
+        tile = tl.where(at == j, tiles[j], tile)
+    return tile
+
+
 @kernel
 def run_backward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
-    grad_y, y_seq, y_step, grad_final, kept, scratch,
+    grad_y, y_seq, y_step, grad_final, kept,
     grad_x, grad_dt, grad_z, grad_B, grad_C, grad_A, grad_D, grad_bias, grad_initial,
     batch, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
+    BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     WAY: tl.constexpr = -1 if REVERSE else 1
-    BACK: tl.constexpr = -WAY
     s, block, c, n, tile, inside = _place(channels, modes, BLOCK, MODES)
     lam = tl.load(A + tile, mask=inside, other=0)
     skip = _channels(D, c, channels, DTYPE)
@@ -265,7 +274,6 @@ def run_backward(
         z += row * z_seq
     if reset is not None:
         reset += row * reset_seq
-    scratch += s * chunk * size
     carry = tl.load(grad_final + s * size + tile, mask=inside, other=0)
     for_A = tl.zeros((BLOCK, MODES), DTYPE)
     for_D = tl.zeros((BLOCK,), DTYPE)
@@ -273,10 +281,31 @@ def run_backward(
     for k in range(0, chunks):
         start = (chunks - 1 - k) * chunk
         steps = tl.minimum(chunk, count - start)
-        h = tl.load(kept + (before_it + chunks - 1 - k) * size + tile, mask=inside, other=0)
-        for i in range(0, steps, UNROLL):
-            t = _where(first, count, start + i, REVERSE)
-            left = steps - i
+        enters = kept + (before_it + chunks - 1 - k) * size + tile
+        h = tl.load(enters, mask=inside, other=0)
+        entering = ()  # the state before each part but the first
+        for _ in tl.static_range(PARTS - 1):
+            entering = entering + (h,)
+        for i in range(UNROLL, steps, UNROLL):
+            t = _where(first, count, start + i - UNROLL, REVERSE)
+            x_now = _rows(x, x_step, t, c, channels, UNROLL, WAY, UNROLL)
+            dt_now = _rows(dt, dt_step, t, c, channels, UNROLL, WAY, UNROLL)
+            B_now = _rows(B, B_step, t, n, modes, UNROLL, WAY, UNROLL)
+            if reset is not None:
+                cut_now = _flags(reset, reset_step, t, UNROLL, WAY, UNROLL)
+            for j in tl.static_range(UNROLL):
+                d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
+                a, w = _discretise(d_t, lam, ZOH)
+                if reset is not None:
+                    h = tl.where(cut_now[j], 0, h)
+                h = a * h + w * B_now[j].to(DTYPE)[None, :] * x_now[j].to(DTYPE)[:, None]
+            entering = _replaced(entering, h, i // UNROLL - 1, PARTS - 1)
+        parts = tl.cdiv(steps, UNROLL)
+        for i in range(0, parts):
+            at = (parts - 1 - i) * UNROLL
+            t = _where(first, count, start + at, REVERSE)
+            left = steps - at
+            h = _chosen(tl.load(enters, inside, 0), entering, parts - 2 - i, PARTS - 1)
             x_now, dt_now, B_now, C_now = _inputs(
                 x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, WAY,
                 UNROLL,
@@ -286,6 +315,7 @@ def run_backward(
                 z_now = _rows(z, z_step, t, c, channels, left, WAY, UNROLL)
             if reset is not None:
                 cut_now = _flags(reset, reset_step, t, left, WAY, UNROLL)
+            before, read = (), ()  # states before each step, and gradients of what reads them
             for j in tl.static_range(UNROLL):
                 exists = j < left
                 step = t + WAY * j
@@ -293,10 +323,9 @@ def run_backward(
                 d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
                 if reset is not None:
                     h = tl.where(cut_now[j], 0, h)
-                tl.store(scratch + (i + j) * size + tile, h, mask=inside & exists)
+                before = before + (h,)
                 a, w = _discretise(d_t, lam, ZOH)
-                new = a * h + w * B_now[j].to(DTYPE)[None, :] * x_t[:, None]
-                h = tl.where(exists, new, h)
+                h = a * h + w * B_now[j].to(DTYPE)[None, :] * x_t[:, None]
                 if z is not None:
                     z_t = z_now[j].to(DTYPE)
                     gate = _sigmoid(z_t)
@@ -307,37 +336,24 @@ def run_backward(
                         (c < channels) & exists,
                     )  # fmt: skip
                     g = g * z_t * gate
+                read = read + (g,)
                 for_c = tl.sum(g[:, None] * h, 0)
                 tl.store(grad_C + (rows + step) * modes + n, for_c, mask=(n < modes) & exists)
                 for_D += tl.where(exists, g * x_t, 0)
-        tl.debug_barrier()  # what is read back may have been written by another thread
-        for i in range(0, steps, UNROLL):
-            last = steps - 1 - i
-            t = _where(first, count, start + last, REVERSE)
-            left = steps - i
             x_now, dt_now, B_now, C_now = _inputs(
-                x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, BACK,
+                x, x_step, dt, dt_step, B, B_step, C, C_step, t, c, channels, n, modes, left, WAY,
                 UNROLL,
             )  # fmt: skip
-            g_now = _rows(grad_y, y_step, t, c, channels, left, BACK, UNROLL)
-            h_now = _tiles(scratch, last, size, tile, inside, left, UNROLL)
-            if z is not None:
-                z_now = _rows(z, z_step, t, c, channels, left, BACK, UNROLL)
-            if reset is not None:
-                cut_now = _flags(reset, reset_step, t, left, BACK, UNROLL)
-            for j in tl.static_range(UNROLL):
+            for j in tl.static_range(UNROLL - 1, -1, -1):
                 exists = j < left
-                step = t + BACK * j
-                x_t, g, h_previous = x_now[j].to(DTYPE), g_now[j].to(DTYPE), h_now[j]
+                step = t + WAY * j
+                x_t, g = x_now[j].to(DTYPE), read[j]
                 raw = dt_now[j].to(DTYPE) + shift
                 d_t = _step_size(raw, SOFTPLUS)
                 b_t, c_t = B_now[j].to(DTYPE), C_now[j].to(DTYPE)
-                if z is not None:
-                    z_t = z_now[j].to(DTYPE)
-                    g = g * z_t * _sigmoid(z_t)
                 a, w = _discretise(d_t, lam, ZOH)
                 delta = carry + c_t[None, :] * g[:, None]
-                through = a * delta * h_previous
+                through = a * delta * before[j]
                 from_b = delta * b_t[None, :]
                 weigh = from_b * x_t[:, None]  # gradient of w
                 for_x = tl.sum(from_b * w, 1) + skip * g
@@ -361,7 +377,6 @@ def run_backward(
                 if reset is not None:
                     back = tl.where(cut_now[j], 0, back)
                 carry = tl.where(exists, back, carry)
-        tl.debug_barrier()  # before the next chunk overwrites the scratch
     tl.store(grad_initial + s * size + tile, carry, mask=inside)
     tl.store(grad_A + s * size + tile, for_A, mask=inside)
     tl.store(grad_D + s * channels + c, for_D, mask=c < channels)
