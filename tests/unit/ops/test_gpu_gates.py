@@ -101,24 +101,24 @@ def test_walks_load_128_bits_spill_nothing_and_wait_for_no_thread(offline, make)
 
 
 @needs_triton
-@pytest.mark.parametrize("gated", [False, True])
-def test_selective_scan_keeps_expanded_states_in_registers(offline, gated):
+@pytest.mark.parametrize(("gated", "modes"), [(False, 16), (True, 16), (False, 1)])
+def test_selective_scan_keeps_expanded_states_in_registers(offline, gated, modes):
     """Its adjoint is given no room for the states of every step, and spills none."""
-    largest, found = offline(f"""
+    kept, found = offline(f"""
 from linrnn.ops.selective_scan import _triton
 sizes, launch = [], _triton.launch
 
 def measured(kernel, programs, *arguments, **options):
-    sizes.append(max(x.numel() for x in arguments if isinstance(x, torch.Tensor)))
+    sizes.extend(x.numel() for n, x in zip(kernel.arg_names, arguments) if n == "kept")
     launch(kernel, programs, *arguments, **options)
 
 _triton.launch = measured
-shape = (2, 256, 32, 16)
+shape = (2, 256, 32, {modes})
 make = lambda: calls.selective(shape, {gated})
 found = codes(make)
 result = max(sizes) / torch.Size(shape).numel(), found
 """)
-    assert largest <= 1 / 16
+    assert kept == 1 / 16
     assert [(name, spills) for name, _, spills, *_ in found] == [
         ("run_forward", 0),
         ("run_backward", 0),

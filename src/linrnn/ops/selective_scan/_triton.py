@@ -18,8 +18,8 @@ CHUNK = 16
 #: States of a program, which is one warp: eight in each thread's registers.
 _TILE = 256
 #: Steps whose inputs are under way at once, a divisor of a chunk: of a pass, and of its adjoint,
-#: which has their states in registers, and with gates fewer, or some would spill.
-_STEPS, _STEPS_BACK, _STEPS_BACK_GATED = 4, 4, 2
+#: which has their states in registers; with gates or few modes half of them, or some would spill.
+_STEPS, _STEPS_BACK = 4, 4
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -69,7 +69,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     B, C = (p.A.new_empty(parts) for _ in "BC")
     A, initial = (p.A.new_empty(seqs, channels, modes) for _ in "Ah")
     D, bias = (p.A.new_empty(seqs, channels) for _ in "Db")
-    steps = _STEPS_BACK if z is None else _STEPS_BACK_GATED
+    steps = _STEPS_BACK if z is None and options["MODES"] >= 16 else _STEPS_BACK // 2
     with torch.cuda.device_of(p.x):
         launch(
             _kernels().run_backward,
