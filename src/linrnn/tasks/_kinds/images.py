@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -77,10 +77,7 @@ class PixelTask(Task):
     def datasets(self) -> Splits:
         """Read the images, or download and read them: see `Task.datasets`."""
         pixels, target = map(torch.from_numpy, self.images("train"))
-        # RandomState's stream is frozen by NumPy's compatibility promise; Generator's is not
-        order = torch.from_numpy(np.random.RandomState(_SPLIT_SEED).permutation(len(pixels)))
-        last = len(pixels) - max(1, len(pixels) // 10)
-        train, validation = order[:last], order[last:]
+        train, validation = held_out(len(pixels))
         return Splits(
             self._dataset(pixels[train], target[train]),
             self._dataset(pixels[validation], target[validation]),
@@ -120,11 +117,8 @@ class PixelTask(Task):
         """The first test image in characters, every other row; nothing is downloaded for it."""
         pixels, target = self.images("test", download=False)
         grey = pixels[0] if pixels.ndim == 3 else pixels[0].mean(-1)
-        shades = (grey[::2].astype(float) * len(_SHADES) / 256).astype(int)
-        lines = ("".join(_SHADES[i] for i in row).rstrip() for row in shades)
-        return "\n".join(
-            ["input, as the image it is", *lines, f"target {self.class_names[target[0]]}"]
-        )
+        name = self.class_names[target[0]]
+        return "\n".join(["input, as the image it is", *in_characters(grey), f"target {name}"])
 
 
 class IdxTask(PixelTask):
@@ -146,19 +140,9 @@ class IdxTask(PixelTask):
 
     def images(self, split: str, download: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Read two files: see `PixelTask.images`."""
-        images, labels = (self._read(f"{split}_{part}", download) for part in ("images", "labels"))
-        where = f"{self._where()}: the {split} files"
-        if len(images) != len(labels) or not len(images):
-            raise DataError(
-                f"{where} must hold a label for each image, got {len(images)} images and "
-                f"{len(labels)} labels. Get both files anew."
-            )
-        if images.shape[1:] != (28, 28) or labels.max() > 9:
-            raise DataError(
-                f"{where} must hold 28x28 images of the classes 0 to 9, got "
-                f"{images.shape[1]}x{images.shape[2]} and {labels.max()}. Is it another data set?"
-            )
-        return images, labels
+        return read_idx_images(
+            self._where(), self.sources, self.data_set, split, self.options.data, download
+        )
 
     def sequences(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1] in the order of reading."""
@@ -179,10 +163,58 @@ class IdxTask(PixelTask):
     def _where(self) -> str:
         return type(self).__module__.rpartition(".")[2]
 
-    def _read(self, part: str, download: bool) -> np.ndarray:
-        source = self.sources[part]
-        path = obtain(self._where(), source, self.data_set, self.options.data, download)
-        return read_idx(path, 3 if part.endswith("images") else 1)
+
+def held_out(n_images: int) -> tuple[Tensor, Tensor]:
+    """Places of the training and of the validation images, a tenth, always the same."""
+    # RandomState's stream is frozen by NumPy's compatibility promise; Generator's is not
+    order = torch.from_numpy(np.random.RandomState(_SPLIT_SEED).permutation(n_images))
+    last = n_images - max(1, n_images // 10)
+    return order[:last], order[last:]
+
+
+def in_characters(grey: np.ndarray) -> list[str]:
+    """Lines that show an image (height, width) of 0..255, every other row."""
+    shades = (grey[::2].astype(float) * len(_SHADES) / 256).astype(int)
+    return ["".join(_SHADES[i] for i in row).rstrip() for row in shades]
+
+
+def read_idx_images(
+    task: str,
+    sources: Mapping[str, Source],
+    data_set: str,
+    split: str,
+    data: str,
+    download: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images (images, 28, 28) and classes (images,), bytes, of a data set in the files of MNIST.
+
+    Args:
+        task: its name, for messages.
+        sources: by the names ``{train,test}_{images,labels}``.
+        data_set: name of the folder.
+        split: train or test.
+        data: the user's own folder, if one was given.
+        download: whether the files may be.
+
+    Raises:
+        DataError: a file is missing, damaged, or of another data set.
+    """
+    images, labels = (
+        read_idx(obtain(task, sources[f"{split}_{part}"], data_set, data, download), axes)
+        for part, axes in (("images", 3), ("labels", 1))
+    )
+    where = f"{task}: the {split} files"
+    if len(images) != len(labels) or not len(images):
+        raise DataError(
+            f"{where} must hold a label for each image, got {len(images)} images and "
+            f"{len(labels)} labels. Get both files anew."
+        )
+    if images.shape[1:] != (28, 28) or labels.max() > 9:
+        raise DataError(
+            f"{where} must hold 28x28 images of the classes 0 to 9, got "
+            f"{images.shape[1]}x{images.shape[2]} and {labels.max()}. Is it another data set?"
+        )
+    return images, labels
 
 
 def read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
