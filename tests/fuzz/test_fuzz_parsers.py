@@ -31,6 +31,7 @@ from linrnn.tasks._reading.table import read_ids, read_table
 from linrnn.tasks.forecast import Forecast
 from linrnn.tasks.imdb import IMDb
 from linrnn.tasks.lm import LM
+from linrnn.tasks.ptb import PTB
 from linrnn.tasks.retrieval import Retrieval
 from linrnn.tasks.scifar import read_binary, read_npz
 from linrnn.tasks.spoken_digits import SpokenDigits
@@ -89,6 +90,14 @@ def spoken(path):
 
 def reviews(path):
     task = IMDb(IMDb.Options(data=str(path), length=20, validation_size=1))
+    return task.datasets()
+
+
+def treebank(path):
+    """All three parts of a word-level text are the file."""
+    for part in ("valid", "test"):
+        (path.parent / f"ptb.{part}.txt").write_bytes(path.read_bytes())
+    task = PTB(PTB.Options(data=str(path.parent), length=2, check_counts=False))
     return task.datasets()
 
 
@@ -247,6 +256,9 @@ PARSERS = {
     "ListOps": Parser("x.tsv", texts(*formats.LISTOPS, separators=r"\s"), expression, int),
     "pairs of the release": Parser(
         "x.tsv", texts(*formats.PAIRS, separators=r"\t\n"), pairs, tuple
+    ),
+    "words of a text": Parser(
+        "ptb.train.txt", texts(" a b <unk> \n c a \n", separators=r"\s"), treebank, tuple
     ),
     "pairs of a user": Parser(
         "x.tsv", texts("a\tb\nc\td\n", separators=r"\t\n"), retrieval_input, tuple

@@ -187,6 +187,10 @@ NAMED = {
     "sound": "x.wav",
     "ett": "ETTh1.csv",
     "retrieval": "tsv_data/new_aan_pairs.train.tsv",
+    "ptb": "ptb.train.txt",
+    "wikitext": "wiki.train.tokens",
+    "enwik8": "enwik8",
+    "pg19": "train/1.txt",
 }
 OTHER_NAMES = {
     "sound": "x.tar.xz",

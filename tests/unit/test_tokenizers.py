@@ -40,6 +40,33 @@ def test_a_stream_says_the_same_as_decode(kind):
     assert stream.close() == tokenizer.decode(cut)
 
 
+def test_words_are_between_blanks_and_a_line_ends_with_a_token(tmp_path):
+    tokenizer = tokenizers.WordTokenizer(["to", "be", "<unk>", "é"])
+    text = " to be \n\n é to\tbe"
+    assert tokenizer.encode(text).tolist() == [0, 1, 4, 4, 3, 0, 1]
+    assert tokenizer.encode(text.encode()).tolist() == tokenizer.encode(text).tolist()
+    assert tokenizer.encode("not to").tolist() == [2, 0]
+    decoded = tokenizer.decode(tokenizer.encode(text))
+    assert decoded == " to be \n \n é to be"
+    stream = tokenizer.stream()
+    assert "".join(map(stream.feed, tokenizer.encode(text).tolist())) == decoded
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    again = tokenizers.load(tmp_path / "tokenizer.json")
+    assert again.to_json() == tokenizer.to_json()
+    assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+    assert tokenizers.WordTokenizer(["<eos>", "a"]).encode("a\n").tolist() == [1, 0]
+
+
+@pytest.mark.unchecked
+def test_words_outside_the_vocabulary_are_refused_where_it_has_no_unknown():
+    tokenizer = tokenizers.WordTokenizer(["a"])
+    with pytest.raises(DataError, match=r"f: text must hold words of .* got 'z' after byte 7\."):
+        tokenizer.encode(b"a z", where="f", offset=7)
+    for words in ([], ["a", "a"], ["a b"], [""]):
+        with pytest.raises(ArgumentError, match="words must be different texts without blanks"):
+            tokenizers.WordTokenizer(words)
+
+
 def test_a_stream_of_bytes_that_are_no_text_is_decode_as_well():
     tokenizer = made("byte")
     ids = [0xFF] * 9 + list("é".encode()) + [0xC3]
@@ -107,10 +134,17 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_place(kind):
         ("{", "must be JSON, got: Expecting"),
         ("[" * 100_000, "must be JSON, got: "),
         ("[]", r"must be a JSON table, got '\[\]'"),
-        ("{}", "must be of format 1 and a kind of byte, char, bpe, world, got format None"),
+        ("{}", "must be of format 1 and a kind of byte, char, bpe, word, world, got format None"),
         ('{"format": 2, "kind": "byte"}', "got format 2 and kind 'byte'"),
         ('{"format": 1, "kind": "char"}', "must name its characters, got none"),
         ('{"format": 1, "kind": "char", "characters": [1]}', "must name its characters, got none"),
+        ('{"format": 1, "kind": "word"}', "must list its words, got None"),
+        ('{"format": 1, "kind": "word", "words": ["a", 1]}', r"must list its words, got \['a', 1"),
+        (
+            '{"format": 1, "kind": "word", "words": ["a b"]}',
+            "words, got: .* without blanks, got 'a",
+        ),
+        ('{"format": 1, "kind": "word", "words": ["\\ud800"]}', "list its words, got: "),
         ('{"format": 1, "kind": "bpe"}', "JSON of the library tokenizers, got: "),
         ('{"model": {}}', "JSON of the library tokenizers, got: "),
     ],

@@ -1,5 +1,6 @@
 """Test the weights of a run again, from its folder, also on sequences of other lengths."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def _test(run: Path, examples: int | None) -> int:
     )
     more: dict[str, Any] = {}
     if tasks.load(config.task).perplexity:
-        more = _language(run, score.loss, score.metric)
+        more = _language(run, score.loss)
     about = {"run": run, "task": config.task, "mixer": config.mixer, "seed": config.seed}
     answer(lambda: joined(about, plain(score), more))
     return 0
@@ -137,14 +138,14 @@ def _in_json(cycle: "Cycle") -> dict[str, Any]:
     return joined(about, {"points": cycle.points.tolist(), "eigenvalues": values})
 
 
-def _language(run: Path, loss: float, bits_per_byte: float) -> dict[str, Any]:
+def _language(run: Path, loss: float) -> dict[str, Any]:
     """Print and return the further scores of a language model."""
-    from linrnn.tasks.lm import LM
+    from linrnn.tasks import TextTask
     from linrnn.train import load_model, loss_by_position, write_positions
 
     _, task, _ = load_model(run)
-    assert isinstance(task, LM)
-    bits = bits_per_byte * task.bytes_per_token / task.characters_per_token
+    assert isinstance(task, TextTask)
+    bits = loss / math.log(2) / task.characters_per_token
     row(f"perplexity {perplexity(loss):.4g} per token, {bits:.4g} bits per character\n")
     positions = loss_by_position(run)
     write_positions(run, positions)

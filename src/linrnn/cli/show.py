@@ -136,9 +136,10 @@ def _task(cls: Any) -> _Page:
 
 
 def _example(task: Any) -> dict[str, str]:
-    """An example in words, or why there is none to show here."""
+    """An example in words and the baselines, or why there is none to show here."""
     try:
-        return {"Example": task.example().replace("\n", "\n  ")}
+        facts = {"Example": task.example().replace("\n", "\n  ")}
+        return facts | {f"Baseline, {k}": f"{v:.4g}" for k, v in task.baselines().items()}
     except (DataError, MissingExtraError) as error:
         doubt()  # it is there as soon as the data are
         return {"Example": f"none: {error}"}

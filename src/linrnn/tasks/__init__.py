@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from linrnn.tasks._kinds.base import Task as Task
     from linrnn.tasks._kinds.generated import BatchDataset as BatchDataset
     from linrnn.tasks._kinds.generated import uniforms as uniforms
+    from linrnn.tasks._kinds.text import TextTask as TextTask
     from linrnn.tasks._kinds.white_signal import white_signal as white_signal
     from linrnn.tasks._kinds.windows import ForecastTask as ForecastTask
     from linrnn.tasks._reading.frame import Frame as Frame
@@ -45,6 +46,7 @@ _SHARED = {
     "Given": "_kinds.base",
     "Frame": "_reading.frame",
     "IGNORE": "_kinds.base",
+    "TextTask": "_kinds.text",
     "column_names": "_reading.frame",
     "forward_filled": "_reading.missing",
     "open_frame": "_reading.frame",

@@ -1,6 +1,5 @@
 """Language modelling: say what comes next in a text."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,15 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
 from linrnn import tokenizers
-from linrnn._files.reading import reading
-from linrnn._files.storage import read_json
-from linrnn._options.schema import record
 from linrnn.errors import DataError, check_in
 from linrnn.tasks._kinds.base import Published, Splits, Task
+from linrnn.tasks._kinds.text import TextTask, kept_text_of, read_kept_text
 from linrnn.tasks._kinds.token_windows import TokenWindows, check_parts
 from linrnn.tasks._reading.corpus import Corpus, pieces, read_corpus
 from linrnn.tasks._reading.files import Source, fetch, folder_of
@@ -27,7 +23,6 @@ _SHAKESPEARE = Source(
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
     "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
-_MEASURED = 1 << 20  # tokens the bytes per token are measured on at most
 
 _MINRNN = "Feng et al. 2024, arXiv:2410.01201: best test loss {} nats per character"
 _DOCUMENTS = ("files", "blank-lines", "one")
@@ -55,15 +50,7 @@ class LMOptions:
     """Bounds of memory: files, parts between blank lines, or none (one)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Text:
-    """The checksum and size of the text, as a run folder stores them."""
-
-    sha256: str
-    tokens: int
-
-
-class LM(Task):
+class LM(TextTask):
     """Predict each token of a text from those before it.
 
     Give files as ``--data FILE ...``; without any it is tiny Shakespeare (1,115,394 characters,
@@ -94,14 +81,9 @@ class LM(Task):
     Options: ClassVar[type] = LMOptions
     summary: ClassVar[str] = "predict the next token of your own text: --data FILE ..."
     metric: ClassVar[str] = "bits per byte"
-    higher_is_better: ClassVar[bool] = False
-    encoder: ClassVar[Literal["linear", "tokens"]] = "tokens"
-    pools: ClassVar[tuple[str, ...]] = ("none",)
-    perplexity: ClassVar[bool] = True
     short_options: ClassVar[Mapping[str, str]] = {
         "tokenizer": "task.tokenizer",
-        "bptt": "task.length",
-        "carry-state": "train.carry-state",
+        **TextTask.short_options,
     }
     published: ClassVar[tuple[Published, ...]] = tuple(
         Published(
@@ -162,24 +144,15 @@ class LM(Task):
         """The tokens of all files."""
         return read_corpus(self._paths(), self.tokenizer, self.options.documents, self._sha256)
 
-    @cached_property
-    def bytes_per_token(self) -> float:
-        """Mean over the held-out text."""
-        if self.tokenizer.kind == "byte":
-            return 1.0
-        sample = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
-        return len(self.tokenizer.decode(sample).encode()) / len(sample)
+    @property
+    def held_out(self) -> np.ndarray:
+        """The tokens that are not for training."""
+        return self.corpus.tokens[self._bounds[0] :]
 
-    @cached_property
-    def characters_per_token(self) -> float:
-        """Mean over the held-out text."""
-        sample = self.corpus.tokens[self._bounds[0] :][:_MEASURED]
-        return len(self.tokenizer.decode(sample)) / len(sample)
-
-    def scores(self, y: Tensor, target: Tensor) -> Tensor:
-        """Bits per byte of each window: see the class."""
-        nats = F.cross_entropy(y.flatten(0, 1).float(), target.flatten(), reduction="none")
-        return nats.view_as(target).mean(1) / math.log(2) / self.bytes_per_token
+    @property
+    def unit(self) -> float:
+        """Bytes of a token: see the class."""
+        return self.bytes_per_token
 
     def at_length(self, length: int) -> Task:
         """The same text in other windows."""
@@ -190,19 +163,14 @@ class LM(Task):
 
     def kept(self) -> Mapping[str, str]:
         """The tokenizer, and the checksum of the text."""
-        text = {"sha256": self.corpus.sha256, "tokens": len(self.corpus.tokens)}
-        return {
-            "tokenizer.json": self.tokenizer.to_json(),
-            "text.json": json.dumps(text, indent=2) + "\n",
-        }
+        return kept_text_of(self.tokenizer, self.corpus.sha256, len(self.corpus.tokens))
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "LM":
         """The task with the tokenizer of a run; the text is not needed to use its model."""
-        task = cls(options, tokenizers.load(folder / "tokenizer.json", inside=folder))
-        file, fix = folder / "text.json", "Restore it from a copy."
-        with reading(file, DataError, "hold the checksum of the text", fix):
-            task._sha256 = _Text(**record("text", _Text, read_json(file, inside=folder))).sha256
+        tokenizer, sha256 = read_kept_text(folder)
+        task = cls(options, tokenizer)
+        task._sha256 = sha256
         return task
 
     def example(self) -> str:

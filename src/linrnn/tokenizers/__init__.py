@@ -2,7 +2,8 @@
 
 A tokenizer is made once, from the training files, and kept with the model as JSON; reading that
 back runs no code. ``byte`` needs nothing, ``char`` a pass over the text, ``bpe`` and files of the
-library need the extra ``text``. A vocabulary of RWKV's is a file of the user's.
+library need the extra ``text``. A vocabulary of RWKV's is a file of the user's. Word-level
+benchmarks make a `WordTokenizer` from their training part.
 """
 
 import json
@@ -18,6 +19,7 @@ from linrnn.tokenizers._base import FORMAT, Stream, Tokenizer, as_text
 from linrnn.tokenizers._base import MAX_PAIRS as MAX_PAIRS
 from linrnn.tokenizers._characters import ByteTokenizer, CharTokenizer
 from linrnn.tokenizers._library import LibraryTokenizer
+from linrnn.tokenizers._words import WordTokenizer
 from linrnn.tokenizers._world import WORLD_LINE, WorldTokenizer
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "LibraryTokenizer",
     "Stream",
     "Tokenizer",
+    "WordTokenizer",
     "WorldTokenizer",
     "as_text",
     "from_json",
@@ -155,10 +158,20 @@ def _world(record: Mapping[str, Any], where: str) -> Tokenizer:
     return WorldTokenizer(by_id, where=where)
 
 
+def _of_words(record: Mapping[str, Any], where: str) -> Tokenizer:
+    words = record.get("words")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise DataError(f"{where}: the tokenizer must list its words, got {show(words)}.")
+    with reading(where, DataError, "list its words"):
+        "".join(words).encode()  # half of a pair of UTF-16 is no word
+        return WordTokenizer(words)
+
+
 _STORED: dict[str, Callable[[Mapping[str, Any], str], Tokenizer]] = {
     "byte": _bytes,
     "char": _characters,
     "bpe": _of_library,
+    "word": _of_words,
     "world": _world,
 }
 """By kind, a tokenizer of its JSON table."""

@@ -22,8 +22,8 @@ class Tokenizer(ABC):
     """Text to token ids and back.
 
     Attributes:
-        kind: ``byte``, ``char`` or ``bpe``, the last also for any file of the library; or
-            ``world``, of RWKV.
+        kind: ``byte``, ``char`` or ``bpe``, the last also for any file of the library;
+            ``world``, of RWKV, or ``word``.
         vocabulary_size: ids are below it.
     """
 

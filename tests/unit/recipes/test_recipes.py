@@ -51,7 +51,7 @@ def test_cpu_scale_trains_two_steps(name, tmp_path):
     heard, config = TwoSteps(), recipes.load(name, "cpu").config
     config = replace(config, train=replace(config.train, batch_size=2))
     # the made files hold but ten images and some reviews
-    small = {"train_images": 0, "validation_size": 2}
+    small = {"train_images": 0, "validation_size": 2, "check_counts": False}
     small |= {"length": 16} if config.task == "sound" else {}
     options = {k: v for k, v in small.items() if hasattr(config.task_options, k)}
     config = replace(config, task_options=replace(config.task_options, **options))

@@ -40,6 +40,7 @@ def write_all(root):
     write_audio(root)
     write_pairs(root / "retrieval")
     write_text(root / "tinyshakespeare" / "input.txt")
+    write_published_texts(root)
 
 
 def write_table(folder):
@@ -92,6 +93,10 @@ def options(task, root):
         "forecast": {"data": str(root / "ett" / "ETTh1.csv")},
         "images": {"data": str(root / "images")},
         "sounds": {"data": str(root / "sounds")},
+        "ptb": {"check_counts": False},
+        "wikitext": {"check_counts": False},
+        "pg19": {"check_counts": False, "length": 40},
+        "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
     }
     return own.get(task, {})
 
@@ -146,6 +151,28 @@ def write_text(path, lines=300):
     """Some text in the place of Shakespeare's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"Line {i} of a text.\n" for i in range(lines)))
+
+
+def write_published_texts(root):
+    """Texts in the layouts of Penn Treebank, WikiText, enwik8, text8 and PG-19."""
+    words = ["the", "of", "<unk>", "stock", "N", "market", "rose", "a", "fell"]
+    rng = np.random.RandomState(0)
+
+    def lines(n):
+        return "".join(f" {' '.join(rng.choice(words, 1 + i % 7))} \n" for i in range(n))
+
+    for place, n in (("train", 200), ("valid", 60), ("test", 80)):
+        for folder, name in (("ptb", f"ptb.{place}.txt"), ("wikitext2", f"wiki.{place}.tokens")):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            text = lines(n) if place != "train" else f" {' '.join(words)} \n{lines(n)}"
+            (root / folder / name).write_text(text)
+    for part, books in (("train", 3), ("validation", 1), ("test", 2)):
+        (root / "pg19" / part).mkdir(parents=True, exist_ok=True)
+        for i in range(books):
+            (root / "pg19" / part / f"{10 + i}.txt").write_text(lines(20 + i))
+    for name, text in (("enwik8", "<page>Ünder 1</page>\n"), ("text8", " one two three")):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name / name).write_text(text * 60)
 
 
 def write_pairs(folder, each=6, length=30):

@@ -198,6 +198,16 @@ class Task(ABC):
         x, target, *_ = self.datasets().train[0]
         return f"input {_shorten(x)}\ntarget {_shorten(target)}"
 
+    def baselines(self) -> Mapping[str, float]:
+        """The metric of simple predictors in the test part, by their names. Default: none.
+
+        They are computed from the data; nothing is downloaded for it.
+
+        Raises:
+            DataError: the data is missing or damaged.
+        """
+        return {}
+
     def picture(self, x: Tensor) -> Tensor | None:
         """One input as an image to look at; None where inputs are no images, the default.
 

@@ -51,6 +51,8 @@ def read_corpus(
     tokenizer: Tokenizer,
     documents: Documents,
     sha256: str | None = None,
+    *,
+    strip: bool = False,
 ) -> Corpus:
     """The tokens of some files, from the disk where they were made before.
 
@@ -63,6 +65,7 @@ def read_corpus(
         tokenizer: turns their text into ids.
         documents: what a document is: a file, a part between blank lines, or everything.
         sha256: that the files must have, if it is known.
+        strip: whether blanks at both ends of each line are left out.
 
     Raises:
         DataError: a file is missing, damaged, another than expected, or holds what the tokenizer
@@ -74,7 +77,7 @@ def read_corpus(
             f"{', '.join(map(str, paths))}: the text must be the one the run was trained on, "
             f"SHA-256 {sha256:.12}, got {contents:.12}. Restore the files."
         )
-    key = [_FORMAT, contents, tokenizer.to_json(), documents]
+    key = [_FORMAT, contents, tokenizer.to_json(), documents, *(["strip"] if strip else [])]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     base = folder_of("tokens") / name
     corpus = _open(base, tokenizer, contents)
@@ -83,7 +86,7 @@ def read_corpus(
             with _alone(base):
                 corpus = _open(base, tokenizer, contents, waited=True)
                 if corpus is None:
-                    _make(base, paths, tokenizer, documents)
+                    _make(base, paths, tokenizer, documents, strip)
         except OSError as error:
             raise DataError(
                 f"{base.parent}: the folder must be one tokens can be written to, got: {error}. "
@@ -138,6 +141,16 @@ def pieces(path: Path, documents: Documents = "files") -> Iterator[Piece]:
         buffer, offset = buffer[done:], offset + done
 
 
+def stripped(text: bytes) -> bytes:
+    r"""Whole lines without the blanks at both ends of each.
+
+    Example:
+        >>> stripped(b" a b \n c\n")
+        b'a b\nc\n'
+    """
+    return b"\n".join(line.strip(b" \t\r") for line in text.split(b"\n"))
+
+
 def _ends(text: bytes, final: bool) -> Iterator[int]:
     """Where documents end: after blank lines, unless more of those may follow."""
     for match in _BLANK.finditer(text):
@@ -177,12 +190,15 @@ def _chunks(path: Path) -> Iterator[bytes]:
         raise DataError(f"{path}: the file must hold text, got an empty file.")
 
 
-def _make(base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Documents) -> None:
+def _make(
+    base: Path, paths: Sequence[Path], tokenizer: Tokenizer, documents: Documents, strip: bool
+) -> None:
     """Encode the files; the header comes last, so that what has one is complete."""
     count, starts, digest = 0, [0], hashlib.sha256()
     with replaced(base.with_suffix(".bin")) as file:
         for path in paths:
             for text, offset, begins in pieces(path, documents):
+                text = stripped(text) if strip else text
                 ids = tokenizer.encode(text, where=str(path), offset=offset)
                 if begins and count > starts[-1]:
                     starts.append(count)
