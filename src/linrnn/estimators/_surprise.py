@@ -176,7 +176,7 @@ class Channel:
         return y - reading.last - float(self.weight @ reading.features)
 
     def _limit(self, errors: float) -> float:
-        """This many usual errors; no limit before any error was not 0."""
+        """A number of usual errors; no limit before any error was not 0."""
         return errors * self.typical or math.inf
 
     def _follow(self, reading: Reading, y: float) -> None:
