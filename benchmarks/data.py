@@ -18,6 +18,7 @@ import torch
 from _report import RESULTS, command_line, conditions, section, table, write_lines
 from _timing import Candidate, in_turn
 from linrnn import recipes, tasks
+from linrnn.learn._parts.batch import read, unpack
 from linrnn.train import Config
 from linrnn.train.model import build_model, build_task
 from linrnn.train.optim import make_optimizer
@@ -53,11 +54,11 @@ def contenders(config: Config) -> dict[str, Callable[[], object]]:
         first = next(numbers) * size % max(1, len(data) - size)  # type: ignore[arg-type]
         return data[list(range(first, first + size))]  # type: ignore[no-any-return]
 
-    x, target, *lengths = make()
+    batch = unpack(make())
 
     def train() -> None:
         optimizer.zero_grad()
-        task.loss(model(x, lengths=lengths[0] if lengths else None)[0], target).backward()
+        task.loss(read(model, batch, None)[0], batch.target).backward()
         optimizer.step()
 
     return {"make": make, "train": train}

@@ -14,6 +14,7 @@ from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     Regression,
     check_options,
+    check_readable,
     splits,
     to_tensors,
 )
@@ -93,11 +94,7 @@ class Gaps(Regression, Task):
         Raises:
             ArgumentError: the task has ``times="dt"``.
         """
-        if self.options.times == "dt":
-            raise ArgumentError(
-                "Gaps: times must be 'column' or 'none' to read inputs from a file, got 'dt'. "
-                "Call the model with dt, as SequenceModel.forward takes it."
-            )
+        check_readable("Gaps", self.options.times)
         return super().read(path)
 
     def example(self) -> str:

@@ -11,6 +11,7 @@ from linrnn.tasks._kinds.drawing import (
     GeneratedOptions,
     Regression,
     check_options,
+    normal,
     splits,
     to_tensors,
 )
@@ -76,18 +77,11 @@ class InContextRegression(Regression, Task):
 
     def _draw(self, uniform: Uniform) -> tuple[Tensor, ...]:
         rank, steps = self.options.rank, self.sequence_length
-        weights = _normal(uniform, rank) / np.sqrt(rank)  # (examples, rank)
-        inputs = _normal(uniform, steps * rank).reshape(-1, steps, rank)
+        weights = normal(uniform, rank) / np.sqrt(rank)  # (examples, rank)
+        inputs = normal(uniform, steps * rank).reshape(-1, steps, rank)
         values = np.einsum("btr,br->bt", inputs, weights)
         is_question = np.arange(steps) >= 2 * rank
         shown = np.where(is_question, 0.0, values)
         flags = np.broadcast_to(is_question.astype(float), values.shape)
         x = np.concatenate([inputs, shown[..., None], flags[..., None]], -1)
         return to_tensors(x, values[..., None])
-
-
-def _normal(uniform: Uniform, n: int) -> np.ndarray:
-    """(examples, n) normal numbers, by the method of Box and Muller."""
-    radius, angle = uniform(n), uniform(n)
-    normal: np.ndarray = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
-    return normal

@@ -53,6 +53,19 @@ def check_options(where: str, options: Any, *sizes: str) -> None:
         raise ArgumentError(f"{where}: data_seed must be at least 0, got {options.data_seed}.")
 
 
+def check_readable(where: str, times: str) -> None:
+    """Refuse to read inputs from a table, which has no place for times between steps.
+
+    Raises:
+        ArgumentError: ``times`` is "dt".
+    """
+    if times == "dt":
+        raise ArgumentError(
+            f"{where}: times must be 'column' or 'none' to read inputs from a file, got 'dt'. "
+            "Call the model with dt, as SequenceModel.forward takes it."
+        )
+
+
 def splits(options: GeneratedOptions, draw: Callable[[Uniform], tuple[Tensor, ...]]) -> Splits:
     """Training, validation and test data of the sizes in ``options``."""
     sizes = (options.train_size, options.validation_size, options.test_size)
@@ -67,6 +80,13 @@ def splits(options: GeneratedOptions, draw: Callable[[Uniform], tuple[Tensor, ..
 def integers(u: np.ndarray, low: int, high: int) -> np.ndarray:
     """Uniform numbers in [0, 1) as integers in low..high-1."""
     return low + (u * (high - low)).astype(np.int64)
+
+
+def normal(uniform: Uniform, n: int) -> np.ndarray:
+    """(examples, n) numbers with mean 0 and variance 1, by the method of Box and Muller."""
+    radius, angle = uniform(n), uniform(n)
+    numbers: np.ndarray = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+    return numbers
 
 
 def distinct(uniform: Uniform, k: int, n: int) -> np.ndarray:
