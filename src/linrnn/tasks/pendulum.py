@@ -246,7 +246,7 @@ def rod(angles: np.ndarray) -> np.ndarray:
     sine, cosine = (f(angles)[..., None].astype(np.float32) for f in (np.sin, np.cos))
     along, across = sine * column + cosine * row, cosine * column - sine * row
     inside = (_WIDTH / 2 - np.abs(across), along, _ROD - along)
-    image = np.ones_like(along)
+    image: np.ndarray = np.ones_like(along)
     for distance in inside:
         image *= np.clip(0.5 + distance / pixel, 0, 1)
     return image
