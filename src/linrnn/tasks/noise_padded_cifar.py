@@ -60,7 +60,7 @@ class NoisePaddedCIFAR(PixelTask):
             source="Rusch and Mishra 2021, arXiv:2010.00951",
         ),
         Published(
-            model="UnICORNN, 3 layers of 128 units",
+            model="UnICORNN",
             value=0.624,
             source="Rusch and Mishra 2021, arXiv:2103.05487",
         ),

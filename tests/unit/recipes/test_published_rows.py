@@ -118,7 +118,7 @@ def test_every_row_of_a_known_task_has_a_recipe(mixer):
         for name in recipes.names()
         if "paper" in recipes.scales(name) and recipes.load(name, "paper").config.mixer == mixer
     }
-    made -= {"sound"}  # the task of another study
+    made -= {"sound", "pendulum"}  # tasks whose published settings are not of a study
     assert made == set(STUDIES[mixer]) & set(tasks.names())
 
 
