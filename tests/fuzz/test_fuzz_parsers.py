@@ -25,6 +25,7 @@ from linrnn.tasks._kinds.pathfinder import read_image, released
 from linrnn.tasks._kinds.windows import read_history
 from linrnn.tasks._reading.audio import read_wav
 from linrnn.tasks._reading.corpus import read_corpus
+from linrnn.tasks._reading.fasta import read_bed, read_fasta
 from linrnn.tasks._reading.files import read_packed, read_tar
 from linrnn.tasks._reading.series import Layout, read_series
 from linrnn.tasks._reading.table import read_ids, read_table
@@ -256,6 +257,13 @@ PARSERS = {
     "ListOps": Parser("x.tsv", texts(*formats.LISTOPS, separators=r"\s"), expression, int),
     "pairs of the release": Parser(
         "x.tsv", texts(*formats.PAIRS, separators=r"\t\n"), pairs, tuple
+    ),
+    "FASTA": Parser("x.fa", texts(">a b\nACGT\nnn\n>c\nGR\n"), read_fasta, dict),
+    "BED": Parser(
+        "x.bed",
+        texts("a\t0\t3\ttrain\na\t3\t9\tvalid\n"),
+        lambda p: read_bed(p, {"a": np.zeros(9, np.uint8)}),
+        list,
     ),
     "words of a text": Parser(
         "ptb.train.txt", texts(" a b <unk> \n c a \n", separators=r"\s"), treebank, tuple

@@ -41,6 +41,7 @@ def write_all(root):
     write_pairs(root / "retrieval")
     write_text(root / "tinyshakespeare" / "input.txt")
     write_published_texts(root)
+    write_genome(root / "genomics" / "genome.fa", (700,))
 
 
 def write_table(folder):
@@ -95,6 +96,7 @@ def options(task, root):
         "sounds": {"data": str(root / "sounds")},
         "ptb": {"check_counts": False},
         "wikitext": {"check_counts": False},
+        "genomics": {"length": 8},
         "pg19": {"check_counts": False, "length": 40},
         "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
     }
@@ -173,6 +175,19 @@ def write_published_texts(root):
     for name, text in (("enwik8", "<page>Ünder 1</page>\n"), ("text8", " one two three")):
         (root / name).mkdir(parents=True, exist_ok=True)
         (root / name / name).write_text(text * 60)
+
+
+def write_genome(path, bases=(400, 300)):
+    """Random sequences in FASTA, 60 bases a line; returns them by their names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.RandomState(0)
+    sequences = {f"chr{i}": "".join(rng.choice(list("ACGTN"), n)) for i, n in enumerate(bases, 1)}
+    lines = (
+        "\n".join([f">{name}", *(s[i : i + 60].lower() for i in range(0, len(s), 60))])
+        for name, s in sequences.items()
+    )
+    path.write_text("\n".join(lines))
+    return sequences
 
 
 def write_pairs(folder, each=6, length=30):

@@ -50,7 +50,7 @@ class PublishedText(TextTask):
         ArgumentError: a length below 1.
     """
 
-    unit: ClassVar[float] = 1.0  # type: ignore[misc]
+    unit: ClassVar[float] = 1.0
     orders: ClassVar[Mapping[str, int]] = {"unigram counts": 0, "bigram counts": 1}
 
     def __init__(self, options: Any = None, tokenizer: Tokenizer | None = None) -> None:
@@ -78,9 +78,9 @@ class PublishedText(TextTask):
         return folder_of(self.name, self.options.data)
 
     @property
-    @abstractmethod
-    def sizes(self) -> Sizes:
-        """Tokens of each part, and of the vocabulary."""
+    def sizes(self) -> Sizes | None:
+        """Tokens of each part, and of the vocabulary; None where files of any size are taken."""
+        return None
 
     @abstractmethod
     def make_tokenizer(self) -> Tokenizer:
@@ -98,8 +98,7 @@ class PublishedText(TextTask):
     @property
     def exact(self) -> bool:
         """Whether the data must have the published sizes."""
-        checked: bool = self.options.check_counts
-        return checked
+        return self.sizes is not None and bool(self.options.check_counts)
 
     def vocabulary(self) -> int:
         """Tokens of the vocabulary: as published, unless the data may be others and is there."""
@@ -110,6 +109,7 @@ class PublishedText(TextTask):
                 return self.tokenizer.vocabulary_size
             except DataError:  # said where the data is read
                 pass
+        assert self.sizes is not None
         return self.sizes.vocabulary
 
     @cached_property
@@ -134,7 +134,9 @@ class PublishedText(TextTask):
 
     def check_sizes(self, parts: Mapping[str, Corpus]) -> None:
         """Raise `DataError` unless the parts are as large as the published ones."""
-        seen = Sizes(*(len(c.tokens) for c in parts.values()), self.tokenizer.vocabulary_size)
+        assert self.sizes is not None
+        train, validation, test = (len(corpus.tokens) for corpus in parts.values())
+        seen = Sizes(train, validation, test, self.tokenizer.vocabulary_size)
         for what, expected, actual in zip(Sizes._fields, self.sizes, seen, strict=True):
             self.check_size(f"{what} tokens", expected, actual)
 
