@@ -191,6 +191,8 @@ NAMED = {
     "wikitext": "wiki.train.tokens",
     "enwik8": "enwik8",
     "pg19": "train/1.txt",
+    "genomics": "hg38.fa",
+    "har": "train/Inertial Signals/body_acc_x_train.txt",
 }
 OTHER_NAMES = {
     "sound": "x.tar.xz",

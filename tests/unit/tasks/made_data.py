@@ -42,6 +42,7 @@ def write_all(root):
     write_text(root / "tinyshakespeare" / "input.txt")
     write_published_texts(root)
     write_genome(root / "genomics" / "genome.fa", (700,))
+    write_har(root / "har")
 
 
 def write_table(folder):
@@ -97,6 +98,7 @@ def options(task, root):
         "ptb": {"check_counts": False},
         "wikitext": {"check_counts": False},
         "genomics": {"length": 8},
+        "har": {"check_counts": False},
         "pg19": {"check_counts": False, "length": 40},
         "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
     }
@@ -188,6 +190,25 @@ def write_genome(path, bases=(400, 300)):
     )
     path.write_text("\n".join(lines))
     return sequences
+
+
+def write_har(folder, windows=(30, 12)):
+    """Windows in the layout of UCI HAR; returns signals, labels and persons by part."""
+    import torch
+
+    rng, parts = np.random.RandomState(0), {}
+    for part, n in zip(("train", "test"), windows, strict=True):
+        signals = folder / part / "Inertial Signals"
+        signals.mkdir(parents=True)
+        x = rng.randn(n, 128, 9).round(4)
+        labels, persons = 1 + np.arange(n) % 6, 1 + np.arange(n) % 10
+        names = [f"{k}_{a}" for k in ("body_acc", "body_gyro", "total_acc") for a in "xyz"]
+        for channel, name in enumerate(names):
+            np.savetxt(signals / f"{name}_{part}.txt", x[..., channel], fmt=" %.7e")
+        for name, values in (("y", labels), ("subject", persons)):
+            np.savetxt(folder / part / f"{name}_{part}.txt", values, fmt="%d")
+        parts[part] = tuple(map(torch.from_numpy, (x.astype("f4"), labels, persons)))
+    return parts
 
 
 def write_pairs(folder, each=6, length=30):
