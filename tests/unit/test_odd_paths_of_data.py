@@ -192,6 +192,7 @@ NAMED = {
     "enwik8": "enwik8",
     "pg19": "train/1.txt",
     "genomics": "hg38.fa",
+    "ltsf": "weather.csv",
     "har": "train/Inertial Signals/body_acc_x_train.txt",
 }
 OTHER_NAMES = {

@@ -43,6 +43,7 @@ def write_all(root):
     write_published_texts(root)
     write_genome(root / "genomics" / "genome.fa", (700,))
     write_har(root / "har")
+    write_ett(root / "weather" / "weather.csv", 2000)
 
 
 def write_table(folder):
@@ -99,6 +100,7 @@ def options(task, root):
         "wikitext": {"check_counts": False},
         "genomics": {"length": 8},
         "har": {"check_counts": False},
+        "ltsf": {"check_counts": False},
         "pg19": {"check_counts": False, "length": 40},
         "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
     }

@@ -96,8 +96,8 @@ def test_a_run_refuses_another_genome(tmp_path):
     [
         ("", "must hold sequences of bases, got none"),
         ("ACGT\n", r"must be FASTA and begin with a line '>name', got b'ACGT' in line 1"),
-        (">\nAC\n", "must have a name of its own, got '' in line 1"),
-        (">a\nAC\n>a\nAC\n", "must have a name of its own, got 'a' in line 3"),
+        (">\nAC\n", "must have another name, got '' in line 1"),
+        (">a\nAC\n>a\nAC\n", "must have another name, got 'a' in line 3"),
         (">a\n>b\nAC\n", "must hold sequences of bases, got none of 'a'"),
         (">a\nAC\nAXT\n", "or another code of a nucleotide, got 'X' in line 3"),
         (">a\nACGT\n", "the train part of .* must hold a window of 8 tokens and one more, got 3"),

@@ -123,6 +123,9 @@ class ForecastTask(Regression, Task):
 
     pools = ("last", "mean")
 
+    season: int = 0
+    """Steps of a season, for the baseline that repeats the last one; 0: none is known."""
+
     def __init__(self, options: Any = None, known: Known | None = None) -> None:
         super().__init__(options)
         self._stored = known
@@ -312,6 +315,24 @@ class ForecastTask(Regression, Task):
             )
         return Splits(*parts)
 
+    def baselines(self) -> dict[str, float]:
+        """The last step repeated, and the last season where its length is known.
+
+        None where values may be missing.
+        """
+        if self._missing != "error":
+            return {}
+        series, history = self.normalised(download=False)
+        _, begin, end = history.ends
+        values, horizon = series.double().numpy(), self.options.horizon
+        starts = np.arange(begin, end - horizon + 1)
+        spans = {"the last step": 1} | ({"the last season": self.season} if self.season else {})
+        return {
+            name: _repeating(values, starts, horizon, span)
+            for name, span in spans.items()
+            if len(starts) and span <= begin
+        }
+
     def example(self) -> str:
         """The end of what is read and the beginning of what followed; nothing is downloaded."""
         series, history = self.normalised(download=False)
@@ -321,6 +342,15 @@ class ForecastTask(Regression, Task):
             for rows in (slice(first - 8, first), slice(first, first + 8))
         )
         return f"input, of {history.names[-1]} ... {inputs}\ntarget {targets} ..."
+
+
+def _repeating(values: np.ndarray, starts: np.ndarray, horizon: int, span: int) -> float:
+    """The mean squared error of repeating the last ``span`` steps before each of ``starts``."""
+    total = 0.0
+    for ahead in range(horizon):
+        last = starts - span + ahead % span
+        total += float(np.square(values[starts + ahead] - values[last]).mean())
+    return total / horizon
 
 
 def read_history(path: Path, columns: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:

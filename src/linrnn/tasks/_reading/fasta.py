@@ -59,7 +59,7 @@ def read_fasta(path: Path) -> dict[str, np.ndarray]:
             name = words[0] if words else ""
             if not name or name in parts:
                 raise DataError(
-                    f"{path}: each sequence must have a name of its own, got {name!r:.60} in line "
+                    f"{path}: each sequence must have another name, got {name!r:.60} in line "
                     f"{place}."
                 )
             parts[name] = []
