@@ -193,6 +193,8 @@ NAMED = {
     "pg19": "train/1.txt",
     "genomics": "hg38.fa",
     "ltsf": "weather.csv",
+    "uea": "EigenWorms_TRAIN.ts",
+    "bidmc": "BIDMC32HR_TRAIN.ts",
     "har": "train/Inertial Signals/body_acc_x_train.txt",
 }
 OTHER_NAMES = {

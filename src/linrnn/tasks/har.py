@@ -53,8 +53,8 @@ class HAR(Task):
     HAR-2 (``--task.classes two``, the default) tells sitting, laying and upstairs from the rest.
 
     The published split has 7,352 windows of 21 persons for training and 2,947 of 9 others for
-    testing. Windows overlap by half, so validation has other persons than training: every seventh of
-    the 21. Chance is the larger class of the test part, 50.9 %, or 18.2 % with six classes.
+    testing. Windows overlap by half, so validation has other persons than training: every seventh
+    of the 21. Chance is the larger class of the test part, 50.9 %, or 18.2 % with six classes.
 
     Args:
         options: `HAROptions`.

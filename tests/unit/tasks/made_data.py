@@ -43,6 +43,8 @@ def write_all(root):
     write_published_texts(root)
     write_genome(root / "genomics" / "genome.fa", (700,))
     write_har(root / "har")
+    write_ts_pair(root / "EigenWorms", "EigenWorms")
+    write_ts_pair(root / "BIDMC32HR", "BIDMC32HR", regression=True)
     write_ett(root / "weather" / "weather.csv", 2000)
 
 
@@ -100,6 +102,8 @@ def options(task, root):
         "wikitext": {"check_counts": False},
         "genomics": {"length": 8},
         "har": {"check_counts": False},
+        "uea": {"check_counts": False},
+        "bidmc": {"check_counts": False},
         "ltsf": {"check_counts": False},
         "pg19": {"check_counts": False, "length": 40},
         "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
@@ -211,6 +215,21 @@ def write_har(folder, windows=(30, 12)):
             np.savetxt(folder / part / f"{name}_{part}.txt", values, fmt="%d")
         parts[part] = tuple(map(torch.from_numpy, (x.astype("f4"), labels, persons)))
     return parts
+
+
+def write_ts_pair(folder, name, *, regression=False):
+    """NAME_TRAIN.ts and NAME_TEST.ts; returns the sequences of both, and their labels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    x = np.random.RandomState(0).randn(30, 12, 3).round(4)
+    y = [f"{60 + i * 1.5}" if regression else "ab"[i % 3 == 0] for i in range(30)]
+    header = "@targetlabel true" if regression else "@classLabel true a b"
+    for part, rows in (("TRAIN", range(18)), ("TEST", range(18, 30))):
+        lines = [
+            ":".join([*(",".join(map(str, channel)) for channel in x[i].T.tolist()), y[i]])
+            for i in rows
+        ]
+        (folder / f"{name}_{part}.ts").write_text("\n".join([header, "@data", *lines]))
+    return x, y
 
 
 def write_pairs(folder, each=6, length=30):
