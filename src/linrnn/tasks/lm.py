@@ -83,7 +83,8 @@ class LM(TextTask):
     metric: ClassVar[str] = "bits per byte"
     short_options: ClassVar[Mapping[str, str]] = {
         "tokenizer": "task.tokenizer",
-        **TextTask.short_options,
+        "bptt": "task.length",
+        "carry-state": "train.carry-state",
     }
     published: ClassVar[tuple[Published, ...]] = tuple(
         Published(

@@ -65,7 +65,8 @@ class PG19(PublishedText):
     metric: ClassVar[str] = "bits per word"
     short_options: ClassVar[Mapping[str, str]] = {
         "tokenizer": "task.tokenizer",
-        **PublishedText.short_options,
+        "bptt": "task.length",
+        "carry-state": "train.carry-state",
     }
     published: ClassVar[tuple[Published, ...]] = tuple(
         Published(
