@@ -19,7 +19,7 @@ from linrnn import tokenizers
 from linrnn.errors import LinrnnError
 from linrnn.mixers import LRU
 from linrnn.streaming import Session, fingerprint
-from linrnn.tasks import listops
+from linrnn.tasks import listops, pg19
 from linrnn.tasks._kinds import images
 from linrnn.tasks._kinds.pathfinder import read_image, released
 from linrnn.tasks._kinds.windows import read_history
@@ -27,6 +27,7 @@ from linrnn.tasks._reading.audio import read_wav
 from linrnn.tasks._reading.corpus import read_corpus
 from linrnn.tasks._reading.fasta import read_bed, read_fasta
 from linrnn.tasks._reading.files import read_packed, read_tar
+from linrnn.tasks._reading.known import read_kept
 from linrnn.tasks._reading.series import Layout, read_series
 from linrnn.tasks._reading.table import read_ids, read_table
 from linrnn.tasks.forecast import Forecast
@@ -282,6 +283,12 @@ PARSERS = {
     ),
     "table.json": Parser(
         "table.json", json_files(TABLE_KEPT), lambda p: kept_of_run(p, Table), dict
+    ),
+    "words.json": Parser(
+        "words.json",
+        json_files({"words": 3, "tokens": 9}),
+        lambda p: read_kept(p.parent, pg19.KEPT, pg19.Counts, "the books"),
+        pg19.Counts,
     ),
     "config.json": Parser(
         "config.json",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from linrnn.tasks._kinds.base import Published
 from linrnn.tasks._kinds.published_text import PublishedText, Sizes, no_layout
 from linrnn.tasks._reading.corpus import Corpus, pieces, read_corpus
 from linrnn.tasks._reading.files import chosen
+from linrnn.tasks._reading.known import kept_text, read_kept
 from linrnn.tokenizers import Tokenizer
+
+KEPT = "words.json"
 
 _BOOKS = {"train": 28_602, "validation": 50, "test": 100}
 _TEST_WORDS = 6_966_499
@@ -37,6 +40,18 @@ class PG19Options:
     """Tokens of a window."""
     check_counts: bool = True
     """Whether there must be the published numbers of books, and of words of the test part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Size of the test part, as a run folder stores it."""
+
+    words: int
+    tokens: int
+
+    def __post_init__(self) -> None:
+        if min(self.words, self.tokens) < 1:
+            raise ValueError("not a number of words and of tokens above 0")
 
 
 class PG19(PublishedText):
@@ -130,8 +145,24 @@ class PG19(PublishedText):
 
     @property
     def unit(self) -> float:  # type: ignore[override]
-        """Words of a token of the test part."""
-        return self._words / len(self.held_out)
+        """Words of a token of the test part, as the run folder keeps them or as counted."""
+        return self._counts.words / self._counts.tokens
+
+    @cached_property
+    def _counts(self) -> Counts:
+        return Counts(words=self._words, tokens=len(self.held_out))
+
+    def kept(self) -> Mapping[str, str]:
+        """The tokenizer, the checksum of the text, and how many words a token is."""
+        return {**super().kept(), KEPT: kept_text(self._counts)}
+
+    @classmethod
+    def of_run(cls, options: Any, folder: Path) -> "PG19":
+        """The task with what a run folder keeps; the books are not needed to use its model."""
+        task = super().of_run(options, folder)
+        assert isinstance(task, PG19)
+        vars(task)["_counts"] = read_kept(folder, KEPT, Counts, "the books")
+        return task
 
     @property
     def chance(self) -> float:  # type: ignore[override]
