@@ -12,7 +12,7 @@ from linrnn.atlas._abilities import ABILITIES, named
 from linrnn.atlas._cells import Cell, Figure, figures
 from linrnn.atlas._measured import measured
 from linrnn.atlas._systems import LAYERS, System
-from linrnn.errors import ArgumentError, check_in
+from linrnn.errors import ArgumentError, UnknownNameError
 
 Verdict = Literal["yes", "unclear", "not measured", "no"]
 
@@ -95,7 +95,9 @@ def parse_needs(text: str) -> list[Need]:
 
 def _need(text: str) -> Need:
     name, equals, value = text.partition("=")
-    check_in("suggest", "need", name, [*(one.name for one in ABILITIES), *PROPERTIES])
+    known = [*(one.name for one in ABILITIES), *PROPERTIES]
+    if name not in known:
+        raise UnknownNameError("need", name, known)
     if not equals:
         return Need(name=name)
     if name == "stream":

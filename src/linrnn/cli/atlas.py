@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from linrnn.cli._line.extras import need_train
-from linrnn.cli._line.names import mixer_named
+from linrnn.cli._line.names import known_as, mixer_named
 from linrnn.cli._line.options import MOST_SEEDS
 from linrnn.cli._line.output import MANNER, answer, note, plain, row
 from linrnn.cli._line.parser import Parser
 from linrnn.cli._line.streams import say
-from linrnn.errors import ArgumentError, check_at_most, check_in, check_positive_int
+from linrnn.errors import ArgumentError, check_at_most, check_positive_int
 
 EPILOG = """\
 Each ability is a task with a difficulty. A system is trained at one difficulty after another, the
@@ -64,8 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
     abilities = {ability.name: ability for ability in atlas.ABILITIES}
     chosen = list(abilities) if options.abilities == "all" else options.abilities.split(",")
-    for name in chosen:
-        check_in("atlas", "--abilities", name, list(abilities))
+    chosen = [known_as("ability", name, list(abilities)) for name in chosen]
     queue = atlas.Atlas(
         folder=options.out,
         systems=systems or atlas.CORE,

@@ -127,8 +127,10 @@ def checked(options: argparse.Namespace, run_args: Sequence[str]) -> tuple[list[
         )
     if run_args and not run_args[0].startswith("-"):
         raise ArgumentError(f"compare: an option must begin with --, got {run_args[0]!r:.80}.")
-    mixers = [""] if options.mixers is None else map(as_known, options.mixers.split(","))
-    learners = [""] if options.learners is None else map(_as_known, options.learners.split(","))
+    mixers = [""] if options.mixers is None else map(as_known, _names("--mixers", options.mixers))
+    learners = [""]
+    if options.learners is not None:
+        learners = list(map(_as_known, _names("--learners", options.learners)))
     choices = [Choice(*pair) for pair in itertools.product(mixers, learners)]
     for choice in choices:
         chosen_args = choice.arguments
@@ -136,6 +138,14 @@ def checked(options: argparse.Namespace, run_args: Sequence[str]) -> tuple[list[
             len(chosen_args) :
         ]
     return choices, list(run_args)
+
+
+def _names(flag: str, text: str) -> list[str]:
+    """The names that an option lists."""
+    names = text.split(",")
+    if not all(map(str.strip, names)):
+        raise ArgumentError(f"compare: {flag} must have a name between commas, got {text!r:.80}.")
+    return names
 
 
 def _as_known(text: str) -> str:

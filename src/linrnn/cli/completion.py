@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from linrnn.cli._line.parser import Parser
-from linrnn.errors import check_in
+from linrnn.errors import UnknownNameError
 
 EPILOG = """\
 The script asks linrnn itself, so it completes every installed name, and the options of a task and
@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.writelines(f"{word}\n" for word in complete([*argv[1:]]))
         return 0
     shell = parser().parse_args(argv).shell.lower()
-    check_in("completion", "shell", shell, SCRIPTS)
+    if shell not in SCRIPTS:
+        raise UnknownNameError("shell", shell, SCRIPTS)
     sys.stdout.write(SCRIPTS[shell])
     return 0
 

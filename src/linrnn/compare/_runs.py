@@ -181,7 +181,9 @@ def check(what: str, entries: Sequence[Entry], seeds: Sequence[int]) -> None:
     labels = [e.label for e in entries]
     tasks = sorted({e.config.task for e in entries})
     if not entries or len(set(labels)) < len(labels):
-        raise ArgumentError(f"{what}: entries must have labels of their own, got {labels}.")
+        raise ArgumentError(
+            f"{what}: entries must have different labels, got {labels}. Name each once."
+        )
     if len(tasks) > 1:
         raise ArgumentError(f"{what}: entries must share one task, got {', '.join(tasks)}.")
     if not seeds or len(set(seeds)) < len(seeds):

@@ -148,7 +148,7 @@ class Table(Task):
                 if getattr(options, name):
                     raise ArgumentError(
                         f"Table: id must name a column where {name} does, got none. If each row "
-                        "is one step, pass --task.id NAME, the column that says of which sequence. "
+                        "is one step, pass --task.id NAME, the column that names its sequence. "
                         f"If each row is a whole sequence, leave out --task.{name}: its target is "
                         "its last cell."
                     )

@@ -58,7 +58,9 @@ def test_one_table_has_each_mixer_by_each_learner(tmp_path, capsys, runs_here):
         (["--learners", "tbptt:window=0"], "window must be"),
         (["--learners", "tbptt", "--learner", "bptt"], "--learner must come without --learners"),
         (["--learners", "bptt", "--learner.window", "3"], "got --learner.window"),
-        (["--learners", "tbptt,tbptt"], "labels of their own"),
+        (["--learners", "tbptt,tbptt"], "different labels"),
+        (["--learners", "tbptt,"], "--learners must have a name between commas, got 'tbptt,'"),
+        (["--mixers", "lru,,mingru"], "--mixers must have a name between commas"),
     ],
 )
 def test_what_cannot_be_compared_is_said(tmp_path, capsys, arguments, words):

@@ -310,8 +310,8 @@ class ForecastTask(Regression, Task):
         if min(map(len, parts)) < 1 or begins[1] < length:
             raise DataError(
                 f"{type(self).__name__}: each part of the series must hold a window of {length} "
-                f"and {horizon} steps, got parts that end at {history.ends}. Choose a smaller "
-                "length or horizon."
+                f"and {horizon} steps, got parts that end at the steps {history.ends}. Choose a "
+                "smaller length or horizon (--task.length, --task.horizon), or a longer series."
             )
         return Splits(*parts)
 

@@ -17,7 +17,7 @@ from linrnn.tasks._reading.rows import Lines, filled_lines, numbers_of, split_ro
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
 
-FILL = "Fill what is missing, or say --task.missing mask or ffill."
+FILL = "Fill missing values, or pass --task.missing mask or ffill."
 """Advice on missing values, for messages."""
 
 
@@ -92,7 +92,7 @@ class Frame(ABC):
                 continue
             fix = "Correct it, or choose other columns."
             if is_missing(cell):
-                fix = f"{FILL} Or choose other columns."
+                fix = f"{FILL} Or choose other columns with --task.columns."
             raise DataError(
                 f"{self.where}: values must be finite numbers, got {cell!r:.60} in "
                 f"{self.place(step)}, column {names[column]}. {fix}"

@@ -299,9 +299,9 @@ def _check_no_text_column(
         header = "" if names else "name the columns in a first line and "
         raise DataError(
             f"{path}: each row must hold the numbers of one sequence, got text in column "
-            f"{column + 1} ({cell!r:.60} in {place}). If each row is one step and this column says "
-            f"of which sequence, {header}pass --task.id {name} and --task.target NAME, the column "
-            "of labels. Otherwise cut the column off."
+            f"{column + 1} ({cell!r:.60} in {place}). If each row is one step and this column "
+            f"identifies the sequence, {header}pass --task.id {name} and --task.target NAME, the "
+            "column of labels. Otherwise remove the column."
         )
 
 
