@@ -48,7 +48,7 @@ plt.show()
 
 # %% [markdown]
 # These times are of the machine that built this page; [How fast the layers are](../layers.md) has
-# careful ones. [In place of nn.GRU](../drop-in.md) says what is the same and what is not.
+# careful ones. [Instead of nn.GRU](../drop-in.md) says what is the same and what is not.
 #
 # ## Which one for the data at hand?
 #
