@@ -57,7 +57,7 @@ def train_in_process(folder: Path, config: Config, jobs: int = 1) -> str | None:
             raise
     code = process.returncode
     if signals or code == InterruptedRunError.exit_code:
-        raise InterruptedRunError(f"stopped in {folder}; the same command goes on there.")
+        raise InterruptedRunError(f"stopped in {folder}; the same command continues there.")
     return reason(code, errors.strip().splitlines()) if code else None
 
 

@@ -116,4 +116,4 @@ def _pause(folder: Path) -> None:
     stopped = threading.Event()
     with stop_signals(lambda *_: stopped.set()):
         if stopped.wait(_WAIT):
-            raise InterruptedRunError(f"stopped in {folder}; the same command goes on there.")
+            raise InterruptedRunError(f"stopped in {folder}; the same command continues there.")

@@ -211,7 +211,7 @@ def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Kee
     folder, newest = keeper.folder, None
     if folder is not None and (folder / NEWEST).exists():
         newest = folder / NEWEST
-        rank_zero_info(f"fit: goes on from {newest}")
+        rank_zero_info(f"fit: continues from {newest}")
     with _as_before(keeper.seed), _elsewhere(trainer, keeper) as written, _interruptible(trainer):
         try:
             trainer.fit(module, ckpt_path=newest, **data.named())

@@ -74,7 +74,8 @@ def _earlier(
     _put_aside(folder, folder.last)
     link(path, folder.last, inside=folder.path)
     reporter.noticed(
-        f"{folder.last} cannot be used; the run goes on after step {restart.step}, from {path.name}"
+        f"{folder.last} cannot be used; the run continues after step {restart.step}, "
+        f"from {path.name}"
     )
     return restart
 
@@ -101,7 +102,7 @@ def _restart_of(folder: RunFolder, path: Path) -> Restart:
 
 def _offer(folder: RunFolder, path: Path, restart: Restart) -> str:
     return (
-        f"An earlier checkpoint, {path.name} of step {restart.step}, is whole; to go on from it: "
+        f"An earlier checkpoint, {path.name} of step {restart.step}, is intact. To use it: "
         f"linrnn train --resume {folder.path} --fallback"
     )
 

@@ -125,13 +125,13 @@ def resume(
         return finish(folder, reporter)
     if os.path.lexists(folder.distillation):
         raise RunFolderError(
-            f"{folder.path}: a run must have checkpoints to go on from, got one that `linrnn "
-            "distill` wrote. It is complete: train the run that it is from, and distil that."
+            f"{folder.path}: a run must have checkpoints to continue from, got one that `linrnn "
+            "distill` wrote. It is complete: train the original run, and distil that."
         )
     if os.path.lexists(folder.stream):
         raise RunFolderError(
-            f"{folder.path}: a run must have checkpoints of a training to go on from, got those of "
-            "a stream. Go on with: linrnn stream RUN --learner NAME, as it was begun."
+            f"{folder.path}: a run must have checkpoints of a training to continue from, got those "
+            "of a stream. Repeat the command that began it: linrnn stream RUN --learner NAME."
         )
     if on_nan is not None:
         config = replace(config, train=replace(config.train, on_nan=on_nan))

@@ -79,7 +79,7 @@ def test_lines_are_learned_from_and_the_run_stays(learn_from, untrained, capsysb
     before = {p.name: p.read_bytes() for p in untrained.iterdir() if p.is_file()}
     assert learn_from(LINES * 2) == 0
     said, err = capsysbinary.readouterr()
-    assert b"learning goes on after line 0" in err
+    assert b"learning continues after line 0" in err
     assert sum(bits(said)[-4:]) < 0.5 * sum(bits(said)[:4])
     assert {p.name: p.read_bytes() for p in untrained.iterdir() if p.is_file()} == before
     out = tmp_path / "out"

@@ -152,7 +152,7 @@ def test_a_process_that_waits_can_be_stopped(tmp_path, monkeypatch, trained):
 
     with (
         exclusive(tmp_path / "out" / ".a-seed0.lock"),
-        pytest.raises(InterruptedRunError, match=r"stopped in .*out; the same command goes on"),
+        pytest.raises(InterruptedRunError, match=r"stopped in .*out; the same command continues"),
     ):
         compare(ENTRIES[:1], seeds=(0,), out=tmp_path / "out", say=stop)
     assert not trained

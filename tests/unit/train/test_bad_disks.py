@@ -249,7 +249,7 @@ def test_fallback_takes_the_checkpoint_before(copied):
         step = usable_checkpoint(folder, notes, fallback=True).step
         run = load_tree(path)["run"]
         assert step == run["step"] == 10
-        assert "the run goes on after step 10, from previous.safetensors" in notes.texts[0]
+        assert "the run continues after step 10, from previous.safetensors" in notes.texts[0]
         if damaged is not None:
             aside = path.with_name("last.safetensors.damaged")
             assert aside.read_bytes() == damaged

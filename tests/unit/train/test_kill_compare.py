@@ -79,7 +79,7 @@ def test_comparison_killed_in_every_way_ends_as_if_it_was_not(comparison, tmp_pa
     comparison.trained_since(0)
     os.kill(pid, signal.SIGTERM)
     assert comparison.server.wait(pid) == 130
-    assert "the same command goes on there" in comparison.log()
+    assert "the same command continues there" in comparison.log()
     stopped = comparison.step()
     assert 0 < stopped < STEPS
 

@@ -78,7 +78,8 @@ def heading(plan: Plan) -> str:
         f"{plan.n_train:,} training, {plan.n_validation:,} validation, "
         f"{counted(plan.n_test, 'test sequence')}; {counted(plan.epochs, 'epoch')} of "
         f"{counted(plan.steps_per_epoch, 'step')}, {plan.steps:,} in all{start}, {where}\n"
-        f"run folder {plan.folder}; Ctrl-C stops, `linrnn train --resume {plan.folder}` goes on\n"
+        f"run folder {plan.folder}; after Ctrl-C continue with "
+        f"`linrnn train --resume {plan.folder}`\n"
     )
 
 

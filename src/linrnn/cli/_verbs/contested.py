@@ -97,7 +97,7 @@ def told(contest: "Contest") -> str:
         text = (
             f"  {one.name:<{width}}  {contest.metric} {score:>8} {error:<10} {one.seconds:6.1f} s"
         )
-        mark = "  this one answers" if one.kind == contest.winner else ""
+        mark = "  chosen" if one.kind == contest.winner else ""
         remark = f"  {one.remark}" if one.remark and one.kind == "trained" else ""
         lines.append((text + mark + remark).rstrip())
     return "\n".join(lines) + "\n"

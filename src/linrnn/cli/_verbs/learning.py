@@ -98,7 +98,7 @@ def learn_from_lines(
         run = stack.enter_context(learning(args.run, args.learner, options, optim, **where))
         run.session.frozen = args.freeze
         if not MANNER.quiet:  # on standard error, for the answers are on standard output
-            say(f"linrnn: {run.folder.path}: learning goes on after line {run.position.lines}")
+            say(f"linrnn: {run.folder.path}: learning continues after line {run.position.lines}")
         lines = stack.enter_context(Lines(sys.stdin.fileno()))
         _Learner(run, args, skip).read(lines)
     return lines.stopped

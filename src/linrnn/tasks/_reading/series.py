@@ -323,7 +323,7 @@ def _check_no_label(path: Path, place: str, values: Sequence[str], layout: Layou
     if cell and not like_number(cell) and not is_missing(cell):
         raise DataError(
             f"{path}: a row to predict must hold only numbers, got {cell!r:.60} in "
-            f"{place}, where the target was in training. Cut it off, or give the columns "
+            f"{place}, where the target was in training. Remove it, or give the columns "
             "the names they had in training."
         )
 
