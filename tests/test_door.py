@@ -61,6 +61,8 @@ DECLARED = {
     ("_files/storage.py", "os.fdopen"): OPENED,
     ("_files/storage.py", "safe_open"): OPENED,
     ("reproductions/_runs/bodies.py", "np.load"): OPENED,
+    ("reproductions/_runs/grid_worlds.py", "np.load"): OPENED,
+    ("reproductions/_runs/grid_worlds.py", "np.savez_compressed"): "into memory",
     ("sound.py", "wave.open"): "bytes in memory",
     ("tasks/_reading/audio.py", "wave.open"): "the bytes of a clip",
     ("tasks/_reading/corpus.py", "np.memmap"): OPENED,
