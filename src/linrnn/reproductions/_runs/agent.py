@@ -52,6 +52,34 @@ class Nothing(nn.Module):
         return leaky_relu(self.map(x)), None
 
 
+class Screen(nn.Module):
+    """A map of pixels, and of the numbers beside them, by three convolutions.
+
+    Args:
+        size: rows and columns of the pixels, which come first and row by row; 18 at least.
+        others: numbers after them.
+        width: channels that come out.
+    """
+
+    def __init__(self, size: tuple[int, int], others: int, width: int) -> None:
+        super().__init__()
+        self.size, self.pixels = size, size[0] * size[1]
+        self.convolutions = nn.Sequential(
+            *(nn.Conv2d(1, 16, 4, 2), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU()),
+            *(nn.Conv2d(32, 32, 3, 2), nn.ReLU(), nn.Flatten()),
+        )
+        with torch.no_grad():
+            seen = self.convolutions(torch.zeros(1, 1, *size)).numel()
+        self.join = nn.Linear(seen + others, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read (batch, time, pixels + others), to (batch, time, width)."""
+        pixels, others = x.split([self.pixels, x.shape[-1] - self.pixels], -1)
+        seen = self.convolutions(pixels.reshape(-1, 1, *self.size)).unflatten(0, x.shape[:2])
+        joined: Tensor = self.join(torch.cat([seen, others], -1))
+        return joined
+
+
 def memory(name: str, width: int, options: Mapping[str, Any]) -> nn.Module:
     """A layer by the name of a mixer, or one of the two controls."""
     if name == NO_MEMORY:
@@ -70,6 +98,7 @@ class Agent(nn.Module):
         mixer: a name, or `NO_MEMORY`, or `FRAMES`.
         width: of every layer.
         options: of the mixer.
+        screen: rows and columns, if an observation begins with pixels; they go through `Screen`.
     """
 
     def __init__(
@@ -79,10 +108,13 @@ class Agent(nn.Module):
         mixer: str,
         width: int = 128,
         options: Mapping[str, Any] | None = None,
+        screen: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
-        self.encoder = nn.Linear(inputs, width)
+        self.encoder: nn.Module = nn.Linear(inputs, width)
+        if screen is not None:
+            self.encoder = Screen(screen, inputs - screen[0] * screen[1], width)
         self.memory = memory(mixer, width, options or {})
         self.actor = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, sum(map(_n, sizes)))])
         self.critic = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, 1)])

@@ -42,6 +42,8 @@ class PPO:
     scale: float = 10.0
     """Factor of rewards; that of the returns that are reported is 1."""
     width: int = 128
+    screen: tuple[int, int] | None = None
+    """Rows and columns of the pixels that an observation begins with; None where it has none."""
     workers: int = 0
     """Processes of the environments; 0 for none of their own."""
 
@@ -97,7 +99,8 @@ class Trainer:
         seen, action = self.env.observations, self.env.actions
         # an action before, and whether an episode begins, are told with what is seen
         inputs = seen.width + action.width + 1
-        self.agent = Agent(inputs, action.sizes, mixer, how.width, options)
+        sizes = action.sizes
+        self.agent = Agent(inputs, sizes, mixer, how.width, options, how.screen)
         self.optimizer = torch.optim.Adam(self.agent.parameters(), how.rate, eps=1e-5)
         self.returns: deque[float] = deque(maxlen=EPISODES)
         self.running = np.zeros(how.environments)
