@@ -80,8 +80,8 @@ class Atari(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "hour": (
             "three million steps of four frames, screens of 42 x 40, layers of 128; shows who "
-            "learns soonest, not where they end; an hour of processor time a run, by the 1,000 steps a "
-            "second that its first 2,048 took; not run here beyond those"
+            "learns soonest, not where they end; an hour of processor time a run, by the 1,000 "
+            "steps a second that its first 2,048 took; not run here beyond those"
         ),
         "full": (
             "ten million steps of four frames, screens of 105 x 80, layers of 512; not run here, "
