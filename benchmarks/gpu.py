@@ -70,6 +70,7 @@ def main() -> int:
         action="store_true",
         help="beside the time of a call that of its graph and of its kernels: what is Python's",
     )
+    arguments.add_argument("--tf32", action="store_true", help="products of float32 may use TF32")
     arguments.add_argument("--no-checks", action="store_true", help="measure alone")
     arguments.add_argument("--seconds", type=float, default=540.0, help="then stop (540)")
     arguments.add_argument(
@@ -83,6 +84,8 @@ def main() -> int:
     if problem != "available":
         sys.stderr.write(f"bench-gpu: the backend 'triton' cannot run: {problem}.\n")
         return 1
+    if asked.tf32:
+        torch.set_float32_matmul_precision("high")
     start, found = time.monotonic(), Found([], [], [], [], [], {}, [])
     torch.manual_seed(0)
     small, large = {}, {}

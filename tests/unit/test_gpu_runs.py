@@ -1,6 +1,8 @@
 """The scripts for a GPU compute the right numbers, at tiny sizes in Triton's interpreter."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ needs_triton = pytest.mark.skipif(
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["tiles", "chains", "walks", "dense_cells"])
+@pytest.mark.parametrize("script", ["tiles", "chains", "walks", "dense_cells", "selective"])
 def test_numbers_are_right_in_the_interpreter(warm, tmp_path, script):
     path, folder = str(FOLDER / f"{script}.py"), str(tmp_path)
     code = f"""
@@ -29,3 +31,31 @@ except SystemExit as end:
     assert warm(code, TRITON_INTERPRET="1") == 0
     (rows,) = tmp_path.glob("gpu-run-*.md")
     assert "WRONG" not in rows.read_text(encoding="utf-8")
+
+
+def test_commands_stop_when_their_time_is_over_and_scripts_at_the_first_failure(tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+from _script import Limited, main
+sleeps = Limited(("-c", "import time; print('begun', flush=True); time.sleep(600)"), 3.0)
+fails = ("-c", "raise SystemExit(3)")
+sys.exit(main("", [sleeps, ("-c", "print('in {{to}}')"), fails, ("-c", "print('late')")]))
+"""
+    command = [sys.executable, "-c", code, "--to", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 3
+    (said,) = tmp_path.glob("gpu-run-*.txt")
+    lines = said.read_text(encoding="utf-8").splitlines()
+    assert {"begun", "interrupted after 3 s", f"in {tmp_path}"} <= set(lines)
+    assert "late" not in lines
+
+
+@needs_triton
+@pytest.mark.parametrize("script", sorted(p.stem for p in FOLDER.glob("[!_]*.py")))
+def test_every_script_says_what_it_would_run_and_is_in_the_table(script):
+    command = [sys.executable, str(FOLDER / f"{script}.py"), "--dry"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) > 1
+    assert f"| `{script}.py` | " in (FOLDER / "README.md").read_text(encoding="utf-8")
