@@ -13,6 +13,7 @@ which reads a memory that has decayed already; with both a low rank.
 import functools
 import importlib
 import importlib.util
+import math
 from typing import Any, cast
 
 import torch
@@ -37,6 +38,8 @@ TILE = 2048
 
 #: Which products of steps a chunk needs, of what reads with what writes.
 PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
+#: Matrices of steps by steps.
+SQUARES = (*PAIRS, "solved")
 
 #: The gradient of a last memory that nobody reads is None, and costs no kernel that writes zeros.
 SPARSE_GRADS = (1,)
@@ -129,12 +132,14 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     p = _prepared(given)
     with torch.cuda.device_of(p.v):
         run = _Run(p)
-        pairs = run.all_pairs()
-        memories, u, final = run.states(pairs, memories)
+        more = ("memories", "u") if p.delta else ("memories",) if memories is None else ()
+        room = run.all_pairs(*more)
+        room.setdefault("memories", memories)
+        final = run.states(room)
         o = p.v.new_empty(*p.v.shape[:3], p.columns)
         run.launch(
-            "run_outputs", run.tiles(p.columns), near=pairs["near"], mix=pairs["mix"],
-            kept=memories, u=u, o=o,
+            "run_outputs", run.tiles(p.columns), near=room["near"], mix=room["mix"],
+            kept=room["memories"], u=room.get("u"), o=o,
         )  # fmt: skip
     return rolled(given, o), final
 
@@ -177,74 +182,107 @@ def _prepared(p: Problem) -> Problem:
 def _backward(
     p: Problem, memories: Tensor, grad_o: Tensor, grad_final: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    u = None
     with torch.cuda.device_of(p.v):
         run = _Run(p)
-        pairs = run.all_pairs()
+        room = run.all_pairs("behind", *(("memories", "u") if p.delta else ()))
+        room.setdefault("memories", memories)
         if p.delta:
-            memories, u, _ = run.states(pairs, None)
-        run.shared |= {"do": dense(grad_o), "u": u}
-        behind, dz, initial = run.adjoint(pairs, None if grad_final is None else dense(grad_final))
-        grads = _Gradients(run, memories, behind, dz)
+            run.states(room)
+        run.tensors |= {"do": dense(grad_o), "u": room.get("u")}
+        dz, initial = run.adjoint(room, None if grad_final is None else dense(grad_final))
+        grads = _Gradients(run, room, dz)
         dv = dz
-        if run.shared["k"] is not None:
-            dv = p.v.new_empty(p.v.shape, dtype=p.wide)
+        if run.tensors["k"] is not None:
+            dv = run.empty(*p.v.shape)
             run.launch(
-                "run_values", run.tiles(p.v.shape[3]), near=pairs["near"], past=pairs["past"],
-                kept=behind, dz=dz, dv=dv,
+                "run_values", run.tiles(p.v.shape[3]), near=room["near"], past=room["past"],
+                kept=room["behind"], dz=dz, dv=dv,
             )  # fmt: skip
         assert dv is not None
         return grads.of_arguments(dv, initial)
+
+
+class _Plan:
+    """All of a problem that follows from its layout: made once, and used by every call like it.
+
+    Args:
+        p: the first of these problems, with one write a step.
+    """
+
+    def __init__(self, p: Problem) -> None:
+        batch, time, heads, values = p.v.shape
+        g, keys = p.g, p.q.shape[3]
+        self.low_rank, self.wide = p.a is not None, p.wide
+        self.chunk = CHUNK
+        if p.delta:
+            self.chunk = SOLVED if keys <= MANY_KEYS else SOLVED_WIDE
+        self.count = batch * -(-time // self.chunk)
+        if p.cu_seqlens is not None:
+            self.count = time // self.chunk + p.seqs
+        self.constants: dict[str, Any] = {
+            "time": time, "heads": heads, "keys": keys, "values": values, "columns": p.columns,
+            "G": 0 if g is None else 2 if g.ndim in (2, 4) else 1, "CHUNK": self.chunk,
+            "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
+            "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
+            "REVERSE": p.reverse, "STRICT": p.bonus is not None or p.before, "SIDE": SIDE,
+            "PRECISION": _precision(p), "SOLVING": _precision(p, True),
+        }  # fmt: skip
+        self.launches: dict[str, Launch] = {}
+        self._rooms: dict[tuple[str, ...], tuple[int, ...]] = {}
+        square = self.count * heads * self.chunk**2
+        memories, rows = self.count * math.prod(p.memory[1:]), batch * time * heads * p.columns
+        self._sizes = {"memories": memories, "behind": memories, "u": rows}
+        self._sizes |= dict.fromkeys(SQUARES, square)
+        width, columns = _rounded(keys), _rounded(p.columns)
+        few = {"walk": width if p.delta else min(width, 32), "": min(width, 64)}  # or all
+        self._tiles = {
+            n: {"KEYS": k, "COLUMNS": max(16, min(columns, 32, TILE // k))} for n, k in few.items()
+        }
+
+    def room(self, names: tuple[str, ...], like: Tensor) -> dict[str, Tensor]:
+        """Memory for numbers that are computed with, by name: aligned pieces of one allocation."""
+        sizes = self._rooms.get(names)
+        if sizes is None:
+            sizes = self._rooms[names] = tuple(-(-self._sizes[n] // 4) * 4 for n in names)
+        pieces = like.new_empty(sum(sizes), dtype=self.wide).split(sizes)
+        return dict(zip(names, pieces, strict=True))
+
+    def tile(self, name: str = "") -> dict[str, int]:
+        """Keys and columns at once, of what walks over a sequence and of other kernels."""
+        return self._tiles["walk" if name in WALKS else ""]
 
 
 class _Run:
     """A problem as kernels see it, and the kernels run on it."""
 
     def __init__(self, p: Problem) -> None:
-        self.p = p
-        batch, time, heads, values = p.v.shape
-        self.low_rank = p.a is not None
-        self.chunk = CHUNK
-        if p.delta:
-            self.chunk = SOLVED if p.q.shape[3] <= MANY_KEYS else SOLVED_WIDE
-        self.solving = _precision(p, True)
-        self.launches = _launches(_layout(p), _precision(p), self.solving, p.v.device)
-        g, offsets = p.g, p.cu_seqlens
-        self.count = batch * -(-time // self.chunk)
+        self.p, self.plan = p, _plan(p)
+        g, offsets, plan = p.g, p.cu_seqlens, self.plan
         slots = None
         if offsets is not None:
             offsets = offsets.to(p.v.device, torch.int64).contiguous()
-            self.count = time // self.chunk + p.seqs
-            first_slot = offsets[:-1] // self.chunk + torch.arange(p.seqs, device=p.v.device)
-            places = torch.arange(self.count, device=p.v.device)
+            first_slot = offsets[:-1] // plan.chunk + torch.arange(p.seqs, device=p.v.device)
+            places = torch.arange(plan.count, device=p.v.device)
             slots = torch.searchsorted(first_slot, places, right=True) - 1
-        kind = 0 if g is None else 2 if g.ndim in (2, 4) else 1
-        self.shared: dict[str, Any] = {
-            "time": time, "heads": heads, "keys": p.q.shape[3], "values": values,
-            "columns": p.columns, "g": g if g is None else dense(g), "reset": p.reset,
-            "slots": slots, "cu_seqlens": offsets, "G": kind, "CHUNK": self.chunk,
-            "CONSTANT": g is not None and g.ndim < 3, "EARLY": p.bonus is not None,
-            "ASKS_EARLY": self.low_rank, "ONES": p.normalizer, "SCALE": p.scale,
-            "REVERSE": p.reverse, "STRICT": p.bonus is not None or p.before,
-            "bonus": None if p.bonus is None else dense(p.bonus),
+        #: The tensors that kernels are given, by the names of their arguments.
+        self.tensors: dict[str, Tensor | None] = {
+            "g": g if g is None else dense(g), "slots": slots, "cu_seqlens": offsets,
+            "reset": p.reset if p.reset is None else dense(p.reset),
+            "bonus": p.bonus if p.bonus is None else dense(p.bonus), **self._operands(),
         }  # fmt: skip
-        if p.reset is not None:
-            self.shared["reset"] = dense(p.reset)
-        self.shared |= self._operands()
 
-    def _operands(self) -> dict[str, Any]:
-        """The tensors of steps, and how many heads share each."""
+    def _operands(self) -> dict[str, Tensor | None]:
+        """The tensors of steps."""
         p = self.p
         beta = None if p.beta is None else p.beta[..., None]
         v = p.v if beta is None else p.v * beta
         of_steps = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
-        if self.low_rank:
+        if self.plan.low_rank:
             of_steps |= {"w": p.b, "a": p.a}
         elif p.delta:
             a = -p.k if beta is None else -_repeat_shared(p.k, p.v.shape[2]) * beta
             of_steps |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
-        tensors = {n: None if x is None else dense(x) for n, x in of_steps.items()}
-        return tensors | {f"{n}_heads": _heads(x) for n, x in tensors.items()}
+        return {n: None if x is None else dense(x) for n, x in of_steps.items()}
 
     def launch(self, name: str, programs: int, **operands: Any) -> None:
         """Run a kernel for every head of every chunk, each with the same number of programs.
@@ -254,41 +292,35 @@ class _Run:
             programs: of a head and chunk.
             operands: its arguments, beside those of the problem.
         """
-        self._start(name, programs * self.count * self.p.v.shape[2], operands)
+        self._start(name, programs * self.plan.count * self.p.v.shape[2], operands)
 
     def tiles(self, columns: int) -> int:
         """Tiles of columns that programs of all keys have."""
-        return -(-columns // self._tile()["COLUMNS"])
-
-    def _tile(self, name: str = "") -> dict[str, int]:
-        """Keys and columns at once, of what walks over a sequence and of other kernels."""
-        keys, columns = _rounded(self.p.q.shape[3]), _rounded(self.p.columns)
-        if not (self.p.delta and name in WALKS):  # which must have all keys
-            keys = min(keys, 32 if name in WALKS else 64)
-        return {"KEYS": keys, "COLUMNS": max(16, min(columns, 32, TILE // keys))}
+        return -(-columns // self.plan.tile()["COLUMNS"])
 
     def _start(self, name: str, programs: int, operands: dict[str, Any]) -> None:
-        launch = self.launches.get(name)
+        launch = self.plan.launches.get(name)
         if launch is None:
-            launch = self.launches[name] = self._prepared(name, programs, operands)
-        shared = self.shared
-        launch(*[operands[n] if n in operands else shared[n] for n in launch.tensors])
+            launch = self.plan.launches[name] = self._prepared(name, programs, operands)
+        tensors = self.tensors
+        launch(*[operands[n] if n in operands else tensors[n] for n in launch.tensors])
 
     def _prepared(self, name: str, programs: int, operands: dict[str, Any]) -> Launch:
         """A kernel with its arguments but for tensors: the same in all calls of one layout."""
         kernel = getattr(_module(_MODULES[name]), name)
-        tile, tl = self._tile(name), gpu.language()
+        plan, tl = self.plan, gpu.language()
+        tile = plan.tile(name)
         values = {
-            **self.shared, **tile, "SIDE": SIDE, "PRECISION": _precision(self.p),
-            "SOLVING": self.solving, **operands,
-            "DTYPE": tl.float64 if self.p.wide == torch.float64 else tl.float32,
+            **plan.constants, **self.tensors, **tile, **operands,
+            **{f"{n}_heads": _heads(self.tensors[n]) for n in ("q", "k", "v", "w", "a", "x")},
+            "DTYPE": tl.float64 if plan.wide == torch.float64 else tl.float32,
         }  # fmt: skip
         open_names = {n for n in kernel.arg_names if isinstance(values[n], Tensor)} | OPEN
         fixed = {n: values[n] for n in kernel.arg_names if n not in open_names}
         warps = WARPS[name][self.p.delta]
         if name in WALKS and tile["KEYS"] * tile["COLUMNS"] <= 512:
             warps = 4
-        elif name in WALKS and self.p.delta and tile["KEYS"] > FEW_KEYS and self.shared["G"] < 2:
+        elif name in WALKS and self.p.delta and tile["KEYS"] > FEW_KEYS and plan.constants["G"] < 2:
             warps = 2
         # chunks under way at once (num_stages) would be faster still, but made a layer of few
         # channels read memory that is not its own (H100, Triton 3.6)
@@ -296,66 +328,70 @@ class _Run:
 
     def _walk(self, name: str, operands: dict[str, Any]) -> None:
         """Run a kernel for every tile of the memories of a sequence."""
-        tile, p = self._tile(name), self.p
+        tile, p = self.plan.tile(name), self.p
         tiles = -(-p.q.shape[3] // tile["KEYS"]) * -(-p.columns // tile["COLUMNS"])
         self._start(name, p.seqs * p.v.shape[2] * tiles, operands)
 
     def empty(self, *shape: int) -> Tensor:
         """Room for numbers that are computed with."""
-        return self.p.v.new_empty(shape, dtype=self.p.wide)
+        return self.p.v.new_empty(shape, dtype=self.plan.wide)
 
-    def squares(self, *names: str) -> dict[str, Tensor | None]:
-        """Room for a matrix of steps by steps for every chunk and head; None for what is absent."""
-        shape = (self.count, self.p.v.shape[2], self.chunk, self.chunk)
-        return {n: self.empty(*shape) if self._has(n) else None for n in names}
+    def room(self, *names: str) -> dict[str, Tensor | None]:
+        """Memory by name: of pairs, where both of their tensors are there, and all else.
+
+        Pairs are a matrix of steps by steps for every chunk and head; None for what is absent.
+        """
+        present = tuple(n for n in names if self._has(n))
+        return dict.fromkeys(names) | self.plan.room(present, self.p.v)
 
     def _has(self, name: str) -> bool:
         """Whether both tensors of pairs are there."""
-        return all(self.shared[n] is not None for n in PAIRS.get(name, PAIRS["system"]))
+        one, other = (
+            PAIRS["system" if name == "solved" else name] if name in SQUARES else ("q", "q")
+        )
+        return self.tensors[one] is not None and self.tensors[other] is not None
 
     def blocks(self) -> tuple[str, int]:
         """Names of the kernels of pairs, and their programs for each chunk and head."""
         return (
-            ("run_channel_pairs", self.chunk // SIDE) if self.shared["G"] == 2 else ("run_pairs", 1)
+            ("run_channel_pairs", self.plan.chunk // SIDE)
+            if self.plan.constants["G"] == 2
+            else ("run_pairs", 1)
         )
 
-    def all_pairs(self) -> dict[str, Tensor | None]:
-        """Products of steps, for every chunk and head, and the solved system."""
-        pairs = self.squares(*PAIRS, "solved")
+    def all_pairs(self, *others: str) -> dict[str, Tensor | None]:
+        """Products of steps, for every chunk and head, and the solved system; room for others."""
+        room = self.room(*SQUARES, *others)
         kernel, blocks = self.blocks()
-        self.launch(kernel, blocks, **pairs)
-        if pairs["system"] is not None:
-            self.launch("run_solve", 1, A=pairs["system"], T=pairs["solved"])
-        return pairs
+        self.launch(kernel, blocks, **room)
+        if room["system"] is not None:
+            self.launch("run_solve", 1, A=room["system"], T=room["solved"])
+        return room
 
-    def states(
-        self, pairs: dict[str, Tensor | None], memories: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The memory before each chunk, what is solved for, and the last memory.
-
-        The first goes to ``memories``, if that has room for it.
-        """
+    def states(self, room: dict[str, Tensor | None]) -> Tensor:
+        """Fill the memory before each chunk and what is solved for; the last memory."""
         p, final = self.p, self.empty(*self.p.memory)
-        if memories is None or p.delta:
-            memories = self.empty(self.count, *p.memory[1:])
-        u = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
         initial = None if p.initial_state is None else dense(p.initial_state)
-        operands = {n: pairs[n] for n in ("past", "system", "solved")} | {"EARLY": self.low_rank}
-        operands |= {"initial": initial, "kept": memories, "u": u, "final": final}
+        operands: dict[str, Any] = {n: room[n] for n in ("past", "system", "solved")}
+        operands |= {"initial": initial, "EARLY": self.plan.low_rank}
+        operands |= {"kept": room["memories"], "u": room.get("u"), "final": final}
         self._walk("run_states", operands)
-        return memories, u, final
+        return final
 
     def adjoint(
-        self, pairs: dict[str, Tensor | None], grad_final: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The gradients of the memory behind each chunk, of what is solved for, of the first."""
+        self, room: dict[str, Tensor | None], grad_final: Tensor | None
+    ) -> tuple[Tensor | None, Tensor]:
+        """Fill the gradient of the memory behind each chunk; that of what is solved for, the first.
+
+        These two may be results, so each has memory of its own.
+        """
         p = self.p
-        grad_memories, initial = self.empty(self.count, *p.memory[1:]), self.empty(*p.memory)
+        initial = self.empty(*p.memory)
         dz = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
-        operands = {n: pairs[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
-        operands |= {"kept": grad_memories, "dz": dz, "grad_initial": initial}
+        operands = {n: room[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
+        operands |= {"kept": room["behind"], "dz": dz, "grad_initial": initial}
         self._walk("run_adjoint", operands)
-        return grad_memories, dz, initial
+        return dz, initial
 
 
 class _Gradients:
@@ -363,26 +399,27 @@ class _Gradients:
 
     Args:
         run: with what is read of all memories, and their gradients.
-        memories, behind: memories before each chunk, and gradients of those behind.
+        room: memories before each chunk, and gradients of those behind.
         dz: of what is solved for.
     """
 
-    def __init__(self, run: _Run, memories: Tensor, behind: Tensor, dz: Tensor | None) -> None:
-        self.run, shared, p = run, run.shared, run.p
-        each = (*p.v.shape[:3], p.q.shape[3])
-        self.of = {n: run.empty(*each) for n in ("q", "k", "w", "a") if shared[n] is not None}
-        self.dg = run.empty(*each[: shared["G"] + 2]) if shared["G"] else None
+    def __init__(self, run: _Run, room: dict[str, Tensor | None], dz: Tensor | None) -> None:
+        self.run, tensors, p = run, run.tensors, run.p
+        each, kind = (*p.v.shape[:3], p.q.shape[3]), run.plan.constants["G"]
+        self.of = {n: run.empty(*each) for n in ("q", "k", "w", "a") if tensors[n] is not None}
+        self.dg = run.empty(*each[: kind + 2]) if kind else None
         kernel, blocks = run.blocks()
         self.dbonus: Tensor | None = None
         if p.bonus is not None:
-            self.dbonus = run.empty(run.count, blocks, p.v.shape[2], p.q.shape[3])
+            self.dbonus = run.empty(run.plan.count, blocks, p.v.shape[2], p.q.shape[3])
         grads = {f"d{n}": self.of.get(n) for n in ("q", "k", "w", "a")}
         grads |= {"dg": self.dg, "dbonus": self.dbonus, "dz": dz}
+        memories = room["memories"]
         run.launch("run_asked", 1, kept=memories, **grads)  # the first, which stores and adds not
-        run.launch("run_written", 1, before=memories, kept=behind, **grads)
+        run.launch("run_written", 1, before=memories, kept=room["behind"], **grads)
         squares: dict[str, Tensor | None] = {}
-        if shared["G"] == 2:
-            squares = run.squares(*PAIRS)
+        if kind == 2:
+            squares = run.room(*PAIRS)
             run.launch("run_products", 1, **squares, **grads)
         run.launch(f"{kernel}_back", blocks, **squares, **grads)
 
@@ -393,7 +430,7 @@ class _Gradients:
         if p.beta is not None:
             dbeta = (dv * p.v).sum(-1)
             dv = dv * p.beta[..., None]
-        if p.delta and not self.run.low_rank:
+        if p.delta and not self.run.plan.low_rank:
             k, weight = (
                 _repeat_shared(p.k, p.v.shape[2]),
                 1 if p.beta is None else p.beta[..., None],
@@ -403,9 +440,9 @@ class _Gradients:
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
         own = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
         of = {n: _sum_shared(x, cast(Tensor, own[n])) for n, x in of.items()}
-        a, b = (of["a"], of["w"]) if self.run.low_rank else (None, None)
+        a, b = (of["a"], of["w"]) if self.run.plan.low_rank else (None, None)
         dg = self.dg
-        if dg is not None and self.run.shared["CONSTANT"]:
+        if dg is not None and self.run.plan.constants["CONSTANT"]:
             dg = dg.sum((0, 1))
         bonus = None if self.dbonus is None else self.dbonus.sum((0, 1))
         state = None if p.initial_state is None else initial
@@ -415,15 +452,22 @@ class _Gradients:
 
 def _layout(p: Problem) -> tuple[Any, ...]:
     """Its options, and shapes and dtypes of its tensors, which kernels read as dense ones."""
-    tensors = (*p.tensors, p.sign, p.reset, p.cu_seqlens)
-    layouts = (None if x is None else (x.shape, x.dtype) for x in tensors)
-    return *layouts, *p[len(tensors) :]
+    return *[None if x is None else (x.shape, x.dtype) for x in p[:13]], *p[13:]
 
 
-@functools.lru_cache(maxsize=256)
-def _launches(*layout: Any) -> dict[str, Launch]:
-    """The kernels of one layout, precision and device, by name."""
-    return {}
+_MOST = 256
+_plans: dict[tuple[Any, ...], _Plan] = {}
+
+
+def _plan(p: Problem) -> _Plan:
+    """The plan of all problems of one layout, device and permission to use TF32."""
+    key = (_allows_tf32(), p.v.device, CHUNK, SOLVED, *_layout(p))
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= _MOST:
+            _plans.clear()
+        plan = _plans[key] = _Plan(p)
+    return plan
 
 
 def _repeat_shared(x: Tensor, heads: int) -> Tensor:
