@@ -3,6 +3,7 @@
 They know no resets, packed rows or gradients: what is to be decided is the shape of a tile.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
+# ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
 
 import torch
 import triton
@@ -21,91 +22,89 @@ def _combine_complex(ar, ai, br, bi, cr, ci, dr, di):
 
 
 @triton.jit
-def _of_row(x, row, which, AXIS: tl.constexpr):
+def _scan(a, b, AXIS: tl.constexpr, PARTS: tl.constexpr):
+    """The recurrence along an axis; numbers are tuples, (x,) or (real, imaginary)."""
+    if PARTS == 2:
+        p, q, r, s = tl.associative_scan((a[0], a[1], b[0], b[1]), AXIS, _combine_complex)
+        return (p, q), (r, s)
+    else:
+        p, r = tl.associative_scan((a[0], b[0]), AXIS, _combine)
+        return (p,), (r,)
+
+
+@triton.jit
+def _affine(a, x, b, where, PARTS: tl.constexpr):
+    """``a x + b`` where that is to be, elsewhere b."""
+    if PARTS == 2:
+        real = tl.where(where, a[0] * x[0] - a[1] * x[1] + b[0], b[0])
+        return real, tl.where(where, a[0] * x[1] + a[1] * x[0] + b[1], b[1])
+    else:
+        return (tl.where(where, a[0] * x[0] + b[0], b[0]),)
+
+
+@triton.jit
+def _of_row(x, row, which, AXIS: tl.constexpr, PARTS: tl.constexpr):
     """One row of an axis, by a sum of a selection."""
-    return tl.sum(tl.where(row == which, x, 0.0), AXIS)
+    y = ()
+    for i in tl.static_range(PARTS):
+        y = y + (tl.sum(tl.where(row == which, x[i], 0.0), AXIS),)
+    return y
 
 
 @triton.jit
-def _before(y, x, warp, W: tl.constexpr, C: tl.constexpr):
-    """What enters each warp: the row of the warp before, or ``x``."""
-    at = tl.broadcast_to(tl.maximum(warp - 1, 0)[:, None], (W, C))
-    return tl.where((warp == 0)[:, None], x[None, :], tl.gather(y, at, 0))
+def _before(y, x, warp, W: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr):
+    """What enters each warp, (W, 1, C): the row of the warp before, or ``x``."""
+    at, enter = tl.broadcast_to(tl.maximum(warp - 1, 0)[:, None], (W, C)), ()
+    for i in tl.static_range(PARTS):
+        here = tl.where((warp == 0)[:, None], x[i][None, :], tl.gather(y[i], at, 0))
+        enter = enter + (here[:, None, :],)
+    return enter
 
 
 @triton.jit
-def _again(a, b, enter, step):
-    """States of a tile from what enters its warps, in the order of a loop."""
-    b = tl.where((step == 0)[None, :, None], a * enter[:, None, :] + b, b)
-    _, h = tl.associative_scan((a, b), 1, _combine)
-    return h
+def _load(p, mask, other, W: tl.constexpr, S: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr):
+    """A tile as float32. Complex rows are loaded as real numbers side by side, and then split."""
+    x = tl.load(p, mask=mask, other=other).to(tl.float32)
+    if PARTS == 2:
+        r, i = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], C, 2)))
+        return tl.broadcast_to(r, (W, S, C)), tl.broadcast_to(i, (W, S, C))
+    else:
+        return (tl.broadcast_to(x, (W, S, C)),)
 
 
 @triton.jit
 def tile_kernel(
-    a, b, h, time, channels,
+    a, b, h, time, channels, PARTS: tl.constexpr, CONSTANT: tl.constexpr,
     S: tl.constexpr, W: tl.constexpr, C: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One program a sequence and C channels; a tile is W warps of S steps each."""
-    blocks = tl.cdiv(channels, C)
-    c = (tl.program_id(0) % blocks) * C + tl.arange(0, C)
-    start = (tl.program_id(0) // blocks).to(tl.int64) * time * channels
+    blocks, width = tl.cdiv(channels, C), channels * PARTS
+    lanes = (tl.program_id(0) % blocks) * (C * PARTS) + tl.arange(0, C * PARTS)[None, None, :]
+    start = (tl.program_id(0) // blocks).to(tl.int64) * time * width
     step, warp = tl.arange(0, S), tl.arange(0, W)
     t = warp[:, None, None] * S + step[None, :, None]  # (W, S, 1)
-    last = tl.full((), S - 1, tl.int32)
-    x = tl.zeros([C], tl.float32)
+    first, last = (step == 0)[None, :, None], tl.full((), S - 1, tl.int32)
+    zero = tl.zeros([C], tl.float32)
+    x = (zero, zero) if PARTS == 2 else (zero,)
+    if CONSTANT:
+        a_now = _load(a + lanes, lanes < width, 0.0, W, S, C, PARTS)
     for t0 in tl.range(0, time, S * W, num_stages=STAGES):
-        mask = (t0 + t < time) & (c < channels)[None, None, :]
-        at = start + (t0 + t).to(tl.int64) * channels + c[None, None, :]
-        a_now = tl.load(a + at, mask=mask, other=1.0).to(tl.float32)
-        b_now = tl.load(b + at, mask=mask, other=0.0).to(tl.float32)
-        A, B = tl.associative_scan((a_now, b_now), 1, _combine)  # inside a thread
-        A = _of_row(A, step[None, :, None], last, 1)  # (W, C), of each warp
-        B = _of_row(B, step[None, :, None], last, 1)
-        B = tl.where((warp == 0)[:, None], A * x[None, :] + B, B)
-        _, y = tl.associative_scan((A, B), 0, _combine)
-        states = _again(a_now, b_now, _before(y, x, warp, W, C), step)
-        tl.store(h + at, states.to(h.dtype.element_ty), mask=mask)
-        x = _of_row(y, warp[:, None], W - 1, 0)
-
-
-@triton.jit
-def complex_kernel(
-    a, b, h, time, channels,
-    W: tl.constexpr, C: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Constant complex decays, 8 steps a warp: rows are loaded as 2 C real numbers and split."""
-    S: tl.constexpr = 8
-    blocks = tl.cdiv(channels, C)
-    block = tl.program_id(0) % blocks
-    c, lanes = block * C + tl.arange(0, C), block * 2 * C + tl.arange(0, 2 * C)
-    start = (tl.program_id(0) // blocks).to(tl.int64) * time * channels * 2
-    step, warp = tl.arange(0, S), tl.arange(0, W)
-    t = (warp[:, None] * S + step[None, :])[:, :, None]
-    pair = 2 * c[:, None] + tl.arange(0, 2)[None, :]
-    ar, ai = tl.split(tl.load(a + pair, mask=(c < channels)[:, None], other=0.0))
-    Ar = tl.broadcast_to(ar[None, None, :], (W, S, C))
-    Ai = tl.broadcast_to(ai[None, None, :], (W, S, C))
-    for _ in tl.static_range(3):  # to the power of a warp's steps
-        ar, ai = ar * ar - ai * ai, 2 * ar * ai
-    Pr, Pi = tl.broadcast_to(ar[None, :], (W, C)), tl.broadcast_to(ai[None, :], (W, C))
-    xr, xi = tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
-    row, zero, last = step[None, :, None], (warp == 0)[:, None], tl.full((), S - 1, tl.int32)
-    for t0 in tl.range(0, time, S * W, num_stages=STAGES):
-        mask = (t0 + t < time) & (lanes < 2 * channels)[None, None, :]
-        at = start + (t0 + t).to(tl.int64) * channels * 2 + lanes[None, None, :]
-        br, bi = tl.split(tl.reshape(tl.load(b + at, mask=mask, other=0.0), (W, S, C, 2)))
-        _, _, Br, Bi = tl.associative_scan((Ar, Ai, br, bi), 1, _combine_complex)
-        Br, Bi = _of_row(Br, row, last, 1), _of_row(Bi, row, last, 1)
-        Br = tl.where(zero, Pr * xr[None, :] - Pi * xi[None, :] + Br, Br)
-        Bi = tl.where(zero, Pr * xi[None, :] + Pi * xr[None, :] + Bi, Bi)
-        _, _, yr, yi = tl.associative_scan((Pr, Pi, Br, Bi), 0, _combine_complex)
-        er, ei = _before(yr, xr, warp, W, C)[:, None, :], _before(yi, xi, warp, W, C)[:, None, :]
-        br = tl.where(row == 0, Ar * er - Ai * ei + br, br)
-        bi = tl.where(row == 0, Ar * ei + Ai * er + bi, bi)
-        _, _, hr, hi = tl.associative_scan((Ar, Ai, br, bi), 1, _combine_complex)
-        tl.store(h + at, tl.reshape(tl.join(hr, hi), (W, S, 2 * C)), mask=mask)
-        xr, xi = _of_row(yr, warp[:, None], W - 1, 0), _of_row(yi, warp[:, None], W - 1, 0)
+        mask = (t0 + t < time) & (lanes < width)
+        at = start + (t0 + t).to(tl.int64) * width + lanes
+        if not CONSTANT:
+            a_now = _load(a + at, mask, 1.0, W, S, C, PARTS)
+        b_now = _load(b + at, mask, 0.0, W, S, C, PARTS)
+        A, B = _scan(a_now, b_now, 1, PARTS)  # inside a thread
+        A = _of_row(A, step[None, :, None], last, 1, PARTS)  # (W, C), of each warp
+        B = _of_row(B, step[None, :, None], last, 1, PARTS)
+        _, y = _scan(A, _affine(A, x, B, (warp == 0)[:, None], PARTS), 0, PARTS)
+        b_now = _affine(a_now, _before(y, x, warp, W, C, PARTS), b_now, first, PARTS)
+        _, states = _scan(a_now, b_now, 1, PARTS)  # again, in the order of a loop
+        rows = states[0]
+        if PARTS == 2:
+            rows = tl.reshape(tl.join(states[0], states[1]), (W, S, 2 * C))
+        tl.store(h + at, rows.to(h.dtype.element_ty), mask=mask)
+        x = _of_row(y, warp[:, None], W - 1, 0, PARTS)
 
 
 @triton.jit
@@ -152,13 +151,12 @@ def chain_kernel(
     t = k * (S * W) + warp[:, None, None] * S + step[None, :, None]
     mask = (t < time) & (c < channels)[None, None, :]
     at = (s * time + t) * channels + c[None, None, :]
-    a_now = tl.load(a + at, mask=mask, other=1.0)
-    b_now = tl.load(b + at, mask=mask, other=0.0)
+    a_now, b_now = (_load(a + at, mask, 1.0, W, S, C, 1), _load(b + at, mask, 0.0, W, S, C, 1))
     last = tl.full((), S - 1, tl.int32)
-    A, B = tl.associative_scan((a_now, b_now), 1, _combine)
-    A, B = _of_row(A, step[None, :, None], last, 1), _of_row(B, step[None, :, None], last, 1)
-    P, Q = tl.associative_scan((A, B), 0, _combine)  # over warps
-    PA, QB = _of_row(P, warp[:, None], W - 1, 0), _of_row(Q, warp[:, None], W - 1, 0)
+    A, B = _scan(a_now, b_now, 1, 1)
+    A, B = _of_row(A, step[None, :, None], last, 1, 1), _of_row(B, step[None, :, None], last, 1, 1)
+    P, Q = _scan(A, B, 0, 1)  # over warps
+    PA, QB = _of_row(P, warp[:, None], W - 1, 0, 1)[0], _of_row(Q, warp[:, None], W - 1, 0, 1)[0]
     mine = parts + (lane + k) * 2 * C + tl.arange(0, C)
     tl.store(mine, PA)
     tl.store(mine + C, QB)
@@ -167,20 +165,21 @@ def chain_kernel(
     if (k % GROUP == GROUP - 1) & (k < tiles - 1):
         tl.store(states + (lane + k // GROUP) * C + tl.arange(0, C), PA * x + QB)
         _signal(done + lane + k // GROUP)
-    enter = _before(P * x[None, :] + Q, x, warp, W, C)
-    tl.store(h + at, _again(a_now, b_now, enter, step), mask=mask)
+    enter = _before((P[0] * x[None, :] + Q[0],), (x,), warp, W, C, 1)
+    b_now = _affine(a_now, enter, b_now, (step == 0)[None, :, None], 1)
+    _, states = _scan(a_now, b_now, 1, 1)
+    tl.store(h + at, states[0], mask=mask)
 
 
 def tiled(a: Tensor, b: Tensor, S: int, W: int, C: int, stages: int) -> Tensor:
-    """States by tiles; complex ones of constant decays, with 8 steps a warp."""
+    """States by tiles, of real and complex numbers; decays (channels,), or of every step."""
     batch, time, channels = b.shape
-    h, grid = torch.empty_like(b), (batch * -(-channels // C),)
-    more = {"W": W, "C": C, "STAGES": stages, "num_warps": W}
-    if b.is_complex():
-        real = (torch.view_as_real(x) for x in (a, b, h))
-        complex_kernel[grid](*real, time, channels, **more)
-    else:
-        tile_kernel[grid](a, b, h, time, channels, S=S, **more)
+    h, parts = torch.empty_like(b), 1 + b.is_complex()
+    numbers = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b, h))
+    tile_kernel[(batch * -(-channels // C),)](
+        *numbers, time, channels, S=S, W=W, C=C, STAGES=stages, PARTS=parts,
+        CONSTANT=a.ndim == 1, num_warps=W,
+    )  # fmt: skip
     return h
 
 
