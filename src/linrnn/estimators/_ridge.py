@@ -68,6 +68,20 @@ def choose_ridge(
     return Ridge(squares.solve(penalty), intercept, penalty, weight, left_out)
 
 
+def ridges(x: np.ndarray, y: np.ndarray, penalties: Sequence[float]) -> np.ndarray:
+    """Coefficients (penalties, features, targets) of a ridge for each penalty.
+
+    Args:
+        x: (rows, features), each column with mean 0.
+        y: (rows, targets), the same.
+        penalties: in any order.
+    """
+    kind = _OfRows if len(x) <= x.shape[1] else _OfColumns
+    squares: _Squares = kind(x, y, 0, np.ones(len(x)))
+    squares.decompose(1.0)
+    return np.stack([squares.solve(penalty) for penalty in penalties])
+
+
 class _Squares(Protocol):
     """Sums of products of the features, to be decomposed for a weight of the last ones."""
 

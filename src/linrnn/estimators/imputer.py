@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ShapeError, check_at_most, check_positive_int
-from linrnn.estimators._gaps import Filling, Gap, Rule, Sides, gaps_of, lines
+from linrnn.estimators._gaps import Filling, Gap, Round, Rule, Sides, gaps_of, lines
 from linrnn.estimators._inputs import as_numbers, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
@@ -20,6 +20,8 @@ from linrnn.nn.change_bank import ChangeBank
 
 _MOST_MODES = 500
 _MOST_SEASONS = 2
+_ROUNDS = 2
+"""Times that the gaps are filled: others are read as they were filled before, at first by lines."""
 _FLAT = 1e-12  # of a spread: a channel that never moved
 
 
@@ -32,11 +34,12 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
 
     ``f_l`` are the states of frozen modes that have read the series up to the gap, ``b_r`` those of
     modes that have read it backwards from its end; see `RecurrentForecaster`. ``o_k`` are the other
-    channels, where they were observed, and the values a season before and behind. ``W`` is a ridge
-    regression for each length of a gap and each place in it, fitted to stretches of the training
-    series without a gap. ``trust``, from 0 to 1, is what has the smallest squared error on the last
-    quarter of these: 0 is the line. At the beginning and the end of a series there is a value on
-    one side only; it takes the place of the line.
+    channels, and the values a season before and behind. ``W`` is a ridge regression for each length
+    of a gap and each place in it, fitted to stretches of the training series without a gap. Its
+    penalty and ``trust``, from 0 to 1, are those with the smallest squared error on the last
+    quarter of these: 0 is the line. All gaps are filled twice. At first lines stand in the gaps of
+    other channels, then the values of the first time. At the beginning and the end of a series
+    there is a value on one side only; it takes the place of the line.
 
     Args:
         n_modes: of each direction.
@@ -104,8 +107,10 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         random = np.random.default_rng(seed)
         modes = random_modes_of(self.seasons_, n_modes, random, len(X))
         self._bank = ChangeBank(torch.from_numpy(modes))
-        self._sides = Sides.of(filled, missing, self._bank)
-        self._fillings: dict[Rule, Filling] = {}
+        self._rounds = [Round(Sides.of(filled, missing, self._bank), {})]
+        while len(self._rounds) < _ROUNDS:
+            filled = self._filled(filled, missing, self._rounds[-1])
+            self._rounds.append(Round(Sides.of(filled, missing, self._bank), {}))
 
     def _seasons(self, filled: np.ndarray) -> tuple[int, ...]:
         if self.season is None:
@@ -133,13 +138,21 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         scaled = (X - self._centre) / self._unit
         none = missing.all(0)
         filled = lines(np.where(none, 0.0, scaled))
+        for part in self._rounds:
+            filled = self._filled(filled, missing, part)
+        return np.where(missing, filled * self._unit + self._centre, X)
+
+    def _filled(self, filled: np.ndarray, missing: np.ndarray, part: Round) -> np.ndarray:
+        """Series (time, channels) with better values in the gaps than those that it has."""
         sides = Sides.of(filled, missing, self._bank)
         result = filled.copy()
-        for c in np.flatnonzero(~none):
+        for c in np.flatnonzero(~missing.all(0)):
             for gap in gaps_of(missing[:, c]):
                 rule = self._rule(missing, int(c), gap)
-                result[gap.first : gap.last + 1, c] = self._filling(rule).fill(sides, gap)
-        return np.where(missing, result * self._unit + self._centre, X)
+                if rule not in part.fillings:
+                    part.fillings[rule] = Filling.fit(rule, part.sides)
+                result[gap.first : gap.last + 1, c] = part.fillings[rule].fill(sides, gap)
+        return result
 
     def _rule(self, missing: np.ndarray, c: int, gap: Gap) -> Rule:
         around = missing[max(0, gap.first - 1) : gap.last + 2]
@@ -147,11 +160,6 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         seen = others.shape[1] > 0 and bool(others.mean() < 0.5)
         sides = gap.first > 0, gap.last < len(missing) - 1
         return Rule(c, gap.steps, *sides, others=seen, seasons=self.seasons_)
-
-    def _filling(self, rule: Rule) -> Filling:
-        if rule not in self._fillings:
-            self._fillings[rule] = Filling.fit(rule, self._sides)
-        return self._fillings[rule]
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}

@@ -5,17 +5,19 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from linrnn import RecurrentImputer
 from linrnn.errors import ArgumentError, ShapeError
 
 
-def sensors(steps=800, seed=0):
+def sensors(steps=800, seed=0, noise=0.05):
     """Three channels that follow one wave and one walk, each with noise."""
     random = np.random.default_rng(seed)
     common = np.sin(2 * np.pi * np.arange(steps) / 48) + np.cumsum(random.normal(size=steps)) * 0.03
-    return common[:, None] * [1.0, -0.6, 1.5] + 0.05 * random.normal(size=(steps, 3))
+    return common[:, None] * [1.0, -0.6, 1.5] + noise * random.normal(size=(steps, 3))
 
 
 def holes(x, length, share=0.1, seed=1, together=False):
@@ -55,6 +57,18 @@ def test_it_is_better_than_a_line_where_there_is_something_to_learn(length, toge
     filled = RecurrentImputer().fit_transform(given)
     assert (filled[~mask] == x[~mask]).all()
     assert error(filled, x, mask) < share * error(line(given), x, mask)
+
+
+@pytest.mark.parametrize(("noise", "share"), [(0.05, 1.4), (0.1, 1.2)])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_long_gaps_of_sensors_that_tell_the_same(noise, share, seed):
+    """Regressions on the other sensors are the best plain way there, and know no time."""
+    x = sensors(1500, noise=noise)
+    mask = holes(x, 24, seed=seed)
+    given = np.where(mask, np.nan, x)
+    chained = IterativeImputer(random_state=0).fit_transform(given)
+    ours = RecurrentImputer().fit_transform(given)
+    assert error(ours, x, mask) < share * error(chained, x, mask)
 
 
 def test_it_is_no_worse_than_a_line_where_there_is_nothing_to_learn():
