@@ -92,7 +92,7 @@ SIZES = {
     "paper": Size(families=FAMILIES, systems=tuple(SYSTEMS), how=_PUBLISHED, rates=(5e-5,)),
 }
 _PAPER = "Morad et al. 2023, arXiv:2303.01859"
-_UNSURE = "from memory of the paper, not confirmed"
+_UNSURE = "not checked against the paper"
 
 
 class POPGym(Reproduction):

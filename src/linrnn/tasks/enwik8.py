@@ -13,7 +13,7 @@ from linrnn.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
 
 _LETTERS = " abcdefghijklmnopqrstuvwxyz"
 _RWKV = "Peng et al. 2023, arXiv:2305.13048, as that paper lists it"
-_UNCHECKED = "; quoted from memory, not compared with the paper"
+_UNCHECKED = "; not checked against the paper"
 _XL = f"Dai et al. 2019, arXiv:1901.02860{_UNCHECKED}"
 _AWD = f"Merity, Keskar and Socher 2018, arXiv:1803.08240{_UNCHECKED}"
 

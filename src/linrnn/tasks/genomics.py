@@ -18,7 +18,7 @@ from linrnn.tokenizers import CharTokenizer, Tokenizer
 _NAMES = ("hg38.fa", "hg38.ml.fa", "genome.fa")
 _LAYOUT = f"a FASTA file of the name {', '.join(_NAMES[:-1])} or {_NAMES[-1]} (or .gz, .xz)"
 _PARTS = (("train", 0.0, 0.9), ("validation", 0.9, 0.95), ("test", 0.95, 1.0))
-_HYENA = "Nguyen et al. 2023, arXiv:2306.15794; quoted from memory, not compared with the paper"
+_HYENA = "Nguyen et al. 2023, arXiv:2306.15794; not checked against the paper"
 
 
 @dataclass(frozen=True, kw_only=True)

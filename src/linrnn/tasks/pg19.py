@@ -23,7 +23,7 @@ KEPT = "words.json"
 _BOOKS = {"train": 28_602, "validation": 50, "test": 100}
 _TEST_WORDS = 6_966_499
 _LAYOUT = "the folders train, validation and test with a file <id>.txt for each book"
-_RAE = "Rae et al. 2020, arXiv:1911.05507; quoted from memory, not compared with the paper"
+_RAE = "Rae et al. 2020, arXiv:1911.05507; not checked against the paper"
 
 
 @dataclass(frozen=True, kw_only=True)
