@@ -383,7 +383,7 @@ class _Run:
     ) -> tuple[Tensor | None, Tensor]:
         """Fill the gradient of the memory behind each chunk; that of what is solved for, the first.
 
-        These two may be results, so each has memory of its own.
+        These two may be results, so each is allocated alone.
         """
         p = self.p
         initial = self.empty(*p.memory)
