@@ -21,6 +21,7 @@ from linrnn.estimators._panel import engine, stored
 from linrnn.estimators._panel.following import follow
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
+from linrnn.estimators._panel.totals import agreed, parts_of, with_means, with_totals
 from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators._whole import whole
 from linrnn.estimators.seasons import candidates, naive_season
@@ -33,6 +34,8 @@ except ImportError as error:
 
 _LONGEST_SEASON = 400
 _MOST_STEPS = 10_000
+_WEIGHED = 0.8
+"""Coverage of the bands whose widths say how wrong forecasts are, one beside another."""
 
 
 class PanelForecaster(BaseEstimator):  # type: ignore[misc]
@@ -50,8 +53,10 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         w_c ~ s_c^-4, of the best eight that are at most half worse than the best
         yhat = sum_c w_c yhat_c
 
-    with k origins. Bands are as wide as errors of the past: those that would have been made by
-    then, each in units of the recent changes of its series and of a power of the steps ahead.
+    with k origins. With totals, the forecasts are moved as little as makes them add up, each in
+    units of the error that is expected of it. Bands are as wide as errors of the past: those that
+    would have been made by then, each in units of the recent changes of its series and of a power
+    of the steps ahead.
 
     Args:
         horizon: steps that are forecast at most. None: an eighth of the longest series, from 1 to
@@ -64,6 +69,9 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         value: column that is forecast.
         known: columns that are known ahead, as prices and holidays; `predict` asks for them.
             Other columns are inputs of the past.
+        totals: whether the total of all series is forecast too, and with several id columns those
+            of the groups that have the same ids in the first of them. Forecasts then add up. A
+            total is a further series, with "(all)" for an id that differs within it.
         freq: an alias of pandas for the steps of the times; None finds it.
         missing: "error" refuses gaps; "ffill" holds the last value over them.
 
@@ -92,7 +100,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     Reference:
         Makridakis et al. 2020, "The M4 competition"; Hyndman and Khandakar 2008; Assimakopoulos and
         Nikolopoulos 2000; Syntetos and Boylan 2005; Teunter et al. 2011; Orvieto et al. 2023,
-        arXiv:2303.06349.
+        arXiv:2303.06349; Wickramasuriya et al. 2019 for totals.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         time: str = "ds",
         value: str = "y",
         known: Sequence[str] = (),
+        totals: bool = False,
         freq: str | None = None,
         missing: str = "error",
     ) -> None:
@@ -113,6 +122,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         self.time = time
         self.value = value
         self.known = known
+        self.totals = totals
         self.freq = freq
         self.missing = missing
 
@@ -137,6 +147,9 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         panel = read_panel(where, rows, self.freq, self.missing)
         columns = Columns.of(where, tuple(self.known), panel)
         columns = columns._replace(static=read_static(where, static, panel))
+        if self.totals:
+            panel = with_totals(where, panel)
+            columns = columns.for_all(len(panel.keys))
         longest = int(panel.batch.n.max())
         with whole(self) as fitted:
             fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
@@ -163,7 +176,18 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         where = "PanelForecaster.follow"
         check_is_fitted(self, "horizon_")
         followed = copy(self)
-        followed._panel, places = follow(where, self._panel, y, self.freq, self.missing)
+        fitted = parts_of(self._panel) if self.totals else self._panel
+        panel, places = follow(where, fitted, y, self.freq, self.missing)
+        if self.totals:
+            lost = fitted.keys.difference(panel.keys)
+            if len(lost):
+                raise ArgumentError(
+                    f"{where}: y must have every series of the fit for totals, got none of "
+                    f"{show(lost[0])}."
+                )
+            panel = with_totals(where, panel)
+            places = self._panel.keys.get_indexer(panel.keys)
+        followed._panel = panel
         columns = self._columns
         lacking = [
             name for name in (*columns.known, *columns.past) if name not in _others(followed)
@@ -273,6 +297,10 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
                 check_positive_int(where, **{name: plain(getattr(self, name))})
                 check_at_most(where, _MOST_STEPS, **{name: plain(getattr(self, name))})
         check_in(where, "missing", self.missing, ("error", "ffill"))
+        if not isinstance(plain(self.totals), bool):
+            raise ArgumentTypeError(
+                f"{where}: totals must be True or False, got {show(self.totals)}."
+            )
         one = isinstance(self.id, str)
         _check_columns(where, "id", [self.id] if one else self.id)
         _check_columns(where, "known", self.known)
@@ -332,7 +360,10 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
                 )
             names = self._panel.names
             rows = read_rows(where, "X", X, names, others=False)
-            later = ahead_of(where, self._panel, rows, known, steps)
+            parts = parts_of(self._panel) if self.totals else self._panel
+            later = ahead_of(where, parts, rows, known, steps)
+            if self.totals:
+                later = with_means(self._panel, later)
         elif X is not None:
             raise ArgumentError(
                 f"{where}: X must be None for a forecaster without known inputs, got a "
@@ -340,7 +371,12 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
             )
         inputs = self._columns.inputs(self._panel, later, self.horizon_)
         batch = self._panel.batch
-        return steps, engine.forecast(batch, self.season_, self.horizon_, inputs, self._chosen)
+        values = engine.forecast(batch, self.season_, self.horizon_, inputs, self._chosen)
+        if self.totals:
+            # errors grow with the steps alike in all series, so those of the first step weigh
+            errors = engine.half_widths(batch, self._chosen, _WEIGHED)[:, 0]
+            values = agreed(self._panel, values, errors)
+        return steps, values
 
     def _band(self, middle: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
         batch = self._panel.batch

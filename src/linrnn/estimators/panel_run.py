@@ -42,7 +42,7 @@ class PanelOptions:
         data: a .csv or .parquet with a row for each time of each series.
         id, time, value: names of its columns; none: unique_id, ds and y.
         known, past, static: columns of inputs known ahead, of others, and of what stays the same.
-        horizon, season, freq, missing: as of `PanelForecaster`.
+        horizon, season, totals, freq, missing: as of `PanelForecaster`.
     """
 
     data: Path
@@ -54,6 +54,7 @@ class PanelOptions:
     static: tuple[str, ...] = ()
     horizon: int | None = None
     season: int | None = None
+    totals: bool = False
     freq: str | None = None
     missing: str = "error"
 
@@ -263,6 +264,7 @@ def _forecaster(options: PanelOptions, roles: Roles) -> "PanelForecaster":
         time=roles.time,
         value=roles.value,
         known=roles.known,
+        totals=options.totals,
         freq=options.freq,
         missing=options.missing,
     )

@@ -71,8 +71,8 @@ def paper() -> Recipe:
         seconds=None,
         hardware="a GPU",
         source=(
-            "Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329, its medium model; quoted from "
-            "memory, not compared with the paper"
+            "Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329, its medium model; not checked "
+            "against the paper"
         ),
         departures=(
             "AdamW with a cosine, where the paper has SGD at 1.0 that falls by 1.2 after six passes"

@@ -40,10 +40,16 @@ class ForecastOptions:
     """Columns that are read and not known ahead, of many series."""
     static: tuple[str, ...] = ()
     """Columns of what does not change in each of many series, numbers or words."""
+    totals: bool = False
+    """Forecast the totals of many series too, by id columns from the widest, so that all add up."""
     season: int = 0
     """Steps of a season, of many series; 1 for none; 0: found."""
     freq: str = ""
     """Step of the times, of many series: an alias of pandas, as D or MS; none: found."""
+
+
+_OF_MANY = ("id", "value", "known", "past", "static", "totals", "season", "freq")
+"""Options that say something of many series alone."""
 
 
 class Forecast(ForecastTask):
@@ -87,12 +93,15 @@ class Forecast(ForecastTask):
         super().__init__(options, known)
         options = self.options
         check_positive_int("Forecast", length=options.length, horizon=options.horizon)
-        if options.id:
-            raise ArgumentError(
-                "Forecast: id must be left out where a mixer or a bank reads one series, got "
-                f"{show(list(options.id))}. `linrnn train forecast` without --only and --mixer, or "
-                "PanelForecaster, reads many."
-            )
+        for name in _OF_MANY:
+            value = getattr(options, name)
+            if value:
+                raise ArgumentError(
+                    f"Forecast: {name} must be left out where a mixer or a bank reads one series, "
+                    f"got {show(list(value) if isinstance(value, tuple) else value)}. "
+                    "`linrnn train forecast` without --only and --mixer, or PanelForecaster, reads "
+                    "many: name the columns of ids with --task.id."
+                )
         check_in("Forecast", "missing", options.missing, get_args(Missing))
         self.sequence_length, columns = options.length, 1
         if options.data:

@@ -1,5 +1,6 @@
 """Long tables of many series on the command line."""
 
+import io
 import json
 
 import numpy as np
@@ -94,6 +95,22 @@ def test_following_the_same_table_says_the_same_and_a_new_series_is_named(place)
         forecaster.follow(rows.replace("s", "w"))
 
 
+def test_totals_are_forecast_beside_their_parts(tmp_path, capsys):
+    shops = table().dropna(subset=["y"])
+    regions = shops["unique_id"].map(lambda name: "up" if name == "n" else "down")
+    shops.assign(land=regions).to_csv(tmp_path / "shops.csv", index=False)
+    data, run = str(tmp_path / "shops.csv"), str(tmp_path / "run")
+    options = ["--task.id", "land", "unique_id", "--task.totals", "--task.horizon", "2"]
+    assert main(["train", "forecast", "--data", data, *options, "--out", run, "-q"]) == 0
+    capsys.readouterr()
+    assert main(["predict", run, data]) == 0
+    answers = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    whole = answers["land"] == "(all)"
+    parts = answers["unique_id"] != "(all)"
+    sums = answers[parts].groupby("ds")["y"].sum()
+    np.testing.assert_allclose(answers[whole].set_index("ds")["y"], sums, rtol=1e-4)
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -105,6 +122,8 @@ def test_following_the_same_table_says_the_same_and_a_new_series_is_named(place)
             "column price must stay the same in a series, got",
         ),
         (["--task.id", "shop", "--mixer", "lru"], "id must be left out where a mixer"),
+        (["--task.totals", "--mixer", "lru"], "totals must be left out where a mixer"),
+        (["--task.known", "price", "--only", "bank"], "known must be left out where a mixer"),
     ],
 )
 def test_errors_name_the_column(place, options, said, capsys):

@@ -121,6 +121,7 @@ def _options(config: "Config", args: Sequence[str]) -> Any:
         static=o.static,
         horizon=o.horizon if peek(args, "--task.horizon") is not None else None,
         season=o.season or None,
+        totals=o.totals,
         freq=o.freq or None,
         missing=o.missing,
     )

@@ -35,6 +35,11 @@ class Columns(NamedTuple):
         past = tuple(name for name in panel.others if name not in known)
         return cls(known, past, np.zeros((len(panel.keys), 0)))
 
+    def for_all(self, rows: int) -> "Columns":
+        """For further series, of which nothing is static."""
+        more = np.zeros((rows - len(self.static), self.static.shape[1]))
+        return self._replace(static=np.concatenate([self.static, more]))
+
     def inputs(self, panel: Panel, later: np.ndarray | None, horizon: int) -> Inputs | None:
         """Inputs of all series; ``later`` (series, steps, known columns) follows their ends.
 
