@@ -284,7 +284,9 @@ def test_kernels_compile_for_a_gpu(warm, tmp_path, name):
     """With everything they can take, and with nothing; in shared memory that every GPU has."""
     result = warm(
         f"""{COMPILE}
-name, bare = {name!r}, ("slots", "cu_seqlens", "reset", "bonus", "initial", "past")
+name, bare = {name!r}, ("slots", "cu_seqlens", "reset", "bonus", "initial")
+if name != "run_channel_pairs_back":  # its pairs of a and k are there where both are
+    bare += ("past",)
 result = []
 for storage, wide, steps, absent in (("bf16", "fp32", 32, ()), ("fp32", "fp32", 16, bare),
                                      ("fp64", "fp64", 16, ())):
