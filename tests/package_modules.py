@@ -17,6 +17,8 @@ _TORCHRL = () if find_spec("torchrl") else ("linrnn.interop.torchrl",)
 def _has_kernels(module: pkgutil.ModuleInfo) -> bool:
     """Whether it imports Triton as it is imported itself."""
     spec = module.module_finder.find_spec(module.name, None)
+    assert spec is not None
+    assert spec.origin is not None
     source = Path(spec.origin).read_text(encoding="utf-8")
     return re.search(r"^import triton", source, re.MULTILINE) is not None
 

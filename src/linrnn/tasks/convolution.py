@@ -27,8 +27,8 @@ class ConvolutionOptions(GeneratedOptions):
     length: int = 100
     """Steps of a sequence."""
     largest: float = 10.0
-    """Upper bound of the two numbers that make an input; its frequencies (radians/step) are 0.05 of
-    the one and 0.1 of the other."""
+    """Upper bound of the two numbers that make an input.
+    Its frequencies are 0.05 of the one and 0.1 of the other, in radians a step."""
     train_size: int = 32
     """Training sequences; an epoch is one pass through them."""
     validation_size: int = 32

@@ -31,8 +31,8 @@ class CopyOptions(GeneratedOptions):
     vocabulary: int = 10
     """Symbols: a blank, a marker, and the others are tokens."""
     markers: Literal["one", "all"] = "one"
-    """One marker, then blanks, and a loss on every step; or a marker at, and a loss on, those
-    steps alone that ask for a token."""
+    """one: a single marker, then blanks, and a loss on every step.
+    all: a marker and a loss at each step that asks for a token, and no loss elsewhere."""
     train_size: int = 51_200
     """Training sequences; an epoch is one pass through them."""
 

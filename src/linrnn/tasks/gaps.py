@@ -32,8 +32,8 @@ class GapsOptions(GeneratedOptions):
     length: int = 50
     """Observations of a series."""
     times: Literal["column", "dt", "none"] = "column"
-    """The time since the observation before: a second column of the input, the times between steps
-    that layers with `dt` read, or nothing at all."""
+    """Place of the time since the observation before.
+    column: a second column of the input. dt: for layers that read `dt`. none: nowhere."""
 
 
 class Gaps(Regression, Task):

@@ -31,8 +31,8 @@ class MQAROptions(GeneratedOptions):
     vocabulary: int = 8192
     """Symbols: 0 is a blank, the rest of the first half are keys, the second half values."""
     power: float = 0.01
-    """Which gaps before a question are likely: the k-th with weight k ** (power - 1). Small
-    numbers ask soon, 1 asks anywhere."""
+    """Likely gaps before a question: the k-th has the weight k ** (power - 1).
+    Small numbers ask soon, 1 asks anywhere."""
     random_fill: bool = False
     """Fill the blanks with random symbols."""
     train_size: int = 100_000

@@ -44,8 +44,8 @@ class PendulumOptions(GeneratedOptions):
     steps: int = 100
     """Simulated steps of 0.01 s, of which ``length`` are observed, at random."""
     times: Literal["column", "dt", "none"] = "column"
-    """The steps since the image before: one more column of the input, the times between steps that
-    layers with `dt` read, or nothing at all."""
+    """Place of the steps since the image before.
+    column: one more column of the input. dt: for layers that read `dt`. none: nowhere."""
     train_size: int = 2_000
     """Training sequences; an epoch is one pass through them."""
     validation_size: int = 1_000

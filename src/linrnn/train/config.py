@@ -98,8 +98,8 @@ class TrainConfig:
     on_nan: OnNan = "stop"
     """Reaction to a loss, gradient or carried state that is not finite.
     stop: end the run. skip: leave out the step, at most 10 in a row.
-    rollback: restore the weights of the last epoch and continue with the next batch, at most
-    3 times in an epoch. Validation losses and checkpoints that are not finite always stop it."""
+    rollback: restore the last epoch's weights and go on, at most 3 times in an epoch.
+    A validation loss or a checkpoint that is not finite always stops it."""
 
 
 @dataclass(frozen=True, kw_only=True)

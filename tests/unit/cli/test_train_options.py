@@ -1,7 +1,10 @@
 """Options read from the sources are those of the classes, and their errors need no PyTorch."""
 
+import ast
 import contextlib
 import dataclasses
+import inspect
+import itertools
 import warnings
 from importlib import import_module
 from typing import get_type_hints
@@ -432,3 +435,27 @@ def test_options_of_a_class_of_somebody_else_are_left_to_it():
     options = train_options("digits", "pkg.module:Mine", "bptt")
     assert options.has("--mixer.anything")
     assert not options.has("--optim.anything")
+
+
+def field_words(cls):
+    """The docstring below each field of a dataclass, by the name of the field."""
+    (body,) = (node.body for node in ast.parse(inspect.getsource(cls)).body)
+    for field, words in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr):
+            yield field.target.id, inspect.cleandoc(words.value.value)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [TrainConfig, OptimConfig, *dict.fromkeys(tasks.load(name).Options for name in tasks.names())],
+    ids=lambda cls: cls.__name__,
+)
+def test_lines_of_an_option_end_with_their_sentences(cls):
+    """The help keeps the ends of lines, so a sentence over two of them would break there."""
+    broken = {
+        name: line
+        for name, words in field_words(cls)
+        for line in words.splitlines()
+        if line and not line.endswith((".", ":"))
+    }
+    assert not broken
