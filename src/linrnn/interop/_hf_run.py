@@ -1,4 +1,4 @@
-"""A run of ``linrnn train lm`` as a model and a tokenizer of transformers."""
+"""A run of a language model as a model and a tokenizer of transformers."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from linrnn.errors import RunFolderError
 from linrnn.interop._hf_config import OPTIONS, LinrnnConfig
 from linrnn.interop._hf_model import LinrnnForCausalLM
 from linrnn.interop._hf_tokenizer import to_tokenizer
-from linrnn.tasks.lm import LM
+from linrnn.tasks import TextTask
 
 
 def from_run(run: Path | str) -> tuple[LinrnnForCausalLM, PreTrainedTokenizerFast]:
-    """The best weights of a run of the task ``lm``, and its tokenizer.
+    """The best weights of a run of a task of text, such as ``lm`` or ``ptb``, and its tokenizer.
 
     Args:
         run: the run folder.
@@ -33,9 +33,9 @@ def from_run(run: Path | str) -> tuple[LinrnnForCausalLM, PreTrainedTokenizerFas
         tokenizer.save_pretrained("shakespeare")
     """
     model, task, config = train.load_model(run)
-    if not isinstance(task, LM) or config.model.bidirectional:
+    if not isinstance(task, TextTask) or config.model.bidirectional:
         raise RunFolderError(
-            f"{run}: the run must be of the task lm and read forward alone, got the task "
+            f"{run}: the run must be of a task of text and read forward alone, got the task "
             f"{config.task}{' read in both directions' if config.model.bidirectional else ''}."
         )
     size = task.tokenizer.vocabulary_size

@@ -1,15 +1,21 @@
 """Our tokenizers as fast tokenizers of transformers, which read them without linrnn."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers as library
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from linrnn.errors import ArgumentError
-from linrnn.tokenizers import ByteTokenizer, CharTokenizer, LibraryTokenizer, Tokenizer
+from linrnn.tokenizers import (
+    ByteTokenizer,
+    CharTokenizer,
+    LibraryTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 
 PADDING = "<|padding|>"
 """Text of the token whose id is one beyond the vocabulary."""
@@ -62,9 +68,29 @@ def _inner(tokenizer: Tokenizer) -> library.Tokenizer:
         inner.pre_tokenizer = pre_tokenizers.Split(library.Regex(r"[\s\S]"), "isolated")
         inner.decoder = decoders.Fuse()
         return inner
+    if isinstance(tokenizer, WordTokenizer):
+        return _of_words(json.loads(tokenizer.to_json())["words"])
     raise ArgumentError(
         f"to_tokenizer: tokenizer must be one of linrnn.tokenizers, got {type(tokenizer).__name__}."
     )
+
+
+def _of_words(words: Sequence[str]) -> library.Tokenizer:
+    """Words between blanks; the end of a line is a word too."""
+    end, unknown = WordTokenizer.end_of_line, WordTokenizer.unknown
+    vocabulary = {word: i for i, word in enumerate(words)}
+    unk_token = unknown if unknown in vocabulary else PADDING
+    inner = library.Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=unk_token))
+    inner.normalizer = normalizers.Replace("\n", f" {end} ")
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.decoder = decoders.Sequence(
+        [
+            decoders.Replace(library.Regex("^"), " "),
+            decoders.Replace(library.Regex(f"^ {end}$"), " \n"),
+            decoders.Fuse(),
+        ]
+    )
+    return inner
 
 
 def _word_level(vocabulary: Mapping[str, int]) -> models.WordLevel:

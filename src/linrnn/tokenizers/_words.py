@@ -9,9 +9,6 @@ from linrnn.errors import ArgumentError, DataError
 from linrnn.tokenizers._base import MAX_PAIRS, Tokenizer, as_text
 from linrnn.typing import Integer
 
-END_OF_LINE = "<eos>"
-UNKNOWN = "<unk>"
-
 
 class WordTokenizer(Tokenizer):
     r"""Every word between blanks is a token, and so is the end of each line, ``<eos>``.
@@ -32,6 +29,10 @@ class WordTokenizer(Tokenizer):
     """
 
     kind: ClassVar[str] = "word"
+    end_of_line: ClassVar[str] = "<eos>"
+    """The token at the end of each line."""
+    unknown: ClassVar[str] = "<unk>"
+    """The token in place of a word that is not in the vocabulary."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = list(words)
@@ -43,8 +44,8 @@ class WordTokenizer(Tokenizer):
                 f"{repr(wrong[0]) if wrong else f'{len(self._ids)} different'} among "
                 f"{len(self._words)}."
             )
-        if self._ids.setdefault(END_OF_LINE, len(self._words)) == len(self._words):
-            self._words.append(END_OF_LINE)
+        if self._ids.setdefault(self.end_of_line, len(self._words)) == len(self._words):
+            self._words.append(self.end_of_line)
         self.vocabulary_size = len(self._words)
         if self.vocabulary_size > MAX_PAIRS:
             raise ArgumentError(
@@ -55,21 +56,21 @@ class WordTokenizer(Tokenizer):
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
         """The ids of the words, with that of ``<eos>`` at each line feed."""
-        words = as_text(text, where, offset).replace("\n", f" {END_OF_LINE} ").split()
-        unknown = self._ids.get(UNKNOWN, -1)
+        words = as_text(text, where, offset).replace("\n", f" {self.end_of_line} ").split()
+        unknown = self._ids.get(self.unknown, -1)
         ids = np.fromiter((self._ids.get(w, unknown) for w in words), np.int64, len(words))
         if len(ids) and ids.min() < 0:
             raise DataError(
-                f"{where}: text must hold words of the vocabulary only, which has no {UNKNOWN}, "
-                f"got {words[int(ids.argmin())]!r:.60} after byte {offset}. Make the vocabulary "
-                "from this text too."
+                f"{where}: text must hold words of the vocabulary only, which has no "
+                f"{self.unknown}, got {words[int(ids.argmin())]!r:.60} after byte {offset}. Make "
+                "the vocabulary from this text too."
             )
         return ids.astype(self.dtype)
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The words, each behind a blank; a line feed for ``<eos>``."""
         words = [self._words[i] for i in self._check_ids(ids).tolist()]
-        return "".join(" \n" if word == END_OF_LINE else f" {word}" for word in words)
+        return "".join(" \n" if word == self.end_of_line else f" {word}" for word in words)
 
     def _parameters(self) -> dict[str, Any]:
         return {"words": self._words}

@@ -12,7 +12,13 @@ from linrnn.errors import ArgumentError, RunFolderError  # noqa: E402
 from linrnn.generation import generate  # noqa: E402
 from linrnn.interop.hf import from_run, to_tokenizer  # noqa: E402
 from linrnn.tasks.lm import LMOptions  # noqa: E402
-from linrnn.tokenizers import ByteTokenizer, CharTokenizer, LibraryTokenizer  # noqa: E402
+from linrnn.tasks.ptb import PTBOptions  # noqa: E402
+from linrnn.tokenizers import (  # noqa: E402
+    ByteTokenizer,
+    CharTokenizer,
+    LibraryTokenizer,
+    WordTokenizer,
+)
 from linrnn.train import Config, ModelConfig, load_model  # noqa: E402
 from linrnn.train.checkpoint import save_tensors  # noqa: E402
 from linrnn.train.folder import RunFolder  # noqa: E402
@@ -35,6 +41,19 @@ def test_ids_and_texts_are_the_same_also_from_a_file(kind, tmp_path):
         ids = ours.encode(text).tolist()
         assert theirs(text)["input_ids"] == ids
         assert theirs.decode(ids, skip_special_tokens=True) == text
+    assert len(theirs) == ours.vocabulary_size + 1
+
+
+@pytest.mark.parametrize("unknown", [[], ["<unk>"]])
+def test_words_and_ends_of_lines_are_the_same_also_from_a_file(unknown, tmp_path):
+    ours = WordTokenizer(["a", "b", "N", *unknown, "<eos>x"])
+    to_tokenizer(ours).save_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    more = " zebra\tb" if unknown else ""
+    for text in (f" a b \n N{more} \n\n", "b  a", "<eos> a <eos>x", ""):
+        ids = ours.encode(text).tolist()
+        assert theirs(text)["input_ids"] == ids
+        assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids)
     assert len(theirs) == ours.vocabulary_size + 1
 
 
@@ -64,14 +83,14 @@ def test_a_tokenizer_of_another_kind_is_refused():
         to_tokenizer("byte")
 
 
-def make_run(folder, tokenizer="byte", **changes):
+def make_run(folder, tokenizer="byte", task="lm", options=None, **changes):
     """A run with its initial weights."""
     file = folder / "text.txt"
     file.write_text("How does it read, and what does it write?\n" * 40)
-    options = LMOptions(data=(str(file),), tokenizer=tokenizer, length=16)
+    options = options or LMOptions(data=(str(file),), tokenizer=tokenizer, length=16)
     model = {"d_model": 8, "n_layers": 2, "norm": "layer", "pool": "none", "dropout": 0.3}
     config = Config(
-        task="lm", mixer="mingru", task_options=options, model=ModelConfig(**model | changes)
+        task=task, mixer="mingru", task_options=options, model=ModelConfig(**model | changes)
     )
     run = RunFolder.create(folder / "run", config)
     task = build_task(config)
@@ -100,9 +119,22 @@ def test_a_run_says_the_same_as_a_model_of_transformers(tokenizer, tied, tmp_pat
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["dropout"] == 0.3
 
 
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_a_run_of_a_benchmark_says_the_same(level, tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{part}.txt").write_text(" the cat saw N mice \n no <unk> came \n" * 20)
+    options = PTBOptions(data=str(tmp_path), level=level, length=8, check_counts=False)
+    run = make_run(tmp_path, task="ptb", options=options)
+    model, words = from_run(run)
+    ours, task, _ = load_model(run)
+    ids = words(" no mice came \n the" if level == "word" else "no mice came\n")["input_ids"]
+    assert ids == task.tokenizer.encode(words.decode(ids)).tolist()
+    torch.testing.assert_close(model(torch.tensor([ids])).logits, ours(torch.tensor([ids]))[0])
+
+
 @pytest.mark.unchecked
 def test_runs_that_are_no_language_models_are_refused(tmp_path):
     with pytest.raises(RunFolderError, match="a run folder must exist"):
         from_run(tmp_path / "missing")
-    with pytest.raises(RunFolderError, match="must be of the task lm and read forward alone"):
+    with pytest.raises(RunFolderError, match="must be of a task of text and read forward alone"):
         from_run(make_run(tmp_path, bidirectional=True))
