@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GPU = ("benchmarks/gpu.py",)
 #: Seconds between two notes of how far a command is.
 EVERY = 60.0
+#: Seconds that an interrupted command has to end by itself.
+GRACE = 20.0
 
 
 class Limited(NamedTuple):
@@ -39,6 +41,8 @@ def main(description: str | None, commands: Sequence[Sequence[str] | Limited]) -
             limit = f"  # {seconds:.0f} s" if seconds else ""
             print(" ".join(map(repr, command)) + limit)
         return 0
+    # a shell starts what runs in the background without interrupts, and commands inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     asked.to.mkdir(parents=True, exist_ok=True)
     stem = Path(sys.argv[0]).stem.replace("_", "-")
     with (asked.to / f"gpu-run-{stem}-{datetime.date.today()}.txt").open("w") as file:
@@ -79,6 +83,8 @@ def _run(command: Sequence[str], file: object, seconds: float = 0.0) -> int:
             over.set()
             note(f"interrupted after {seconds:.0f} s\n")
             process.send_signal(signal.SIGINT)
+            if not done.wait(GRACE):
+                process.kill()
 
     done, over = threading.Event(), threading.Event()
     threading.Thread(target=interrupt, daemon=True).start()

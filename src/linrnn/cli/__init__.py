@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Sequence[str]:  # `list` is a verb here
     return sorted(__all__)
 
 

@@ -78,7 +78,7 @@ class _TorchGRU(nn.Module):
         super().__init__()
         self.layer = nn.GRU(width, width, batch_first=True)
 
-    def forward(self, x: Tensor, state: Tensor | None, reset: None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, state: Tensor | None, reset: Tensor) -> tuple[Tensor, Tensor]:
         y, state = self.layer(x, state)
         return y, state
 
