@@ -153,6 +153,26 @@ def test_the_first_pass_over_a_rollout_gives_what_acting_gave(make):
     assert trainer.update(rollout, before)
 
 
+def test_the_next_input_has_the_action_as_the_environment_takes_it():
+    """A policy that multiplies what it did by four stays within bounds, and finite."""
+    trainer = Trainer(Push, NO_MEMORY, HOW, 0)
+    acting = trainer._step
+
+    def growing(x, state, start):
+        policy, value, state = acting(x, state, start)
+        policy[..., -1] = 4 * x[:, -2] + 1.5
+        return policy, value, state
+
+    trainer._step = growing
+    for _ in range(4):
+        rollout = trainer.collect()
+    assert rollout.action.abs().max() > 2
+    before = rollout.x[:, 1:, -2] * ~rollout.start[:, 1:]
+    took = rollout.action[:, :-1, 0].clamp(-2, 2) * ~rollout.start[:, 1:]
+    torch.testing.assert_close(before, took)
+    assert all(column.isfinite().all() for column in rollout)
+
+
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(reproduction, "_missing", tuple)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -126,12 +127,22 @@ def grid(title: str, families: Sequence[str], labels: Sequence[str], cell: Any) 
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and range of seeds, and how many there are; nothing of none."""
-    if not values:
-        return ""
+    """Mean and range of seeds, and how many there are; nothing of none.
+
+    Runs that broke off because a loss was not finite have NaN, and are counted apart.
+
+    Example:
+        >>> spread([0.5, 1.0, float("nan")]), spread([0.5]), spread([])
+        ('0.75 [0.50, 1.00] (2, 1 broke off)', '0.50 (1)', '')
+    """
+    whole = [value for value in values if not isnan(value)]
+    lost = len(values) - len(whole)
+    count = f"{len(whole)}, {lost} broke off" if lost else str(len(whole))
+    if not whole:
+        return f"({count})" if lost else ""
     if len(values) == 1:
-        return f"{values[0]:.2f} (1)"
-    return f"{mean(values):.2f} [{min(values):.2f}, {max(values):.2f}] ({len(values)})"
+        return f"{whole[0]:.2f} (1)"
+    return f"{mean(whole):.2f} [{min(whole):.2f}, {max(whole):.2f}] ({count})"
 
 
 def costs(found: Found, labels: Sequence[str]) -> Table:

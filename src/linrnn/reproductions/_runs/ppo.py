@@ -147,8 +147,10 @@ class Trainer:
             policy, value, state = self._step(x, state, start)
             action = self.agent.sample(policy)
             lived.append((x, start, action, policy, value))
-            taken = action.numpy()
-            done = self.env.step(self.env.allowed(taken))
+            # its next input has the action as the environment takes it: one out of bounds, fed
+            # back as it was drawn, could grow from step to step until it overflows
+            taken = self.env.allowed(action.numpy())
+            done = self.env.step(taken)
             reward = self.how.scale * torch.from_numpy(done.reward)
             over = done.ended | done.cut
             if done.cut.any():  # more would have come: its value stands for that
