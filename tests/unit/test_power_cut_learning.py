@@ -59,7 +59,7 @@ def learn(untrained, monkeypatch, tmp_path, capsysbinary):
             code = main(["stream", str(untrained), *options, *arguments])
         answers, remarks = capsysbinary.readouterr()
         assert code == 0, remarks
-        return int(re.search(rb"goes on after line (\d+)", remarks)[1]), answers.splitlines()
+        return int(re.search(rb"continues after line (\d+)", remarks)[1]), answers.splitlines()
 
     return stream
 
