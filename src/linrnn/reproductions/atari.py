@@ -2,19 +2,22 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+from operator import sub
 from typing import Any, ClassVar
 
 from linrnn.errors import LinrnnError
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY
 from linrnn.reproductions._runs.agents import (
     Found,
     Job,
-    as_csv,
+    as_runs,
     costs,
+    curves_csv,
     finished,
     grid,
     learning_curves,
@@ -121,7 +124,21 @@ class Atari(Reproduction):
             left -= 1
             setting.say(f"{one.label}, seed {one.seed}: {done.best:.2f} at best, {done.last:.2f}")
         runs = finished(jobs, setting.out)
-        return _findings(runs, len(jobs) - sum(map(len, runs.values())), problems)
+        findings = _findings(runs, len(jobs) - sum(map(len, runs.values())), problems)
+        rows = as_runs(jobs, setting.out, setting.scale)
+        return replace(findings, runs=rows, verdicts=tuple(self.claims(rows, setting.scale)))
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether a memory is worth it."""
+        part = runs.part(GAME)
+        return [
+            part.paired(
+                f"{label} is better than {CONTROL}", "ours: a control", "of return",
+                (label, CONTROL), sub,
+            )
+            for label in SYSTEMS
+            if label != CONTROL and part.has(label, CONTROL)
+        ]  # fmt: skip
 
 
 def job(size: Size, label: str, seed: int) -> Job:
@@ -156,7 +173,6 @@ def _findings(runs: Found, empty: int, problems: str) -> Findings:
         notes.append(problems)
     if not runs:
         return Findings(tables=(), comparable="nothing was run.", complete=False, notes=(*notes,))
-    table, curves = as_csv(runs)
     return Findings(
         tables=(
             grid("Maximal mean return of 100 games", [GAME], systems, cells("best")),
@@ -164,23 +180,8 @@ def _findings(runs: Found, empty: int, problems: str) -> Findings:
             costs(runs, systems),
         ),
         comparable="the order of rows; the paper trains by Q-learning, and longer.",
-        verdicts=tuple(judged(runs)),
         complete=not empty,
         notes=tuple(notes),
         figures={"returns": learning_curves(runs, [GAME], systems)},
-        files={"runs.csv": table, "curves.csv": curves},
+        files={"curves.csv": curves_csv(runs)},
     )
-
-
-def judged(runs: Found) -> list[Judged]:
-    """Whether a memory is worth it, and whether it is better than a stack of frames."""
-    best = {
-        label: {seed: run.best for seed, run in runs.get((GAME, label), {}).items()}
-        for label in SYSTEMS
-    }
-    verdicts = []
-    for label in SYSTEMS:
-        if label != CONTROL:
-            claim = f"{label} is better than {CONTROL}"
-            verdicts.append(less(claim, "ours: a control", best[CONTROL], best[label]))
-    return verdicts

@@ -4,17 +4,20 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
 
 from linrnn._files.storage import read_json, write_atomically
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.errors import LinrnnError
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.reproductions._page.student import interval
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.agent import NO_MEMORY
 from linrnn.reproductions._runs.grid_worlds import make, recorded
 from linrnn.reproductions._runs.imitation import TORCH_GRU, Imitated, Imitating, imitate
@@ -124,8 +127,28 @@ class BabyAI(Reproduction):
                     left -= 1
                 if done is not None:
                     results.setdefault((level, label), {})[seed] = done
+        rows = as_runs(results, setting.scale)
         total = len(size.levels) * len(SYSTEMS) * len(setting.seeds)
-        return _findings(size, results, total - sum(map(len, results.values())), problems)
+        empty = total - sum(map(len, results.values()))
+        claims = tuple(self.claims(rows, setting.scale))
+        return replace(_findings(size, results, empty, problems), runs=rows, verdicts=claims)
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether a memory wins more than none, seed by seed, with actions that are drawn."""
+        levels = dict.fromkeys(name for size in SIZES.values() for name in size.levels)
+        parts = map(runs.part, levels)
+        return [
+            part.paired(
+                f"{part.name}: {label} wins more than {CONTROL}",
+                "ours: a control",
+                "points",
+                (label, CONTROL),
+                lambda memory, none: 100 * (memory - none),
+            )
+            for part in parts
+            for label in SYSTEMS
+            if label != CONTROL and part.has(label, CONTROL)
+        ]
 
 
 class Job(NamedTuple):
@@ -233,10 +256,8 @@ def _findings(size: Size, results: Results, empty: int, problems: Sequence[str])
             "who wins after the same demonstrations; the published numbers are of another level "
             "and of a thousand times as many, so none of ours stands beside one."
         ),
-        verdicts=tuple(judged(results, levels)),
         complete=not empty,
         notes=(*notes, *problems),
-        files=as_csv(results) if results else {},
     )
 
 
@@ -276,33 +297,28 @@ def _costs(results: Results, levels: Sequence[str]) -> Table:
     return Table("Processor time of a step of a demonstration, and the last loss", head, rows)
 
 
-def judged(results: Results, levels: Sequence[str]) -> list[Judged]:
-    """Whether a memory wins more than none, seed by seed, with actions that are drawn."""
-
-    def shares(level: str, label: str) -> dict[int, float]:
-        return {seed: share(run.won) for seed, run in results.get((level, label), {}).items()}
-
-    return [
-        less(
-            f"{level}: {label} wins more than {CONTROL}",
-            "ours: a control",
-            shares(level, CONTROL),
-            shares(level, label),
-        )
-        for level in levels
-        for label in SYSTEMS
-        if label != CONTROL
-    ]
-
-
-def as_csv(results: Results) -> dict[str, bytes]:
-    """Every run by itself."""
-    lines = ["level,memory,seed,won,won by likeliest,episodes,steps,parameters,last loss"]
+def as_runs(results: Results, scale: str) -> Runs:
+    """A row of each run; the score is the share of episodes that are won, actions drawn."""
+    rows = []
     for (level, label), seeds in sorted(results.items()):
         for seed, run in sorted(seeds.items()):
-            numbers = (
-                f"{share(run.won):.5f},{share(run.greedy):.5f},{len(run.won)},"
-                f"{_mean(run.lengths):.2f},{run.parameters},{run.curve[-1][1]:.5f}"
+            measures = {
+                "likeliest": share(run.greedy),
+                "steps of an episode": _mean(run.lengths),
+                "last loss": run.curve[-1][1],
+            }
+            rows.append(
+                Run(
+                    scale=scale,
+                    part=slug(level),
+                    row=safe_name(label),
+                    seed=seed,
+                    task=level,
+                    mixer=SYSTEMS[label],
+                    parameters=run.parameters,
+                    metric="accuracy",
+                    test=share(run.won),
+                    measures=measures,
+                )
             )
-            lines.append(f'"{level}",{label},{seed},{numbers}')
-    return {"runs.csv": "\n".join([*lines, ""]).encode()}
+    return Runs(tuple(rows))

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import sub
 from pathlib import Path
 from statistics import mean
 from typing import Any, ClassVar, NamedTuple
@@ -11,10 +12,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from linrnn._files.storage import read_json, write_atomically
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.errors import DataError
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.quoted import Quoted
-from linrnn.reproductions._page.verdict import Judged, less, ordered
+from linrnn.reproductions._page.runs import Runs, slug
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.agents import spread
 from linrnn.reproductions._runs.bodies import (
     BODIES,
@@ -158,7 +162,30 @@ class OfflineDecisions(Reproduction):
             except DataError as error:
                 problems.append(str(error))
         total = len(size.sets) * len(SYSTEMS) * len(setting.seeds)
-        return _findings(size, results, total - sum(map(len, results.values())), problems)
+        empty = total - sum(map(len, results.values()))
+        rows = as_runs(results, setting.scale)
+        claims = tuple(self.claims(rows, setting.scale))
+        return replace(_findings(size, results, empty, problems), runs=rows, verdicts=claims)
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether a memory is worth it beside cloning, and the printed order on its own data."""
+        verdicts = []
+        for data in SETS:
+            part = runs.part(data.label)
+            verdicts += [
+                part.paired(
+                    f"{data.label}: {label} is better than {CONTROL}",
+                    "ours: a control",
+                    "of the normalised return",
+                    (label, CONTROL),
+                    sub,
+                )
+                for label in SYSTEMS
+                if label != CONTROL and part.has(label, CONTROL)
+            ]
+            if not self.sizes[scale].recorded:
+                verdicts += part.order(PRINTED[data])
+        return verdicts
 
 
 class Job(NamedTuple):
@@ -260,7 +287,6 @@ def _findings(size: Size, results: Results, empty: int, problems: Sequence[str])
             if size.recorded
             else "the order of rows; the simulator is newer than the one that made the records."
         ),
-        verdicts=tuple(judged(results, sets, recorded=bool(size.recorded))),
         complete=not empty,
         notes=(*notes, *dict.fromkeys(problems)),
         figures={"scores": _figure(results, sets)} if results else {},
@@ -306,42 +332,43 @@ def _costs(results: Results) -> Table:
 _TIMES = ("learning", "acting", "carrying")
 
 
-def judged(results: Results, sets: Sequence[Set], *, recorded: bool) -> list[Judged]:
-    """Whether a memory is worth it beside cloning, and the printed order where the data are its."""
-    verdicts = []
-    for data in sets:
-        scores = {
-            label: {seed: _score(data, run.returns) for seed, run in results[data, label].items()}
-            for label in SYSTEMS
-            if (data, label) in results
-        }
-        for label in scores:
-            if label != CONTROL:
-                claim = f"{data.label}: {label} is better than {CONTROL}"
-                control = scores.get(CONTROL, {})
-                verdicts.append(less(claim, "ours: a control", control, scores[label]))
-        if not recorded:
-            verdicts += ordered(scores, PRINTED[data], where=f"{data.label}: ")
-    return verdicts
+def as_runs(results: Results, scale: str) -> Runs:
+    """A row of each run; the score is the normalised return, read anew."""
+    rows = []
+    for (data, label), seeds in results.items():
+        for seed, run in sorted(seeds.items()):
+            measures = {"last loss": run.curve[-1][1]}
+            if run.carried:
+                measures["state carried"] = _score(data, run.carried)
+            rows.append(
+                Run(
+                    scale=scale,
+                    part=slug(data.label),
+                    row=safe_name(label),
+                    seed=seed,
+                    task=data.label,
+                    mixer=SYSTEMS[label][0],
+                    parameters=run.parameters,
+                    metric="normalised return",
+                    test=_score(data, run.returns),
+                    measures=measures,
+                )
+            )
+    return Runs(tuple(rows))
 
 
 def as_csv(results: Results) -> dict[str, bytes]:
-    """Every run by itself, and every episode that was played."""
-    runs = ["set,policy,seed,score,score with the state carried,parameters,last loss"]
+    """Every episode that was played."""
     episodes = ["set,policy,seed,read,episode,return,steps"]
     for (data, label), seeds in results.items():
         for seed, run in sorted(seeds.items()):
             key = f"{data.label},{label},{seed}"
-            carried = f"{_score(data, run.carried):.2f}" if run.carried else ""
-            score, loss = _score(data, run.returns), run.curve[-1][1]
-            runs.append(f"{key},{score:.2f},{carried},{run.parameters},{loss:.5f}")
             played = {"anew": (run.returns, run.lengths)}
             played["carried"] = (run.carried, run.carried_lengths)
             for how, (returns, lengths) in played.items():
                 for n, (gained, steps) in enumerate(zip(returns, lengths, strict=True)):
                     episodes.append(f"{key},{how},{n},{gained:.2f},{steps}")
-    files = {"runs.csv": runs, "episodes.csv": episodes}
-    return {name: "\n".join([*lines, ""]).encode() for name, lines in files.items()}
+    return {"episodes.csv": "\n".join([*episodes, ""]).encode()}
 
 
 def _figure(results: Results, sets: Sequence[Set]) -> Any:

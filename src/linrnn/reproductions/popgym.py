@@ -5,18 +5,20 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
+from operator import sub
 from typing import Any, ClassVar
 
 from linrnn.errors import LinrnnError
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY
 from linrnn.reproductions._runs.agents import (
     Found,
     Job,
-    as_csv,
-    at_rate,
+    as_runs,
     costs,
+    curves_csv,
     finished,
     grid,
     learning_curves,
@@ -87,8 +89,8 @@ _PUBLISHED = PPO(
     workers=4,
 )
 SIZES = {
-    "cpu": Size(families=FOUR, systems=tuple(SYSTEMS)[:4], how=_SMALL, rates=(1e-3, 3e-3)),
-    "easy": Size(families=FAMILIES, systems=tuple(SYSTEMS), how=_SMALL, rates=(1e-3, 3e-3)),
+    "cpu": Size(families=FOUR, systems=tuple(SYSTEMS)[:4], how=_SMALL, rates=(1e-3, 3e-3, 1e-2)),
+    "easy": Size(families=FAMILIES, systems=tuple(SYSTEMS), how=_SMALL, rates=(1e-3, 3e-3, 1e-2)),
     "paper": Size(families=FAMILIES, systems=tuple(SYSTEMS), how=_PUBLISHED, rates=(5e-5,)),
 }
 _PAPER = "Morad et al. 2023, arXiv:2303.01859"
@@ -167,9 +169,12 @@ class POPGym(Reproduction):
         found = finished(chosen, setting.out)
         count = sum(map(len, found.values()))
         wanted = len(setting.seeds) * len(size.families) * len(size.systems)
-        return self._findings(size, found, tuning, wanted - count)
+        runs = as_runs([*_tuned(size, setting), *chosen], setting.out, setting.scale)
+        return self._findings(size, found, tuning, runs, wanted - count)
 
-    def _findings(self, size: Size, found: Found, tuning: "Tuning", empty: int) -> Findings:
+    def _findings(
+        self, size: Size, found: Found, tuning: "Tuning", runs: Runs, empty: int
+    ) -> Findings:
         families = [f for f in size.families if any((f, s) in found for s in size.systems)]
         systems = [s for s in size.systems if any((f, s) in found for f in families)]
 
@@ -180,7 +185,6 @@ class POPGym(Reproduction):
 
             return cell
 
-        runs, curves = as_csv(found)
         notes = [
             "cells: mean over seeds, their range, how many there are; an empty one was not run.",
             "maximal mean return: that of the last 100 episodes, at the step of the training where "
@@ -201,12 +205,29 @@ class POPGym(Reproduction):
                 "who learns what within these steps; the published numbers are means over all "
                 "environments after 15 million steps, so no number of ours stands beside one."
             ),
-            verdicts=tuple(judged(found, families, systems)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, "")),
             complete=not empty,
             notes=tuple(notes),
             figures={"returns": learning_curves(found, families, systems)} if found else {},
-            files={"runs.csv": runs, "curves.csv": curves} if found else {},
+            files={"curves.csv": curves_csv(found)} if found else {},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether a memory is worth it, and whether the GRU is ahead, seed by seed."""
+        tuned, verdicts = runs.part(TUNED_ON), list[Judged]()
+        for family in FAMILIES:
+            part = runs.part(family)
+            pairs = [(label, CONTROL) for label in SYSTEMS if label != CONTROL]
+            pairs += [("GRU", label) for label in SYSTEMS if label not in (CONTROL, "GRU")]
+            for better, worse in pairs:
+                if part.has(better, worse):
+                    source = "ours: a control" if worse == CONTROL else _PAPER
+                    claim = f"{family}: {better} is better than {worse}"
+                    judged = part.paired(claim, source, "of return", (better, worse), sub)
+                    edge = tuned.why_not(better, worse)  # the rate of all families is from there
+                    verdicts.append(judged._replace(why_not=judged.why_not or edge))
+        return verdicts
 
 
 Tuning = Mapping[str, Mapping[float, float]]
@@ -266,15 +287,18 @@ def job(size: Size, family: str, label: str, seed: int, rate: float) -> Job:
     )
 
 
+def _tuned(size: Size, setting: Setting) -> list[Job]:
+    """The runs that choose the rate of each memory: every rate with the first seed."""
+    seed = setting.seeds[0]
+    return [job(size, TUNED_ON, label, seed, rate) for label in size.systems for rate in size.rates]
+
+
 def _tuning(size: Size, setting: Setting, budget: _Budget) -> Tuning:
-    """Try every rate with the first seed."""
+    """Make these runs."""
     tuning: dict[str, dict[float, float]] = {}
-    for label in size.systems:
-        first = job(size, TUNED_ON, label, setting.seeds[0], size.rates[0])
-        for rate in size.rates:
-            one = at_rate(first, rate)
-            if budget.left or read(one, setting.out):
-                tuning.setdefault(label, {})[rate] = budget.make(one, setting)
+    for one in _tuned(size, setting):
+        if budget.left or read(one, setting.out):
+            tuning.setdefault(one.label, {})[one.how.rate] = budget.make(one, setting)
     return {label: runs for label, runs in tuning.items() if len(runs) == len(size.rates)}
 
 
@@ -290,23 +314,3 @@ def _tried(size: Size, tuning: Tuning) -> Table:
     ]
     head = ["memory", *(f"rate {i}" for i in range(1, len(size.rates) + 1)), "taken"]
     return Table(f"{TUNED_ON}: maximal mean return of the first seed while tuning", head, rows)
-
-
-def judged(found: Found, families: Sequence[str], systems: Sequence[str]) -> list[Judged]:
-    """Whether a memory is worth it, and whether the GRU is ahead, seed by seed."""
-
-    def returns(family: str, label: str) -> dict[int, float]:
-        return {seed: run.best for seed, run in found.get((family, label), {}).items()}
-
-    verdicts = []
-    for family in families:
-        for label in systems:
-            if label == CONTROL:
-                continue
-            claim = f"{family}: {label} is better than {CONTROL}"
-            without = returns(family, CONTROL)
-            verdicts.append(less(claim, "ours: a control", without, returns(family, label)))
-            if label != "GRU":
-                claim = f"{family}: GRU is better than {label}"
-                verdicts.append(less(claim, _PAPER, returns(family, label), returns(family, "GRU")))
-    return verdicts

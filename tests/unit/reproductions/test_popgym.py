@@ -10,6 +10,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra rl is not install
 
 from linrnn.reproductions import Setting  # noqa: E402
 from linrnn.reproductions import popgym as reproduction  # noqa: E402
+from linrnn.reproductions._page.verdict import EDGE  # noqa: E402
 from linrnn.reproductions._runs import agents  # noqa: E402
 from linrnn.reproductions._runs.agent import FRAMES, NO_MEMORY, Agent  # noqa: E402
 from linrnn.reproductions._runs.environments import Columns, Environments  # noqa: E402
@@ -202,6 +203,8 @@ def test_a_page_goes_on_where_it_was(small, tmp_path):
     assert [row[0] for row in best.rows] == ["minGRU", "no memory"]
     assert all(cell.endswith("(2)") for row in (*best.rows, *last.rows) for cell in row[1:])
     assert [row[0] for row in cost.rows] == [row[0] for row in tried.rows]
-    assert whole.files["runs.csv"].count(b"\n") == 1 + 2 * 2 * 2
+    assert len(whole.runs.rows) == 2 * 2 * 2 + 2  # and a rate of each memory that was not taken
+    # of two rates the one that is taken is an end, which decides nothing at any family
+    assert {verdict.why_not for verdict in whole.verdicts} == {EDGE}
     assert whole.verdicts[0].claim.endswith("better than no memory")
     assert reproduction.POPGym(small, most_runs=0).run(setting).tables == whole.tables

@@ -29,6 +29,8 @@ RUNS = "runs"
 """Folder of the trained models, in that of the report."""
 
 _UNITS = {"accuracy": "points"}
+_HIGHER = {"accuracy", "maximal mean return", "normalised return"}
+"""Scores of which more is better; of all others less is."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Part:
         return self.rows[0].metric if self.rows else ""
 
     @property
+    def higher(self) -> bool:
+        """Whether more of the score is better."""
+        return self.metric in _HIGHER
+
+    @property
     def steps(self) -> int:
         """Updates of a run."""
         return max((run.steps for run in self.rows), default=0)
@@ -85,7 +92,7 @@ class Part:
             runs = [run for run in self.rows if run.row == row]
             first = min(run.seed for run in runs)
             tried = {run.lr: run.validation for run in runs if run.seed == first}
-            best = max if self.metric == "accuracy" else min
+            best = max if self.higher else min
             known = {lr: v for lr, v in tried.items() if not math.isnan(v)}
             lr = best(known, key=lambda lr: known[lr]) if known else runs[0].lr
             at_rate = [run for run in runs if run.lr == lr or len(tried) == 1]
@@ -128,7 +135,7 @@ class Part:
             printed: the published difference, in the unit that is shown.
         """
         factor = metric_scale(self.metric)[0]
-        sign = factor if self.metric == "accuracy" else -factor
+        sign = factor if self.higher else -factor
         first, second = (
             {seed: sign * value for seed, value in self.values(label, measure).items()}
             for label in (better, worse)
@@ -213,7 +220,7 @@ class Part:
         chance = self.rows[0].chance
         if math.isnan(chance):
             return True
-        sign = 1 if self.metric == "accuracy" else -1
+        sign = 1 if self.higher else -1
         gains = [sign * (value - chance) for value in self.values(label, measure).values()]
         mean, low, _ = interval(gains)
         return mean > 0 and (len(set(gains)) < 2 or low > 0)
@@ -229,7 +236,7 @@ class Part:
                 f"{compared[better].text} against {compared[worse].text}",
                 printed=abs(compared[better].value - compared[worse].value),
             )
-            for better, worse in steps(compared, self.metric == "accuracy")
+            for better, worse in steps(compared, self.higher)
         ]
 
     def under(self, label: str, goal: float, text: str, published: str, claim: bool) -> Judged:

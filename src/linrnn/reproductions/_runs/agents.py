@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from statistics import mean
@@ -11,7 +11,10 @@ from typing import Any
 import torch
 
 from linrnn._files.storage import read_json, write_atomically
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.reproductions._page.base import Table
+from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.reproductions._runs.ppo import PPO, Trainer
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import styles
@@ -115,11 +118,6 @@ def finished(jobs: Iterable[Job], out: Path) -> Found:
     return found
 
 
-def at_rate(job: Job, rate: float) -> Job:
-    """The same run at another learning rate."""
-    return replace(job, how=replace(job.how, rate=rate))
-
-
 def grid(title: str, families: Sequence[str], labels: Sequence[str], cell: Any) -> Table:
     """A row for each label and a column for each family."""
     rows = [[label, *(cell(family, label) for family in families)] for label in labels]
@@ -160,17 +158,45 @@ def costs(found: Found, labels: Sequence[str]) -> Table:
 _TIMES = ("acting", "learning")
 
 
-def as_csv(found: Found) -> tuple[bytes, bytes]:
-    """Every run by itself, and the curves of all."""
-    runs = ["environment,memory,seed,maximal mean return,last tenth,parameters"]
+def as_runs(jobs: Iterable[Job], out: Path, scale: str) -> Runs:
+    """Rows of those that are finished; the score is the maximal mean return.
+
+    Args:
+        jobs: of the page, and those by which a rate was chosen; one may come twice.
+        out: folder of the page.
+        scale: of the page.
+    """
+    rows = {job.file(out): (job, read(job, out)) for job in jobs}
+    return Runs(tuple(_row(job, done, scale) for job, done in rows.values() if done is not None))
+
+
+def _row(job: Job, done: Played, scale: str) -> Run:
+    return Run(
+        scale=scale,
+        part=slug(job.family),
+        row=safe_name(job.label),
+        seed=job.seed,
+        lr=job.how.rate,
+        task=job.family,
+        mixer=job.mixer,
+        options=json.dumps(dict(job.options)) if job.options else "",
+        parameters=done.parameters,
+        state=done.floats,
+        steps=job.how.steps,
+        metric="maximal mean return",
+        validation=done.best,
+        test=done.best,
+        measures={"last tenth": done.last, "acting": done.acting, "learning": done.learning},
+    )
+
+
+def curves_csv(found: Found) -> bytes:
+    """The curves of all runs."""
     curves = ["environment,memory,seed,steps,mean return"]
     for (family, label), seeds in sorted(found.items()):
         for seed, run in sorted(seeds.items()):
-            key = f"{family},{label},{seed}"
-            runs.append(f"{key},{run.best:.5f},{run.last:.5f},{run.parameters}")
-            curves += [f"{key},{steps},{value:.5f}" for steps, value in run.curve]
-    runs_csv, curves_csv = ("\n".join([*lines, ""]).encode() for lines in (runs, curves))
-    return runs_csv, curves_csv
+            curves += [f"{family},{label},{seed},{steps},{value:.5f}" for steps, value in run.curve]
+    return "\n".join([*curves, ""]).encode()
 
 
 def learning_curves(found: Found, families: Sequence[str], labels: Sequence[str]) -> Any:
