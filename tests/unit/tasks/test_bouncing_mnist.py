@@ -106,6 +106,7 @@ def test_the_metric_counts_the_frames_after_the_context(files):
     assert task.scores(y, target).tolist() == pytest.approx([task.chance] * 10, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_baselines_of_mnist(shared_data):
     found = make(shared_data / "mnist", train_size=1_000, test_size=300).baselines()
     assert found["mean frame"] == pytest.approx(657.4, abs=1)
