@@ -51,7 +51,7 @@ NUMBERS = {
     "RecurrentForecaster": OF_FORECASTS,
 }
 NO_NUMBERS = {
-    "PanelForecaster": {"id", "time", "value", "known", "freq", "missing"},
+    "PanelForecaster": {"id", "time", "value", "known", "totals", "freq", "missing"},
     "RecurrentDetector": set(),
     "RecurrentImputer": set(),
     "RecurrentClassifier": {

@@ -178,5 +178,9 @@ def test_what_cannot_be_is_refused():
         forecaster().fit(table.assign(shop=1, region="a").drop_duplicates("ds"))
     with pytest.raises(ArgumentError, match=r"text other than '\(all\)'"):
         forecaster().fit(table.replace("shop 2", ALL))
+
+
+@pytest.mark.unchecked
+def test_totals_are_true_or_false():
     with pytest.raises(ArgumentTypeError, match="totals must be True or False, got 'yes'"):
-        PanelForecaster(totals="yes").fit(table)
+        PanelForecaster(totals="yes").fit(sales())
