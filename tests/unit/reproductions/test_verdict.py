@@ -303,8 +303,8 @@ def test_a_page_begins_with_its_outcome_and_ends_with_its_claims(tmp_path):
     claims = (judged(1.0, 1.1, 0.9, 1.2, 1.0), Judged("c", "ours: 2", (True, False) * 2 + (True,)))
     files, page = written(tmp_path, (0, 1, 2, 3, 4), verdicts=claims, notes=("a note",))
     assert page.index("1 published claim: 1 in the same direction") < page.index("Source: ")
-    assert "1 claim of ours: 1 with no difference that is resolvable" in page
-    assert page.index("![what each claim came to](claims.svg)") < page.index("Source: ")
+    assert "1 claim of ours: 1 without a resolvable difference" in page
+    assert page.index("![difference of each claim, with its interval](claims.svg)") < page.index("Source: ")
     assert page.index("- a note") < page.index("## Verdicts") < page.index("The rule of verdicts")
     assert "fewer than 5 seeds" in page
     table = next(file for file in files if file.name == "verdicts.csv")

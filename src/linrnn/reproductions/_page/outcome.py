@@ -53,9 +53,9 @@ _CATALOGUE = "linrnn.reproductions"
 _COUNTED = {
     REPRODUCED: "reproduced",
     SAME: "in the same direction at reduced scale",
-    UNRESOLVED: "with no difference that is resolvable",
+    UNRESOLVED: "without a resolvable difference",
     OPPOSITE: "opposite",
-    NOTHING: "of which nothing is decided",
+    NOTHING: "undecided",
 }
 
 
@@ -103,7 +103,7 @@ def _counted(judged: Sequence[Verdict], what: str) -> str:
 def block(text: str, picture: bool, runs: str = "") -> list[str]:
     """The lines between the title of a page and all else; its runs are in a file."""
     text += f" [Every run by itself]({runs})." if runs else ""
-    shown = [f"![what each claim came to]({FIGURE}.svg)", ""] if picture else []
+    shown = [f"![difference of each claim, with its interval]({FIGURE}.svg)", ""] if picture else []
     return [_BEGIN, text, "", *shown, _END, ""]
 
 
