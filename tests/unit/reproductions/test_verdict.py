@@ -304,7 +304,8 @@ def test_a_page_begins_with_its_outcome_and_ends_with_its_claims(tmp_path):
     files, page = written(tmp_path, (0, 1, 2, 3, 4), verdicts=claims, notes=("a note",))
     assert page.index("1 published claim: 1 in the same direction") < page.index("Source: ")
     assert "1 claim of ours: 1 without a resolvable difference" in page
-    assert page.index("![difference of each claim, with its interval](claims.svg)") < page.index("Source: ")
+    picture = "![difference of each claim, with its interval](claims.svg)"
+    assert page.index(picture) < page.index("Source: ")
     assert page.index("- a note") < page.index("## Verdicts") < page.index("The rule of verdicts")
     assert "fewer than 5 seeds" in page
     table = next(file for file in files if file.name == "verdicts.csv")
