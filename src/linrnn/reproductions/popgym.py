@@ -170,11 +170,12 @@ class POPGym(Reproduction):
         count = sum(map(len, found.values()))
         wanted = len(setting.seeds) * len(size.families) * len(size.systems)
         runs = as_runs([*_tuned(size, setting), *chosen], setting.out, setting.scale)
-        return self._findings(size, found, tuning, runs, wanted - count)
+        claims = tuple(self.claims(runs, setting.scale))
+        return replace(
+            self._findings(size, found, tuning, wanted - count), runs=runs, verdicts=claims
+        )
 
-    def _findings(
-        self, size: Size, found: Found, tuning: "Tuning", runs: Runs, empty: int
-    ) -> Findings:
+    def _findings(self, size: Size, found: Found, tuning: "Tuning", empty: int) -> Findings:
         families = [f for f in size.families if any((f, s) in found for s in size.systems)]
         systems = [s for s in size.systems if any((f, s) in found for f in families)]
 
@@ -205,8 +206,6 @@ class POPGym(Reproduction):
                 "who learns what within these steps; the published numbers are means over all "
                 "environments after 15 million steps, so no number of ours stands beside one."
             ),
-            runs=runs,
-            verdicts=tuple(self.claims(runs, "")),
             complete=not empty,
             notes=tuple(notes),
             figures={"returns": learning_curves(found, families, systems)} if found else {},

@@ -452,7 +452,13 @@ class _Gradients:
 
 def _layout(p: Problem) -> tuple[Any, ...]:
     """Its options, and shapes and dtypes of its tensors, which kernels read as dense ones."""
-    return *[None if x is None else (x.shape, x.dtype) for x in p[:13]], *p[13:]
+    fields: tuple[Any, ...] = p
+    tensors, options = fields[:_TENSORS], fields[_TENSORS:]
+    return *[None if x is None else (x.shape, x.dtype) for x in tensors], *options
+
+
+_TENSORS = Problem._fields.index("cu_seqlens") + 1
+"""Fields of a problem that are tensors, the first ones."""
 
 
 _MOST = 256
