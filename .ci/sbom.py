@@ -72,7 +72,7 @@ def together(*packages: Package) -> bool:
 
 
 def packages(text: str) -> list[Package]:
-    """What a file of requirements by uv lists."""
+    """Packages in a file of requirements by uv."""
     found = []
     for block in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]:
         pin, _, marker = block.split("\n")[0].removesuffix("\\").partition(";")
@@ -84,7 +84,7 @@ def packages(text: str) -> list[Package]:
 
 
 def licence(metadata: dict[str, Any]) -> str:
-    """What a package says about its licence, or an empty text."""
+    """The licence that a package states, or an empty text."""
     classifiers = [c for c in metadata.get("classifier", ()) if c.startswith("License")]
     names = [c.split(" :: ")[-1] for c in classifiers if c.count(" :: ") > 1]
     first_line = metadata.get("license", "").strip().split("\n")[0]

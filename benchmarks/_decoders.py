@@ -13,7 +13,7 @@ Step = Callable[[], Tensor]
 
 
 class Size(NamedTuple):
-    """Of everyone in a comparison: the embedding is the head too."""
+    """The size of every model in a comparison: the embedding is the head too."""
 
     vocabulary: int
     d_model: int
@@ -33,7 +33,7 @@ NAMES = {
 }
 """Ours first."""
 BOUND = "weights and products alone"
-"""What nobody can be faster than: reading every matrix once, or multiplying by it."""
+"""The lower bound for all: reading every matrix once, or multiplying by it."""
 
 
 class Decoder(NamedTuple):

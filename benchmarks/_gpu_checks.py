@@ -1,4 +1,4 @@
-"""What `make bench-gpu` checks: that a GPU computes what a loop in double precision does.
+"""Checks of `make bench-gpu`: a GPU computes the numbers of a loop in double precision.
 
 Kernels are compiled for every kind of call, which takes most of the time: processes share it.
 """
@@ -49,7 +49,7 @@ Check = Callable[[], list[str]]
 def problems(
     tasks: Mapping[str, Check], large: Mapping[str, Check], budget_s: float
 ) -> Iterator[str]:
-    """What tasks find wrong, as it is found; what there was no time for is said, too.
+    """Errors by tasks, as they come; tasks without time are named, too.
 
     Those that take much of the device's memory are done here, one after the other, while processes
     do the others.
@@ -85,7 +85,7 @@ def _prepare() -> None:
 
 
 def _outcome(name: str, check: Check) -> list[str]:
-    """What a check finds; behind one that lost the GPU of its process there is nothing to find."""
+    """Errors of a check; behind one that lost the GPU of its process no check runs."""
     if _lost:
         return [f"{NOT_CHECKED}: {name}; its process lost the GPU in {_lost[0]}"]
     found = []
@@ -110,7 +110,7 @@ def _of(name: str, error: Exception) -> str:
 
 
 def checks() -> Iterator[tuple[str, Check]]:
-    """What can be checked apart from the rest, by name."""
+    """Checks that can run apart from the others, by name."""
     dtypes = (torch.float32, torch.float64, torch.bfloat16)
     for name in sorted(set(ALL) - {"linear_scan", "outer_scan", "delta_scan"}):  # they come below
         yield name, partial(check_law, partial(matches_its_steps, name, "auto", "cuda"))
@@ -126,7 +126,7 @@ def checks() -> Iterator[tuple[str, Check]]:
 
 
 def large_checks() -> Iterator[tuple[str, Check]]:
-    """What takes much of the device's memory, by name."""
+    """Checks that take much of the device's memory, by name."""
     for shape, dtype, constant in cases():
         what = f"{shape} {dtype}{' constant' if constant else ''}"
         yield what, partial(check_shape, shape, dtype, constant)
@@ -221,7 +221,7 @@ def disagreements(
 def distances(
     what: str, names: Iterable[str], got: list[Tensor], true: list[Tensor], dtype: torch.dtype
 ) -> list[str]:
-    """What is farther from the truth than its dtype allows."""
+    """Numbers farther from the truth than their dtype allows."""
     wrong = []
     for name, x, y in zip(names, got, true, strict=False):
         y = y.detach()

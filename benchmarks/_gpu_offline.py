@@ -102,7 +102,7 @@ def pretend(shared: int = 227 * 1024) -> None:
 
 
 class Code(NamedTuple):
-    """What is read off a kernel's machine code."""
+    """Figures of a kernel's machine code."""
 
     registers: int
     spills: int  # instructions that load or store registers in memory
@@ -167,7 +167,7 @@ def _barriers(lines: list[tuple[int, str, str]], first: int, last: int) -> int:
 
 
 def launched(run: Callable[[], object]) -> list[Launch]:
-    """What a call launches once its kernels are compiled."""
+    """Launches of a call once its kernels are compiled."""
     run()
     LAUNCHES.clear()
     run()

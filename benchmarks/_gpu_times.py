@@ -1,4 +1,4 @@
-"""What `make bench-gpu` measures: scans, cells, memories, layers, and what others have of these.
+"""Times for `make bench-gpu`: scans, cells, memories, layers, and those of other packages.
 
 Each is a `Job`: calls that take turns, with the fewest bytes that they must move.
 """
@@ -76,7 +76,7 @@ class Split(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What is timed in turn."""
+    """A job that is timed in turn."""
 
     runs: dict[tuple[str, str], tuple[Run, int]]
     """And the fewest units of bytes that each moves."""
@@ -96,7 +96,7 @@ def scan_jobs() -> Jobs:
 
 
 def small_jobs() -> Jobs:
-    """What else is timed: it takes so little memory that it may be compiled side by side."""
+    """Further jobs with so little memory that they may be compiled side by side."""
     for shape, name in itertools.product(CELL_SHAPES, CELLS):
         yield f"{shape} {name}", partial(measure_cell, name, shape, CUDA)
     for shape, name in itertools.product(MEMORY_SHAPES, MEMORIES):
@@ -116,7 +116,7 @@ def small_jobs() -> Jobs:
 
 
 def peer_jobs() -> Jobs:
-    """What others compute as well, of the packages that are installed."""
+    """Jobs that other installed packages compute as well."""
     for shape, who in itertools.product(PEER_SHAPES, SCANS_OF_OTHERS):
         if version(PACKAGE_OF.get(who, "torch")):
             yield f"{shape} {who}", partial(measure, shape, torch.float32, False, CUDA, who)

@@ -52,7 +52,7 @@ def _latent(width: int) -> dict[str, Any]:
 
 
 def _options(width: int) -> dict[str, dict[str, Any]]:
-    """What each family wants besides, at a width."""
+    """Further options of each family, at a width."""
     linear, full = "linear_attention", "full_attention"
     mixed = [linear, linear, full, linear]
     shared_experts = {"shared_expert_intermediate_size": width // 2}

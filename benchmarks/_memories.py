@@ -124,7 +124,7 @@ def _softmax(given: dict[str, Tensor]) -> tuple[Callable[..., Tensor], list[Tens
 
 
 def _theirs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What transformers wrote itself, not the GPU kernel it calls where a package is installed."""
+    """The function by transformers itself, not the GPU kernel that an installed package offers."""
     found: Callable[..., Any] = getattr(function, "__wrapped__", function)
     return found
 

@@ -29,7 +29,7 @@ class Named(NamedTuple):
 
     @property
     def horizon(self) -> int:
-        """Of the competitions: 6 years, 8 quarters, 18 months; less for short series."""
+        """As in the competitions: 6 years, 8 quarters, 18 months; fewer for short series."""
         return min(HORIZONS[self.season], len(self.values) // 4)
 
 

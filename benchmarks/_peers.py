@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Calls(NamedTuple):
-    """What to time, on inputs prepared outside the clock, and how to read the results."""
+    """Functions to time, on inputs prepared outside the clock, and how to read the results."""
 
     forward: Callable[[], Any]
     both: Callable[[], tuple[Any, Any, Any]]  # h and the gradients of a and b
@@ -35,7 +35,7 @@ class Peer(NamedTuple):
         return importlib.util.find_spec(self.package) is None
 
     def version(self) -> str:
-        """Of the package."""
+        """The version of the package."""
         return importlib.metadata.version(self.package)
 
 

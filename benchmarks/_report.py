@@ -1,4 +1,4 @@
-"""What a result file says besides its numbers, and how tables are written."""
+"""Text of a result file besides its numbers, and how tables are written."""
 
 import csv
 import importlib.metadata

@@ -8,7 +8,7 @@ from linrnn.mixers import LRU, MinGRU
 
 
 class LRUTraces:
-    """Of an LRU: one complex trace of lam, gamma and B each, for each row.
+    """Traces of an LRU: one complex trace of lam, gamma and B each, for each row.
 
     With lam = exp(-exp(nu) + i exp(theta)) and h' = lam h + gamma (B x), which is holomorphic in
     lam and B: ``e_lam' = lam e_lam + h``, ``e_gamma' = lam e_gamma + B x`` and
@@ -52,7 +52,7 @@ class LRUTraces:
 
 
 class MinGRUTraces:
-    """Of a minGRU with g(v) = v + 1/2 where v is positive, else sigmoid(v).
+    """Traces of a minGRU with g(v) = v + 1/2 where v is positive, else sigmoid(v).
 
     ``E_v' = (1 - z) E_v + z g'(v) x`` and ``E_z' = (1 - z) E_z + (g - h) z (1 - z) x``.
 

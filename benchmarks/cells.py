@@ -233,7 +233,7 @@ def _only(cell: Cell, form: str, given: dict[str, Tensor]) -> Tensor:
 
 
 def step_table() -> list[str]:
-    """What one step of one sequence costs: all of the call, and the native part of it."""
+    """Cost of one step of one sequence: all of the call, and the native part of it."""
     torch.set_num_threads(1)
     rows = []
     for name in CELLS:
@@ -246,7 +246,7 @@ def step_table() -> list[str]:
 
 
 def _record(cell: Cell, given: dict[str, Tensor]) -> bytes:
-    """What the machine is called with; its tensors stay until the end."""
+    """The record with which the machine is called; its tensors stay until the end."""
     found: list[bytes] = []
     true = _native.run
     _native.run = lambda kernel, record: found.append(record) or true(kernel, record)

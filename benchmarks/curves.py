@@ -77,7 +77,7 @@ def measure(shapes: Sequence[tuple[int, int, int]], limit: float) -> list[Point]
 
 
 def read(path: Path) -> list[list[Point]]:
-    """What was measured: the points of each panel, which end where a shorter sequence comes."""
+    """The measured points of each panel, which end where a shorter sequence comes."""
     times: dict[tuple[int, tuple[int, int, int]], dict[str, Timing]] = {}
     panel, before = 0, 0
     with path.open(newline="", encoding="utf-8") as file:

@@ -36,7 +36,7 @@ def generated() -> list[str]:
 
 
 def config_of(name: str) -> Config:
-    """What `linrnn train` takes for a task: its recipe for a CPU, or the untuned defaults."""
+    """The configuration of `linrnn train` for a task: its recipe for a CPU, or untuned defaults."""
     if name in recipes.names() and recipes.CPU in recipes.scales(name):
         return recipes.load(name, recipes.CPU).config
     return recipes.untuned(name)

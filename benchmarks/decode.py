@@ -24,7 +24,7 @@ CHECKED = 24  # tokens of the prompt on which everyone must say the same
 GENERATED = 16
 
 Times = Mapping[str, Mapping[str, Timing]]
-"""What was measured, to everyone's time."""
+"""Measured times, by question and by peer."""
 
 
 def check_agreement(decoders: Mapping[str, Decoder]) -> None:

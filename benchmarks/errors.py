@@ -198,7 +198,7 @@ def csv_rows(rows: Sequence[Row]) -> Iterator[list[object]]:
 
 
 def read(path: Path) -> list[Row]:
-    """What `csv_rows` wrote."""
+    """Rows of a file by `csv_rows`."""
     with path.open(newline="", encoding="utf-8") as file:
         lines = [*csv.DictReader(file)]
     rows = []

@@ -1,4 +1,4 @@
-"""What `linrnn.keep_memory` saves of a training step, and what it costs in memory.
+"""Time that `linrnn.keep_memory` saves in a training step, and its cost in memory.
 
 Each layer in a process of its own, once with the allocator as it is and once told to keep: the
 time of the processor in the program and in the system, pages mapped anew, and the largest size of
@@ -59,7 +59,7 @@ def in_a_process(name: str, shape: tuple[int, int], keep: bool) -> dict[str, flo
 
 
 def row(name: str, shape: tuple[int, int]) -> list[str]:
-    """Of one layer and shape: before, with kept memory, and the share of the time that is saved."""
+    """The row of one layer and shape: before, with kept memory, and the share of time saved."""
     before, kept = (in_a_process(name, shape, keep) for keep in (False, True))
     whole = [one["program"] + one["system"] for one in (before, kept)]
     cells = [f"{1e3 * one[key]:.0f}" for key in ("program", "system") for one in (before, kept)]

@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 
 def processor_seconds(process_id: int) -> float:
-    """What a process has computed for, all threads together (Linux); 0 when it has ended."""
+    """Processor time of a process, all threads together (Linux); 0 when it has ended."""
     found = 0
     try:
         for thread in Path(f"/proc/{process_id}/task").iterdir():
@@ -196,7 +196,7 @@ def times(looks: Sequence[Look]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def time_trends(looks: Sequence[Look], warm_up: float = WARM_UP) -> list[Trend]:
-    """What the time a token does after the warm-up, as it is and beside a fresh stream."""
+    """The trend of the time a token after the warm-up, absolute and beside a fresh stream."""
     seconds, *both = times(looks)
     kept = seconds >= seconds[0] + warm_up * (seconds[-1] - seconds[0])
     tenth, found = max(1, int(kept.sum()) // 10), []

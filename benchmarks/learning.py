@@ -1,4 +1,4 @@
-"""What learning online costs: a step of each rule by what was read before, and its traces.
+"""Cost of learning online: a step of each rule by the length read before, and its traces.
 
 Prints three tables: time and memory of a step after more and more steps, beside back-propagation
 through all of them; a step of an LRU and of a minGRU beside its traces, which are one native call
@@ -159,7 +159,7 @@ def check_agreement(mixer: str) -> None:
 
 
 def natively(stream: Stream) -> Callable[[], None]:
-    """What a step costs in traces alone: they go on, and give the weights their gradients."""
+    """The cost of traces alone in a step: they go on, and give the weights their gradients."""
     layer = stream.model.mixer
     found, traces = stepped(layer), dict(stream.rule.traces["mixer"])
     rows, parts, channels = len(stream.batch.x), len(found.owners.parts), found.owners.channels

@@ -1,4 +1,4 @@
-"""What a step of a long convolution costs, read online and as a product with all of its past.
+"""Cost of a long convolution's step, read online and as a product with all of its past.
 
 A stream of random inputs passes kernels of several lengths. A step by the online convolution is
 timed over as many steps as the kernel has taps, so that every size of block is made; a step as the

@@ -87,7 +87,7 @@ def sample(process_id: int, start: float, done: int) -> Sample | None:
 
 
 def trends(samples: Sequence[Sample], started: int = 1, warm_up: float = WARM_UP) -> list[Trend]:
-    """What memory, open files and threads do after so much work and the warm-up."""
+    """Trends of memory, open files and threads by work, after the warm-up."""
     begin, end = next(s.seconds for s in samples if s.done >= started), samples[-1].seconds
     rest = [s for s in samples if s.seconds >= begin + warm_up * (end - begin)]
     seconds = np.array([s.seconds for s in rest])
@@ -102,7 +102,7 @@ def trends(samples: Sequence[Sample], started: int = 1, warm_up: float = WARM_UP
 
 
 def median_slope(x: np.ndarray, y: np.ndarray) -> float:
-    """Of the lines through pairs of points that are neither near nor far."""
+    """The median slope of lines through pairs of points that are neither near nor far."""
     keep = np.linspace(0, len(x) - 1, min(len(x), MOST_FITTED)).round().astype(int)
     i, j = np.triu_indices(len(keep), 1)
     run, rise = (v[keep][j] - v[keep][i] for v in (x, y))

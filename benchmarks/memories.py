@@ -103,7 +103,7 @@ def _microseconds(run: Callable[[], object], calls: int = 2000) -> float:
 
 
 def memory(options: argparse.Namespace) -> list[str]:
-    """What a training step adds to the peak, by length; ours of every kind."""
+    """The addition of a training step to the peak, by length; ours of every kind."""
     peers = [(n, p.kinds[0]) for n, p in PEERS.items() if not p.missing()]
     lengths = (QUICK.T,) if options.quick else LENGTHS
     rows = []

@@ -24,7 +24,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Found(NamedTuple):
-    """What a form gives, (y, gradient of x), and the rounds and residuals of Newton's method."""
+    """Results of a form, (y, gradient of x), with rounds and residuals of Newton's method."""
 
     y: Tensor
     grad: Tensor

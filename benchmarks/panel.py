@@ -1,4 +1,4 @@
-"""What `PanelForecaster` gets wrong on real series, and what its bands hold, from several origins.
+"""Errors of `PanelForecaster` on real series, and coverage of its bands, from several origins.
 
     python benchmarks/panel.py --aeon aeon.whl --r-library usr/lib/R/library --statsmodels folder
 
@@ -31,7 +31,7 @@ LEAST = 8
 
 
 class Outcome(NamedTuple):
-    """Of one series from one origin."""
+    """The outcome for one series from one origin."""
 
     series: str
     mase: dict[str, float]

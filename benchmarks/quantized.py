@@ -286,7 +286,7 @@ def prompt_table(options: argparse.Namespace) -> list[str]:
 
 
 def quality_tables(options: argparse.Namespace) -> list[str]:
-    """What is lost."""
+    """The loss of quality."""
     texts, maps = quality(options)
     lines = ["## Perplexity of a byte of held-out text", ""]
     lines += section("perplexity", table(["weights", "perplexity", "more"], texts))

@@ -124,7 +124,7 @@ def against_peers(which: str, a: Tensor, b: Tensor, grad: Tensor) -> dict[str, C
 
 
 def ours(a: Tensor, b: Tensor) -> Tensor:
-    """What is compared with everything else."""
+    """The baseline of the comparison."""
     return linear_scan(a, b)[0]
 
 

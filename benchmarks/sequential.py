@@ -50,7 +50,7 @@ DENSE += (
 
 
 class Size(NamedTuple):
-    """What is read, and by layers of which width."""
+    """The sequences, and the widths of the layers that read them."""
 
     batch: int
     time: int
@@ -90,7 +90,7 @@ PEERS: dict[str, tuple[str, str, Callable[[int], nn.Module]]] = {
     "cfc": ("ncps CfC", "ncps", _ncps("cfc")),
     "ltc": ("ncps LTC", "ncps", _ncps("ltc")),
 }
-"""Of a mixer: who else, of which package, and how it is made; all take and return a sequence."""
+"""Peers of a mixer, their package and constructor; all take and return a sequence."""
 
 
 def call(layer: nn.Module, x: Tensor, train: bool, backend: str | None) -> Candidate:

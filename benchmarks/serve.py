@@ -1,4 +1,4 @@
-"""What serving costs: thousands of streams beside their model, and ``linrnn serve`` on loopback.
+"""Cost of serving: thousands of streams beside their model, and ``linrnn serve`` on loopback.
 
 First 2,000 streams are fed by one array, beside the model's step on as many rows, in turn. Then a
 small forecast is served with ``--state``: 1,000 sessions are fed by requests of one session over
@@ -124,7 +124,7 @@ class Client:
 
 
 class Load:
-    """What clients have sent and heard.
+    """Requests and answers of the clients.
 
     Args:
         x: inputs (sessions, time, 1).

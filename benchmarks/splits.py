@@ -1,4 +1,4 @@
-"""What cutting a sequence and carrying the state changes: every mixer of ours, and others.
+"""Changes by cutting a sequence and carrying the state: every mixer of ours, and others.
 
 A sequence of 1,000 steps is read in one call, and again in random pieces, one of them a single
 step. Prints for each layer the largest difference of the outputs, relative to the largest output:
@@ -80,7 +80,7 @@ def ours(name: str, options: argparse.Namespace) -> list[str]:
 
 
 def peers() -> dict[str, Reader]:
-    """What others give for the same test, in float32, by the means they document."""
+    """Results of others for the same test, in float32, by the means they document."""
     torch.manual_seed(SEED)
     found: dict[str, Reader] = {}
     gru, lstm = (LAYERS[f"nn.{k}"].build(D_MODEL) for k in ("GRU", "LSTM"))

@@ -85,7 +85,7 @@ def measure(run: Path, size: int) -> list[tuple[float, int, int]]:
 
 
 def verdict(rows: Sequence[tuple[float, int, int]]) -> tuple[str, bool]:
-    """What memory did after the warm-up, in words, and whether it grew."""
+    """The trend of memory after the warm-up, in words, and whether it grew."""
     seconds, fed, _ = rows[-1]
     warm = max(WARM_BYTES, fed / 20)
     speed = f"{fed / 1e9:.3f} GB in {seconds:,.0f} s: {fed / seconds / 1e6:.3f} MB/s."

@@ -1,4 +1,4 @@
-"""What each threshold of the CPU kernels costs beside half and double of it.
+"""Cost at each threshold of the CPU kernels beside half and double of it.
 
 A threshold divides two ways of computing the same thing: where it lies is a measurement, of one
 machine on one day. This repeats it. Every row is one constant of the package and a call near the

@@ -59,7 +59,7 @@ def blocks(body: str) -> list[tuple[str, str]]:
 
 
 def _kinds(lines: list[str]) -> list[str]:
-    """What each line is: a formula, a label with a remark, or prose."""
+    """The kind of each line: a formula, a label with a remark, or prose."""
     kinds = ["formula" if is_formula(x) else "label" if has_label(x) else "prose" for x in lines]
     for at, (line, after) in enumerate(pairwise(lines)):
         full = len(line.rstrip()) + 1 + len(after.split()[0]) > FULL

@@ -93,7 +93,7 @@ class Reader:
         self.environment = {"HOME": str(home), "PATH": os.defpath, **packages}
 
     def activate(self, environment: Path) -> None:
-        """What `source .venv/bin/activate` does for the commands after it."""
+        """Activate an environment as `source .venv/bin/activate` does."""
         self.environment["PATH"] = f"{environment / 'bin'}{os.pathsep}{os.defpath}"
 
     def type(

@@ -63,7 +63,7 @@ def page(drawn: list[str]) -> str:
 
 
 def caption(picture: Path) -> str:
-    """What a picture of results shows, with a link to its numbers where there are any."""
+    """The subject of a picture of results, with a link to its numbers where they exist."""
     words = picture.stem.replace("-", " ")
     words = f"{words[:1].upper()}{words[1:]}{axes(picture.read_text(encoding='utf-8'))}"
     table = next((p for p in map(picture.with_suffix, _NUMBERS) if p.exists()), None)

@@ -1,4 +1,4 @@
-"""What is made while the site is built: pages that exist nowhere on disk, and tables in others."""
+"""Hooks of the site's build: pages that exist nowhere on disk, and tables in others."""
 
 import re
 import sys

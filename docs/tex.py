@@ -55,7 +55,7 @@ RELATIONS = {
     "->": r"\to",
 }
 OPERATORS = {*RELATIONS, "*", "/", "+", "-", "^", "_"}
-"""What makes any name beside it a part of a formula."""
+"""Characters that make any name beside them a part of a formula."""
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -360,7 +360,7 @@ class _Parser:
         return out
 
     def script(self, mark: str, *, indexed: bool = False) -> str:
-        """What follows a ``_`` or ``^``; ``indexed`` says whether its symbol has a subscript."""
+        """The script after ``_`` or ``^``; ``indexed`` says whether its symbol has a subscript."""
         display, self.display = self.display, False
         token = self.take()
         if token.text in ("{", "("):

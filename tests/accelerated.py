@@ -36,7 +36,7 @@ def plain(model):
 
 @contextlib.contextmanager
 def in_float64():
-    """What a model casts to float32 for precision is cast to float64."""
+    """Cast to float64 where a model casts to float32 for precision."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "float32", torch.float64)
         patch.setattr(torch.Tensor, "float", torch.Tensor.double)

@@ -1,4 +1,4 @@
-"""What every test shares: the seed, the share of the processor, fresh interpreters."""
+"""Fixtures for every test: the seed, the share of the processor, fresh interpreters."""
 
 import gc
 import importlib.util
@@ -57,7 +57,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config, items):
-    """Of tests marked ``sampled`` leave cases to the slow tests, but for who names them by -k."""
+    """Leave cases of tests marked ``sampled`` to the slow tests, unless -k names them."""
     for item in () if config.option.keyword else quick_sample.left_out(items):
         item.add_marker(pytest.mark.slow)
 

@@ -9,7 +9,7 @@ from linrnn import mixers
 
 
 def traits(name):
-    """What a mixer shares with others, and what may decide how it gets on with a surrounding."""
+    """Traits that a mixer shares with others, which may decide how it works in its surroundings."""
     cls = mixers.load(name)
     chosen = {field.name: getattr(cls.choices, field.name) for field in fields(cls.choices)}
     whole = {"family": cls.family, "cost": cls.cost, "grows": "constant_memory" in cls.declared}

@@ -52,7 +52,7 @@ def test_everything_public_has_a_docstring():
 
 
 def unlike(name):
-    """What the examples of a module give that they do not show."""
+    """Outputs of a module's examples that differ from those shown."""
     torch.manual_seed(0)  # as every test begins
     module, report, attempted = importlib.import_module(name), io.StringIO(), 0
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):

@@ -35,7 +35,7 @@ def first_texts():
 
 
 def printed_commands(output):
-    """What a run prints as the next commands, but for the one that serves until it is stopped."""
+    """The next commands that a run prints, but for the one that serves until it is stopped."""
     lines = output.partition("Next:\n")[2].splitlines()
     commands = [line.strip() for line in lines if line.startswith("  ")]
     return [command for command in commands if "tensorboard" not in command]

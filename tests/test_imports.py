@@ -1,4 +1,4 @@
-"""What importing the package costs and offers, and that its annotations are checked."""
+"""Imports: their cost, the names they offer, and annotations that are checked."""
 
 import importlib
 import inspect

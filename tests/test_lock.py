@@ -77,7 +77,7 @@ def pins(name):
 
 
 def versions(environment, *names):
-    """What files hold for an environment; a package in two of them is of one version."""
+    """Versions in the files of an environment; a package in two files has one version."""
     found = {}
     for requirement, _ in (pin for name in names for pin in pins(name)):
         if requirement.marker is None or requirement.marker.evaluate(environment):
@@ -101,7 +101,7 @@ def test_no_file_says_where_packages_come_from():
 
 
 def asked_for(environment, extras):
-    """What pyproject.toml names for an environment."""
+    """Packages that pyproject.toml names for an environment."""
     table = project()
     lines = [*table["dependencies"], *table["build-requires"]]
     for extra in extras:

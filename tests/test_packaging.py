@@ -1,4 +1,4 @@
-"""What wheel and sdist hold, that a wheel works without a compiler, that builds are the same."""
+"""Wheel and sdist: their contents; a wheel needs no compiler; builds are reproducible."""
 
 import hashlib
 import json
@@ -170,7 +170,7 @@ SDIST = {
     *(".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     *("Makefile", "constraints.txt", "requirements", "mkdocs.yml", "CITATION.cff", "tests"),
 }
-"""What may lie at the top of a source distribution."""
+"""Names at the top of a source distribution."""
 
 SECRETS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30}"

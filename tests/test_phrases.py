@@ -18,7 +18,9 @@ PHRASES = re.compile(
 PYTHON = sorted((ROOT / "src").rglob("*.py"))
 NATIVE = sorted(p for ending in ("*.h", "*.cpp") for p in (ROOT / "src").rglob(ending))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FIRST = re.compile(r"(What|That|Of|Whom)\b")
+FOLDERS = ("src", "tests", "benchmarks", "docs", "examples", ".ci")
+PROGRAMS = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
+FIRST = re.compile(r"\s*(What|That|Of|Whom)\b")
 
 
 def python_words(source):
@@ -33,7 +35,7 @@ def python_words(source):
 
 
 def phrases(texts):
-    """What is found, each as it is written, over the ends of lines too."""
+    """The phrases in some texts, as they are written, over the ends of lines too."""
     return [found[0] for text in texts for found in PHRASES.finditer(" ".join(text.split()))]
 
 
@@ -44,7 +46,7 @@ def test_phrases_are_found_in_texts_and_comments_and_over_lines():
 
 
 def by_file(texts):
-    """What is found, by the name of the file, without files in which nothing is."""
+    """Phrases by the name of the file, without files that have none."""
     return {file.relative_to(ROOT).as_posix(): found for file, found in texts.items() if found}
 
 
@@ -75,6 +77,6 @@ def docstrings(source):
 def test_docstrings_begin_with_a_verb_or_a_noun():
     found = {
         file: [text for text in docstrings(file.read_text(encoding="utf-8")) if FIRST.match(text)]
-        for file in PYTHON
+        for file in PROGRAMS
     }
     assert by_file(found) == {}

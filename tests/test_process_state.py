@@ -1,4 +1,4 @@
-"""What lives as long as the process, and who may change it, is written down in one place."""
+"""State that lives as long as the process is listed in one place, with those who change it."""
 
 import ast
 import re

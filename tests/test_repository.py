@@ -1,4 +1,4 @@
-"""What a forge, a referee and a package index read: it is valid, and agrees with the project."""
+"""Files for a forge, a referee and a package index are valid, and agree with the project."""
 
 import re
 import subprocess

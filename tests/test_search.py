@@ -34,7 +34,7 @@ def built(tmp_path):
 
 @pytest.fixture
 def ask(built):
-    """What the script says of a site of these pages."""
+    """Run the script's search on a site of these pages."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node here")
@@ -49,7 +49,7 @@ def ask(built):
 
 @pytest.fixture
 def type_into(built, monkeypatch):
-    """What is found amiss by words typed into the box of a site of these pages."""
+    """Type words into the search box of a site of these pages; return the errors."""
     monkeypatch.syspath_prepend(str(DOCS))
     screenshots = importlib.import_module("screenshots")
     browser = screenshots.chromium()

@@ -40,7 +40,7 @@ def public_modules():
 
 
 def public_names(body):
-    """What a module defines, and what it hands on: ``from a import b as b``."""
+    """Names that a module defines, and those it hands on: ``from a import b as b``."""
     for node in body:
         if isinstance(node, ast.If):  # TYPE_CHECKING: what is imported when it is first used
             yield from public_names(node.body)
@@ -248,7 +248,7 @@ def test_every_system_and_every_score_is_on_the_guide(hooks):
 
 
 def configurations():
-    """What scores were trained by, by page and task."""
+    """Configurations by which scores were trained, by page and task."""
     from linrnn import recipes, reproductions
     from linrnn.reproductions._runs.selective_copying import column
     from linrnn.reproductions.minrnn_table_1 import with_all_tokens
@@ -471,7 +471,7 @@ def test_names_of_tests_break_between_words_on_the_page_of_guarantees_alone(hook
 
 @pytest.fixture(scope="module")
 def navigation(hooks):
-    """What stands under each tab: the address of a page, or entries."""
+    """The entries under each tab: the address of a page, or a list."""
     from mkdocs.config import load_config
 
     config = hooks.on_config(load_config(str(ROOT / "mkdocs.yml")))

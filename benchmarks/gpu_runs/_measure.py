@@ -1,4 +1,4 @@
-"""What scripts that compare kernels share: first the numbers, then times in turn, kept in a file.
+"""Shared code of scripts that compare kernels: numbers first, then times in turn, in a file.
 
 With ``--tiny`` kernels run small in Triton's interpreter, on a CPU: numbers are checked, and no
 time is written.

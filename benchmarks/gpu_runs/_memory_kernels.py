@@ -41,7 +41,7 @@ def walk_kernel(
 def products_kernel(
     k, v, g, added, time, heads, K: tl.constexpr, V: tl.constexpr, CHUNK: tl.constexpr
 ):
-    """What each chunk adds to the memory: all chunks at once."""
+    """The contribution of each chunk to the memory: all chunks at once."""
     chunks = time // CHUNK
     n, of_head = tl.program_id(0) % chunks, tl.program_id(0) // chunks
     d, c, i = tl.arange(0, K)[None, :], tl.arange(0, V)[None, :], tl.arange(0, CHUNK)[:, None]

@@ -53,7 +53,7 @@ def _of_row(x, row, which, AXIS: tl.constexpr, PARTS: tl.constexpr):
 
 @triton.jit
 def _before(y, x, warp, W: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr):
-    """What enters each warp, (W, 1, C): the row of the warp before, or ``x``."""
+    """The state that enters each warp, (W, 1, C): the row of the warp before, or ``x``."""
     at, enter = tl.broadcast_to(tl.maximum(warp - 1, 0)[:, None], (W, C)), ()
     for i in tl.static_range(PARTS):
         here = tl.where((warp == 0)[:, None], x[i][None, :], tl.gather(y[i], at, 0))

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: commands in turn, a stop at the first that fails."""
+"""Shared code of this folder's scripts: commands in turn, a stop at the first that fails."""
 
 import argparse
 import datetime

@@ -1,4 +1,4 @@
-"""What a step of an LSTM takes whose matrices stay on chip: one program, or some that wait.
+"""Time of an LSTM's step with matrices on chip: one program, or several that wait.
 
 Beside cuDNN's LSTM, which also multiplies its inputs, and the package's cell. Forward alone.
 """
@@ -65,7 +65,7 @@ def case(batch: int, channels: int, dtype: torch.dtype, parts: int, warps: int) 
 
 
 def named(batch: int, channels: int, dtype: torch.dtype, parts: int, warps: int) -> str:
-    """What rows are called."""
+    """The name of a row."""
     kind = str(dtype).removeprefix("torch.")
     return f"({batch}, {STEPS}, {channels}) {kind}, parts {parts} warps {warps}"
 

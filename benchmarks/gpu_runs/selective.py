@@ -35,7 +35,7 @@ Choice = tuple[int, int, int]
 
 @functools.lru_cache(maxsize=1)
 def leaves(shape: tuple[int, int, int, int]) -> tuple[Tensor, ...]:
-    """What a layer of Mamba gives its scan."""
+    """Arguments of the scan in a layer of Mamba."""
     batch, time, channels, modes = shape
     torch.manual_seed(0)
     x, dt, z = (torch.randn(batch, time, channels, device=DEVICE, dtype=DTYPE) for _ in "xdz")
@@ -125,7 +125,7 @@ def others(shape: tuple[int, int, int, int]) -> dict[str, Run]:
 
 
 def named(shape: tuple[int, int, int, int], choice: Choice) -> str:
-    """What a row is called."""
+    """The name of a row."""
     return "{}, kept {} part {} states {}".format(shape, *choice)
 
 

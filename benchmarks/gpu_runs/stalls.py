@@ -1,4 +1,4 @@
-"""What slow kernels wait for, by Nsight Compute: one launch of each, with the clock as it is.
+"""Stall reasons of slow kernels by Nsight Compute: one launch each, the clock unlocked.
 
 Where `ncu` is missing or may not count, it says so and the script ends with its exit code.
 """

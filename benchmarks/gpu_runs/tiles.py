@@ -59,7 +59,7 @@ def case(scan: tuple[tuple[int, int, int], torch.dtype, bool], tile: tuple[int, 
 
 
 def named(scan: tuple[tuple[int, int, int], torch.dtype, bool], tile: tuple[int, ...]) -> str:
-    """What a row is called."""
+    """The name of a row."""
     kind = str(scan[1]).removeprefix("torch.") + " constant" * scan[2]
     return "{} {}, S {} W {} C {} stages {}".format(scan[0], kind, *tile)
 

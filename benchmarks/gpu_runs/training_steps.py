@@ -1,4 +1,4 @@
-"""What a training step takes, of all timed layers: eager, in a CUDA graph, without and with TF32.
+"""Time of a training step for all timed layers: eager, in a CUDA graph, without and with TF32.
 
 Layers are checked before, for a minute and a half. Earlier steps are in `benchmarks/results/`.
 """

@@ -65,7 +65,7 @@ def case(shape: tuple[int, ...], side: int, stages: int, warps: int) -> Case:
 
 
 def named(shape: tuple[int, ...], side: int, stages: int, warps: int) -> str:
-    """What rows are called."""
+    """The name of a row."""
     return f"{shape}, side {side} stages {stages} warps {warps}"
 
 

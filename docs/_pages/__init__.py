@@ -1,1 +1,1 @@
-"""What the site makes of declarations and of measured tables: one kind of page a module."""
+"""Pages of the site from declarations and measured tables: one kind of page a module."""

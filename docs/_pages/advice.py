@@ -45,7 +45,7 @@ def section(name: str) -> str:
 
 
 def _uses(name: str) -> list[str]:
-    """What its choices make it good for."""
+    """Uses that follow from a mixer's choices."""
     cls = mixers.load(name)
     chosen = cls.choices
     assert chosen is not None

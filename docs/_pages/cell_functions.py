@@ -67,7 +67,7 @@ MIXING = {
 
 
 def names() -> Iterator[tuple[list[str], list[str]]]:
-    """Of each function all that it is called, as one writes it, and calls of it with x."""
+    """For each function its names, as one writes them, and calls of it with x."""
     called: dict[int, list[str]] = {}
     for name, function in FUNCTIONS.items():
         if written(name):

@@ -45,7 +45,7 @@ By family, as `linrnn list mixers` has them:
 
 
 def vocabulary() -> str:
-    """What every word of every choice says."""
+    """The meaning of every word of every choice."""
     questions = {
         "transition": "What becomes of the memory from one step to the next?",
         "gate": "What decides how much of it stays?",
@@ -80,7 +80,7 @@ def relatives(name: str) -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def title(name: str) -> str:
-    """What a mixer is called."""
+    """The title of a mixer."""
     return mixers.load(name).__name__
 
 

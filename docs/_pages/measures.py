@@ -1,4 +1,4 @@
-"""What was measured of every mixer at one width: results/mixers."""
+"""Measurements of every mixer at one width: results/mixers."""
 
 import csv
 from functools import cache
@@ -9,7 +9,7 @@ from linrnn.mixers import Mixer
 from linrnn.state_spec import Part
 
 WIDTH = 64
-"""Of the layers whose parameters and states are counted; that of docs/measure_costs.py."""
+"""The width at which parameters and states are counted, as in docs/measure_costs.py."""
 
 
 @cache
@@ -61,7 +61,7 @@ def _numbers(spec: object) -> int:
 
 
 def tokens_a_second(name: str) -> int | None:
-    """Of training on one core, to two digits, or None where that is not measured."""
+    """Tokens per second of training on one core, to two digits, or None where not measured."""
     if name not in costs():
         return None
     return int(float(f"{1e6 / float(costs()[name]['us_per_token']):.2g}"))

@@ -16,7 +16,7 @@ READING = {
 }
 NO_ERROR = "-"
 EXCLUDED = "{ data-search-exclude }"
-"""Of a heading: its section is not searched. Numbers of all mixers were half of the index."""
+"""Mark of a heading whose section is not searched: all mixers' numbers were half of the index."""
 
 
 def pages() -> dict[str, str]:
@@ -75,13 +75,13 @@ The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {na
 
 
 def _weight(name: str) -> int:
-    """Of a page among those that are found: before results, and before names that begin with it."""
+    """The weight of a page in search: before results, and before names that begin with it."""
     longer = any(other != name and other.startswith(name) for other in stems(mixers.__name__))
     return 8 if longer else 4
 
 
 def _choices(name: str) -> str:
-    """What it chooses, and who chooses nearly the same."""
+    """A mixer's choices, and the mixers with nearly the same."""
     cls = mixers.load(name)
     if cls.choices is None:
         return ""
@@ -112,7 +112,7 @@ def _related(name: str) -> str:
 
 
 def _difference(name: str, other: str, differences: dict[str, tuple[str, str]]) -> str:
-    """What differs, in a line: choices, or else the state and the times, and what the other is."""
+    """Differences in a line: choices, or else the state and the times, and the other's subject."""
     words = [f"**{choice}** {theirs}, not {own}" for choice, (own, theirs) in differences.items()]
     if not differences:
         words = _beside_choices(name, other)
@@ -120,7 +120,7 @@ def _difference(name: str, other: str, differences: dict[str, tuple[str, str]]) 
 
 
 def _beside_choices(name: str, other: str) -> list[str]:
-    """What tells two apart that choose the same, as far as it is declared."""
+    """Declared differences of two mixers with the same choices."""
     own, theirs = parts.of_state(name), parts.of_state(other)
     words = []
     if [_axes(part) for part in own.values()] != [_axes(part) for part in theirs.values()]:

@@ -1,4 +1,4 @@
-"""What a mixer carries from step to step, tensor by tensor."""
+"""The state of a mixer from step to step, tensor by tensor."""
 
 from collections.abc import Iterator
 

@@ -11,9 +11,9 @@ from linrnn.nn import CausalConv
 from linrnn.state_spec import Part
 
 WIDTH = 340
-"""Of the picture, a telephone's: there its words are as large as those around it."""
+"""The picture's width, a telephone's: there its words are as large as those around it."""
 LETTERS = 42
-"""That fit into a line of a box."""
+"""Letters that fit into a line of a box."""
 LINE = 'fill="none" stroke="currentColor"'
 LINE_HEIGHT, GAP = 15, 22
 EDGE = 30  # beside the memory, for the arrow from it to itself
@@ -55,7 +55,7 @@ def page(name: str) -> str:
 
 
 def _stack(name: str, choices: Choices) -> Iterator[Drawn]:
-    """What a step passes, from the input to the output."""
+    """Boxes of a step, from the input to the output."""
     state = parts.of_state(name)
     before = {path: part for path, part in state.items() if "past" in part.axes}
     times = "and the times between steps" if mixers.load(name).timed else ""
@@ -72,7 +72,7 @@ def _stack(name: str, choices: Choices) -> Iterator[Drawn]:
 
 
 def _before(name: str, before: dict[str, Part]) -> str:
-    """What a step does with the inputs that are carried beside the memory."""
+    """The step's use of the inputs that are carried beside the memory."""
     for module in measures.built(name).modules():
         if isinstance(module, CausalConv):
             return f"causal convolution, {module.width} taps"
@@ -97,7 +97,7 @@ def _memory(choices: Choices, state: dict[str, Part]) -> Drawn:
 
 
 def _learned(name: str) -> Drawn:
-    """What is trained, by name and shape."""
+    """Trained parameters, by name and shape."""
     shapes: dict[str, str] = {}
     for path, parameter in measures.built(name).named_parameters():
         owner = path.removesuffix(".weight").removesuffix(".bias")

@@ -36,7 +36,7 @@ def pages() -> dict[str, str]:
 
 
 def files() -> dict[str, Path]:
-    """What the pages show or offer, by its place."""
+    """Files that the pages show or offer, by address."""
     return {uri(path): path for path in sorted(FOLDER.glob("*/*")) if path.suffix in _BESIDE}
 
 

@@ -25,7 +25,7 @@ ALIASES = {
     "linear": "linear_rnn",
     "Mamba-2": "mamba2",
 }
-"""What pages call a mixer otherwise than by its name or its class."""
+"""Names on pages that are neither the mixer's name nor its class."""
 
 
 LENGTHS = {
@@ -71,13 +71,13 @@ TUNED: dict[str, str | dict[str, str]] = {
     "minrnn-table-1-cpu": _MINGRU,
     "minrnn-table-2-cpu": _MINGRU,
 }
-"""What was chosen for each row, by page and, where they differ, label: of pages that print neither
+"""Choices for each row, by page and, where they differ, label: for pages that print neither
 what was tried nor a row for each rate, which is read from them."""
 
 _TRIED = " while tuning"
 _UNTUNED = "nothing is tuned for any of them."
 _ONE_TEXT = "validation and test in one"
-"""Of pages whose rates and weights are chosen on the text that is scored."""
+"""Pages whose rates and weights are chosen on the text that is scored."""
 _EACH_RATE = re.compile(r", learning rate (\S+)$")
 
 
@@ -87,13 +87,13 @@ class Row(NamedTuple):
     mixer: str
     page: Path
     heading: str
-    """That of the table."""
+    """The heading of the table."""
     label: str
     """The first cell."""
     cells: dict[str, str]
     """The others, by the heads of their columns."""
     tuned: str
-    """What was chosen for it, and by what; empty where nobody has said."""
+    """Tuned options and how they were chosen; empty where that is not recorded."""
 
 
 @cache
@@ -127,7 +127,7 @@ def number(row: Row) -> float:
 
 
 def task(row: Row) -> str:
-    """What a score is of, without its metric."""
+    """The task of a score, without its metric."""
     return row.heading.rpartition(": test ")[0]
 
 

@@ -45,7 +45,7 @@ def tokens(rows=BATCH, time=TIME):
 
 
 def three_ways(model, call):
-    """What a call gives in float64, of transformers and of ours."""
+    """The results of a call in float64, by transformers and by ours."""
     with in_float64():
         expected = call(exact(model))
     theirs = call(model)

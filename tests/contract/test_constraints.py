@@ -40,7 +40,7 @@ each_door = pytest.mark.parametrize("door", DOORS)
 
 
 def train(model, steps, optimiser=torch.optim.Adam, lr=1.0):
-    """What anybody writes."""
+    """A training loop as anybody writes it."""
     optimizer = optimiser(model.parameters(), lr=lr)
     x = torch.randn(3, 5, WIDTH)
     for _ in range(steps):

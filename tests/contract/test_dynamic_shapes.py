@@ -51,7 +51,7 @@ def test_causal_convolution(width):
 
 @pytest.mark.parametrize(("name", "batch_first"), [("slru", True), ("lstm", False)])
 def test_rnn(name, batch_first):
-    """What is common to all mixers, which have a law of their own."""
+    """`RNN` with any mixer; mixers alone have a law for this."""
     rnn = RNN(name, C, 8, bidirectional=True, batch_first=batch_first, proj_size=3)
     calls = []
     for batch, time in SIZES:

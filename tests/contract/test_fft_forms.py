@@ -22,7 +22,7 @@ each_fft = pytest.mark.parametrize(("name", "form"), FFT)
 
 
 def outputs(name, form, time, at, value):
-    """Of the same layer and rows, before and after one step of row 1 is ``value``."""
+    """Outputs of one layer before and after one step of row 1 is ``value``."""
     torch.manual_seed(0)
     choice = {"form": form} if len(mixers.load(name).forms) > 1 else {}
     layer = mixers.build(name, 6, choice)

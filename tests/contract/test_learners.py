@@ -1,4 +1,4 @@
-"""What every learner of the catalogue keeps, whatever model it is asked about."""
+"""Properties of every learner of the catalogue, with every kind of model."""
 
 import copy
 from itertools import product
@@ -60,7 +60,7 @@ def build(name, model=None, options=None):
 
 
 def gradients(learner, model, batch, carried=None):
-    """What the learner finds: gradients by name, or weights of one that sets them; and the step."""
+    """Gradients by name, or the weights where a learner sets them; and the step."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(5)
     step = learner.step(model, batch, carried, Loop(loss_of))

@@ -62,7 +62,7 @@ def sequential():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sequential())
 def test_sequential_mixer_is_finite_over_the_whole_length(name):
-    """Of the others the law itself reads as much, but for attention, which sees all at once."""
+    """Sequential mixers: for others, but attention, the law reads as long a sequence."""
     finite_when_long(mixers.load(name), LONG)
 
 

@@ -1,4 +1,4 @@
-"""What a GPU would have to wait for: numbers read back, or copied there, within a call.
+"""Waiting on a GPU: numbers read back, or copied there, within a call.
 
 A CUDA graph records no call that waits. So this is also the law of who runs inside of one.
 """
@@ -38,7 +38,7 @@ class Waits(TorchDispatchMode):
 
 
 def waits_of(name, **options):
-    """What a call and its gradients wait for."""
+    """Operators of a call and its gradients that wait."""
     mixer = mixers.load(name)(8)
     x = torch.randn(2, 20, 8, requires_grad=True)
     with use_backend("tree"), Waits() as waits:

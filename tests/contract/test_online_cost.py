@@ -1,4 +1,4 @@
-"""What a stream costs a learner: the same at every step, in operators, in bytes and in memory."""
+"""Costs of a stream for a learner: equal at every step, in operators, bytes and memory."""
 
 import gc
 

@@ -60,7 +60,7 @@ COMPOSED = [
 
 @pytest.mark.parametrize("op", COMPOSED)
 def test_blocks_and_halvings_equal_the_steps(op):
-    """Of more steps than a block of any of them has; all layouts of all kinds have few steps."""
+    """Reads more steps than any block has; the layouts of all kinds have few steps."""
     matches_its_steps(op, backends(op)[0], time=75, in_turns=True)
 
 

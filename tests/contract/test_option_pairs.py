@@ -94,7 +94,7 @@ NEEDS = {  # an option that means something beside another alone
 
 @cache
 def answered(options):
-    """What a model is and answers: shapes of parameters, and outputs while it trains."""
+    """Shapes of a model's parameters, and its outputs in training."""
     torch.manual_seed(0)
     mappings = {"mixer_options": {"d_state": 5}, "block_options": {"swiglu": {"gate_scale": 0.5}}}
     options = {n: mappings.get(n, v) for n, v in options}

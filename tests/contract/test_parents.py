@@ -16,7 +16,7 @@ def families(cls):
 
 
 def faults(cls):
-    """What is wrong with the parents of a mixer."""
+    """Errors in the parents of a mixer."""
     between = families(cls)
     final = [parent.__name__ for parent in between if parent in FINAL.values()]
     return final + ["deep"] * (len(between) > 1)

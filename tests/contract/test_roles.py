@@ -1,4 +1,4 @@
-"""What each parameter is, is declared: weights decay, and biases, gains and first states do not."""
+"""Roles of parameters are declared: weights decay; biases, gains and first states do not."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What goes between the layers of a stack, through every door that builds or reads one."""
+"""Signals between the layers of a stack, through every door that builds or reads one."""
 
 import copy
 

@@ -35,7 +35,7 @@ def too_small(model, x):
 
 
 def short(name):
-    """What makes a mixer show all it does within `TIME` steps."""
+    """Options with which a mixer shows all it does within `TIME` steps."""
     options = dict(mixers.load(name).in_laws)
     return {"mixer_options": options} if options else {}
 
@@ -100,7 +100,7 @@ PUBLISHED = [
 
 @pytest.mark.parametrize("name", [name for name, _ in PUBLISHED])
 def test_published_start_is_still_what_it_was_and_is_seen(name):
-    """What the other tests of this file are for: with it, two layers have nothing to learn from."""
+    """The reason for this file's other tests: with this start, two layers cannot learn."""
     torch.manual_seed(0)
     options = {"mixer_options": {"init": "published"}, "dtype": torch.float64}
     rnn = RNN(name, CHANNELS, WIDTH, num_layers=2, batch_first=True, **options)

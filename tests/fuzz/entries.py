@@ -35,7 +35,7 @@ ARRAYS = (
 
 
 def tensors() -> list[Tensor]:
-    """Of every kind, each time new."""
+    """Tensors of every kind, new for each call."""
     made = [torch.tensor(3), torch.tensor([0.5, 0.25]), torch.zeros(0), torch.zeros(2, 0)]
     made += [torch.zeros(3, 2), torch.ones(1, 1, 1, 1), torch.tensor(math.nan), torch.zeros(2) + 1j]
     made += [torch.tensor([True, False]), torch.tensor([1, 2]), torch.full((2,), 1e30)]

@@ -91,7 +91,7 @@ def run(
 
 @contextmanager
 def quick_and_small(seconds: float = SECONDS) -> Any:
-    """What is inside takes less than some seconds of the processor, and little memory."""
+    """Check that the body takes little memory and under some seconds of processor time."""
     before = _peak(reset=True)
     start = time.process_time()
     yield
@@ -113,7 +113,7 @@ def _peak(*, reset: bool = False) -> int:
 
 
 def refused_or(kind: Any, call: Callable[[], Any], *, naming: str | None = None) -> Any:
-    """What a call returns, of the right type, or None where it raises one of our errors.
+    """The result of a call, of the right type, or None where it raises one of our errors.
 
     Args:
         kind: the type, or types, it must return.

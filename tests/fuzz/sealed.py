@@ -77,7 +77,7 @@ WATCH = Watch()
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command ended with."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -109,7 +109,7 @@ def command(argv: list[str], stdin: bytes = b"") -> Answer:
 
 
 def options(**train_options: Any) -> dict[str, Any]:
-    """Of a tiny run."""
+    """Options of a tiny run."""
     return {
         "model": ModelConfig(d_model=3, n_layers=1, norm="layer"),
         "mixer_options": {"d_state": 2},
@@ -172,7 +172,7 @@ class Case:
     """A command, and the file that is damaged before it runs."""
 
     kind: str
-    """Of the folder."""
+    """The kind of run folder."""
     file: str
     verb: tuple[str, ...]
     """RUN stands for the folder, HERE for the one around it, MADE for that it is a copy of."""
@@ -180,7 +180,7 @@ class Case:
 
 
 def run_files(kind: str) -> list[str]:
-    """What the command reads of a run folder."""
+    """Files of a run folder that a command reads."""
     kept = ["tokenizer.json", "text.json"] if kind in ("char", "bpe") else []
     return ["config.json", "model.safetensors", *kept]
 

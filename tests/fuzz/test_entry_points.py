@@ -215,7 +215,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module", autouse=True)
 def _imported():
-    """What is imported once is nobody's time."""
+    """Import once before anything is timed."""
     torch.empty(2, 3, device="meta") @ torch.empty(3, 2, device="meta")
     for entry in ("LearningSession", "generate"):
         list(ENTRIES[entry][0]())

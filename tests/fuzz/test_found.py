@@ -1,4 +1,4 @@
-"""What fuzzing found: each case was another exception, a wrong read, or took seconds."""
+"""Faults from fuzzing: each case was another exception, a wrong read, or took seconds."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ def test_quotation_mark_that_is_not_closed(tmp_path):
 
 @pytest.fixture(params=[131_072, 2**31 - 1])
 def limit(request):
-    """That of the module csv, and what some libraries set it to."""
+    """The limit of the module csv, and values that some libraries set."""
     before = csv.field_size_limit(request.param)
     yield
     csv.field_size_limit(before)

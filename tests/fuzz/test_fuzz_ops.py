@@ -33,7 +33,7 @@ ROUNDINGS = 32.0  # of the largest number, beside what a loop's own error allows
 
 
 def differentiated(function, tensors, dtype, cotangents, place=lambda x: x):
-    """What ``function(**tensors)`` returns and its gradients, all computed in ``dtype``.
+    """Results of ``function(**tensors)`` and its gradients, all computed in ``dtype``.
 
     Tensors named in ``dtype``'s accumulator (states) are passed in it.
     """
@@ -71,7 +71,7 @@ def directions(dtype, *sizes):
 
 
 def check_same(what, got, truth, single, dtype, roundings=ROUNDINGS):
-    """What is finite in the truth is right; the rest is not finite."""
+    """Numbers that should be finite are right; the others are not finite."""
     for name, value in got.items():
         true, rough = truth[name].detach(), single[name].detach()
         assert value.shape == true.shape, f"{what}: {name} has shape {tuple(value.shape)}"

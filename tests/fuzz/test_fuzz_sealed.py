@@ -35,7 +35,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _no_more_than(monkeypatch):
-    """What the machine has is not asked: the limits are to be the same everywhere."""
+    """Fix the memory limits, so that they are the same on every machine."""
     for module in ("linrnn.train.model", "linrnn.train.data"):
         monkeypatch.setattr(f"{module}.available", lambda: 1 << 30)
 

@@ -48,7 +48,7 @@ def options() -> list[tuple[str, str, Any]]:
 
 
 def values(hint: Any) -> list[Any]:
-    """What the command line makes of the numbers; it refuses the others itself."""
+    """Values that the command line makes of numbers; it refuses the others itself."""
     found = []
     for kind in kinds(hint):
         for text in FLOATS if kind is float else NUMBERS:
@@ -113,7 +113,7 @@ OPTIONS = options()
 
 @pytest.fixture(scope="module", autouse=True)
 def _imported():
-    """What PyTorch imports for the first shape it computes without numbers is nobody's time."""
+    """Import PyTorch's modules for shapes without numbers before anything is timed."""
     torch.empty(2, 3, 4, device="meta") @ torch.empty(2, 4, 3, device="meta")
 
 

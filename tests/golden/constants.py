@@ -49,14 +49,14 @@ def defaults(of: Any) -> dict[str, Any]:
 
 
 def source(of: Any) -> str:
-    """What its docstring refers to."""
+    """The reference in a docstring."""
     text = inspect.getdoc(of) or ""
     said = re.search(r"^Reference:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
     return " ".join(said[1].split()) if said else ""
 
 
 def starts(module: torch.nn.Module) -> dict[str, Any]:
-    """Of each parameter its shape, mean, standard deviation, least and largest number."""
+    """Shape, mean, standard deviation, smallest and largest number of each parameter."""
     found = {}
     for name, p in module.named_parameters():
         x = p.detach().double() if not p.is_complex() else torch.view_as_real(p.detach()).double()
@@ -201,7 +201,7 @@ def is_start(value: Any) -> bool:
 
 
 def alike(written: list[Any], found: list[Any]) -> bool:
-    """Of one seed they are equal; orthogonal matrices are others with another LAPACK."""
+    """Whether two records agree; random orthogonal matrices depend on the LAPACK."""
     if written[0] != found[0]:
         return False
     (mean, std, low, high), (mean_2, std_2, low_2, high_2) = written[1:], found[1:]
@@ -215,7 +215,7 @@ def alike(written: list[Any], found: list[Any]) -> bool:
 
 
 def unmoved(written: Any, found: Any) -> Any:
-    """What was found, but starts as they are written where they differ by rounding alone."""
+    """The measured record, with written starts where both differ by rounding alone."""
     if isinstance(written, dict) and isinstance(found, dict):
         return {name: unmoved(written.get(name), value) for name, value in found.items()}
     return written if is_start(written) and is_start(found) and alike(written, found) else found

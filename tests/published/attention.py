@@ -30,7 +30,7 @@ def _mapped(weights, d_head, d_rotary, centre):
 
 
 def _with_gate(weights, d_head, d_rotary, centre):
-    """Of Qwen3-Next, whose q_proj has the rows of a head's queries, then those of its gate."""
+    """Weights of Qwen3-Next, whose q_proj has the rows of a head's queries, then of its gate."""
     q, gate = weights["q_proj.weight"].unflatten(0, (-1, 2, d_head)).unbind(1)
     rest = {name: weight for name, weight in weights.items() if name != "q_proj.weight"}
     apart = {**rest, "q_proj.weight": q.flatten(0, 1)}

@@ -264,7 +264,7 @@ def golden_cases(
 
 
 def x_of(layer: Any) -> Tensor:
-    """What theirs read for golden numbers of a layer: (2, 11, d_model)."""
+    """The input of their layer for golden numbers: (2, 11, d_model)."""
     return waves(2, 11, layer.d_model)
 
 

@@ -12,7 +12,7 @@ from published.case import Case, compare_mapped, fill, fla_cases, waves
 
 
 def _shared(weights, norm, out):
-    """What is laid out in the same way in all; the weight of their norm is in W_o."""
+    """Weights laid out alike in all layers; the weight of their norm is in W_o."""
     rate, scale = weights["A_log"], weights[f"{norm}.weight"]
     return {
         "decay.A_log": rate,

@@ -11,7 +11,7 @@ from published.case import Case, compare_mapped, fill, fla_cases, waves
 
 
 def _mapped(weights, low_rank=True):
-    """Of the layers of transformers."""
+    """Weights by the names of the layers of transformers."""
     heads = ("q_proj", "k_proj", "v_proj")
     rate, scale = weights["forget_gate.A_log"].flatten(), weights["o_norm.weight"]
     decay = {"f_a_proj": "down.", "f_b_proj": "up."} if low_rank else {"f_proj": ""}

@@ -9,7 +9,7 @@ from published.case import Case, compare, copies, fill, waves
 
 
 def flow(field, h: Tensor, method: str) -> Tensor:
-    """What torchdiffeq takes ``h`` to in a time of 1."""
+    """The state after a time of 1 by torchdiffeq, from ``h``."""
     from torchdiffeq import odeint
 
     times = torch.tensor([0.0, 1.0], dtype=h.dtype)

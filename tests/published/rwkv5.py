@@ -9,7 +9,7 @@ from rwkv_package import busy, load
 
 
 def theirs_of(weights):
-    """What their function is given after the two norms of the input, of weights by our names."""
+    """Arguments of their function after both norms of the input, from weights by our names."""
     linears = (weights[f"{n}.weight"].T for n in ("key", "value", "receptance", "gate", "output"))
     decay = torch.exp(-weights["time_decay"].exp())[..., None]
     norm = weights["norm_weight"], weights["norm_bias"]

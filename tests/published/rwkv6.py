@@ -9,7 +9,7 @@ from rwkv_package import busy, load
 
 
 def theirs_of(weights, heads):
-    """What their function is given after the two norms of the input, of weights by our names."""
+    """Arguments of their function after both norms of the input, from weights by our names."""
     linears = (weights[f"{n}.weight"].T for n in ("key", "value", "receptance", "gate", "output"))
     mixes = [weights["mu_x"], *weights["mu"], weights["mix_down.weight"].T, weights["mix_up"]]
     decay = [weights[f"decay.{name}.weight"].T for name in ("down", "up")]

@@ -40,7 +40,7 @@ class _Stack(nn.Module):
 
 
 def theirs_of(weights):
-    """What their function is given, of weights by our names."""
+    """Arguments of their function, from weights by our names."""
 
     def low_rank(name):
         down, up = weights[f"{name}.down.weight"].T, weights[f"{name}.up.weight"].T

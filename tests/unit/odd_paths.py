@@ -108,7 +108,7 @@ class TooSlow(BaseException):
 
 @contextmanager
 def untouched(elsewhere, seconds=SECONDS):
-    """What is inside leaves a folder as it is, ends soon, and takes little memory."""
+    """Check that the body leaves a folder unchanged, ends soon, and takes little memory."""
 
     def ring(*_):
         raise TooSlow

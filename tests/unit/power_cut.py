@@ -1,4 +1,4 @@
-"""What a disk may hold after a power cut, at every moment between two calls of the system.
+"""States of a disk after a power cut, at every moment between two calls of the system.
 
 POSIX promises that a file has the content of its last ``fsync``, and a folder the names of its
 last. Whatever came later may be there, in part or not at all: each name by itself, and of a

@@ -22,7 +22,7 @@ def _restore_threads():
 
 
 def at_every_count(compute, twice=COUNTS):
-    """What ``compute`` returns with each number of threads; the same bits where it runs twice."""
+    """Results of ``compute`` with each number of threads; the same bits where it runs twice."""
     found = []
     for count in COUNTS:
         torch.set_num_threads(count)

@@ -40,7 +40,7 @@ def test_a_checkpoint_is_compared(tmp_path):
 
 
 def agent(*options):
-    """What the agent of the example answers right at the end."""
+    """The share of right answers at the end, by the agent of the example."""
     pytest.importorskip("gymnasium", reason="the extra rl is not installed")
     command = [sys.executable, EXAMPLES / "ppo_memory.py", *options]
     run = subprocess.run(command, capture_output=True, text=True, check=True)

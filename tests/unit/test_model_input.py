@@ -1,4 +1,4 @@
-"""What a model is given is of the dtype of its parameters, or integers; all else is named."""
+"""Inputs of a model have the dtype of its parameters, or are integers; errors name the rest."""
 
 import numpy as np
 import pytest

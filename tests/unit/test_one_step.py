@@ -132,7 +132,7 @@ def test_one_step_without_a_batch(mixer):
 
 
 def changed(name):
-    """What is done to a module; each changes what a step gives."""
+    """Changes of a module; each changes the output of a step."""
 
     def in_place(net):
         with torch.no_grad():

@@ -33,7 +33,7 @@ def padded(x, filler, time=TIME, lengths=LENGTHS):
 
 
 def trained(net, x, lengths=LENGTHS, **more):
-    """What a training step comes to: answers of valid steps, gradients, running statistics."""
+    """Results of a training step: answers of valid steps, gradients, running statistics."""
     torch.manual_seed(1)  # of layers that draw numbers
     net.train().zero_grad()
     y, _ = net(x, lengths=lengths, **more)

@@ -227,7 +227,7 @@ def _changed():
 
 def _local():
     class Here(LRU):
-        """Of a function."""
+        """A class defined inside a function."""
 
     return Here
 

@@ -105,7 +105,7 @@ DATA = bytes(range(256)) * 40
 
 
 class Answer(io.BytesIO):
-    """Of a server, to a request for a file from some byte on; it may break off."""
+    """A server's answer to a request for a file from some byte on; it may break off."""
 
     status = 206
 
@@ -217,7 +217,7 @@ TINY = Config(
 
 
 def again_or_on(config, out):
-    """What a user types: the same again until there is something to go on with."""
+    """The command of a user: the same again until a run can be resumed."""
     if (out / "config.json").is_file():
         try:
             return train.resume(out)

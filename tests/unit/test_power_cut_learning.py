@@ -69,7 +69,7 @@ def checkpoints(out):
 
 
 class Report(NamedTuple):
-    """What the command had said to be on the disk, or would have said next."""
+    """The report of files on the disk, printed or about to be printed."""
 
     moments: int
     line: int
@@ -116,7 +116,7 @@ class Recorded:
 
 
 def problems(recorded, states, learn, after, whole):
-    """What the same command does not do as it should in what a cut leaves; nothing is to raise."""
+    """Errors of the same command after a power cut; it must not raise."""
     _, expected = learn(whole, LINES)
     final = load_file(checkpoints(whole)[len(LINES)])
     for moment, state in states:

@@ -27,7 +27,7 @@ def make_model(mixer="lru", **options):
 
 
 def answers(model, i, times=40):
-    """What a model says to input i: outputs, every gradient, and a few steps one by one."""
+    """The answer to input i: outputs, every gradient, and a few steps one by one."""
     x = torch.randn(2, times, 3, generator=torch.Generator().manual_seed(i)).requires_grad_()
     y, _ = model(x)
     grads = torch.autograd.grad(y.square().sum(), [x, *model.parameters()])

@@ -126,7 +126,7 @@ def test_what_is_no_mark_is_refused():
 @pytest.mark.sampled
 @each_mixer
 def test_rows_of_zeros_in_hx_begin_anew(name):
-    """What ``h * (1 - done)`` makes, in a tensor or in each of a pair."""
+    """``h * (1 - done)`` makes such rows, in a tensor or in each of a pair."""
     layer, x = rnn(name), signal(3, TIME, 3)
     done = torch.tensor([0.0, 1.0, 0.0])
     state = layer(signal(3, TIME, 3, seed=4))[1]

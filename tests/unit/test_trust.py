@@ -170,7 +170,7 @@ def test_a_configuration_keeps_a_text():
 @pytest.mark.unchecked
 def test_a_configuration_says_why_it_cannot_keep_a_class():
     class Here(LRU):
-        """Of a function."""
+        """A class defined inside a function."""
 
     with pytest.raises(ArgumentError, match="must be a class at the top of a module"):
         Config(task="digits", mixer=Here)

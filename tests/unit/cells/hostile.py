@@ -257,7 +257,7 @@ class Problem:
         return [x for x in (*self.given.values(), *(self.state or ())) if x.requires_grad]
 
     def options(self) -> dict[str, Any]:
-        """Of `cell_scan`."""
+        """Options of `cell_scan`."""
         return {"state": self.state, **self.marks, **self.given}
 
 

@@ -25,7 +25,7 @@ CUTS = torch.tensor([0, 0, 4, 5, 9])
 
 
 def by_steps(cell, given, state, reset, cu_seqlens, reverse):
-    """What `cell_scan` means, written down once more."""
+    """The definition of `cell_scan`, written down once more."""
     time = next(given[x] for x in cell.inputs).shape[1] if cell.inputs else T
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     outputs, finals = [None] * time, []

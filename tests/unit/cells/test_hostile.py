@@ -70,7 +70,7 @@ def check(number: int) -> None:
 
 
 def magnified(d: Draw, cell: Cell, p: Problem, want: list[torch.Tensor]) -> list[float]:
-    """What becomes of a rounding in each argument: chaotic recurrences double it at every step."""
+    """The growth of a rounding in each argument: chaotic recurrences double it at every step."""
 
     def moved(x: torch.Tensor) -> torch.Tensor:
         return (x.detach() * (1 + 2e-16)).requires_grad_(x.requires_grad)

@@ -1,4 +1,4 @@
-"""What a cell computes about itself is seen by nobody who records a call."""
+"""Operators inside a cell's own computation stay invisible to those who record a call."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

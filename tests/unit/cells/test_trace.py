@@ -1,4 +1,4 @@
-"""What a step may be, and how everything else is refused."""
+"""Steps that are accepted, and how everything else is refused."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What may come next on a command line, asked of the function and of the shells themselves."""
+"""Completions of a command line, by the function and by the shells themselves."""
 
 import os
 import pty
@@ -122,7 +122,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def shows(self, text, seconds=20.0):
-        """What is on the screen once a text is there, or the time is over."""
+        """The screen once a text appears, or the time is over."""
         seen, end = "", time.monotonic() + seconds
         while text not in seen and time.monotonic() < end:
             if select.select([self._fd], [], [], 0.1)[0]:

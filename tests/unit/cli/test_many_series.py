@@ -41,7 +41,7 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 @pytest.mark.parametrize("rows", [1, 70, 60_000])
 def test_names_of_columns_are_read_from_the_head_as_from_the_whole(tmp_path, ending, rows):
-    """Of long files too, whose head ends inside of a row."""
+    """Long files too, whose head ends inside a row."""
     long = pd.DataFrame({"unique_id": "a series", "a, b": 1.5, "y": np.arange(float(rows))})
     path = tmp_path / f"x{ending}"
     if ending == ".parquet":

@@ -1,4 +1,4 @@
-"""What `linrnn train --resume` may come with."""
+"""Options that `linrnn train --resume` accepts."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unchecked
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the command line asks `train.resume` for."""
+    """Arguments with which the command line calls `train.resume`."""
     calls = []
 
     def resume(run, **options):

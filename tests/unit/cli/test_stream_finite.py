@@ -191,7 +191,7 @@ def test_no_line_is_cut_where_a_block_ends(tmp_path):
 
 
 def test_bits_of_the_state_are_those_of_the_lines_that_were_read(runs):
-    """Of the same cut into calls, not a bit remembers the line that was left out."""
+    """Runs of the same lines cut into calls: no bit remembers the skipped line."""
     model, task, _ = load_model(runs / "pools")
     one, other = Answers(model, task), Answers(model, task)
     lines = GOOD["pools"]

@@ -54,7 +54,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def answers(monkeypatch, tmp_path, capsys):
-    """What ``linrnn stream`` says to some steps, a line each."""
+    """Answers of ``linrnn stream`` to some steps, a line each."""
 
     def stream(run, steps):
         lines = "".join(" ".join(f"{v:.17g}" for v in step) + "\n" for step in steps)

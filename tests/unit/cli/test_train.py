@@ -64,7 +64,7 @@ class StartedError(Exception):
 
 @pytest.fixture
 def started(monkeypatch):
-    """What would run; nothing does."""
+    """Commands that would run; nothing does."""
     heard = []
 
     def run(config, **_):

@@ -123,7 +123,7 @@ def parses(kind, default, words):
 
 @pytest.mark.parametrize("annotation", TYPES)
 def test_values_are_refused_in_one_line_where_the_parser_would_refuse_them(annotation):
-    """What it says itself is a box of several lines, after PyTorch was imported."""
+    """The parser's own error is a box of several lines, after PyTorch was imported."""
     stated, kind, default = TYPES[annotation]
     refused = pytest.raises(ArgumentError, match=r"^train: .* got .*\.$")
     flags = {"--option": stated}

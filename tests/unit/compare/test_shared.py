@@ -49,7 +49,7 @@ def trained(monkeypatch):
 
 
 def at_once(*calls):
-    """What calls in threads of their own return."""
+    """Results of calls in threads of their own."""
     found = [None] * len(calls)
 
     def keep(place):

@@ -25,7 +25,7 @@ class TooSlow(BaseException):
 
 @contextmanager
 def in_time(seconds=SECONDS):
-    """What is inside ends soon."""
+    """Check that the body ends soon."""
 
     def ring(*_):
         raise TooSlow
@@ -40,7 +40,7 @@ def in_time(seconds=SECONDS):
 
 
 def judge(name, call):
-    """What breaks the law: the answer is finite, or an error of ours."""
+    """Violations of the law: the answer is finite, or an error of ours."""
     try:
         with in_time(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

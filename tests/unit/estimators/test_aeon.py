@@ -1,4 +1,4 @@
-"""What aeon asks of its estimators; without aeon nothing is asked."""
+"""Checks by aeon of our estimators; without aeon they are skipped."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What scikit-learn asks of every estimator; two of its checks are left out."""
+"""Checks by scikit-learn of every estimator; two of them are left out."""
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 

@@ -37,7 +37,7 @@ SMALL = {"n_modes": 6, "random_state": 0}
 
 @pytest.fixture(scope="module", autouse=True)
 def _little_memory():
-    """What asks for more than 12 GB more than there is now fails as it does on a small machine."""
+    """Limit memory: requests for over 12 GB more than now fail as on a small machine."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + (12 << 30), before[1]))

@@ -164,7 +164,7 @@ def test_leave_one_out_is_leaving_one_out(rows):
 
 @pytest.mark.parametrize("rows", [20, 70])
 def test_penalty_and_weight_are_those_that_scikit_learn_would_choose(rows):
-    """Of each weight by `RidgeCV`, whose features are multiplied."""
+    """`RidgeCV` with features multiplied by each weight chooses the same."""
     random = np.random.default_rng(1)
     x = StandardScaler().fit_transform(random.normal(size=(rows, 40)))
     y = x[:, 30:] @ random.normal(size=(10, 3)) + random.normal(size=(rows, 3))

@@ -1,4 +1,4 @@
-"""What a forecaster reads for long cannot spoil it: faults, jumps, growth without end."""
+"""Long inputs cannot spoil a forecaster: faults, jumps, growth without end."""
 
 import pickle
 

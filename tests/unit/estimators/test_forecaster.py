@@ -22,7 +22,7 @@ def small(**options):
 
 
 def features(y, modes):
-    """Of one channel, by the definition: the state, less what it would be had y always been y_t."""
+    """Features of one channel by definition: the state, minus that of a constant past y_t."""
     h = y[0] / (1 - modes)
     rows = []
     for value in y:

@@ -1,4 +1,4 @@
-"""What `PanelForecaster` reads beside the values: known ahead, of the past, and of each series."""
+"""Inputs of `PanelForecaster`: known ahead, of the past, and of each series."""
 
 import numpy as np
 import pandas as pd

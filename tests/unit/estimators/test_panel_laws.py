@@ -125,7 +125,7 @@ def test_a_table_of_odd_series_has_finite_answers():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_series_have_finite_answers(seed):
-    """Of any length, size, kind and number of series."""
+    """Series of any length, size, kind and number."""
     rng = np.random.default_rng(seed)
     series = {}
     for k in range(int(rng.integers(1, 5))):

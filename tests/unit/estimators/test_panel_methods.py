@@ -181,7 +181,7 @@ def test_growth_by_a_factor_is_for_logarithms():
 
 
 def test_a_back_test_reads_nothing_that_came_later():
-    """What is said from an origin is the same whatever follows it."""
+    """The forecast from an origin is the same whatever follows the origin."""
     one, other = NOISE.cumsum(), NOISE.cumsum()
     other[30:] += 100
     trials = [selection.back_test(batch(y), 4, 3, say=say) for y in (one, other)]

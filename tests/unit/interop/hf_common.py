@@ -1,4 +1,4 @@
-"""What transformers' common tests of models and of generation ask, as properties of ours.
+"""Properties that transformers' common tests of models and of generation require.
 
 `HOLDS` names a function of ``test_hf_common.py`` for each test of ``ModelTesterMixin`` and
 ``GenerationTesterMixin``, in transformers' repository, that can be asked of us; `NOT` says why

@@ -1,4 +1,4 @@
-"""What holds for every family of transformers' models: `laws` runs all of it on small ones."""
+"""Laws of every family of transformers' models: `laws` runs all of them on small ones."""
 
 import shutil
 

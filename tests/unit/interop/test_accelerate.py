@@ -331,7 +331,7 @@ def test_functions_have_the_arguments_that_were_read(family):
 
 
 def run(code, **environment):
-    """What a fresh interpreter prints."""
+    """The output of a fresh interpreter."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
     path = Path(__file__).parents[3] / "benchmarks"
     variables = {**os.environ, "PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}

@@ -194,7 +194,7 @@ def _step(system, x, S, A, t):
 
 
 def _decay(system, x, at):
-    """What a row of the memory is multiplied by, (B, H, K or 1, 1)."""
+    """The factor of each row of the memory, (B, H, K or 1, 1)."""
     heads = torch.arange(H, dtype=F64)
     if "retention" in system:
         return (1 - 2 ** (-5 - heads)).view(1, H, 1, 1)

@@ -72,7 +72,7 @@ def close(a, b):
 
 
 def gradients(model, ids, **options):
-    """Of every parameter, for the loss of a model or the sum of what it gives."""
+    """Gradients of every parameter, for the loss of a model or the sum of its outputs."""
     model.zero_grad()
     out = model(ids, **labelled(type(model), ids), **options)
     (out.loss if "loss" in out else out[0].square().sum()).backward()

@@ -1,4 +1,4 @@
-"""What cannot be read, and says so: folders, configurations, tokens, masks, caches."""
+"""Errors of input that cannot be read: folders, configurations, tokens, masks, caches."""
 
 import contextlib
 import json

@@ -231,7 +231,7 @@ def test_a_folder_is_read_by_the_same_call(case, tmp_path):
 
 
 def test_limits_of_step_sizes_go_both_ways():
-    """Of whole sequences: single steps of transformers forget the limits."""
+    """Whole sequences alone: single steps of transformers forget the limits."""
     peer, ids = mamba2(time_step_limit=(0.5, 0.9)), torch.randint(VOCABULARY, (2, 21))
     ours = from_mamba2(peer)
     assert not torch.equal(ours(ids).logits, from_mamba2(mamba2())(ids).logits)

@@ -84,7 +84,7 @@ def test_a_stack_of_the_same_architecture_from_scratch():
 
 
 def fields(config):
-    """What `LinrnnConfig` takes, without where it comes from."""
+    """Arguments of `LinrnnConfig`, without their origin."""
     names = (*config.options(), "vocab_size", "tie_word_embeddings")
     return {name: getattr(config, name) for name in names if name != "tie_embeddings"}
 

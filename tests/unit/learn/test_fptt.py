@@ -116,7 +116,7 @@ def test_one_part_with_hardly_a_penalty_is_back_propagation():
 
 
 def test_early_parts_of_a_sequence_with_one_answer_are_asked_softly():
-    """Of the first two parts a share of the answer and of a uniform one; rows that end, all."""
+    """The first two parts learn a mixture of the answer and a uniform one; the last, the answer."""
     model = make("last")
     lengths, target = torch.tensor([TIME, 4, 9]), torch.tensor([0, 2, 1])
     seen = []

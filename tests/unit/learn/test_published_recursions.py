@@ -111,7 +111,7 @@ def steps_of(model, batch, mixer):
 
 
 def answer(mixer, p, h, x):
-    """What a layer answers, of the state after the step."""
+    """The output of a layer, from the state after the step."""
     if mixer == "tanh_rnn":
         return p["C"] @ h + p["D"] * x
     return h if mixer == "gru" else h.chunk(2)[1]

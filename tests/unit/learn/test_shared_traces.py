@@ -26,7 +26,7 @@ SHARED = {
     "gla": {"n_heads": 2},
     "linear_attention": {"n_heads": 2},
 }
-"""Of each the options that keep its state small."""
+"""Options of each mixer that keep its state small."""
 STARTS = ("sru", "ind_rnn", "columnar", "hgrn")
 
 each = pytest.mark.parametrize("mixer", SHARED)
@@ -97,7 +97,7 @@ def test_any_window_gives_the_gradient_of_the_layer(window, batch):
 @each_learner
 @pytest.mark.parametrize("mixer", ["s4d", "linear_attention"])
 def test_of_two_layers_the_upper_one_is_exact(mixer, name, options, batch):
-    """What is claimed for depth: below the last recurrence, credit ends with the window."""
+    """The claim for depth: below the last recurrence, credit ends with the window."""
     model = make(mixer, n_layers=2)
     whole, _ = gradients(model, "bptt", batch)
     found, _ = gradients(model, name, batch, **options)

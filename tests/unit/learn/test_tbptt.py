@@ -147,7 +147,7 @@ class Leak(torch.nn.Module):
 
 
 def slope(decay, **options):
-    """Of the mean over the last 60 of 500 states by the gain, as far as it is learned."""
+    """The learned derivative of the mean over the last 60 of 500 states by the gain."""
     model, x = Leak(decay), torch.ones(1, 500, 1, dtype=torch.float64)
     learner = learn.build("tbptt" if options else "bptt", options)
     learner.step(model, Batch(x, x, None, None), None, Loop(late_mean(x.shape[1])))
@@ -170,7 +170,7 @@ def late_mean(time, asked=60):
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.95])
 @pytest.mark.parametrize("reach", [1, 5, 20])
 def test_what_is_lost_of_a_gradient_is_the_decay_to_the_reach(decay, reach):
-    """Of ``reach`` steps learned from: decay^reach; of pieces of so many, the mean over them."""
+    """With windows of ``reach`` steps: decay^reach; with chunks, the mean over their steps."""
     whole = slope(decay)
     assert whole == pytest.approx(1 / (1 - decay))
     every = slope(decay, window=1, overlap=reach - 1)

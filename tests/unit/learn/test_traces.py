@@ -117,7 +117,7 @@ def test_windows_of_many_steps_are_asked_by_their_graph_or_read_anew(mixer):
 
 
 def test_a_bias_of_a_map_needs_no_pass_of_its_own():
-    """What is owed to it is what is owed to the outputs of the map."""
+    """The bias has the gradient of the map's outputs."""
     assert known(build("gilr", 4)).passes == 0
     found = known(build("columnar", 4))  # its weights r are four a channel
     assert found.passes == 4
@@ -126,7 +126,7 @@ def test_a_bias_of_a_map_needs_no_pass_of_its_own():
 
 @pytest.mark.parametrize("mixer", ["lru", "s5"])
 def test_one_trace_of_a_complex_map_tells_the_other(mixer):
-    """What is owed to the imaginary part of a weight is i times what is owed to its real part."""
+    """The gradient of the imaginary part of a weight is i times that of its real part."""
     layer = build(mixer, 6)
     found = known(layer)
     ((name, (rows, _)),) = found.shapes.items()
@@ -200,7 +200,7 @@ def states_before(block, x, reset):
 
 
 def frozen(block, x, state, reset):
-    """What a step answers, as a function of its input alone."""
+    """The output of a step, as a function of its input alone."""
     fixed = {n: p.detach() for n, p in block.named_parameters()}
     y, _ = torch.func.functional_call(block, fixed, (x, state), {"reset": reset})
     return y[:, 0]
@@ -226,7 +226,7 @@ def test_derivatives_go_on_from_batch_to_batch(name, batch):
 
 
 def test_an_answer_at_the_end_reaches_its_cause_before_the_window():
-    """What truncated back-propagation never sees: one input, long before what is asked."""
+    """Truncated back-propagation never sees this input, long before the label."""
     model = make("lru", pool="last")
     x = torch.zeros(1, 30, 2, dtype=torch.float64)
     x[0, 0] = 1

@@ -1,4 +1,4 @@
-"""What layers that attend to all their past have in common in tests."""
+"""Shared tests of layers that attend to all their past."""
 
 import torch
 
@@ -29,7 +29,7 @@ def holds_however_it_is_cut(layer, time=330, cut=290):
 
 
 def stays_in_its_sequence(layer, time=12, bad=3, reset=7):
-    """What is no number is seen up to the next reset, by none before and none after."""
+    """NaN reaches the steps up to the next reset, none before it and none after."""
     torch.manual_seed(1)
     x = torch.randn(1, time, layer.d_model, dtype=torch.float64)
     begins = torch.zeros(1, time, dtype=torch.bool)

@@ -20,7 +20,7 @@ WRITE = rows((1, 0.5), (0.5, 1), (0.25, 0.75), (1, 1))
 
 
 def outputs(*values):
-    """What is expected, (4, 2)."""
+    """The expected outputs, (4, 2)."""
     return torch.tensor(values, dtype=torch.float64).view(4, 2)
 
 

@@ -26,6 +26,6 @@ def check_equal(layer, transcription, steps=20, cut=7):
 
 
 def lead_out(layer, h):
-    """What leads from the state's width back to d_model."""
+    """Map the state's width back to d_model."""
     out = layer.out_proj
     return h if isinstance(out, torch.nn.Identity) else h @ out.weight.T + out.bias

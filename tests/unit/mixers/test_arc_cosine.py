@@ -15,7 +15,7 @@ def make(d_model=6, **options):
 
 
 def features(layer, x):
-    """Of one vector a head, (..., H, d_key), written out head by head."""
+    """Features of one vector a head, (..., H, d_key), written out head by head."""
     x = x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() * layer.sigma
     heads = [
         (x[..., h, :] @ w.T).clamp(min=0) / len(w) ** 0.5

@@ -1,4 +1,4 @@
-"""What the layers share that are one cell: the native machine runs each, in every setting."""
+"""Layers that are one cell: the native machine runs each, in every setting."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What mixers say of themselves is true: of how they compute, measured in float64."""
+"""Declarations of mixers are true: how they compute, measured in float64."""
 
 import re
 from typing import get_args

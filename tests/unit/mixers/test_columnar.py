@@ -44,7 +44,7 @@ def test_each_column_is_an_lstm_of_one_unit():
 
 
 def test_gradient_is_that_of_the_published_traces():
-    """Of one column, two traces for each parameter: what c owes it, and what h does."""
+    """One column, two traces for each parameter: the derivatives of c and of h."""
     torch.manual_seed(0)
     layer, x = Columnar(1, dtype=torch.float64), torch.randn(1, 30, 1, dtype=torch.float64)
     delta = torch.randn(30, dtype=torch.float64)

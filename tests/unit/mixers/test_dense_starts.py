@@ -95,7 +95,7 @@ def biases(layer):
 
 
 def test_memories_start_uniform_up_to_t_max():
-    """Of torch's GRU z keeps, so its bias is log U and not -log U."""
+    """In torch's GRU z keeps the state, so its bias is log U and not -log U."""
     torch.manual_seed(0)
     for layer in (LSTM(400, gates="chrono", t_max=200), GRU(400, gates="chrono", t_max=200)):
         memory = 1 + biases(layer)[1].exp()

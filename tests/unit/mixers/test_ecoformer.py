@@ -13,7 +13,7 @@ def make(d_model=6, **options):
 
 
 def arguments(layer, x):
-    """What signs are taken of, (B, H, T, bits), and values (B, H, T, d_value)."""
+    """Vectors whose signs are taken, (B, H, T, bits), and values (B, H, T, d_value)."""
     u, v = (z.transpose(1, 2) for z in layer.heads(x))
     n = u / (u.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     h = layer.hash

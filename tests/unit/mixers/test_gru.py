@@ -14,7 +14,7 @@ from linrnn.testing import check_law
 
 
 def arguments(cell, size):
-    """Of a call of a cell, of one row and two steps."""
+    """Arguments for a call of a cell, of one row and two steps."""
     given = {name: torch.ones(1, 2, size) for name in cell.inputs}
     given |= {name: torch.ones(size) for name in cell.constants}
     return given | {name: torch.ones(size, size) for name in cell.matrices}

@@ -17,7 +17,7 @@ F64 = torch.float64
 
 
 def test_recurrence_gives_the_golden_numbers():
-    """Of ``mamba3_siso_step_ref`` in the tests of state-spaces/mamba."""
+    """Numbers of ``mamba3_siso_step_ref`` in the tests of state-spaces/mamba."""
     dt, share = rows(0.5, 1, 0.25, 0.5), rows(0.5, 0.25, 0.75, 0.999999)
     theta = torch.tensor([0.1, 0.2, -0.3, 0.4], dtype=F64).view(1, 4, 1, 1)
     step = pi * theta.tanh() * dt[..., None]
@@ -32,7 +32,7 @@ def test_recurrence_gives_the_golden_numbers():
 
 
 def test_several_inputs_and_outputs_give_the_golden_numbers():
-    """Of two rows, against the equations of ``mamba3_MIMO_step_ref``."""
+    """Two rows, against the equations of ``mamba3_MIMO_step_ref``."""
     dt, share = rows(0.5, 1, 0.25, 0.5), rows(0.5, 0.25, 0.75, 0.999999)
     theta = torch.tensor([0.1, 0.2, -0.3, 0.4], dtype=F64).view(1, 4, 1, 1)
     start = {"cos": torch.ones(1, 1, 1, dtype=F64), "sin": torch.zeros(1, 1, 1, dtype=F64)}

@@ -123,7 +123,7 @@ def kept(layer, x):
 
 
 def test_replayed_segments_keep_less():
-    """What is left are rows and their maps, once each; attention has n numbers for each row."""
+    """Memory holds rows and their maps once each; attention has n numbers for each row."""
     x, sizes = torch.randn(1, 512, 6).double(), {}
     for replay in (False, True):
         sizes[replay] = kept(make(segment=64, n_memory=16, replay=replay), x)

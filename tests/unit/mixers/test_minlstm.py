@@ -177,5 +177,5 @@ def test_gates_start_spread_evenly_and_what_refines_them_against():
 
 
 def uniform_biases():
-    """Of f and i without a refine gate."""
+    """The biases of f and i without a refine gate."""
     return MinLSTM(40, gates="uniform", bias=True).in_proj.bias.detach().split(40)[1:]

@@ -16,7 +16,7 @@ def make(d_model=6, **options):
 
 
 def features(layer, x):
-    """Of one vector a head, (..., H, d_key), written out head by head."""
+    """Features of one vector a head, (..., H, d_key), written out head by head."""
     x = x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     heads = []
     for h, w in enumerate(layer.directions.weight):

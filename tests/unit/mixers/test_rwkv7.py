@@ -82,7 +82,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("place", GOLDEN)
 def test_golden_numbers_of_the_whole_layer(place):
-    """Of the package's function: tensor n is half of sin(i n), in the order of its arguments."""
+    """Numbers of the package's function: tensor n is half of sin(i n), in its arguments' order."""
     receives = ("v_first",) if place else ()
     ranks = dict.fromkeys(("decay_rank", "rate_rank", "gate_rank", "value_rank"), 2)
     layer = RWKV7(4, n_heads=2, **ranks, layer=place, n_layers=2, receives=receives).double()

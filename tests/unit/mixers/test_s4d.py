@@ -160,7 +160,7 @@ def test_blocks_and_steps_agree_with_their_gradients(init):
 
 @each_init
 def test_one_channel_alone_is_what_it_is_among_others(init):
-    """Of any length: a rest of one block may then begin at an odd place of a product."""
+    """Any length: the remainder of one block may begin at an odd place of a product."""
     layer, one = make(2, 6, init=init), make(1, 6, init=init)
     one.load_state_dict({n: p[:1] for n, p in layer.state_dict().items()})
     for time in range(1, 2 * siso.BLOCK + 2, 3):

@@ -8,7 +8,7 @@ from linrnn.mixers import ShortConv
 
 
 def test_golden_numbers():
-    """Of one channel; those of a sum of three products written out by hand."""
+    """One channel; the sum of three products is written out by hand."""
     layer = ShortConv(1, dtype=torch.float64)
     with torch.no_grad():
         layer.in_proj.weight.copy_(torch.tensor([[1.0], [2.0], [0.5]]))

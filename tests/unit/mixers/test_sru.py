@@ -65,7 +65,7 @@ def test_parameters_start_as_published():
 
 @pytest.mark.parametrize("highway_bias", [0.0, -2.0])
 def test_output_starts_with_the_variance_of_the_input(highway_bias):
-    """What alpha is for: c, whose variance is about 1/3, and the input share the output."""
+    """Alpha balances c, whose variance is about 1/3, against the input."""
     torch.manual_seed(0)
     x = torch.randn(8, 300, 256)
     y, plain = (SRU(256, highway_bias=highway_bias, rescale=r)(x)[0] for r in (True, False))

@@ -82,7 +82,7 @@ def _rates_of_gss(layer):
 
 
 def _rates_of_modal(layer):
-    """What reads a state has faded for as much longer."""
+    """How much longer each mode that reads a state has faded."""
     power = torch.complex(-layer.nu_log.exp(), layer.theta) * (FACTOR - 1)
     read = torch.complex(layer.R_re, layer.R_im) * power.exp()
     layer.R_re.copy_(read.real)

@@ -57,7 +57,7 @@ def signal(s):
 
 
 def weight(measure, n, t, s, theta=1.0, alpha=0.0, beta=1.0):
-    """What the past at s counts for in coefficient n at t."""
+    """The weight of the past at s in coefficient n at t."""
     if measure == "lagt":
         return np.exp(-(1 + beta) / 2 * (t - s)) * eval_genlaguerre(n, alpha, t - s)
     length = t if measure == "legs" else theta
@@ -123,7 +123,7 @@ def test_normal_plus_low_rank_is_the_matrix(measure, size):
 
 
 def test_fourier_coefficients_obey_the_differential_equation():
-    """Of a signal that repeats with the window, so that its end is what the series says."""
+    """A signal that repeats with the window, so that its end is the value of the series."""
     theta, t, h, w = 1.5, 2.3, 1e-3, 2 * pi / 1.5
 
     def periodic(s):

@@ -35,7 +35,7 @@ def both(rows, channels, modes, angle, dtype, backend):
 
 @needs_triton
 def test_sums_and_gradients_are_those_of_the_definition(warm):
-    """Of rows that are no power of two, one node, a whole block, and one more than one."""
+    """Numbers of rows: no power of two, one node, a whole block, and one more than a block."""
     differences = warm(
         f"""{SETUP}
 result = []

@@ -218,7 +218,7 @@ def test_every_operation_is_tried() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("op", SPREADS)
 def test_repeats_and_sums(op: str, dtype: torch.dtype) -> None:
-    """Of rows that are parts of a vector register and many, of some sequences at once."""
+    """Rows that are parts of a vector register and many, for several sequences at once."""
     back = (-1, -40) if op == "roll" else ()
     for n, narrow, seqs in itertools.product((2, 3, 16, 21, *back), (1, 5, 16, 19), (1, 3)):
         width = n * narrow if op.startswith("fold") else narrow
@@ -407,7 +407,7 @@ def test_states_that_change_places() -> None:
 
 
 def test_an_output_that_needs_the_old_state_and_the_new() -> None:
-    """What is computed after a chunk of steps finds the state of each of them."""
+    """Outputs computed after a chunk of steps read the state of each step."""
 
     def step(h: Any, x: Any) -> Any:
         new = torch.tanh(h + x)

@@ -107,7 +107,7 @@ RULES["test.averages"] = Averages
 
 
 def segments(position, cut):
-    """Of two rows at that step of their sequence each, in segments of three."""
+    """Keys and masks of two rows at that step of their sequence each, in segments of three."""
     at = torch.tensor(position)[:, None] + torch.arange(T)
     q, entries, begun = ([randn(B, n, N)] for n in (T, T, 2))
     return "test.averages", "", q, entries, begun, [randn(B, N)], [randn(N)], at, 3, cut, cut > 0
@@ -289,7 +289,7 @@ def test_pytorch_finds_nothing_wrong_with_it(name, arguments):
 @pytest.mark.unchecked
 @each
 def test_second_derivatives(name, arguments):
-    """Of arguments that are functions of one another: `gradgradcheck` has independent ones.
+    """Second derivatives by dependent arguments: `gradgradcheck` has independent ones.
 
     The law of derivatives has the quick cases: it compares further modes as well.
     """

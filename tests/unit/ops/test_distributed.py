@@ -102,7 +102,7 @@ def piece(case, rank, x):
 
 
 def compute_piece(case, rank, group):
-    """What one rank gets: its results and gradients by name."""
+    """The results and gradients of one rank, by name."""
     a, b, state, reset, into_h, into_final = case.arguments()
     starts = len(case.lengths) - 1 if case.reverse else 0
     state = state if rank == starts or case.everywhere else None
@@ -187,7 +187,7 @@ def start(rank, ranks, folder, work, *arguments):
 
 
 def run(ranks, folder, work, *arguments):
-    """What ``work(rank, *arguments)`` returned on each of several processes."""
+    """The results of ``work(rank, *arguments)`` on several processes."""
     context = multiprocessing.spawn(
         start, (ranks, folder, work, *arguments), nprocs=ranks, join=False
     )

@@ -99,7 +99,7 @@ compare(call, {layout})
 
 @needs_triton
 def test_several_writes_a_bonus_and_reads_before_equal_their_steps(interpreted):
-    """Of the delta rule, with heads that share keys and rates; in both directions."""
+    """The delta rule, with heads that share keys and rates; in both directions."""
     interpreted("""
 chunks_of(16)
 kinds = {x.kind: x for x in calls("delta_scan", 1, 19, 3)}

@@ -70,7 +70,7 @@ def by_loops(dtype):
 
 
 def errors(dtype, backend, *, varying=False):
-    """Of outputs, gradient of ``a`` and gradient of ``b``: of a backend, and of the loop."""
+    """Errors of outputs and of the gradients of ``a`` and ``b``: of a backend, and of the loop."""
     a, b, into_h = arguments(dtype)
     h, grad_a, grad_b = scan(backend, a.expand(STEPS, -1) if varying else a, b, into_h)
     if varying:

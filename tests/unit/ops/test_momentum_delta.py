@@ -105,7 +105,7 @@ def test_without_momentum_it_is_the_delta_rule_on_what_has_not_decayed():
 
 
 def test_golden_numbers():
-    """Of Momentum DeltaNet's reference, on which independent codes agree."""
+    """Numbers of Momentum DeltaNet's reference, on which independent codes agree."""
 
     def rows(*values):
         return torch.tensor(values, dtype=torch.float64).unsqueeze(0).unsqueeze(2)

@@ -99,7 +99,7 @@ def test_gradients_of_both_orders(monkeypatch):
 
 
 def numbers_of(a, b, c, p, q):
-    """Of each channel the matrix that real rows are multiplied with for a step, and b and c."""
+    """For each channel the matrix that multiplies real rows for a step, and b and c."""
     half, parts = a.shape[-1], (x.detach().numpy() for x in (a, b, c, p, q))
     basis = np.eye(2 * half)[:, ::2] + 1j * np.eye(2 * half)[:, 1::2]
 

@@ -82,7 +82,7 @@ def by_operators(model, x, state):
 
 
 def program(model):
-    """What runs the steps of a model, None if operators do."""
+    """The program that runs the steps of a model, None if operators do."""
     found = [kind.program for kind in _recorded_step._kinds.get(model, {}).values()]
     return next((p for p in found if p is not None), None)
 
@@ -160,7 +160,7 @@ TOGETHER = {"attention": [{"n_heads": 4, "n_kv_heads": 2, "window": 3}]}
     ],
 )
 def test_a_recorded_step_is_that_of_its_operators_with_any_options(mixer):
-    """Of two rows, from a state that two steps left."""
+    """Two rows, from the state after two steps."""
     make = load(mixer)
     for options in [*option_sets(make), *TOGETHER.get(mixer, [])]:
         torch.manual_seed(0)
@@ -207,7 +207,7 @@ def test_weights_of_bfloat16_are_no_less_exact_than_operators(mixer):
 
 
 def changed(name):
-    """What is done to a model; each changes what a step gives."""
+    """Changes of a model; each changes the output of a step."""
 
     def in_place(model):
         with torch.no_grad():
@@ -550,7 +550,7 @@ SEGMENTS = [name for name in names() if issubclass(load(name), SegmentMixer)]
 
 @pytest.mark.parametrize("mixer", SEGMENTS)
 def test_steps_inside_segments_are_one_native_call(mixer):
-    """Of a layer alone: rows at two places, one of which has read what is not finite."""
+    """A layer alone: rows at two places, one of which has read numbers that are not finite."""
     torch.manual_seed(0)
     layer = load(mixer)(WIDTH, segment=8)
     state = layer.init_state(2)

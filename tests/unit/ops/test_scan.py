@@ -1,4 +1,4 @@
-"""What `linear_scan` promises beyond the laws: dtypes, broadcasting rules, error messages."""
+"""Promises of `linear_scan` beyond the laws: dtypes, broadcasting rules, error messages."""
 
 import pytest
 import torch

@@ -33,7 +33,7 @@ def make(mixer):
 
 
 def share(mixer, rank):
-    """What a rank computes of its piece."""
+    """The share of a rank: results of its piece."""
     model, *sequences, state = make(mixer)
     x, wanted, reset = (whole.split(PIECES, 1)[rank] for whole in sequences)
     with sequence_parallel():

@@ -117,7 +117,7 @@ def test_hessian_equals_that_of_the_loop():
 
 
 def test_per_sample_gradients_of_a_layer():
-    """What differential privacy and influence functions are made of."""
+    """Per-sample gradients, on which differential privacy and influence functions rest."""
     torch.manual_seed(0)
     layer = LRU(3, dtype=torch.float64)
     x = torch.randn(4, 6, 3, dtype=torch.float64)

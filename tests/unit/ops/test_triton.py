@@ -284,7 +284,7 @@ def test_reasons_why_it_is_unavailable(monkeypatch):
     ],
 )
 def test_a_triton_without_tuples_is_left_alone(monkeypatch, found, said):
-    """That of PyTorch 2.6, whose users would have met its compiler's error at the first scan."""
+    """PyTorch 2.6 has such a Triton: its users would meet a compiler's error at the first scan."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(importlib.metadata, "version", lambda name: found)
     reason = _scan_triton.unavailable(CUDA, torch.float32)

@@ -236,7 +236,7 @@ def test_any_strides_of_inputs_and_state(name, backend):
 @each_update
 @each_backend
 def test_rows_of_a_larger_cache(name, backend):
-    """What lies around a state that is a part of a cache stays as it was."""
+    """Memory around a state that is part of a cache stays as it was."""
     call = typed(CASES[name][1](3), torch.float32, torch.float32)
     cache = torch.full((2, 5, *call["state"].shape[1:]), 7.0)
     cache[1, 1:4] = call["state"]

@@ -67,7 +67,7 @@ def test_pairs_are_more_than_sinks_and_no_more_than_the_least_room():
 
 
 def losses(**at_a_quarter):
-    """Of two seeds, the second a little larger; the whole cache has 2."""
+    """Losses of two seeds, the second a little larger; the whole cache has 2."""
     found = {(page.WHOLE, 1): {0: 2.0, 1: 2.1}}
     for policy, value in at_a_quarter.items():
         found[policy, page.QUARTER] = {0: value, 1: value + 0.1}

@@ -19,7 +19,7 @@ CONTEST = Contest(name="task", rows={}, rates=(), goal=0.1, baseline=1.0)
 
 
 def part_of(steps, losses):
-    """What rows came to: when they had solved the task, and test losses, by label and seed."""
+    """Steps until rows solved the task, and test losses, by label and seed."""
     rows = [
         Run(
             scale="cpu", part="task", row=safe_name(label), seed=seed, steps=STEPS, metric="mse",

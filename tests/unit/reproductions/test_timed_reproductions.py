@@ -41,7 +41,7 @@ class Hands:
 
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch):
-    """What is said of numbers that a GPU set is looked at as on a machine without one."""
+    """Pages about numbers from a GPU, read as on a machine without one."""
     monkeypatch.setattr(timing, "device", lambda: torch.device("cpu"))
 
 

@@ -21,7 +21,7 @@ def row(label, *values):
 
 
 def trained(of, rows, setting):
-    """What `train` returns, as if every run had come to the same."""
+    """Results of `train`, as if every run had the same loss."""
     config = next(iter(rows.values()))
     column = Column(name=of, config=config, paper=config, steps=0)
     found = tuple(row(label, *[0.5] * len(setting.seeds)) for label in rows)

@@ -331,7 +331,7 @@ def test_tables_of_an_older_page_do_not_stay_beside_a_new_one(tmp_path):
 
 
 def test_paths_of_a_page_begin_at_its_folder(tmp_path, monkeypatch):
-    """What fails names its folder, with which the command that goes on works there as well."""
+    """An error names the folder, so that the command to go on works there as well."""
     run = tmp_path / "page" / "runs" / "task" / "a-seed0"
     page = written(tmp_path / "page", (0,), notes=(f"failed: train --resume {run}",))[1]
     assert "failed: train --resume runs/task/a-seed0\n" in page

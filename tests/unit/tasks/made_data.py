@@ -86,7 +86,7 @@ def write_sounds(folder, each=6, rate=8_000, classes=("low", "high")):
 
 
 def options(task, root):
-    """What a task has to be told beside the folder of all data."""
+    """Options that a task needs beside the folder of all data."""
     own = {
         "table": {"data": str(root / "table" / "x.csv"), "channels": 2},
         "speech_commands": {"length": 200},

@@ -19,7 +19,7 @@ def made(name, **options):
 
 
 def last_values(task, x):
-    """What each key got last, at the steps that ask."""
+    """The last value of each key, at the steps with a query."""
     keys, answers = task.options.n_keys, []
     for row in x.tolist():
         got = {}

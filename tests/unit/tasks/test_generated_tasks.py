@@ -1,4 +1,4 @@
-"""What every generated task keeps: `linrnn.tasks._kinds.drawing`."""
+"""Properties of every generated task: `linrnn.tasks._kinds.drawing`."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a run folder keeps of data is all that answers need: they are the same without the data."""
+"""Data in a run folder is enough: answers are the same without the dataset."""
 
 import json
 from dataclasses import fields, replace

@@ -20,7 +20,7 @@ def euler(history, steps):
 
 
 def history(examples=1):
-    """What the published code starts from with the seed 0."""
+    """The initial history of the published code with the seed 0."""
     return 1.2 + 0.2 * (np.random.RandomState(0).rand(examples, 170) - 0.5)
 
 

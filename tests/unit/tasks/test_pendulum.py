@@ -30,7 +30,7 @@ def drawn(times, rows=200, **options):
 
 
 def energy(angle, velocity):
-    """Of a rod of mass and length 1, with the angle from the upright."""
+    """The energy of a rod of mass and length 1, with the angle from the upright."""
     return velocity**2 / 6 + 9.81 * np.cos(angle)
 
 

@@ -66,7 +66,7 @@ def test_any_number_of_digits_is_read():
 
 
 def test_no_other_reader_of_dates_is_used(root):
-    """What `fromisoformat` takes grew with Python 3.11, and again later."""
+    """`fromisoformat` accepts more since Python 3.11, and more again later."""
     users = [p.name for p in root.glob("src/linrnn/**/*.py") if ".fromisoformat(" in p.read_text()]
     assert users == []
 

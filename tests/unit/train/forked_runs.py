@@ -216,7 +216,7 @@ def slow_down(seconds):
 
 
 def work(job):
-    """What a forked process does; the exit code.
+    """Run a job in a forked process; return the exit code.
 
     Keys of a job: ``argv``; ``log``, a file for what is printed; ``folder``, in which boundaries
     are counted; ``at``, which of them to stop at; ``signal``, how; ``names``, a file for them;

@@ -38,7 +38,7 @@ class Runs:
         self.options = [*OPTIONS, "--seed", str(SEED), *options]
 
     def command(self, folder):
-        """What a user types: the same again until there is something to go on with."""
+        """The command of a user: the same again until a run can be resumed."""
         if (folder / "config.json").is_file():
             return ["train", "--resume", folder]
         return ["train", "digits", *self.options, "--out", folder]
@@ -70,7 +70,7 @@ class Runs:
         return names.read_text().splitlines()
 
     def differences(self, name, reference="reference"):
-        """What a finished run has other than one that was never interrupted."""
+        """Files of a finished run that differ from one that was never interrupted."""
         ours, theirs = self.place / name, self.place / reference
         found = [f"left behind: {p}" for p in ours.rglob(".*") if p.name != ".lock"]
         for file in ("last", "best"):
@@ -90,7 +90,7 @@ class Runs:
 
 
 def state(path):
-    """What of a checkpoint decides how a run goes on; seconds do not."""
+    """The part of a checkpoint that decides how a run goes on; seconds do not."""
     tree = load_tree(path)
     run = {k: v for k, v in tree["run"].items() if k != "seconds"}
     kept = {k: tree[k] for k in ("state_dict", "optimizer_states", "lr_schedulers")}
@@ -162,7 +162,7 @@ def test_killed_at_boundary_after_boundary(runs):
 
 @pytest.fixture(scope="module")
 def names(runs):
-    """What a whole run does to its folder, one after the other."""
+    """The changes of a folder in a whole run, one after the other."""
     return runs.boundaries("names")
 
 
@@ -278,7 +278,7 @@ def test_killed_as_a_program_of_its_own(runs):
 
 
 def outcome(runs, name, text, **job):
-    """What is wrong after a kill at the last boundary whose name begins so, and a resume."""
+    """Errors after a kill at the last boundary whose name begins so, and a resume."""
     names = runs.boundaries(f"{name}-whole", **job)
     at = max(i for i, found in enumerate(names, 1) if found.startswith(text))
     assert runs.run(name, at=at, **job) == -signal.SIGKILL

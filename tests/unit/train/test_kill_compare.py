@@ -31,7 +31,7 @@ def wait_for(condition, seconds=120):
 
 
 class Comparison:
-    """Of one mixer and one seed."""
+    """A comparison of one mixer and one seed."""
 
     def __init__(self, server, place):
         self.server, self.out, self._log = server, place / "out", place / "log"
