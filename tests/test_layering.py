@@ -226,3 +226,34 @@ def test_an_import_of_what_is_private_is_found(name, inner, source):
 def test_a_circle_is_found():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert circles(graph) == [["b", "c"]]
+
+
+MOST_LINES = 50
+"""Lines of a function's code, without its signature and docstring."""
+LONG_KERNELS = {
+    "ops.linear.linear_scan._triton_kernels": {"run_forward", "run_backward", "summarise"},
+    "ops.conv.causal_conv._triton_kernels": {"run_backward"},
+    "ops.selective_scan._triton_kernels": {"run_forward", "run_backward"},
+}
+"""Kernels of Triton, whose loop holds a dozen tiles in registers: a part would need them all."""
+
+
+def code_lines(function):
+    """Lines of a function from the first statement behind its docstring to the end."""
+    documented = len(function.body) > 1 and ast.get_docstring(function) is not None
+    return function.end_lineno - function.body[documented].lineno + 1
+
+
+def test_functions_have_at_most_50_lines_of_code():
+    long = {}
+    for module, (_, tree) in read().items():
+        for node in ast.walk(tree):
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if function and code_lines(node) > MOST_LINES:
+                long.setdefault(module, set()).add(node.name)
+    assert long == LONG_KERNELS
+
+
+def test_code_lines_leave_out_docstrings_and_signatures():
+    source = 'def f(\n    x,\n):\n    """One.\n\n    Two."""\n    y = x\n    return y'
+    assert code_lines(ast.parse(source).body[0]) == 2

@@ -161,17 +161,8 @@ def fit(
         on_nan=on_nan,
     )
     data = loaders_of(train_loader, val_loader, prepare_batch is not None)
-    settings = {
-        "epochs": epochs,
-        "loss": _named(loss),
-        "optim": _named(module.optim),
-        "learner": type(module.learner).__name__,
-        "learner_options": {name: str(value) for name, value in (learner_options or {}).items()},
-        "carry_state": carry_state,
-        "seed": seed,
-        "precision": precision,
-        "model": _shapes(model),
-    }
+    settings = _settings(module, loss, learner_options or {})
+    settings |= {"epochs": epochs, "carry_state": carry_state, "seed": seed, "precision": precision}
     monitor = monitor or ("val_loss" if data.validated else "train_loss")
     folder = None if out is None else Path(out)
     keeper = Keeper(monitor, higher=mode == "max", folder=folder, seed=seed)
@@ -191,6 +182,19 @@ def fit(
         keeper.tried = threads == "auto"
         _train(lightning_trainer, module, data, keeper)
         return _result(keeper, module, lightning_trainer)
+
+
+def _settings(
+    module: RecurrentModule, loss: str | Scored, learner_options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings of a module by which a later call recognises the training in its folder."""
+    return {
+        "loss": _named(loss),
+        "optim": _named(module.optim),
+        "learner": type(module.learner).__name__,
+        "learner_options": {name: str(value) for name, value in learner_options.items()},
+        "model": _shapes(module.model),
+    }
 
 
 def _check_weights(model: nn.Module, keeper: Keeper) -> None:

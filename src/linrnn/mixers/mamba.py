@@ -113,13 +113,7 @@ class Mamba(Mixer):
         self.b_disc, self.conv_bias, self.bias = b_disc, conv_bias, bias
         check_positive_int("Mamba", dt_rank=self.dt_rank)
         check_in("Mamba", "b_disc", b_disc, ("euler", "zoh"))
-        if not 0 < dt_min <= dt_max < float("inf"):
-            raise ArgumentError(
-                f"Mamba: dt_min and dt_max must satisfy 0 < dt_min <= dt_max, "
-                f"got dt_min={dt_min}, dt_max={dt_max}."
-            )
-        if not 0 < dt_floor < float("inf"):
-            raise ArgumentError(f"Mamba: dt_floor must be positive, got {dt_floor}.")
+        _check_step_sizes(dt_min, dt_max, dt_floor)
         check_in("Mamba", "bcdt_norm", bcdt_norm, ("none", "rms", "weighted"))
         check_positive("Mamba", norm_eps=norm_eps)
         self.bcdt_norm, self.norm_eps = bcdt_norm, norm_eps
@@ -229,3 +223,14 @@ def _normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
     """``norm(x)``, computed in at least float32, in the dtype of ``x``."""
     weight = None if norm.weight is None else wide(norm.weight)
     return F.rms_norm(wide(x), x.shape[-1:], weight, norm.eps).to(x.dtype)
+
+
+def _check_step_sizes(dt_min: float, dt_max: float, dt_floor: float) -> None:
+    """Raise `ArgumentError` unless the bounds of the initial step sizes are positive and rise."""
+    if not 0 < dt_min <= dt_max < float("inf"):
+        raise ArgumentError(
+            f"Mamba: dt_min and dt_max must satisfy 0 < dt_min <= dt_max, "
+            f"got dt_min={dt_min}, dt_max={dt_max}."
+        )
+    if not 0 < dt_floor < float("inf"):
+        raise ArgumentError(f"Mamba: dt_floor must be positive, got {dt_floor}.")

@@ -77,57 +77,68 @@ def _recurrence(draw: Draw) -> Iterator[Call]:
 def _legs(draw: Draw) -> Iterator[Call]:
     n, memories, order = draw.channels, 2, 3
     shapes: Shapes = [(n,), (memories, order), (1,)]
-    unit = 0.25  # of the number that counts steps
-
-    def count(counter: Tensor) -> Tensor:
-        return (counter.detach().abs() / unit).round().long()[:, 0]
-
-    def step(rule: str, x: dict[str, Any], state: Tensor) -> tuple[Tensor, Tensor]:
-        h, c, counter = apart(state, *shapes)
-        k = count(counter)
-        f = x["f"] + h @ x["W_f"].mT
-        A, B = _legs_system(order, state)
-        eye = torch.eye(order).to(A)
-        dt = (1 / k.clamp(min=1).to(A.dtype))[:, None, None]
-        if rule == "bilinear":
-            a = torch.linalg.solve(eye - dt / 2 * A, eye + dt / 2 * A)
-        else:
-            a = torch.linalg.matrix_exp(A * torch.log1p(dt))
-        b = torch.linalg.solve(A, (a - eye) @ B[:, None])[..., 0]
-        updated = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
-        first = torch.cat([f[..., None], torch.zeros_like(c[..., 1:])], -1)
-        c = torch.where((k == 0)[:, None, None], first, updated)
-        candidate, gate = (x["u"] + c.flatten(1) @ x["V"].mT).chunk(2, -1)
-        gate = gate.sigmoid()
-        h = (1 - gate) * h + gate * candidate.tanh()
-        return h, joined(h, c, (k + 1).to(h.dtype)[:, None] * unit)
-
-    def run(
-        f: Tensor,
-        u: Tensor,
-        rule: str,
-        initial_state: Any = None,
-        reset: Any = None,
-        read: Any = None,
-        backend: Any = None,
-        **parameters: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        h, c, counter = started(initial_state, f, shapes)
-        k = positions(count(counter) if read is None else read, f.shape[1], reset)
-        begins, weights = k == 0, [parameters["W_f"], parameters["V"]]
-        lengths = torch.where(begins, 0, 1 / k.clamp(min=1).double())  # in parts of all time so far
-        y, h, c = legs_rnn(f, u, h, c, lengths, begins, weights, reset, rule, True)
-        if f.shape[1]:
-            counter = (k[:, -1:] + 1).to(f.dtype) * unit
-        return y, joined(h, c, counter)
-
     for rule in ("bilinear", "zoh"):
         arguments = {"f": draw.steps(memories), "u": draw.steps(2 * n), "rule": rule}
         arguments |= {"W_f": draw(memories, n) / 2, "V": draw(2 * n, memories * order) / 2}
-        equation = partial(step, rule)
+        run, equation = partial(_legs_run, shapes), partial(_legs_step, shapes, rule)
         call = Call(rule, run, arguments, ("f", "u"), numbers(*shapes), equation, roundings=256)
-        call = call._replace(counter=lambda state: count(state[:, -1:]))
+        call = call._replace(counter=lambda state: _legs_count(state[:, -1:]))
         yield call._replace(half=False, lacks=ONE_WAY)
+
+
+#: How much the counter in a state grows with each step: less than 1, as the other numbers there.
+_LEGS_UNIT = 0.25
+
+
+def _legs_count(counter: Tensor) -> Tensor:
+    """How many steps a counter (batch, 1) has seen, (batch,)."""
+    return (counter.detach().abs() / _LEGS_UNIT).round().long()[:, 0]
+
+
+def _legs_step(
+    shapes: Shapes, rule: str, x: dict[str, Any], state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A step: the memory by the discretised ``c' = A c + B f``, then a gated unit that reads it."""
+    h, c, counter = apart(state, *shapes)
+    k = _legs_count(counter)
+    f = x["f"] + h @ x["W_f"].mT
+    A, B = _legs_system(c.shape[-1], state)
+    eye = torch.eye(len(A)).to(A)
+    dt = (1 / k.clamp(min=1).to(A.dtype))[:, None, None]
+    if rule == "bilinear":
+        a = torch.linalg.solve(eye - dt / 2 * A, eye + dt / 2 * A)
+    else:
+        a = torch.linalg.matrix_exp(A * torch.log1p(dt))
+    b = torch.linalg.solve(A, (a - eye) @ B[:, None])[..., 0]  # (batch, order)
+    updated = torch.einsum("bij,bmj->bmi", a, c) + f[..., None] * b[:, None]
+    first = torch.cat([f[..., None], torch.zeros_like(c[..., 1:])], -1)
+    c = torch.where((k == 0)[:, None, None], first, updated)  # (batch, memories, order)
+    candidate, gate = (x["u"] + c.flatten(1) @ x["V"].mT).chunk(2, -1)
+    gate = gate.sigmoid()
+    h = (1 - gate) * h + gate * candidate.tanh()
+    return h, joined(h, c, (k + 1).to(h.dtype)[:, None] * _LEGS_UNIT)
+
+
+def _legs_run(
+    shapes: Shapes,
+    f: Tensor,
+    u: Tensor,
+    rule: str,
+    initial_state: Any = None,
+    reset: Any = None,
+    read: Any = None,
+    backend: Any = None,
+    **parameters: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """A call of `legs_rnn`, whose state counts its steps."""
+    h, c, counter = started(initial_state, f, shapes)
+    k = positions(_legs_count(counter) if read is None else read, f.shape[1], reset)
+    begins, weights = k == 0, [parameters["W_f"], parameters["V"]]
+    lengths = torch.where(begins, 0, 1 / k.clamp(min=1).double())  # in parts of all time so far
+    y, h, c = legs_rnn(f, u, h, c, lengths, begins, weights, reset, rule, True)
+    if f.shape[1]:
+        counter = (k[:, -1:] + 1).to(f.dtype) * _LEGS_UNIT
+    return y, joined(h, c, counter)
 
 
 def _legs_system(order: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ number beside them, which has no gradient.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import pi
 from typing import Any
 
@@ -148,44 +149,7 @@ def _attend(draw: Draw) -> Iterator[Call]:
         kind, heads = name.split()[0], q[0] if len(q) == 2 else 1
         window = None if i % 3 == 1 else _ROOM
 
-        def step(
-            x: dict[str, Any], h: Tensor, shapes: Shapes = shapes, kind: str = kind
-        ) -> tuple[Tensor, Tensor]:
-            *past, counter = apart(h, *shapes)
-            position = read_so_far(counter)
-            k, v = (torch.cat([z, x[n][:, None]], 1) for z, n in zip(past, "kv", strict=True))
-            visible = _ages(k) <= position[:, None]
-            weights = _weights(kind, x, k, visible)
-            if kind == "per_channel":
-                y = (weights * v).sum(1)
-            elif v.ndim == 3:
-                y = torch.einsum("bhs,bsv->bv", weights, v)
-            else:
-                v_of = v.repeat_interleave(weights.shape[1] // v.shape[2], 2)
-                y = torch.einsum("bhs,bshv->bhv", weights, v_of).flatten(1)
-            recent = [in_sight(z[:, 1:], position) for z in (k, v)]
-            return y, joined(*recent, counted(position, h))
-
-        def run(
-            inputs: dict[str, Any],
-            position: Tensor,
-            reset: Any,
-            k: Tensor,
-            v: Tensor,
-            kind: str = kind,
-            window: int | None = window,
-        ) -> list[Tensor]:
-            k, v = torch.cat([k, inputs["k"]], 1), torch.cat([v, inputs["v"]], 1)
-            sight = position.clamp(max=_ROOM - 1)
-            far = inputs.get("far")
-            y = attend(kind, inputs["q"], k, v, sight, window=window, whole=False, far=far)
-            recent = (
-                [in_sight(z[:, z.shape[1] - _ROOM + 1 :], position[:, -1]) for z in (k, v)]
-                if position.shape[1]
-                else [k, v]
-            )
-            return [y.flatten(2), *recent]
-
+        step, run = partial(_attend_step, shapes, kind), partial(_attend_run, kind, window)
         arguments = {"q": draw.steps(*q), "k": draw.steps(*k), "v": draw.steps(*v)}
         if kind == "relative":
             arguments["far"] = draw(_HEADS, _ROOM, _KEYS)
@@ -196,63 +160,99 @@ def _attend(draw: Draw) -> Iterator[Call]:
         yield counted_call(name, run, arguments, ("q", "k", "v"), shapes, step, heads)
 
 
+def _attend_step(shapes: Shapes, kind: str, x: dict[str, Any], h: Tensor) -> tuple[Tensor, Tensor]:
+    """A step whose state is the entries in sight, the oldest first, and their count."""
+    *past, counter = apart(h, *shapes)
+    position = read_so_far(counter)
+    k, v = (torch.cat([z, x[n][:, None]], 1) for z, n in zip(past, "kv", strict=True))
+    visible = _ages(k) <= position[:, None]
+    weights = _weights(kind, x, k, visible)
+    if kind == "per_channel":
+        y = (weights * v).sum(1)
+    elif v.ndim == 3:
+        y = torch.einsum("bhs,bsv->bv", weights, v)
+    else:
+        v_of = v.repeat_interleave(weights.shape[1] // v.shape[2], 2)
+        y = torch.einsum("bhs,bshv->bhv", weights, v_of).flatten(1)
+    recent = [in_sight(z[:, 1:], position) for z in (k, v)]
+    return y, joined(*recent, counted(position, h))
+
+
+def _attend_run(
+    kind: str,
+    window: int | None,
+    inputs: dict[str, Any],
+    position: Tensor,
+    reset: Any,
+    k: Tensor,
+    v: Tensor,
+) -> list[Tensor]:
+    """A call of `attend`, and the entries that later calls see."""
+    k, v = torch.cat([k, inputs["k"]], 1), torch.cat([v, inputs["v"]], 1)
+    sight = position.clamp(max=_ROOM - 1)
+    far = inputs.get("far")
+    y = attend(kind, inputs["q"], k, v, sight, window=window, whole=False, far=far)
+    recent = (
+        [in_sight(z[:, z.shape[1] - _ROOM + 1 :], position[:, -1]) for z in (k, v)]
+        if position.shape[1]
+        else [k, v]
+    )
+    return [y.flatten(2), *recent]
+
+
 def _sinks(draw: Draw) -> Iterator[Call]:
     entry, value = (_HEADS, _KEYS), (_HEADS, draw.channels)
     for sinks, recent in ((2, 3), (2, 1)):
         firsts: Shapes = [(sinks, *entry), (sinks, *value)]
         shapes: Shapes = [*firsts, (recent - 1, *entry), (recent - 1, *value), (1,)]
 
-        def step(
-            x: dict[str, Any],
-            h: Tensor,
-            shapes: Shapes = shapes,
-            sinks: int = sinks,
-            recent: int = recent,
-        ) -> tuple[Tensor, Tensor]:
-            *parts, counter = apart(h, *shapes)
-            position = read_so_far(counter)[:, None]
-            number = torch.arange(sinks, device=h.device)
-            first, near = [], []
-            for f, past, name in zip(parts[:2], parts[2:], "kv", strict=True):
-                now = x[name][:, None]
-                f = _agreeing(f, past, position[:, 0])
-                f = torch.where(like(number == position, f), now, f)
-                first.append(torch.where(like(number <= position, f), f, 0))
-                near.append(torch.cat([past, now], 1))
-            k, v = (torch.cat(z, 1) for z in zip(first, near, strict=True))
-            visible = torch.cat([number <= position - recent, _ages(near[0]) <= position], 1)
-            y = torch.einsum("bhs,bshv->bhv", _weights("softmax", x, k, visible), v)
-            position = position[:, 0]
-            remembered = [in_sight(z[:, 1:], position) for z in near]
-            return y.flatten(1), joined(*first, *remembered, counted(position, h))
-
-        def run(
-            inputs: dict[str, Any],
-            position: Tensor,
-            reset: Any,
-            *parts: Tensor,
-            recent: int = recent,
-        ) -> list[Tensor]:
-            time = position.shape[1]
-            pairs = zip(parts[2:], "kv", strict=True)
-            k, v = (torch.cat([past, inputs[n]], 1) for past, n in pairs)
-            previous = position[:, 0] if time else position.sum(1)
-            parts = tuple(
-                _agreeing(f, past, previous) for f, past in zip(parts[:2], parts[2:], strict=True)
-            )
-            y = attend_with_sinks(inputs["q"], k, v, parts[0], parts[1], position, recent)
-            if time == 0:
-                return [y.flatten(2)]
-            last = position[:, -1]
-            at = torch.full_like(last, time - 1)
-            first = [
-                first_entries(f, z, time, at, last) for f, z in zip(parts, (k, v), strict=False)
-            ]
-            return [y.flatten(2), *first, *(_newest(z, recent - 1, position) for z in (k, v))]
-
+        step = partial(_sinks_step, shapes, sinks, recent)
+        run = partial(_sinks_run, recent)
         arguments = {"q": draw.steps(*entry), "k": draw.steps(*entry), "v": draw.steps(*value)}
         kind = f"{sinks} first and {recent} last"
         yield counted_call(kind, run, arguments, ("q", "k", "v"), shapes, step, _HEADS)
+
+
+def _sinks_step(
+    shapes: Shapes, sinks: int, recent: int, x: dict[str, Any], h: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A step that sees the first ``sinks`` entries and the last ``recent`` ones."""
+    *parts, counter = apart(h, *shapes)
+    position = read_so_far(counter)[:, None]
+    number = torch.arange(sinks, device=h.device)
+    first, near = [], []
+    for f, past, name in zip(parts[:2], parts[2:], "kv", strict=True):
+        now = x[name][:, None]
+        f = _agreeing(f, past, position[:, 0])
+        f = torch.where(like(number == position, f), now, f)
+        first.append(torch.where(like(number <= position, f), f, 0))
+        near.append(torch.cat([past, now], 1))
+    k, v = (torch.cat(z, 1) for z in zip(first, near, strict=True))
+    visible = torch.cat([number <= position - recent, _ages(near[0]) <= position], 1)
+    y = torch.einsum("bhs,bshv->bhv", _weights("softmax", x, k, visible), v)
+    position = position[:, 0]
+    remembered = [in_sight(z[:, 1:], position) for z in near]
+    return y.flatten(1), joined(*first, *remembered, counted(position, h))
+
+
+def _sinks_run(
+    recent: int, inputs: dict[str, Any], position: Tensor, reset: Any, *parts: Tensor
+) -> list[Tensor]:
+    """A call of `attend_with_sinks`, and the entries that later calls see."""
+    time = position.shape[1]
+    pairs = zip(parts[2:], "kv", strict=True)
+    k, v = (torch.cat([past, inputs[n]], 1) for past, n in pairs)
+    previous = position[:, 0] if time else position.sum(1)
+    parts = tuple(
+        _agreeing(f, past, previous) for f, past in zip(parts[:2], parts[2:], strict=True)
+    )
+    y = attend_with_sinks(inputs["q"], k, v, parts[0], parts[1], position, recent)
+    if time == 0:
+        return [y.flatten(2)]
+    last = position[:, -1]
+    at = torch.full_like(last, time - 1)
+    first = [first_entries(f, z, time, at, last) for f, z in zip(parts, (k, v), strict=False)]
+    return [y.flatten(2), *first, *(_newest(z, recent - 1, position) for z in (k, v))]
 
 
 def _agreeing(first: Tensor, past: Tensor, position: Tensor) -> Tensor:

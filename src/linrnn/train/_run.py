@@ -123,16 +123,7 @@ def resume(
         return finished
     if config.mixer == BANK:
         return finish(folder, reporter)
-    if os.path.lexists(folder.distillation):
-        raise RunFolderError(
-            f"{folder.path}: a run must have checkpoints to continue from, got one that `linrnn "
-            "distill` wrote. It is complete: train the original run, and distil that."
-        )
-    if os.path.lexists(folder.stream):
-        raise RunFolderError(
-            f"{folder.path}: a run must have checkpoints of a training to continue from, got those "
-            "of a stream. Repeat the command that began it: linrnn stream RUN --learner NAME."
-        )
+    _check_resumable(folder)
     if on_nan is not None:
         config = replace(config, train=replace(config.train, on_nan=on_nan))
     if devices is not None and devices != config.train.devices:
@@ -164,6 +155,20 @@ def resume(
                 start=start,
                 reporter=reporter,
             )
+        )
+
+
+def _check_resumable(folder: RunFolder) -> None:
+    """Raise `RunFolderError` for a folder by another command than ``linrnn train``."""
+    if os.path.lexists(folder.distillation):
+        raise RunFolderError(
+            f"{folder.path}: a run must have checkpoints to continue from, got one that `linrnn "
+            "distill` wrote. It is complete: train the original run, and distil that."
+        )
+    if os.path.lexists(folder.stream):
+        raise RunFolderError(
+            f"{folder.path}: a run must have checkpoints of a training to continue from, got those "
+            "of a stream. Repeat the command that began it: linrnn stream RUN --learner NAME."
         )
 
 
