@@ -140,8 +140,8 @@ def read_cell(path: Path) -> Cell:
         fields = read_json(path, inside=path.parent)
         system = System(**record("atlas", System, fields.pop("system"), prefix="system."))
         rows = [Trained(**record("atlas", Trained, row)) for row in fields.pop("rows")]
-        known = record("atlas", Cell, fields, left_out=("system", "rows"))
-        cell = Cell(system=system, rows=tuple(rows), **known)
+        values = record("atlas", Cell, fields, left_out=("system", "rows"))
+        cell = Cell(system=system, rows=tuple(rows), **values)
         named(cell.ability)
         check_positive_int("atlas", rows=len(rows))
         return cell

@@ -155,8 +155,8 @@ def fits(cells: Sequence[Cell]) -> list[Fit]:
     Args:
         cells: of a map.
     """
-    found = (_fit(_heights(cells, a), a) for a in dict.fromkeys(cell.ability for cell in cells))
-    return [fit for fit in found if fit is not None]
+    all_fits = (_fit(_heights(cells, a), a) for a in dict.fromkeys(cell.ability for cell in cells))
+    return [fit for fit in all_fits if fit is not None]
 
 
 def _fit(heights: dict[str, float], ability: str) -> Fit | None:
@@ -175,13 +175,13 @@ def _fit(heights: dict[str, float], ability: str) -> Fit | None:
     leverage = np.einsum("ni,ij,nj->n", x, inverse, x)
     if leverage.max() > 1 - 1e-9:  # a system alone with its property is fitted, whatever it is
         return None
-    apart = y - x @ effects
-    without = apart / (1 - leverage)  # what a fit without the system is off by
+    misfits = y - x @ effects
+    without = misfits / (1 - leverage)  # what a fit without the system is off by
     covariance = inverse @ (x.T * without**2) @ x @ inverse
     errors = np.sqrt(np.diag(covariance))
     names = list(FEATURES)
     mean, n = y.mean(), len(y)
-    others = (mean * n - y) / (n - 1)  # mean of the other systems
+    mean_without = (mean * n - y) / (n - 1)  # mean of the other systems
     return Fit(
         ability=ability,
         systems=n,
@@ -189,8 +189,8 @@ def _fit(heights: dict[str, float], ability: str) -> Fit | None:
             names[k]: (float(e), float(e - 2 * s), float(e + 2 * s))
             for k, e, s in zip(varies, effects[1:], errors[1:], strict=True)
         },
-        explained=float(1 - (apart**2).sum() / ((y - mean) ** 2).sum()),
-        predicted=float(1 - (without**2).sum() / ((y - others) ** 2).sum()),
+        explained=float(1 - (misfits**2).sum() / ((y - mean) ** 2).sum()),
+        predicted=float(1 - (without**2).sum() / ((y - mean_without) ** 2).sum()),
     )
 
 
@@ -204,15 +204,15 @@ def residuals(cells: Sequence[Cell], most: int = 10) -> list[Residual]:
         cells: of a map.
         most: how many.
     """
-    found, of_map = [], figures(cells)
+    differences, of_map = [], figures(cells)
     for ability in dict.fromkeys(cell.ability for cell in cells):
         heights = _heights(cells, ability)
         kinds = {name: _kind(name) for name in heights}
         for name, one in heights.items():
-            others = [heights[o] for o in heights if o != name and kinds[o] == kinds[name]]
-            if others:
-                mean = statistics.fmean(others)
-                found.append(
+            rivals = [heights[o] for o in heights if o != name and kinds[o] == kinds[name]]
+            if rivals:
+                mean = statistics.fmean(rivals)
+                differences.append(
                     Residual(
                         system=name,
                         ability=ability,
@@ -221,7 +221,7 @@ def residuals(cells: Sequence[Cell], most: int = 10) -> list[Residual]:
                         factors=one - mean,
                     )
                 )
-    return sorted(found, key=lambda one: -abs(one.factors))[:most]
+    return sorted(differences, key=lambda one: -abs(one.factors))[:most]
 
 
 def _kind(name: str) -> tuple[bool, ...] | None:

@@ -75,7 +75,7 @@ def read_table(path: Path) -> list[Cell]:
         rows: dict[tuple[str, str, str], list[dict[str, str]]] = {}
         for row in reader:
             rows.setdefault((row["system"], row["ability"], row["seed"]), []).append(row)
-        return [_cell(some) for some in rows.values()]
+        return [_cell(group) for group in rows.values()]
 
 
 def _cell(rows: Sequence[dict[str, str]]) -> Cell:

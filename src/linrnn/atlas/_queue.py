@@ -127,8 +127,8 @@ class Atlas:
         cells = self.cells()
         sections = [page(cells, self.abilities)]
         if self.state == STATE:  # the map that comes with the package has this size
-            own = dict.fromkeys(cell.system.name for cell in cells if ":" in cell.system.name)
-            sections += [beside(cells, name) for name in own]
+            outside = dict.fromkeys(cell.system.name for cell in cells if ":" in cell.system.name)
+            sections += [beside(cells, name) for name in outside]
         for name, text in ((TABLE, table(cells)), (PAGE, "\n".join(sections))):
             write_atomically(self.place / name, text.encode(), inside=self.place)
 

@@ -72,10 +72,10 @@ def relatives(
         ['minlstm', 'hgrn2']
     """
     check_positive_int("relatives", most=most)
-    ours, others = _figures(cells, system), figures(measured() if among is None else among)
-    others.pop(system, None)
-    found = [_relative(system, ours, name, theirs) for name, theirs in others.items()]
-    return sorted(found, key=_nearest)[:most]
+    ours, rivals = _figures(cells, system), figures(measured() if among is None else among)
+    rivals.pop(system, None)
+    candidates = [_relative(system, ours, name, theirs) for name, theirs in rivals.items()]
+    return sorted(candidates, key=_nearest)[:most]
 
 
 def standings(
@@ -93,12 +93,12 @@ def standings(
     Raises:
         ArgumentError: there is no cell of the system.
     """
-    ours, others = _figures(cells, system), figures(measured() if among is None else among)
-    others.pop(system, None)
-    found = []
+    ours, rivals_of_map = _figures(cells, system), figures(measured() if among is None else among)
+    rivals_of_map.pop(system, None)
+    places = []
     for ability, one in ours.items():
-        rivals = [theirs[ability] for theirs in others.values() if ability in theirs]
-        found.append(
+        rivals = [theirs[ability] for theirs in rivals_of_map.values() if ability in theirs]
+        places.append(
             Standing(
                 ability=ability,
                 figure=str(one),
@@ -107,7 +107,7 @@ def standings(
                 systems=len(rivals),
             )
         )
-    return found
+    return places
 
 
 def beside(cells: Sequence[Cell], system: str, among: Sequence[Cell] | None = None) -> str:
@@ -123,10 +123,10 @@ def beside(cells: Sequence[Cell], system: str, among: Sequence[Cell] | None = No
     shown = {**figures(among), system: _figures(cells, system)}
     heads = ["system", "same mechanism", *(place.ability for place in places)]
     rows = [heads, [":---", ":---", *["---:"] * len(places)]]
-    alike = {one.system: _shared(one) for one in near}
-    for name in (system, *alike):
+    shared_choices = {one.system: _shared(one) for one in near}
+    for name in (system, *shared_choices):
         of_places = (str(shown[name].get(place.ability, "")) for place in places)
-        rows.append([name, alike.get(name, ""), *of_places])
+        rows.append([name, shared_choices.get(name, ""), *of_places])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     lines = "\n".join(_sentence(place) for place in places)
     return f"## {system} beside its nearest relatives\n\n{table}\n\n{lines}\n"
@@ -167,8 +167,8 @@ def _relative(
         for ability in ours
         if ability in theirs
     ]
-    apart = statistics.fmean(gaps) if gaps else math.nan
-    return Relative(system=name, alike=same, apart=apart, abilities=len(gaps))
+    mean_gap = statistics.fmean(gaps) if gaps else math.nan
+    return Relative(system=name, alike=same, apart=mean_gap, abilities=len(gaps))
 
 
 def _nearest(one: Relative) -> tuple[int, float, str]:

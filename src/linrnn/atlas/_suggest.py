@@ -95,9 +95,9 @@ def parse_needs(text: str) -> list[Need]:
 
 def _need(text: str) -> Need:
     name, equals, value = text.partition("=")
-    known = [*(one.name for one in ABILITIES), *PROPERTIES]
-    if name not in known:
-        raise UnknownNameError("need", name, known)
+    names = [*(one.name for one in ABILITIES), *PROPERTIES]
+    if name not in names:
+        raise UnknownNameError("need", name, names)
     if not equals:
         return Need(name=name)
     if name == "stream":
@@ -133,17 +133,17 @@ def suggest(needs: str | Sequence[Need], cells: Sequence[Cell] | None = None) ->
         >>> first.verdict, [answer.figure for answer in first.answers][1]
         ('yes', 'in parallel')
     """
-    wanted = parse_needs(needs) if isinstance(needs, str) else [*needs]
+    stated = parse_needs(needs) if isinstance(needs, str) else [*needs]
     cells = measured() if cells is None else cells
     systems = {cell.system.name: cell.system for cell in cells}
-    found = [
+    suggestions = [
         Suggestion(
             system=systems[name],
-            answers=tuple(_answer(need, systems[name], of_abilities) for need in wanted),
+            answers=tuple(_answer(need, systems[name], of_abilities) for need in stated),
         )
         for name, of_abilities in figures(cells).items()
     ]
-    return sorted(found, key=_rank)
+    return sorted(suggestions, key=_rank)
 
 
 def _rank(one: Suggestion) -> tuple[int, int, float, str]:

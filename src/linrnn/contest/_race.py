@@ -45,11 +45,11 @@ class Contest:
     def lost_to(self) -> Entry | None:
         """The plain method that did better than the winner by more than a standard error."""
         won = next(one for one in self.entries if one.kind == self.winner)
-        plain = next((one for one in self.entries if one.kind == "plain"), None)
-        if plain is None or not math.isfinite(won.score):
+        rule = next((one for one in self.entries if one.kind == "plain"), None)
+        if rule is None or not math.isfinite(won.score):
             return None
-        ahead = plain.score - won.score if self.higher_is_better else won.score - plain.score
-        return plain if ahead > won.standard_error else None
+        ahead = rule.score - won.score if self.higher_is_better else won.score - rule.score
+        return rule if ahead > won.standard_error else None
 
     def table(self) -> str:
         """The rows as CSV."""

@@ -87,12 +87,12 @@ def run(
         config = fitted_budget(config, size_of(splits.train, "training data"))
     if only == "trained":
         return train_run(config, out=out, reporter=reporter)
-    held = hold(config, task, splits, bank_alone=only == "bank", reporter=reporter)
-    say(held.contest)
-    table = held.contest.table()
-    if held.contest.winner == "bank":
-        assert held.bank is not None
-        return write_run(config, task, held.bank, contest=table, out=out, reporter=reporter)
+    outcome = hold(config, task, splits, bank_alone=only == "bank", reporter=reporter)
+    say(outcome.contest)
+    table = outcome.contest.table()
+    if outcome.contest.winner == "bank":
+        assert outcome.bank is not None
+        return write_run(config, task, outcome.bank, contest=table, out=out, reporter=reporter)
     result = train_run(config, out=out, reporter=reporter)
     write_contest(result.folder, table)
     return result
@@ -145,7 +145,7 @@ def hold(
         reporter.noticed(f"no contest with a frozen bank: {why}")
         return Held(_uncontested(config, task, ()), None)
     parts = _series_parts(task, splits) if isinstance(task, ForecastTask) else _parts(task, splits)
-    plain = [] if bank_alone else list(parts.plain())
+    rules = [] if bank_alone else list(parts.plain())
     begin = time.perf_counter()
     try:
         model, scores = parts.bank(config.seed)
@@ -153,7 +153,7 @@ def hold(
         if bank_alone:
             raise
         reporter.noticed(f"the frozen bank cannot compete: {error}")
-        return Held(_uncontested(config, task, plain), None)
+        return Held(_uncontested(config, task, rules), None)
     scores = scores.double()
     bank = parts.scale.entry("a frozen bank of modes", "bank", scores, begin, parts.how)
     rivals, won = [], False
@@ -164,7 +164,7 @@ def hold(
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         how=parts.how,
-        entries=_sorted(task, [bank, *rivals, *plain]),
+        entries=_sorted(task, [bank, *rivals, *rules]),
         winner="trained" if won else "bank",
     )
     return Held(contest, Solved(model, bank.score, bank.seconds))
@@ -223,7 +223,7 @@ def _not_for_banks(task: Task, splits: Splits, bank_alone: bool) -> str:
     return ""
 
 
-def _uncontested(config: Config, task: Task, plain: Iterable[Entry]) -> Contest:
+def _uncontested(config: Config, task: Task, rules: Iterable[Entry]) -> Contest:
     trained = Entry(
         name=config.mixer,
         kind="trained",
@@ -236,7 +236,7 @@ def _uncontested(config: Config, task: Task, plain: Iterable[Entry]) -> Contest:
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         how="",
-        entries=_sorted(task, [trained, *plain]),
+        entries=_sorted(task, [trained, *rules]),
         winner="trained",
     )
 

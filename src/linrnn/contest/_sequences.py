@@ -183,13 +183,13 @@ def race(config: Config, pool: Pool, holder: Tensor, scale: Scale) -> tuple[Entr
     begin, trial = time.perf_counter(), Trial(config, pool.task, pool.take)
     scores, judged = torch.zeros_like(holder), torch.zeros(len(holder), dtype=torch.bool)
     splits = splits_of(pool, config.seed)
-    asked = torch.zeros_like(judged)
+    due = torch.zeros_like(judged)
     for _, judge in splits:
-        asked[torch.from_numpy(judge)] = True
+        due[torch.from_numpy(judge)] = True
     remark = f"{trial.steps} steps"
     for train, judge in splits:
-        if not scale.may_win(scores[asked], holder[asked], judged[asked]):
-            left = int((asked & ~judged).sum())
+        if not scale.may_win(scores[due], holder[due], judged[due]):
+            left = int((due & ~judged).sum())
             remark = (
                 f"{trial.steps} steps; given up with {left:,} sequences to go: it cannot win"
                 if bool(judged.any())
@@ -199,6 +199,6 @@ def race(config: Config, pool: Pool, holder: Tensor, scale: Scale) -> tuple[Entr
         rows = torch.from_numpy(judge)
         scores[rows] = trial.scores(torch.from_numpy(train), rows).double()
         judged[rows] = True
-    complete = bool((judged == asked).all())
+    complete = bool((judged == due).all())
     entry = scale.entry(config.mixer, "trained", scores[judged], begin, remark)
-    return entry, complete and scale.wins(scores[asked], holder[asked])
+    return entry, complete and scale.wins(scores[due], holder[due])

@@ -43,9 +43,9 @@ class Trial:
     @property
     def steps(self) -> int:
         """As many as read a number of steps of sequences that a core reads in some ten seconds."""
-        least, most = _STEPS
+        lower, upper = _STEPS
         per_step = self.config.train.batch_size * self.task.sequence_length
-        return max(least, min(most, _NUMBERS // per_step))
+        return max(lower, min(upper, _NUMBERS // per_step))
 
     def scores(self, train: Tensor, judge: Tensor) -> Tensor:
         """Train on some examples, and give the metric of each of others.

@@ -48,8 +48,8 @@ class Series:
     def judges(self) -> Tensor:
         """Numbers of the windows of validation that judge."""
         count = size_of(self.splits.validation, "validation data")
-        some = min(count, _JUDGED)
-        return torch.arange(some) * count // some
+        count_judged = min(count, _JUDGED)
+        return torch.arange(count_judged) * count // count_judged
 
     @property
     def independent(self) -> float:

@@ -152,8 +152,8 @@ class BankReadout:
 
 def class_targets(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """1 for the class of each row and -1 for the others; of two classes the second, (rows, 1)."""
-    own = np.where(y[:, None] == classes, 1.0, -1.0)  # (rows, classes)
-    return own[:, 1:] if len(classes) == 2 else own
+    targets = np.where(y[:, None] == classes, 1.0, -1.0)  # (rows, classes)
+    return targets[:, 1:] if len(classes) == 2 else targets
 
 
 def standardise(
@@ -203,8 +203,8 @@ def temperature(
     for candidate in _TEMPERATURES:
         logs = np.log(softmax(scores, candidate).clip(1e-300))
         chosen = logs[np.arange(len(right)), right]
-        others = (logs.sum(1) - chosen) / (logs.shape[1] - 1)
-        losses.append(-np.average((1 - wrong) * chosen + wrong * others, weights=weight))
+        rival_logs = (logs.sum(1) - chosen) / (logs.shape[1] - 1)
+        losses.append(-np.average((1 - wrong) * chosen + wrong * rival_logs, weights=weight))
     return float(_TEMPERATURES[int(np.argmin(losses))])
 
 

@@ -310,10 +310,10 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         def log_odds(hidden: Series) -> np.ndarray:
             scores = self.readout_.decide(hidden)
             scores = np.stack([np.zeros_like(scores), scores], 1) if scores.ndim == 1 else scores
-            others = scores / self.readout_.temperature
-            told = others[rows, codes]
-            others[rows, codes] = -np.inf
-            odds: np.ndarray = told - np.logaddexp.reduce(others, 1)
+            rival_scores = scores / self.readout_.temperature
+            class_scores = rival_scores[rows, codes]
+            rival_scores[rows, codes] = -np.inf
+            odds: np.ndarray = class_scores - np.logaddexp.reduce(rival_scores, 1)
             return odds
 
         return log_odds

@@ -61,9 +61,9 @@ class Sides(NamedTuple):
     def of(cls, x: np.ndarray, missing: np.ndarray, bank: ChangeBank) -> "Sides":
         """Read a series without gaps in both directions."""
         forward = torch.from_numpy(np.ascontiguousarray(x))
-        before, _ = bank.read(forward, bank.start(forward[0]))
-        after, _ = bank.read(forward.flip(0), bank.start(forward[-1]))
-        return cls(x, missing, before.numpy(), after.flip(1).numpy())
+        forward_features, _ = bank.read(forward, bank.start(forward[0]))
+        backward_features, _ = bank.read(forward.flip(0), bank.start(forward[-1]))
+        return cls(x, missing, forward_features.numpy(), backward_features.flip(1).numpy())
 
 
 class Rule(NamedTuple):
@@ -157,15 +157,15 @@ class Filling(NamedTuple):
         if len(at) < _FEWEST:
             return cls(rule, knots, np.zeros((len(knots), 0)), 0.0, 0.0)
         first = at[: int((1 - _HELD_OUT) * len(at))]
-        held = at[at > first[-1] + rule.steps + 1]
+        judged = at[at > first[-1] + rule.steps + 1]
         still = rule.still(sides, at)
         products, squares = np.zeros((2, len(_PENALTIES)))
-        if len(first) >= _FEWEST and len(held) >= _FEWEST // 4:
-            told = still[np.searchsorted(at, held)]
+        if len(first) >= _FEWEST and len(judged) >= _FEWEST // 4:
+            values = still[np.searchsorted(at, judged)]
             for k in knots.tolist():
                 weights = _solve(rule, sides, first, still[: len(first)], k, _PENALTIES)
-                away = _apply(weights, told, rule.moving(sides, held, k))  # (penalties, rows)
-                target = _away(rule, sides, held, k)
+                away = _apply(weights, values, rule.moving(sides, judged, k))  # (penalties, rows)
+                target = _away(rule, sides, judged, k)
                 products += away @ target
                 squares += np.square(away).sum(1)
         trusts = np.clip(products / np.where(squares > 0, squares, 1.0), 0.0, 1.0)

@@ -108,8 +108,8 @@ class _OfRows:
     def __init__(self, x: np.ndarray, y: np.ndarray, last: int, root: np.ndarray) -> None:
         self.x, self.y, self.last, self.weight = x, y, last, np.nan
         self.root = root
-        first, rest = x[:, : x.shape[1] - last], x[:, x.shape[1] - last :]
-        self.first, self.rest = first @ first.T, rest @ rest.T  # (rows, rows)
+        first, last_features = x[:, : x.shape[1] - last], x[:, x.shape[1] - last :]
+        self.first, self.rest = first @ first.T, last_features @ last_features.T  # (rows, rows)
 
     def decompose(self, weight: float) -> None:
         if weight == self.weight:
@@ -161,8 +161,8 @@ class _OfColumns:
 
     def residuals(self, penalty: float) -> np.ndarray:
         inverse = 1 / (self.values + penalty)
-        rest = self.y - self.parts @ (inverse[:, None] * self.along)
-        residuals: np.ndarray = rest / (1 - self.share - self.squares @ inverse)[:, None]
+        errors = self.y - self.parts @ (inverse[:, None] * self.along)
+        residuals: np.ndarray = errors / (1 - self.share - self.squares @ inverse)[:, None]
         return residuals
 
     def solve(self, penalty: float) -> np.ndarray:

@@ -30,9 +30,9 @@ def occluded(series: Series, score: Callable[[Series], np.ndarray], window: int)
         score: (series,) or (series, targets), of each series.
         window: steps of a window.
     """
-    whole = score(series)
+    baseline = score(series)
     rows, steps, channels = series.x.shape
-    lost = np.zeros((rows, steps, channels, *whole.shape[1:]))
+    lost = np.zeros((rows, steps, channels, *baseline.shape[1:]))
     count = np.zeros(steps)
     for start in starts(steps, window):
         hidden = slice(start, start + window)
@@ -40,7 +40,7 @@ def occluded(series: Series, score: Callable[[Series], np.ndarray], window: int)
         for c in range(channels):
             x = series.x.clone()
             x[:, hidden, c] = torch.nan
-            change = whole - score(series._replace(x=x))
+            change = baseline - score(series._replace(x=x))
             lost[:, hidden, c] += change[:, None]
     lost /= count.reshape(1, -1, *[1] * (lost.ndim - 2))
     lost[np.arange(steps) >= series.lengths.numpy()[:, None]] = 0.0
@@ -57,13 +57,13 @@ def as_given(X: Any, lost: np.ndarray, lengths: np.ndarray, layout: str | None) 
     """The numbers of each step (series, time, channels, ...), in the container of the series."""
     if is_table(X):
         return lost[:, :, 0]
-    turned = layout == "channels_time"
+    channels_first = layout == "channels_time"
     if not isinstance(X, (list, tuple)) and getattr(X, "ndim", 1) == 3:
-        return np.swapaxes(lost, 1, 2) if turned else lost
+        return np.swapaxes(lost, 1, 2) if channels_first else lost
     parts = [one[:n] for one, n in zip(lost, lengths.tolist(), strict=True)]
     flat = [np.ndim(x) == 1 for x in X]
     return [
-        one[:, 0] if alone else np.swapaxes(one, 0, 1) if turned else one
+        one[:, 0] if alone else np.swapaxes(one, 0, 1) if channels_first else one
         for one, alone in zip(parts, flat, strict=True)
     ]
 

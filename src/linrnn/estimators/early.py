@@ -77,12 +77,12 @@ class EarlyReadout:
         From there up, stopping loses at most ``tolerance`` of the accuracy that whole series have,
         both of read-outs without the series.
         """
-        whole = np.average(self.right[-1], weights=self.importance)
+        accuracy = np.average(self.right[-1], weights=self.importance)
         enough = math.inf
         for candidate in np.unique(self.confidence.clip(max=1.0))[::-1]:
             at = self.stops(self.confidence, self.last, candidate)
             right = self.right[at, np.arange(len(at))]
-            if np.average(right, weights=self.importance) < whole - tolerance - 1e-12:
+            if np.average(right, weights=self.importance) < accuracy - tolerance - 1e-12:
                 break
             enough = float(candidate)
         return enough
@@ -97,13 +97,13 @@ class EarlyReadout:
 
     def read(self, series: Series) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities (checkpoints + 1, rows, classes), and which is the last of each row."""
-        whole = _probabilities(self.whole, self.whole.decide(series))
+        full_length = _probabilities(self.whole, self.whole.decide(series))
         last = np.searchsorted(self.ends, series.lengths.numpy())
         parts = [
-            np.where((last <= k)[:, None], whole, self.of_features(features, k))
+            np.where((last <= k)[:, None], full_length, self.of_features(features, k))
             for k, features in enumerate(self._prefixes(series))
         ]
-        return np.stack([*parts, whole]), last
+        return np.stack([*parts, full_length]), last
 
     def of_features(self, features: Tensor, k: int) -> np.ndarray:
         """Probabilities (rows, classes) by the read-out of a checkpoint."""

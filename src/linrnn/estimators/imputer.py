@@ -156,10 +156,10 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
 
     def _rule(self, missing: np.ndarray, c: int, gap: Gap) -> Rule:
         around = missing[max(0, gap.first - 1) : gap.last + 2]
-        others = np.delete(around, c, 1)
-        seen = others.shape[1] > 0 and bool(others.mean() < 0.5)
+        gaps_elsewhere = np.delete(around, c, 1)
+        neighbours_present = gaps_elsewhere.shape[1] > 0 and bool(gaps_elsewhere.mean() < 0.5)
         sides = gap.first > 0, gap.last < len(missing) - 1
-        return Rule(c, gap.steps, *sides, others=seen, seasons=self.seasons_)
+        return Rule(c, gap.steps, *sides, others=neighbours_present, seasons=self.seasons_)
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}

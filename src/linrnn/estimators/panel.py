@@ -388,8 +388,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
 def _others(forecaster: PanelForecaster) -> dict[str, np.ndarray]:
     """The further columns that were read."""
-    others: dict[str, np.ndarray] = forecaster._panel.others
-    return others
+    columns: dict[str, np.ndarray] = forecaster._panel.others
+    return columns
 
 
 def _check_columns(where: str, what: str, names: Any) -> None:

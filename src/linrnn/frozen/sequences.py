@@ -107,8 +107,8 @@ class BankModel(Model):
             raise ArgumentError(
                 "BankModel: reset must be None, got a value. Begin with a new state."
             )
-        before = self.init_state(len(x)) if state is None else state
-        return self._read(self._observed(x, lengths), before, dt)
+        entering = self.init_state(len(x)) if state is None else state
+        return self._read(self._observed(x, lengths), entering, dt)
 
     def step(
         self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
@@ -118,8 +118,8 @@ class BankModel(Model):
         return self._read(x, state, None if dt is None else dt[:, None])
 
     def _read(self, x: Tensor, state: Any, dt: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
-        after = self.bank.update(x, _with_nan(state), dt)
-        return self.head(self.bank.features(after).double()), _finite(after)
+        updated = self.bank.update(x, _with_nan(state), dt)
+        return self.head(self.bank.features(updated).double()), _finite(updated)
 
     def _observed(self, x: Tensor, lengths: Lengths | None) -> Tensor:
         """(batch, time, channels): NaN where a value was not observed."""

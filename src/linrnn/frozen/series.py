@@ -138,18 +138,18 @@ class SeriesModel(Model):
                 "SeriesModel: reset and lengths must be None, got a value. Read one series at a "
                 "time, from its beginning."
             )
-        before: Any = self.init_state(len(x)) if state is None else state
-        values = self._values(x.to(self.scale.dtype), before)
-        begun = before["begun"][:, None] > 0
-        first = torch.where(begun, before["last"], values[:, 0])
+        entering: Any = self.init_state(len(x)) if state is None else state
+        values = self._values(x.to(self.scale.dtype), entering)
+        begun = entering["begun"][:, None] > 0
+        first = torch.where(begun, entering["last"], values[:, 0])
         changes = torch.diff(values, dim=1, prepend=first[:, None]) / self.scale
-        states = self._advanced(changes, torch.view_as_complex(before["modes"]))
-        after = {
+        states = self._advanced(changes, torch.view_as_complex(entering["modes"]))
+        updated = {
             "modes": torch.view_as_real(states),
             "last": values[:, -1],
-            "begun": torch.ones_like(before["begun"]),
+            "begun": torch.ones_like(entering["begun"]),
         }
-        return self._forecast(states, values[:, -1]), after
+        return self._forecast(states, values[:, -1]), updated
 
     def step(
         self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
@@ -160,12 +160,12 @@ class SeriesModel(Model):
     def _bank(self) -> ChangeBank:
         return ChangeBank(torch.view_as_complex(self.modes))
 
-    def _values(self, x: Tensor, before: Mapping[str, Tensor]) -> Tensor:
+    def _values(self, x: Tensor, entering: Mapping[str, Tensor]) -> Tensor:
         """(batch, time, channels); what is missing is the last value before it, 0 at first."""
         if self.d_input == self.channels:
             return x
         values = x[..., : self.channels].masked_fill(x[..., self.channels :] > 0, torch.nan)
-        return filled(values, before["last"])
+        return filled(values, entering["last"])
 
     def _advanced(self, changes: Tensor, states: Tensor) -> Tensor:
         """The states (batch, channels, modes) after all changes (batch, time, channels).

@@ -89,10 +89,10 @@ def unpack(packed: Tensor, form: Form) -> Tensor:
 
 def weights(packed: Tensor, scales: Tensor, form: Form, dtype: torch.dtype) -> Tensor:
     """The matrix (outputs, inputs) that is stored, rounded to a dtype."""
-    wide = torch.float64 if dtype is torch.float64 else torch.float32
-    u = unpack(packed, form).to(wide)
+    accumulator = torch.float64 if dtype is torch.float64 else torch.float32
+    u = unpack(packed, form).to(accumulator)
     # of each tile (groups, 1 or 2, 16)
-    parts = scales.to(wide).permute(2, 0, 3, 1).reshape(scales.shape[2], -1, form.groups)
+    parts = scales.to(accumulator).permute(2, 0, 3, 1).reshape(scales.shape[2], -1, form.groups)
     parts = parts[:, : form.outputs].repeat_interleave(form.group, 2)[..., : form.inputs]
     zero = parts[1] if len(parts) > 1 else float(1 << (form.bits - 1))
     return ((u - zero) * parts[0]).to(dtype)
@@ -126,8 +126,8 @@ def quantized_linear(
 def _definition(
     x: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
-    wide = accumulator_dtype(x.dtype)
-    y = F.linear(x.to(wide), weights(packed, scales, form, wide)).to(x.dtype)
+    accumulator = accumulator_dtype(x.dtype)
+    y = F.linear(x.to(accumulator), weights(packed, scales, form, accumulator)).to(x.dtype)
     return y if bias is None else y + bias
 
 
@@ -158,8 +158,8 @@ def _product(
 
 def _native(x: Tensor) -> bool:
     """Whether the kernel computes: the definition does where another backend is requested."""
-    wanted = requested(None)[0]
-    return x.is_cpu and x.dtype in _DTYPES and wanted in ("auto", "cpu") and _loaded()
+    backend = requested(None)[0]
+    return x.is_cpu and x.dtype in _DTYPES and backend in ("auto", "cpu") and _loaded()
 
 
 @functools.cache
@@ -216,8 +216,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of x and of the bias; the weights have none."""
     packed, scales = ctx.saved_tensors
-    wide = accumulator_dtype(grad.dtype)
-    to_x = (grad.to(wide) @ weights(packed, scales, ctx.form, wide)).to(grad.dtype)
+    accumulator = accumulator_dtype(grad.dtype)
+    to_x = (grad.to(accumulator) @ weights(packed, scales, ctx.form, accumulator)).to(grad.dtype)
     to_bias = grad.flatten(0, -2).sum(0) if ctx.bias and ctx.needs_input_grad[3] else None
     return to_x, None, None, to_bias, *(None,) * 5
 

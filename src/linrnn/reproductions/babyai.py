@@ -291,8 +291,8 @@ def _costs(results: Results, levels: Sequence[str]) -> Table:
         for level in levels:
             last = [run.curve[-1][1] for run in _runs(results, level, label)]
             losses.append(f"{_mean(last):.4f}" if last else "")
-        least = min(run.learning for run in runs)
-        rows.append([label, f"{runs[0].parameters:,}", f"{least:.0f}", *losses])
+        seconds = min(run.learning for run in runs)
+        rows.append([label, f"{runs[0].parameters:,}", f"{seconds:.0f}", *losses])
     head = ["memory", "parameters", "learning [µs]", *(f"loss, {level}" for level in levels)]
     return Table("Processor time of a step of a demonstration, and the last loss", head, rows)
 

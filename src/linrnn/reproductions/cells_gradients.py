@@ -112,12 +112,12 @@ class CellsGradients(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Measure every layer with every seed."""
-        rows, curves, kept = [], {}, list[Run]()
+        rows, curves, records = [], {}, list[Run]()
         for label, case in self.cases.items():
             seeds = [self._norms(case, seed) for seed in setting.seeds]
             curves[label] = torch.stack(seeds).mean(0)
             rows.append([label, *_cells(curves[label], seeds)])
-            kept += [
+            records += [
                 Run(scale=setting.scale, part=PART, row=safe_name(label), seed=seed,
                     mixer=case.mixer, measures=measures(norms))
                 for seed, norms in zip(setting.seeds, seeds, strict=True)
@@ -128,7 +128,7 @@ class CellsGradients(Reproduction):
         title = (
             "Norm of the gradient, times that at the last step: mean over seeds; extremes of all"
         )
-        runs = Runs(tuple(kept))
+        runs = Runs(tuple(records))
         return Findings(
             tables=(Table(title, head, rows),),
             runs=runs,

@@ -81,7 +81,9 @@ class FPTTAdding(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train by every rule at every length, and compare them seed by seed."""
         results = [contest(length, self.size).run(setting) for length in self.size.lengths]
-        measures = {path: kept for result in results for path, kept in result.measures().items()}
+        measures = {
+            path: measure for result in results for path, measure in result.measures().items()
+        }
         runs = Runs.of_page(setting.out, setting.scale, measures)
         return Findings(
             tables=(

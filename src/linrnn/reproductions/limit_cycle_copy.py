@@ -79,7 +79,9 @@ class LimitCycleCopy(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every start at every delay, and compare them seed by seed."""
         results = [contest(delay, self.size).run(setting) for delay in self.size.delays]
-        measures = {path: kept for result in results for path, kept in result.measures().items()}
+        measures = {
+            path: measure for result in results for path, measure in result.measures().items()
+        }
         runs = Runs.of_page(setting.out, setting.scale, measures)
         return Findings(
             tables=(

@@ -97,7 +97,7 @@ class LRUProposition3(Reproduction):
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
         """Whether the mean of what the seeds measured is what the formula says."""
         part = runs.part(PART)
-        found = []
+        judgements = []
         for r_min, r_max in RINGS:
             size, label = gain(r_min, r_max), ring(r_min, r_max)
             grows = f"{label}: the state grows to the size of the formula"
@@ -105,10 +105,10 @@ class LRUProposition3(Reproduction):
             for claim, measure, formula in ((grows, WITHOUT, size), (same, WITH, 1.0)):
                 values = part.values(label, measure).values()
                 off = tuple(value / formula - 1 for value in values)
-                held = tuple(abs(x) <= TOLERANCE for x in off)
-                judged = Judged(claim, f"{formula:.3g}", held, differences=off, scale="")
-                found.append(judged._replace(unit="of the formula", within=TOLERANCE))
-        return found
+                within = tuple(abs(x) <= TOLERANCE for x in off)
+                judged = Judged(claim, f"{formula:.3g}", within, differences=off, scale="")
+                judgements.append(judged._replace(unit="of the formula", within=TOLERANCE))
+        return judgements
 
 
 def ring(r_min: float, r_max: float) -> str:

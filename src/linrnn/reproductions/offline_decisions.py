@@ -320,8 +320,8 @@ def _costs(results: Results) -> Table:
             run for (_, row), seeds in results.items() if row == label for run in seeds.values()
         ]
         if runs:
-            least = [min(getattr(run, name) for run in runs) for name in _TIMES]
-            cells = [f"{value:.0f}" if value else "" for value in least]
+            fastest = [min(getattr(run, name) for run in runs) for name in _TIMES]
+            cells = [f"{value:.0f}" if value else "" for value in fastest]
             rows.append([label, f"{runs[0].parameters:,}", *cells])
     head = ["policy", "parameters", "a batch [ms]", "an action [µs]", "with its state [µs]"]
     return Table(

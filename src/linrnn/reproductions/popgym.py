@@ -166,22 +166,22 @@ class POPGym(Reproduction):
         for one in chosen:
             if budget.left or read(one, setting.out):
                 budget.make(one, setting)
-        found = finished(chosen, setting.out)
-        count = sum(map(len, found.values()))
-        wanted = len(setting.seeds) * len(size.families) * len(size.systems)
+        results = finished(chosen, setting.out)
+        count = sum(map(len, results.values()))
+        planned = len(setting.seeds) * len(size.families) * len(size.systems)
         runs = as_runs([*_tuned(size, setting), *chosen], setting.out, setting.scale)
         claims = tuple(self.claims(runs, setting.scale))
         return replace(
-            self._findings(size, found, tuning, wanted - count), runs=runs, verdicts=claims
+            self._findings(size, results, tuning, planned - count), runs=runs, verdicts=claims
         )
 
-    def _findings(self, size: Size, found: Found, tuning: "Tuning", empty: int) -> Findings:
-        families = [f for f in size.families if any((f, s) in found for s in size.systems)]
-        systems = [s for s in size.systems if any((f, s) in found for f in families)]
+    def _findings(self, size: Size, results: Found, tuning: "Tuning", empty: int) -> Findings:
+        families = [f for f in size.families if any((f, s) in results for s in size.systems)]
+        systems = [s for s in size.systems if any((f, s) in results for f in families)]
 
         def cells(name: str) -> Any:
             def cell(family: str, label: str) -> str:
-                seeds = found.get((family, label), {}).values()
+                seeds = results.get((family, label), {}).values()
                 return spread([getattr(run, name) for run in seeds])
 
             return cell
@@ -199,7 +199,7 @@ class POPGym(Reproduction):
             tables=(
                 grid("Maximal mean return", families, systems, cells("best")),
                 grid("Mean return of the last tenth", families, systems, cells("last")),
-                costs(found, systems),
+                costs(results, systems),
                 _tried(size, tuning),
             ),
             comparable=(
@@ -208,8 +208,8 @@ class POPGym(Reproduction):
             ),
             complete=not empty,
             notes=tuple(notes),
-            figures={"returns": learning_curves(found, families, systems)} if found else {},
-            files={"curves.csv": curves_csv(found)} if found else {},
+            figures={"returns": learning_curves(results, families, systems)} if results else {},
+            files={"curves.csv": curves_csv(results)} if results else {},
         )
 
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
@@ -236,8 +236,8 @@ Tuning = Mapping[str, Mapping[float, float]]
 class _Budget:
     """Counts the runs that are made."""
 
-    def __init__(self, most: int | None) -> None:
-        self.left = float("inf") if most is None else most
+    def __init__(self, limit: int | None) -> None:
+        self.left = float("inf") if limit is None else limit
 
     def make(self, one: Job, setting: Setting) -> float:
         """The maximal mean return of a run."""

@@ -330,8 +330,8 @@ def _errors(ids: Sequence[Any], answers: Sequence[Any]) -> list[dict[str, Any]]:
 async def _refused(_: Any, error: Any) -> Any:
     from starlette.responses import JSONResponse
 
-    known = error if isinstance(error, LinrnnError) else internal()
-    return JSONResponse({"error": as_json(known)}, status_code=status_of(known))
+    reported = error if isinstance(error, LinrnnError) else internal()
+    return JSONResponse({"error": as_json(reported)}, status_code=status_of(reported))
 
 
 async def _no_such_path(request: Any, error: Any) -> Any:

@@ -77,6 +77,6 @@ def records(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 f"{path}: the journal must be as it was written, got damage at byte {at:,}. "
                 "Restore the folder from a copy, or move the file away to lose what it holds."
             )
-        header, _, rest = text.partition(b"\n")
-        yield json.loads(header), rest
+        header, _, body = text.partition(b"\n")
+        yield json.loads(header), body
         at = end

@@ -217,8 +217,8 @@ async def stream(
             remaining -= 1
             error = value.exception()
             if error is not None:
-                known = error if isinstance(error, LinrnnError) else internal()
-                yield _event({"error": as_json(known)})
+                reported = error if isinstance(error, LinrnnError) else internal()
+                yield _event({"error": as_json(reported)})
                 return
             yield _event({**head, "choices": [_choice(form, i, "", value.result())]})
         if usage:
@@ -244,8 +244,8 @@ def _head(form: Form, kind: str, writer: Writer) -> dict[str, Any]:
 
 
 def _usage(texts: Sequence[Text]) -> dict[str, int]:
-    prompt, made = sum(len(text.prompt) for text in texts), sum(text.made for text in texts)
-    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+    prompt, answer = sum(len(text.prompt) for text in texts), sum(text.made for text in texts)
+    return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 
 
 def _event(value: Mapping[str, Any]) -> bytes:

@@ -43,8 +43,8 @@ def as_json(error: LinrnnError) -> dict[str, Any]:
         >>> as_json(RequestError(404, "serve: no such session.", "not_found"))["code"]
         'not_found'
     """
-    own = {507: "storage", 500: "internal"}
-    code = getattr(error, "code", own.get(status_of(error), "invalid_input"))
+    codes = {507: "storage", 500: "internal"}
+    code = getattr(error, "code", codes.get(status_of(error), "invalid_input"))
     kind = "server_error" if status_of(error) >= 500 else "invalid_request_error"
     return {"message": str(error), "type": kind, "param": None, "code": code}
 

@@ -41,33 +41,33 @@ async def json_of(request: Any, limit: int) -> dict[str, Any]:
     return value
 
 
-def check_fields(where: str, body: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def check_fields(where: str, body: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     """Raise unless all fields of a body are known, and those that do nothing have no effect.
 
     Args:
         where: who asks, for the message.
         body: of a request.
-        known: names to ``...``, or, of what is not supported, to the values that ask for nothing.
+        fields: names to ``...``, or, of what is not supported, to the values that ask for nothing.
     """
     for name, value in body.items():
-        if name not in known:
+        if name not in fields:
             raise RequestError(
-                400, f"{where}: fields must be of {', '.join(known)}, got {show(name)}."
+                400, f"{where}: fields must be of {', '.join(fields)}, got {show(name)}."
             )
-        harmless = known[name]
+        harmless = fields[name]
         if harmless is not ... and value is not None and value not in harmless:
             raise RequestError(
                 400, f"{where}: {name} must be left out, got {show(value)}: it is not supported."
             )
 
 
-def integer(where: str, body: Mapping[str, Any], name: str, default: Any, most: int) -> Any:
-    """An integer from 0 to ``most``, or the default where there is none."""
+def integer(where: str, body: Mapping[str, Any], name: str, default: Any, upper: int) -> Any:
+    """An integer from 0 to ``upper``, or the default where there is none."""
     value = body.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= upper:
         raise RequestError(
-            400, f"{where}: {name} must be an integer from 0 to {most:,}, got {show(value)}."
+            400, f"{where}: {name} must be an integer from 0 to {upper:,}, got {show(value)}."
         )
     return value

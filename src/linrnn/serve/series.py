@@ -198,14 +198,14 @@ class Series:
 
     def _open(self, order: Open) -> None:
         """Open the sessions whose names are new, and say of each what became of it."""
-        there, most = self.store.sessions, self._limits.sessions
+        sessions, limit = self.store.sessions, self._limits.sessions
         answers: list[Any] = []
         names: list[str] = []
         for name in order.names:
-            if name in there or name in names:
+            if name in sessions or name in names:
                 answers.append(_taken(name))
-            elif len(there) + len(names) >= most:
-                answers.append(_too_many(most))
+            elif len(sessions) + len(names) >= limit:
+                answers.append(_too_many(limit))
             else:
                 names.append(name)
                 answers.append({"id": name, "model": self.name, "steps": 0})
@@ -248,13 +248,13 @@ class Series:
         dt = None
         if any(order.dt is not None for order in feeds):
             dt = [t for order in feeds for t in (order.dt or [None] * len(order.names))]
-        there = [i for i, name in enumerate(names) if name in self.store.sessions]
+        rows = [i for i, name in enumerate(names) if name in self.store.sessions]
         try:
             answers: list[Any] = [no_session(name) for name in names]
-            if there:
-                times = None if dt is None else [dt[i] for i in there]
-                fed = self.store.feed([names[i] for i in there], [x[i] for i in there], times)
-                self._answer(fed, [x[i] for i in there], there, answers)
+            if rows:
+                times = None if dt is None else [dt[i] for i in rows]
+                fed = self.store.feed([names[i] for i in rows], [x[i] for i in rows], times)
+                self._answer(fed, [x[i] for i in rows], rows, answers)
         except Exception as error:  # noqa: BLE001 - all who asked hear of it
             for order in feeds:
                 order.failed(error)
@@ -264,7 +264,7 @@ class Series:
             order.done(answers[at : at + len(order.names)])
             at += len(order.names)
         self._metrics.count("linrnn_calls_total", model=self.name)
-        self._metrics.count("linrnn_fed_total", len(there), model=self.name)
+        self._metrics.count("linrnn_fed_total", len(rows), model=self.name)
 
     def _answer(
         self, fed: Fed, x: Sequence[Tensor], places: Sequence[int], answers: list[Any]
@@ -301,8 +301,8 @@ def _taken(name: str) -> RequestError:
     return RequestError(409, f"serve: the id of a session must be new, got {show(name)}.", "taken")
 
 
-def _too_many(most: int) -> RequestError:
-    what = f"serve: there must be at most {most:,} sessions, got one more. Close some."
+def _too_many(limit: int) -> RequestError:
+    what = f"serve: there must be at most {limit:,} sessions, got one more. Close some."
     return RequestError(429, what, "too_many")
 
 

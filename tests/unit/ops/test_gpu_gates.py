@@ -1,4 +1,4 @@
-"""What a GPU would be given, held without one: launches, operators, machine code.
+"""Properties of kernels for a GPU, tested without one: launches, operators, machine code.
 
 Kernels compile for an H100 as calls launch them, and do not run. How long Python takes is for
 `benchmarks/launches.py` to say.
@@ -109,7 +109,7 @@ from linrnn.ops.selective_scan import _triton
 sizes, launch = [], _triton.launch
 
 def measured(kernel, programs, *arguments, **options):
-    sizes.extend(x.numel() for n, x in zip(kernel.arg_names, arguments) if n == "kept")
+    sizes.extend(x.numel() for n, x in zip(kernel.arg_names, arguments) if n == "chunk_states")
     launch(kernel, programs, *arguments, **options)
 
 _triton.launch = measured
@@ -126,7 +126,7 @@ result = max(sizes) / torch.Size(shape).numel(), found
 
 
 class Compiled:
-    """What a kernel was compiled to."""
+    """A compiled kernel."""
 
     def __init__(self, calls):
         self.calls = calls

@@ -37,9 +37,9 @@ def _forecast(batch: Batch, horizon: int, *, differences: bool) -> np.ndarray:
     n = part.n
     if differences:
         y, n = np.diff(y, axis=1), n - 1
-    there = np.arange(y.shape[1]) >= y.shape[1] - n[:, None]
-    centre = (y * there).sum(1) / n
-    z = (y - centre[:, None]) * there
+    inside = np.arange(y.shape[1]) >= y.shape[1] - n[:, None]
+    centre = (y * inside).sum(1) / n
+    z = (y - centre[:, None]) * inside
     z = _iterated(z, n, _coefficients(z, n), horizon) + centre[:, None]
     forecast[rows] = part.last[:, None] + z.cumsum(1) if differences else z
     return forecast
@@ -50,44 +50,44 @@ def _coefficients(z: np.ndarray, n: np.ndarray) -> np.ndarray:
 
     Both directions obey the same equation, which halves the variance of short rows.
     """
-    most = min(max(_ORDERS), z.shape[1] - 2)
-    best = np.zeros((len(z), most))
-    least = np.full(len(z), np.inf)
+    max_order = min(max(_ORDERS), z.shape[1] - 2)
+    best = np.zeros((len(z), max_order))
+    best_score = np.full(len(z), np.inf)
     power = np.maximum((z**2).sum(1), 1e-300)
-    for order in (p for p in _ORDERS if p <= most):
+    for order in (p for p in _ORDERS if p <= max_order):
         enough = n >= 2 * order + 4
         if not enough.any():
             break
         windows = np.lib.stride_tricks.sliding_window_view(z, order + 1, axis=1)
-        whole = np.arange(windows.shape[1]) >= z.shape[1] - n[:, None]
-        windows = windows * whole[..., None]
+        complete = np.arange(windows.shape[1]) >= z.shape[1] - n[:, None]
+        windows = windows * complete[..., None]
         products = np.einsum("rti,rtj->rij", windows, windows)
         products = products + products[:, ::-1, ::-1]
         inner, outer = products[:, :order, :order][:, ::-1, ::-1], products[:, :order, order]
         inner = inner + (_PENALTY * power)[:, None, None] * np.eye(order)
-        found = np.linalg.solve(inner, outer[:, ::-1, None])[..., 0]  # lag 1 first
-        residual = np.maximum(products[:, order, order] - (outer[:, ::-1] * found).sum(1), 1e-300)
+        lags = np.linalg.solve(inner, outer[:, ::-1, None])[..., 0]  # lag 1 first
+        residual = np.maximum(products[:, order, order] - (outer[:, ::-1] * lags).sum(1), 1e-300)
         count = 2.0 * np.maximum(n - order, 1)
         k = order + 2
         score = n * np.log(residual / count + 1e-12 * power / n) + 2 * k * n / np.maximum(
             n - k - 1, 1
         )
-        better = enough & (score < least)
-        best[:, :order] = np.where(better[:, None], found, best[:, :order])
+        better = enough & (score < best_score)
+        best[:, :order] = np.where(better[:, None], lags, best[:, :order])
         best[:, order:] = np.where(better[:, None], 0.0, best[:, order:])
-        least = np.where(better, score, least)
+        best_score = np.where(better, score, best_score)
     return best
 
 
-def _iterated(z: np.ndarray, n: np.ndarray, found: np.ndarray, horizon: int) -> np.ndarray:
-    order = found.shape[1]
-    known = [z[:, -k] for k in range(1, order + 1)]  # the latest first
+def _iterated(z: np.ndarray, n: np.ndarray, coefficients: np.ndarray, horizon: int) -> np.ndarray:
+    order = coefficients.shape[1]
+    lags = [z[:, -k] for k in range(1, order + 1)]  # the latest first
     limit = 3 * np.abs(z).max(1)
     ahead = []
     for _ in range(horizon):
-        following = sum(found[:, k] * known[k] for k in range(order)) + np.zeros(len(n))
+        following = sum(coefficients[:, k] * lags[k] for k in range(order)) + np.zeros(len(n))
         # an autoregression that explodes is held
         following = np.clip(following, -limit, limit)
         ahead.append(following)
-        known = [following, *known[:-1]]
+        lags = [following, *lags[:-1]]
     return np.stack(ahead, 1)

@@ -60,9 +60,9 @@ def spread_of(batch: Batch) -> np.ndarray:
     if steps < 2:
         return np.where(batch.last != 0, np.abs(batch.last), 1.0)
     squares = np.diff(batch.y, axis=1) ** 2
-    there = batch.mask[:, 1:]
-    every = np.sqrt(means(batch, squares, there))
-    latest = there & (np.arange(1, steps) >= batch.n[:, None] - _RECENT)
+    inside = batch.mask[:, 1:]
+    every = np.sqrt(means(batch, squares, inside))
+    latest = inside & (np.arange(1, steps) >= batch.n[:, None] - _RECENT)
     recent = np.sqrt(means(batch, squares, latest))
     spread = np.maximum(recent, _FLOOR * every)
     level = np.abs(means(batch, batch.y))
@@ -99,12 +99,12 @@ def honest_errors(trial: Trial) -> np.ndarray:
         if came.any():
             weights = weights_of(scores_of(trial, came), can)
         unjudged = weights.sum(0) == 0
-        plain = can & first[:, None]
-        plain = np.where(plain.any(0), plain, can)
-        plain = plain / np.maximum(plain.sum(0), 1)
-        weights = np.where(unjudged, plain, weights)
-        there = (~np.isnan(errors)).any(0)
-        result[:, j] = np.where(there, mixed(errors, weights), np.nan)
+        equal = can & first[:, None]
+        equal = np.where(equal.any(0), equal, can)
+        equal = equal / np.maximum(equal.sum(0), 1)
+        weights = np.where(unjudged, equal, weights)
+        forecast_exists = (~np.isnan(errors)).any(0)
+        result[:, j] = np.where(forecast_exists, mixed(errors, weights), np.nan)
     return result
 
 
@@ -116,16 +116,16 @@ def calibrate(batch: Batch, trial: Trial, horizon: int) -> Bands:
     spread = np.stack([_spread_at(batch, int(offset)) for offset in trial.offsets], 1)
     size = np.abs(honest_errors(trial)) * (trial.scale / spread)[..., None]
     size = np.minimum(size, _FAR)  # whose squares do not overflow
-    there = ~np.isnan(size)
-    growth = _growth(size, there)
-    unit = np.where(there, size / growth, 0.0)
-    count = there.sum((1, 2)) / max(1.0, math.sqrt(horizon))
-    every = (unit**2).sum() / max(int(there.sum()), 1)
-    own = (unit**2).sum((1, 2)) / np.maximum(there.sum((1, 2)), 1)
-    power = (count * own + _PRIOR * every) / (count + _PRIOR)
+    judged = ~np.isnan(size)
+    growth = _growth(size, judged)
+    unit = np.where(judged, size / growth, 0.0)
+    count = judged.sum((1, 2)) / max(1.0, math.sqrt(horizon))
+    every = (unit**2).sum() / max(int(judged.sum()), 1)
+    own_power = (unit**2).sum((1, 2)) / np.maximum(judged.sum((1, 2)), 1)
+    power = (count * own_power + _PRIOR * every) / (count + _PRIOR)
     root = np.sqrt(np.maximum(power, 1e-24))
-    pooled = np.sort((unit / root[:, None, None])[there])
-    reach = there.any(2).sum(1)
+    pooled = np.sort((unit / root[:, None, None])[judged])
+    reach = judged.any(2).sum(1)
     windows = trial.offsets.max() / math.sqrt(horizon) * float((reach > 0).sum())
     return Bands(root, growth, pooled, float(max(windows, 1.0)))
 
@@ -135,10 +135,10 @@ def _spread_at(batch: Batch, offset: int) -> np.ndarray:
     return spread_of(Batch(np.where(np.arange(batch.y.shape[1]) < n[:, None], batch.y, 0.0), n))
 
 
-def _growth(size: np.ndarray, there: np.ndarray) -> np.ndarray:
+def _growth(size: np.ndarray, judged: np.ndarray) -> np.ndarray:
     """(horizon,): a power of the steps ahead, between constant and a line, through all errors."""
-    count = there.sum((0, 1))
-    mean = np.where(there, size, 0).sum((0, 1)) / np.maximum(count, 1)
+    count = judged.sum((0, 1))
+    mean = np.where(judged, size, 0).sum((0, 1)) / np.maximum(count, 1)
     steps = np.arange(1, size.shape[2] + 1)
     use = (count > 0) & (mean > 0)
     power = 0.5

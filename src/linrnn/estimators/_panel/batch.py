@@ -70,8 +70,8 @@ def change_scale(batch: Batch, season: int = 1) -> np.ndarray:
     for lag in (season, 1):
         if lag < batch.y.shape[1]:
             change = np.abs(batch.y[:, lag:] - batch.y[:, :-lag])
-            found = means(batch, change, batch.mask[:, lag:])
-            scale = np.where(scale > 0, scale, found)
+            fallback = means(batch, change, batch.mask[:, lag:])
+            scale = np.where(scale > 0, scale, fallback)
     level = np.abs(means(batch, batch.y))
     return np.where(scale > 1e-9 * level, scale, np.where(level > 0, level, 1.0))
 

@@ -71,8 +71,8 @@ class Grid:
 
 
 def _whole(steps: np.ndarray, step: int) -> np.ndarray:
-    found, rest = np.divmod(steps, step)
-    return np.where(rest == 0, found, -1)
+    quotient, remainder = np.divmod(steps, step)
+    return np.where(remainder == 0, quotient, -1)
 
 
 def kind_of(stamps: Any) -> Kind:
@@ -154,13 +154,13 @@ def grid_of(where: str, stamps: Any, codes: np.ndarray, freq: str | None) -> Gri
                 f"{where}: freq must be a frequency of pandas, as 'D', 'MS' or 'W-SUN', got "
                 f"{freq!r}."
             ) from error
-    found = Counter(_inferred(stamps, codes))
-    if not found:
+    frequencies = Counter(_inferred(stamps, codes))
+    if not frequencies:
         raise ArgumentError(
             f"{where}: times must follow one another in equal steps in three rows of a series at "
             "least, got none that do. Pass freq=, as 'D' or 'MS', or resample the table first."
         )
-    step = pd.tseries.frequencies.to_offset(found.most_common(1)[0][0])
+    step = pd.tseries.frequencies.to_offset(frequencies.most_common(1)[0][0])
     return Grid("dates", stamps.min(), step)
 
 
@@ -172,9 +172,9 @@ def _inferred(stamps: Any, codes: np.ndarray) -> list[str]:
     counts = np.bincount(codes)
     ends = counts.cumsum()
     for code in np.argsort(-counts)[:_TRIED]:
-        own = stamps[order[ends[code] - counts[code] : ends[code]]].sort_values().unique()
-        for k in range(0, max(1, len(own) - 2), _STRETCH):
-            part = own[k : k + _STRETCH]
+        series_stamps = stamps[order[ends[code] - counts[code] : ends[code]]].sort_values().unique()
+        for k in range(0, max(1, len(series_stamps) - 2), _STRETCH):
+            part = series_stamps[k : k + _STRETCH]
             step = pd.infer_freq(part) if len(part) > 2 else None
             name = getattr(step, "freqstr", step)
             if name is not None:

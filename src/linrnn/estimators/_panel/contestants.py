@@ -72,23 +72,23 @@ def forecasts(
     result |= _smoothed(batch, season, horizon, only, "")
     if _asked(only, "bank"):
         result["bank"] = bank(batch, season, horizon, groups, inputs)
-    for word, (there, back, rows) in _transforms(batch).items():
+    for word, (transform, back, rows) in _transforms(batch).items():
         names = [f"{word} {name}" for name in (*TRANSFORMED, "bank", "ets")]
         if not len(rows) or not any(_asked(only, name) for name in names):
             continue
         part = batch.take(rows)
-        part = part.mapped(there(np.where(part.mask, part.y, 1.0)))
-        some = None if inputs is None else inputs.take(rows, part.y.shape[1], horizon)
-        found = {
+        part = part.mapped(transform(np.where(part.mask, part.y, 1.0)))
+        inputs_of_part = None if inputs is None else inputs.take(rows, part.y.shape[1], horizon)
+        by_name = {
             f"{word} {name}": method(part, season, horizon)
             for name, method in TRANSFORMED.items()
             if _asked(only, f"{word} {name}")
         }
         if word == "log":
-            found |= _smoothed(part, season, horizon, only, f"{word} ")
+            by_name |= _smoothed(part, season, horizon, only, f"{word} ")
         if _asked(only, f"{word} bank"):
-            found[f"{word} bank"] = bank(part, season, horizon, groups[rows], some)
-        for name, values in found.items():
+            by_name[f"{word} bank"] = bank(part, season, horizon, groups[rows], inputs_of_part)
+        for name, values in by_name.items():
             result[name] = np.full((len(batch.n), horizon), np.nan)
             result[name][rows] = back(_bounded(part, values))
     return result
@@ -131,7 +131,7 @@ def _smoothed(
     every = _asked(only, f"{word}ets")
     result: dict[str, np.ndarray] = {}
     best = np.full((len(batch.n), horizon), np.nan)
-    least = np.full(len(batch.n), np.inf)
+    best_score = np.full(len(batch.n), np.inf)
     seasonal = is_seasonal(batch, season)
     mixed = np.zeros_like(best)
     for name, form in SMOOTHED.items():
@@ -142,17 +142,17 @@ def _smoothed(
             continue
         if word and (form.season == "multiply" or name == "season"):
             continue
-        found = smooth(batch, form, season, horizon)
-        score = _criterion(batch, form.size(season), found.squares)
+        fitted = smooth(batch, form, season, horizon)
+        score = _criterion(batch, form.size(season), fitted.squares)
         # where a season is clear, a form without it is not for the criterion to prefer
         score = np.where(seasonal & (form.season == "none"), score + 1e6, score)
-        better = score < least
-        best = np.where(better[:, None], found.forecast, best)
-        least = np.where(better, score, least)
+        better = score < best_score
+        best = np.where(better[:, None], fitted.forecast, best)
+        best_score = np.where(better, score, best_score)
         if name in MIXED:
-            mixed = mixed + found.forecast / len(MIXED)
+            mixed = mixed + fitted.forecast / len(MIXED)
         if not word and _asked(only, name):
-            result[name] = found.forecast
+            result[name] = fitted.forecast
     if every:
         result[f"{word}ets"] = best
     if not word and _asked(only, "comb"):

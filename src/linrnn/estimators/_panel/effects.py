@@ -35,7 +35,7 @@ def effects_of(batch: Batch, known: np.ndarray, season: int, groups: np.ndarray)
     )
     products = np.einsum("rti,rtj->rij", x, x)
     along = np.einsum("rti,rt->ri", x, y)
-    found = np.zeros((len(y), columns))
+    coefficients = np.zeros((len(y), columns))
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         total, steps = products[rows].sum(0), float(batch.n[rows].sum())
@@ -43,24 +43,24 @@ def effects_of(batch: Batch, known: np.ndarray, season: int, groups: np.ndarray)
         shared = np.linalg.solve(total + ridge, along[rows].sum(0))
         prior = _PRIOR * (total + 1e3 * ridge / max(len(rows), 1)) / max(steps, 1.0)
         prior = prior + 1e-9 * np.eye(columns)
-        own = np.linalg.solve(products[rows] + prior, (along[rows] + prior @ shared)[..., None])
-        found[rows] = own[..., 0]
-    return np.asarray(found * size[:, None])
+        solved = np.linalg.solve(products[rows] + prior, (along[rows] + prior @ shared)[..., None])
+        coefficients[rows] = solved[..., 0]
+    return np.asarray(coefficients * size[:, None])
 
 
 def _without_trend(batch: Batch, season: int) -> np.ndarray:
     """(rows, time): less a moving mean and the mean of each step of the season."""
     width = season if season > 2 else _WINDOW
-    middle, whole = moving_average(batch, width)
-    rest = np.asarray(np.where(whole, batch.y - middle, 0.0))
-    few = np.asarray(~whole.any(1))  # rows shorter than the window lose their mean alone
+    middle, complete = moving_average(batch, width)
+    detrended = np.asarray(np.where(complete, batch.y - middle, 0.0))
+    few = np.asarray(~complete.any(1))  # rows shorter than the window lose their mean alone
     centred = (batch.y - means(batch, batch.y)[:, None]) * batch.mask
-    rest = np.where(few[:, None], centred, rest)
+    detrended = np.where(few[:, None], centred, detrended)
     if season > 1:
-        counted = np.where(few[:, None], batch.mask, whole)
+        counted = np.where(few[:, None], batch.mask, complete)
         for phase in range(season):
-            part, there = rest[:, phase::season], counted[:, phase::season]
-            mean = (part * there).sum(1) / np.maximum(there.sum(1), 1)
-            enough = there.sum(1) > 1
-            rest[:, phase::season] -= np.where(enough, mean, 0)[:, None] * there
-    return rest
+            part, present = detrended[:, phase::season], counted[:, phase::season]
+            mean = (part * present).sum(1) / np.maximum(present.sum(1), 1)
+            enough = present.sum(1) > 1
+            detrended[:, phase::season] -= np.where(enough, mean, 0)[:, None] * present
+    return detrended

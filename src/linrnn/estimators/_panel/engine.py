@@ -63,9 +63,9 @@ def forecast(
     batch: Batch, season: int, horizon: int, inputs: Inputs | None, chosen: Chosen
 ) -> np.ndarray:
     """(series, horizon): by those contestants that have a share in one series at least."""
-    taken = [name for name, w in zip(chosen.names, chosen.weights, strict=True) if w.any()]
+    used = [name for name, w in zip(chosen.names, chosen.weights, strict=True) if w.any()]
     groups = np.zeros(len(batch.n), dtype=int)
-    said = say(batch, season, horizon, groups, inputs, frozenset((*taken, "naive")))
+    said = say(batch, season, horizon, groups, inputs, frozenset((*used, "naive")))
     absent = np.full((len(batch.n), horizon), np.nan)
     now = stacked({name: said.get(name, absent) for name in chosen.names}, chosen.names)
     weights = np.where(np.isnan(now).any(2), 0.0, chosen.weights)
@@ -93,17 +93,17 @@ def say(
     said = forecasts(batch, season, horizon, groups, inputs, only)
     if inputs is None or not inputs.known.shape[2]:
         return said
-    asked = None
+    with_inputs = None
     if only is not None:
-        asked = frozenset(name.removeprefix(_WITH) for name in only if name.startswith(_WITH))
-        if not asked:
+        with_inputs = frozenset(name.removeprefix(_WITH) for name in only if name.startswith(_WITH))
+        if not with_inputs:
             return said
     effect = effects_of(batch, inputs.known, season, groups)
     added = np.einsum("rtk,rk->rt", inputs.known, effect)  # (rows, time + horizon)
-    rest = batch.mapped(batch.y - added[:, : batch.y.shape[1]])
+    adjusted = batch.mapped(batch.y - added[:, : batch.y.shape[1]])
     places = batch.n[:, None] + np.arange(horizon)
     later = np.take_along_axis(added, places, 1)
     without = inputs._replace(known=inputs.known[..., :0])
-    for name, values in forecasts(rest, season, horizon, groups, without, asked).items():
+    for name, values in forecasts(adjusted, season, horizon, groups, without, with_inputs).items():
         said[_WITH + name] = values + later
     return said

@@ -121,12 +121,12 @@ def read_table(frame: "Frame", roles: Roles, *, value: bool = True) -> Table:
     if not valued:
         return Table(table.iloc[:0], table, None, unread)
     table[roles.value] = frame.values([roles.value], missing=True)[:, 0]
-    before = _up_to_the_last_value(table, roles)
+    observed = _up_to_the_last_value(table, roles)
     if value:
-        _check_valued(frame, table, before, roles)
+        _check_valued(frame, table, observed, roles)
     static = _static(frame, table, roles) if roles.static else None
-    later = table[~before].drop(columns=[roles.value, *roles.past])
-    return Table(table[before], later, static, unread)
+    later = table[~observed].drop(columns=[roles.value, *roles.past])
+    return Table(table[observed], later, static, unread)
 
 
 def _plain(frame: "Frame", name: str) -> Any:
@@ -158,15 +158,17 @@ def _up_to_the_last_value(table: Any, roles: Roles) -> np.ndarray:
     rank[order] = np.arange(len(table))
     codes = table.groupby(list(roles.id), sort=False).ngroup().to_numpy()
     last = np.full(codes.max() + 1, -1)
-    there = table[roles.value].notna().to_numpy()
-    np.maximum.at(last, codes[there], rank[there])
+    valued = table[roles.value].notna().to_numpy()
+    np.maximum.at(last, codes[valued], rank[valued])
     return np.asarray(rank <= last[codes])
 
 
-def _check_valued(frame: "Frame", table: Any, before: np.ndarray, roles: Roles) -> None:
+def _check_valued(frame: "Frame", table: Any, observed: np.ndarray, roles: Roles) -> None:
     """Each series has a value."""
     ids = list(roles.id)
-    silent = table[~before].merge(table[before][ids].drop_duplicates(), "left", ids, indicator=True)
+    silent = table[~observed].merge(
+        table[observed][ids].drop_duplicates(), "left", ids, indicator=True
+    )
     silent = silent[silent["_merge"] == "left_only"]
     if len(silent):
         raise DataError(
@@ -188,11 +190,11 @@ def _static(frame: "Frame", table: Any, roles: Roles) -> Any:
     twice = distinct[distinct.duplicated(ids)]
     if len(twice):
         series = tuple(twice.iloc[0][ids]) if len(ids) > 1 else twice.iloc[0][ids[0]]
-        own = distinct[(distinct[ids] == twice.iloc[0][ids]).all(axis=1)]
-        name = next(n for n in roles.static if own[n].nunique() > 1)
+        rows = distinct[(distinct[ids] == twice.iloc[0][ids]).all(axis=1)]
+        name = next(n for n in roles.static if rows[n].nunique() > 1)
         raise DataError(
             f"{frame.where}: column {name} must stay the same in a series, got "
-            f"{show(own[name].iloc[0])} and {show(own[name].iloc[1])} in {show(series)}. What "
+            f"{show(rows[name].iloc[0])} and {show(rows[name].iloc[1])} in {show(series)}. What "
             "changes is --task.known or --task.past."
         )
     return distinct

@@ -57,7 +57,7 @@ def judge(forecaster: Any, rows: Any, static: Any, horizon: int) -> Judged | Non
     later = came[[*ids, time, *known]] if known else None
     said = fitted.predict_interval(coverage=_COVERAGE, X=later)
     panel = fitted._panel
-    plain = forecasts(
+    naive = forecasts(
         panel.batch,
         fitted.season_,
         horizon,
@@ -65,27 +65,27 @@ def judge(forecaster: Any, rows: Any, static: Any, horizon: int) -> Judged | Non
         only=frozenset(PLAIN),
     )
     if fitted.season_ == 1:
-        del plain["seasonal naive"]
-    answers = {f"_{name}": values for name, values in plain.items()}
+        del naive["seasonal naive"]
+    answers = {f"_{name}": values for name, values in naive.items()}
     scale = np.repeat(change_scale(panel.batch, fitted.season_)[:, None], horizon, 1)
-    beside = panel.table({**answers, "_scale": scale}, horizon)
-    beside["_said"], beside["_low"] = said[value], said[f"{value}_lower"]
-    beside["_high"] = said[f"{value}_upper"]
-    return _compared(beside, came, ids, time, value, horizon)
+    answer_table = panel.table({**answers, "_scale": scale}, horizon)
+    answer_table["_said"], answer_table["_low"] = said[value], said[f"{value}_lower"]
+    answer_table["_high"] = said[f"{value}_upper"]
+    return _compared(answer_table, came, ids, time, value, horizon)
 
 
 def _compared(
-    beside: Any, came: Any, ids: list[str], time: str, value: str, horizon: int
+    answer_table: Any, came: Any, ids: list[str], time: str, value: str, horizon: int
 ) -> Judged:
-    both = beside.merge(came[[*ids, time, value]].dropna(), on=[*ids, time])
+    both = answer_table.merge(came[[*ids, time, value]].dropna(), on=[*ids, time])
     size = {"": (both["_said"] - both[value]).abs() / both["_scale"]}
     for name in PLAIN:
         if f"_{name}" in both:
             size[name] = (both[f"_{name}"] - both[value]).abs() / both["_scale"]
     keys = [both[name] for name in ids]
     mase = {name: errors.groupby(keys).mean().to_numpy() for name, errors in size.items()}
-    held = ((both["_low"] <= both[value]) & (both[value] <= both["_high"])).mean()
-    return Judged(mase, float(held), horizon)
+    covered = ((both["_low"] <= both[value]) & (both[value] <= both["_high"])).mean()
+    return Judged(mase, float(covered), horizon)
 
 
 def _columns(forecaster: Any) -> tuple[list[str], str, str]:

@@ -172,12 +172,12 @@ def _indexed(where: str, what: str, table: Any, names: Names, form: Form) -> Row
     ids, stamps, values = [], [], []
     for name, column in table.items():
         numbers = _numbers(where, f"column {show(name)} of {what}", column)
-        there = np.flatnonzero(~np.isnan(numbers))
-        if not len(there):
+        numbered = np.flatnonzero(~np.isnan(numbers))
+        if not len(numbered):
             raise ArgumentError(
                 f"{where}: every series of {what} must hold a number, got none in {show(name)}."
             )
-        part = slice(int(there[0]), int(there[-1]) + 1)
+        part = slice(int(numbered[0]), int(numbered[-1]) + 1)
         ids += [name] * (part.stop - part.start)
         stamps.append(table.index[part])
         values.append(numbers[part])
@@ -307,10 +307,10 @@ def _check_steps(
         )
     if gap.any() and missing == "error":
         k = int(np.flatnonzero(gap)[0])
-        one, other = rows.stamps[order[k]], rows.stamps[order[k + 1]]
+        stamp, following = rows.stamps[order[k]], rows.stamps[order[k + 1]]
         raise ArgumentError(
-            f"{where}: a series must go on in steps of {_step(grid)}, got a gap from {one} to "
-            f"{other} in series {show(keys[codes[order[k]]])}. {_FIX}"
+            f"{where}: a series must go on in steps of {_step(grid)}, got a gap from {stamp} to "
+            f"{following} in series {show(keys[codes[order[k]]])}. {_FIX}"
         )
 
 

@@ -47,7 +47,7 @@ def sba(batch: Batch, season: int, horizon: int) -> np.ndarray:
 def tsb(batch: Batch, season: int, horizon: int) -> np.ndarray:
     """Size of a demand times its probability, which falls without one (Teunter et al. 2011)."""
     del season
-    best, least = np.full(len(batch.n), np.nan), np.full(len(batch.n), np.inf)
+    best, lowest = np.full(len(batch.n), np.nan), np.full(len(batch.n), np.inf)
     sparse = _sparse(batch)
     for rate in _RATES:
         share = means(batch, batch.y > 0)
@@ -58,8 +58,11 @@ def tsb(batch: Batch, season: int, horizon: int) -> np.ndarray:
             squares += np.where(alive, (y - share * size) ** 2, 0)
             size = np.where(alive & (y > 0), size + rate * (y - size), size)
             share = np.where(alive, share + rate * ((y > 0) - share), share)
-        better = sparse & (squares < least)
-        best, least = np.where(better, share * size, best), np.where(better, squares, least)
+        better = sparse & (squares < lowest)
+        best, lowest = (
+            np.where(better, share * size, best),
+            np.where(better, squares, lowest),
+        )
     return np.repeat(best[:, None], horizon, 1)
 
 
@@ -74,7 +77,7 @@ def _mean_demand(batch: Batch) -> np.ndarray:
 
 
 def _intermittent(batch: Batch, horizon: int, *, unbiased: bool) -> np.ndarray:
-    best, least = np.full(len(batch.n), np.nan), np.full(len(batch.n), np.inf)
+    best, lowest = np.full(len(batch.n), np.nan), np.full(len(batch.n), np.inf)
     sparse = _sparse(batch)
     for rate in _RATES:
         bias = 1 - rate / 2 if unbiased else 1.0
@@ -88,7 +91,10 @@ def _intermittent(batch: Batch, horizon: int, *, unbiased: bool) -> np.ndarray:
             size = np.where(demand, size + rate * (y - size), size)
             gap = np.where(demand, gap + rate * (since - gap), gap)
             since = np.where(demand, 1.0, since + 1)
-        better = sparse & (squares < least)
+        better = sparse & (squares < lowest)
         forecast = bias * size / gap
-        best, least = np.where(better, forecast, best), np.where(better, squares, least)
+        best, lowest = (
+            np.where(better, forecast, best),
+            np.where(better, squares, lowest),
+        )
     return np.repeat(best[:, None], horizon, 1)

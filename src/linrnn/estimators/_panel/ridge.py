@@ -55,8 +55,8 @@ def bank(
         if not len(rows):
             continue
         part = batch.take(rows)
-        some = None if inputs is None else inputs.take(rows, part.y.shape[1], horizon)
-        forecast[rows] = _fit(part, season, horizon, some)
+        inputs_of_part = None if inputs is None else inputs.take(rows, part.y.shape[1], horizon)
+        forecast[rows] = _fit(part, season, horizon, inputs_of_part)
     return forecast
 
 
@@ -85,10 +85,10 @@ def _fit(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> np.n
     if inputs is not None:
         features += _fixed(batch, inputs)
     x = np.concatenate(features, 2)
-    there = np.arange(y.shape[1]) >= y.shape[1] - batch.n[:, None] + 1
-    size = np.sqrt((x[there] ** 2).mean(0))
+    inside = np.arange(y.shape[1]) >= y.shape[1] - batch.n[:, None] + 1
+    size = np.sqrt((x[inside] ** 2).mean(0))
     x = np.clip(x / np.where(size > 0, size, 1.0), -_LARGE, _LARGE)
-    return np.asarray(_solve(batch, x, y, there, horizon, inputs) * scale[:, None])
+    return np.asarray(_solve(batch, x, y, inside, horizon, inputs) * scale[:, None])
 
 
 def _fixed(batch: Batch, inputs: Inputs) -> list[np.ndarray]:
@@ -109,7 +109,7 @@ def _solve(
     batch: Batch,
     x: np.ndarray,
     y: np.ndarray,
-    there: np.ndarray,
+    inside: np.ndarray,
     horizon: int,
     inputs: Inputs | None,
 ) -> np.ndarray:
@@ -120,14 +120,14 @@ def _solve(
         if h >= steps:
             forecast[:, h - 1] = forecast[:, h - 2]
             continue
-        rows = there[:, : steps - h]
+        rows = inside[:, : steps - h]
         more, ahead = _known(batch, inputs, h)
-        seen = np.concatenate([x[:, : steps - h], more], 2)[rows]
+        features = np.concatenate([x[:, : steps - h], more], 2)[rows]
         target = np.clip((y[:, h:] - y[:, : steps - h])[rows], -_LARGE * h, _LARGE * h)
         if len(target) < 4:
             forecast[:, h - 1] = forecast[:, h - 2]
             continue
-        forecast[:, h - 1] = np.concatenate([x[:, -1], ahead], 1) @ _ridge(seen, target, h)
+        forecast[:, h - 1] = np.concatenate([x[:, -1], ahead], 1) @ _ridge(features, target, h)
     return y[:, -1:] + forecast
 
 
@@ -149,15 +149,15 @@ def _ridge(x: np.ndarray, y: np.ndarray, overlap: int) -> np.ndarray:
     products, along = x.T @ x, x.T @ y
     values, vectors = np.linalg.eigh(products)
     values = values.clip(0)
-    turned = vectors.T @ along
+    projected = vectors.T @ along
     count = max(len(x) / overlap, 2.0)
     total = float(y @ y)
-    best, least = np.zeros(x.shape[1]), np.inf
+    best, best_score = np.zeros(x.shape[1]), np.inf
     for penalty in _PENALTIES:
         inverse = 1 / (values + penalty * len(x) + 1e-9)
-        rest = total - float((turned**2 * inverse * (2 - values * inverse)).sum())
+        residual = total - float((projected**2 * inverse * (2 - values * inverse)).sum())
         used = float((values * inverse).sum())
-        score = max(rest, 0.0) / max(1 - used / count, 0.05) ** 2
-        if score < least:
-            best, least = vectors @ (turned * inverse), score
+        score = max(residual, 0.0) / max(1 - used / count, 0.05) ** 2
+        if score < best_score:
+            best, best_score = vectors @ (projected * inverse), score
     return np.asarray(best)

@@ -12,13 +12,13 @@ def moving_average(batch: Batch, width: int) -> tuple[np.ndarray, np.ndarray]:
     """
     weights = np.ones(width) if width % 2 else np.r_[0.5, np.ones(width - 1), 0.5]
     half, steps = len(weights) // 2, batch.y.shape[1]
-    whole = (np.arange(steps) >= half) & (np.arange(steps) < batch.n[:, None] - half)
+    complete = (np.arange(steps) >= half) & (np.arange(steps) < batch.n[:, None] - half)
     if steps < len(weights):
-        return np.zeros_like(batch.y), np.zeros_like(whole)
+        return np.zeros_like(batch.y), np.zeros_like(complete)
     windows = np.lib.stride_tricks.sliding_window_view(batch.y, len(weights), axis=1)
     middle = np.zeros_like(batch.y)
     middle[:, half : steps - half] = windows @ (weights / width)
-    return middle, whole
+    return middle, complete
 
 
 def season_of(batch: Batch, season: int, multiply: bool = False) -> np.ndarray:
@@ -26,16 +26,16 @@ def season_of(batch: Batch, season: int, multiply: bool = False) -> np.ndarray:
 
     It takes two whole seasons; rows that are shorter have none.
     """
-    middle, whole = moving_average(batch, season)
+    middle, complete = moving_average(batch, season)
     if multiply:
-        whole = whole & (middle > 0)
-        detrended = batch.y / np.where(whole, middle, 1.0)
+        complete = complete & (middle > 0)
+        detrended = batch.y / np.where(complete, middle, 1.0)
     else:
         detrended = batch.y - middle
     neutral = 1.0 if multiply else 0.0
     effects = np.full((len(batch.n), season), neutral)
     for phase in range(season):
-        counted = whole[:, phase::season]
+        counted = complete[:, phase::season]
         mean = means(batch, detrended[:, phase::season], counted)
         effects[:, phase] = np.where(counted.any(1), mean, neutral)
     average = effects.mean(1, keepdims=True)

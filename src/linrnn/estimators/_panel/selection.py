@@ -65,16 +65,16 @@ def back_test(
     offsets = offsets_of(batch.n, season, horizon)
     series, origins = np.meshgrid(np.arange(len(batch.n)), np.arange(len(offsets)), indexing="ij")
     lengths = batch.n[series] - offsets[origins] if len(offsets) else np.empty(series.shape, int)
-    there = lengths >= min(_LEAST, int(batch.n.max()) - 1)
-    rows, which = series[there], origins[there]
+    long_enough = lengths >= min(_LEAST, int(batch.n.max()) - 1)
+    rows, which = series[long_enough], origins[long_enough]
     shape = (len(batch.n), len(offsets), horizon)
     scale = np.ones(shape[:2])
     if not len(rows):
         return Trial((), offsets, np.empty((0, *shape)), scale)
-    n = lengths[there]
+    n = lengths[long_enough]
     parts = Batch(np.where(np.arange(batch.y.shape[1]) < n[:, None], batch.y[rows], 0.0), n)
-    some = None if inputs is None else inputs.take(rows, batch.y.shape[1], horizon)
-    said = say(parts, season, horizon, which, some)
+    inputs_of_parts = None if inputs is None else inputs.take(rows, batch.y.shape[1], horizon)
+    said = say(parts, season, horizon, which, inputs_of_parts)
     came = came_after(batch, rows, n, horizon)
     scale[rows, which] = change_scale(parts, season)
     errors = np.full((len(said), *shape), np.nan)
@@ -100,16 +100,16 @@ def scores_of(trial: Trial, cells: np.ndarray | None = None) -> np.ndarray:
     if cells is not None:
         size = np.where(cells, size, np.nan)
     naive = size[trial.names.index("naive")]
-    there = ~np.isnan(naive)
-    both = ~np.isnan(size) & there
+    judged = ~np.isnan(naive)
+    both = ~np.isnan(size) & judged
     count = both.sum((2, 3))
     with np.errstate(all="ignore"):
         sums = np.where(both, size, 0).sum((2, 3))
         of_naive = np.where(both, naive, 0).sum((2, 3))
         ratio = (sums + 1e-9) / (of_naive + 1e-9)
-    enough = 2 * count >= np.maximum(there.sum((1, 2)), 1)
+    enough = 2 * count >= np.maximum(judged.sum((1, 2)), 1)
     ratio = np.where(enough & (count > 0), ratio, np.nan)
-    return _shrunk(ratio, there.any(2).sum(1))
+    return _shrunk(ratio, judged.any(2).sum(1))
 
 
 def _shrunk(ratio: np.ndarray, origins: np.ndarray) -> np.ndarray:
@@ -141,11 +141,11 @@ def weights_of(scores: np.ndarray, can: np.ndarray | None = None) -> np.ndarray:
     scores = np.where(np.isnan(scores), np.inf, scores)
     if can is not None:
         scores = np.where(can, scores, np.inf)
-    least = scores.min(0)
+    best_score = scores.min(0)
     place = scores.argsort(0).argsort(0)
-    taken = (scores <= _NEAR * least) & (place < _MOST) & np.isfinite(scores)
+    chosen = (scores <= _NEAR * best_score) & (place < _MOST) & np.isfinite(scores)
     with np.errstate(all="ignore"):
-        raw = np.where(taken, (least / scores) ** _POWER, 0.0)
+        raw = np.where(chosen, (best_score / scores) ** _POWER, 0.0)
     total = raw.sum(0)
     return raw / np.where(total > 0, total, 1.0)
 

@@ -81,9 +81,9 @@ def smooth(batch: Batch, form: Form, season: int, horizon: int) -> Smoothed:
     for rows in _chunks(order[can], max(1, _NUMBERS // states)):
         part = batch.take(rows)
         start = _start(part, form, season)
-        best, least = _refined(part, form, season, start, grid)
+        best, best_squares = _refined(part, form, season, start, grid)
         _, ahead = _run(part, form, season, start, best[:, None], horizon)
-        forecast[rows], squares[rows] = ahead[:, 0], least
+        forecast[rows], squares[rows] = ahead[:, 0], best_squares
     return Smoothed(forecast, squares)
 
 
@@ -131,17 +131,17 @@ def _refined(
     tried = np.broadcast_to(grid, (len(batch.n), *grid.shape))
     rows = np.arange(len(batch.n))
     errors, _ = _run(batch, form, season, start, tried, 0)
-    best, least = tried[rows, errors.argmin(1)], errors.min(1)
+    best, best_errors = tried[rows, errors.argmin(1)], errors.min(1)
     step = _STEP
     for _ in range(_ROUNDS):
         tried = np.stack([_moved(best, j, way * step) for j in form.free for way in (-1, 1)], 1)
         errors, _ = _run(batch, form, season, start, tried, 0)
         winner = errors.argmin(1)
-        better = errors[rows, winner] < least
+        better = errors[rows, winner] < best_errors
         best = np.where(better[:, None], tried[rows, winner], best)
-        least = np.where(better, errors[rows, winner], least)
+        best_errors = np.where(better, errors[rows, winner], best_errors)
         step *= _SHRINK
-    return best, least
+    return best, best_errors
 
 
 def _moved(parameters: np.ndarray, j: int, step: float) -> np.ndarray:

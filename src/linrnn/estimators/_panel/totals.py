@@ -33,20 +33,20 @@ def with_totals(where: str, panel: Panel) -> Panel:
     rows, n = panel.batch.y.shape[1], panel.batch.n
     starts = n.max() - n  # steps after the first of all
     y = _moved(panel.batch.y, starts)
-    others = {name: _moved(x, starts) for name, x in panel.others.items()}
-    there = np.arange(rows) >= starts[:, None]
+    moved = {name: _moved(x, starts) for name, x in panel.others.items()}
+    inside = np.arange(rows) >= starts[:, None]
     totals = np.zeros((len(groups), rows))
     powers = np.zeros(len(groups), dtype=np.int64)
     lengths = np.zeros(len(groups), dtype=n.dtype)
-    further = {name: np.zeros((len(groups), rows)) for name in others}
+    further = {name: np.zeros((len(groups), rows)) for name in moved}
     for k, places in enumerate(groups.values()):
         largest = int(panel.powers[places].max())
         total = np.ldexp(y[places], (panel.powers[places] - largest)[:, None]).sum(0)
         more = int(np.frexp(np.abs(total).max())[1])
         totals[k], powers[k] = np.ldexp(total, -more), largest + more
         lengths[k] = n[places].max()
-        count = np.maximum(there[places].sum(0), 1)
-        for name, x in others.items():
+        count = np.maximum(inside[places].sum(0), 1)
+        for name, x in moved.items():
             further[name][k] = (x[places] / count).sum(0)
     back = lengths - lengths.max()
     batch = Batch(
@@ -131,11 +131,11 @@ def agreed(panel: Panel, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
 def _check(where: str, panel: Panel) -> None:
     if len(set(panel.ends.tolist())) > 1:
         early, late = (int(x) for x in (panel.ends.argmin(), panel.ends.argmax()))
-        one, other = (panel.grid.times(int(panel.ends[k]), 1)[0] for k in (early, late))
+        early_end, late_end = (panel.grid.times(int(panel.ends[k]), 1)[0] for k in (early, late))
         raise ArgumentError(
-            f"{where}: series must end at the same time for totals, got {one} for "
-            f"{show(panel.keys[early])} and {other} for {show(panel.keys[late])}. Cut the longer "
-            "ones, or fill the shorter ones with 0."
+            f"{where}: series must end at the same time for totals, got {early_end} for "
+            f"{show(panel.keys[early])} and {late_end} for {show(panel.keys[late])}. Cut the "
+            "longer ones, or fill the shorter ones with 0."
         )
     for key in panel.keys:
         odd = [part for part in _levels(key) if not isinstance(part, str) or part == ALL]

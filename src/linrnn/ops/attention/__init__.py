@@ -214,29 +214,29 @@ def positions(start: Tensor, time: int, reset: Tensor | None) -> Tensor:
     return torch.where(begin >= 0, step - begin, position)
 
 
-def remember(kept: Tensor, position: Tensor, reset: Tensor | None, window: int | None) -> Tensor:
+def remember(entries: Tensor, position: Tensor, reset: Tensor | None, window: int | None) -> Tensor:
     """The entries to keep for later steps: all, or ``window - 1``; zero where out of sight.
 
     Args:
-        kept: entries (B, S, ...), those of the call's steps last.
+        entries: (B, S, ...), those of the call's steps last.
         position: of the last step, (B,).
         reset: the call's mask.
         window: how many steps can be seen, the current one included.
     """
     if window is not None:
-        kept = kept[:, kept.shape[1] - (window - 1) :]
-    return kept if reset is None else in_sight(kept, position)
+        entries = entries[:, entries.shape[1] - (window - 1) :]
+    return entries if reset is None else in_sight(entries, position)
 
 
-def in_sight(kept: Tensor, position: Tensor) -> Tensor:
+def in_sight(entries: Tensor, position: Tensor) -> Tensor:
     """Entries (B, S, ...), of the last step last; zero but for it and ``position`` before it.
 
     Example:
         >>> in_sight(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
         tensor([[0., 2., 3.]])
     """
-    age = torch.arange(kept.shape[1], device=kept.device).flip(0)
-    return torch.where(like(age <= position[:, None], kept), kept, 0)
+    age = torch.arange(entries.shape[1], device=entries.device).flip(0)
+    return torch.where(like(age <= position[:, None], entries), entries, 0)
 
 
 def attend(

@@ -18,12 +18,12 @@ def stick_breaking_read(
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
     time, entries = q.shape[2], k.shape[2]
-    seen = visible
+    attended = visible
     if not current:
         step = torch.arange(entries, device=q.device)
-        seen = visible & (step != step[entries - time :, None])
+        attended = visible & (step != step[entries - time :, None])
     scores = q @ k.mT * q.shape[3] ** -0.5  # (B, H, T, S)
-    left = torch.where(seen[:, None], F.logsigmoid(-scores), 0)
-    after = F.pad(left[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)  # of all later entries
-    share = torch.where(seen[:, None], F.logsigmoid(scores) + after, float("-inf"))
+    left = torch.where(attended[:, None], F.logsigmoid(-scores), 0)
+    log_left = F.pad(left[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)  # of all later entries
+    share = torch.where(attended[:, None], F.logsigmoid(scores) + log_left, float("-inf"))
     return (share.exp() @ v).transpose(1, 2)  # (B, T, H, V)

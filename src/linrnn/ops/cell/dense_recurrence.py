@@ -263,13 +263,13 @@ HEADS = "_heads"
 
 
 def _in_heads(kind: str) -> Cell:
-    whole = CELLS[kind]
-    step: Any = whole.function
+    dense = CELLS[kind]
+    step: Any = dense.function
     return Cell(
         partial(step.func, block_linear),
-        state=whole.states,
-        constant=whole.constants,
-        matrix=whole.matrices,
+        state=dense.states,
+        constant=dense.constants,
+        matrix=dense.matrices,
         name=kind + HEADS,
     )
 

@@ -191,7 +191,7 @@ def _is_marginal(system: System) -> bool:
 
 
 def kernel(
-    system: System, time: int, after: Tensor, dtype: torch.dtype = torch.complex128
+    system: System, time: int, c_after: Tensor, dtype: torch.dtype = torch.complex128
 ) -> Tensor:
     """The response (H, T) to an impulse, by its generating function at the roots of unity.
 
@@ -201,11 +201,11 @@ def kernel(
     Args:
         system: whose dt is (channels,).
         time: how many values.
-        after: ``c A^time`` of the transition, (H, K), of `Matrices`.
+        c_after: ``c A^time`` of the transition, (H, K), of `Matrices`.
         dtype: complex; that of the sums, unless poles are too near to 0 or too far for it.
     """
     rank, half = system.P.shape[1], 0.5 * system.dt[:, None]
-    cut = conjugate(pairs(columns(system.c) - after, system.c))
+    cut = conjugate(pairs(columns(system.c) - c_after, system.c))
     c, P = 0.5 * cut, system.P.transpose(0, 1)
     left, right = torch.cat([c[None], conjugate(P)]), torch.cat([system.b[None], P])
     w = half * system.lam

@@ -20,9 +20,9 @@ from linrnn.ops.inner._rules import Tensors
 
 
 def _shapes(
-    rule: str, mode: str, q: Tensor, k: Tensor, v: Tensor, *others: Any
+    rule: str, mode: str, q: Tensor, k: Tensor, v: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
-    change, pending, velocity = others[5:8]
+    change, pending, velocity = arguments[5:8]
     return tuple(x.new_empty(x.shape) for x in (v, *change, *pending, *velocity))
 
 

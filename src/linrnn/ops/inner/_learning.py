@@ -133,9 +133,9 @@ def learn(
 
 def _lists(carry: Carry) -> tuple[list[Any], list[Any]]:
     """Pending and velocity, None for each weight where there is none."""
-    nothing = [None] * len(carry.start)
-    pending = nothing if carry.pending is None else list(carry.pending)
-    return pending, nothing if carry.velocity is None else list(carry.velocity)
+    absent = [None] * len(carry.start)
+    pending = absent if carry.pending is None else list(carry.pending)
+    return pending, absent if carry.velocity is None else list(carry.velocity)
 
 
 def _moved(
@@ -276,8 +276,8 @@ class _Moves(NamedTuple):
         if c.retention is not None:
             y = (1 - self._gained(1 - c.retention)) * y
         if self.pending is not None:
-            whole = c.writes.new_ones(c.writes.shape[:3])
-            retention = whole if c.retention is None else c.retention
+            no_decay = c.writes.new_ones(c.writes.shape[:3])
+            retention = no_decay if c.retention is None else c.retention
             y = y + self._gained(retention) * self._times(x, self.pending)
         if self.velocity is not None and c.pushed is not None:
             y = y + self._gained(c.pushed) * self._times(x, self.velocity)

@@ -92,15 +92,17 @@ def momentum_delta_scan(
     memory = _checked_memory(
         where, {"q": q, "k": k, "v": v}, each, {"p": p, "S": S, "M": M}, reset, cu_seqlens
     )
-    wide = accumulator_dtype(torch.promote_types(q.dtype, v.dtype))
+    accumulator = accumulator_dtype(torch.promote_types(q.dtype, v.dtype))
     rates = [
-        torch.full(q.shape[:3], fill, dtype=wide, device=q.device) if x is None else x.to(wide)
+        torch.full(q.shape[:3], fill, dtype=accumulator, device=q.device)
+        if x is None
+        else x.to(accumulator)
         for x, fill in zip(each.values(), (0.0, 0.0, 1.0, 1.0), strict=True)
     ]
-    zeros = torch.zeros(memory, dtype=wide, device=q.device)
-    S, M = (zeros if x is None else x.to(wide) for x in (S, M))
+    zeros = torch.zeros(memory, dtype=accumulator, device=q.device)
+    S, M = (zeros if x is None else x.to(accumulator) for x in (S, M))
     alpha, mu, take, rate = rates[0].exp(), rates[1].exp(), rates[2], rates[3]
-    q, keys, values, p = (x.to(wide) for x in (q * scale, k, v, k if p is None else p))
+    q, keys, values, p = (x.to(accumulator) for x in (q * scale, k, v, k if p is None else p))
     steps = (q, rate[..., None] * keys, values, p, alpha, mu, take)
     if not reverse:
         o, S, M = momentum_scan(*steps, S, M, reset, cu_seqlens)
@@ -201,21 +203,21 @@ def momentum_scan(
     alpha, mu, beta = (chunks.cut(z, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
     inside, weights = _weights(alpha, mu, beta)  # (rows, H, C, 1 + C), (rows, H, C, 2 + C)
     q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (rows, H, C, ...)
-    before = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
-    before[:, :, 0, 0].fill_(1)  # S as the chunk begins
-    system = torch.eye(chunks.size, dtype=q.dtype, device=q.device) + before[..., 2:] * (p @ k.mT)
-    right = torch.cat([v, before[..., :1] * p, before[..., 1:2] * p], -1)
+    entering = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
+    entering[:, :, 0, 0].fill_(1)  # S as the chunk begins
+    system = torch.eye(chunks.size, dtype=q.dtype, device=q.device) + entering[..., 2:] * (p @ k.mT)
+    right = torch.cat([v, entering[..., :1] * p, entering[..., 1:2] * p], -1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     write, erase = solved.split([v.shape[-1], 2 * K], -1)
     answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)
     scores = weights[..., 2:] * (q @ k.mT)
-    kept = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
+    at_end = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
     keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
-    steps = (write, erase, answers, scores, kept, keys)
+    steps = (write, erase, answers, scores, at_end, keys)
     o, S, M = chunks.walk(S, M, steps)
-    nothing = float("nan")
-    marked = (z.masked_fill(ended[..., None, None], nothing) for z in (S, M))
-    return o.masked_fill(lost[..., None], nothing).contiguous(), *marked
+    nan = float("nan")
+    marked = (z.masked_fill(ended[..., None, None], nan) for z in (S, M))
+    return o.masked_fill(lost[..., None], nan).contiguous(), *marked
 
 
 def _finite(
@@ -236,8 +238,10 @@ def _finite(
         wrong = wrong | ~z.isfinite().all(-1)
     spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (B, H)
     like = rates[0]
-    kept = torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
-    lost, ended = linear_scan(kept, wrong.to(like), spoilt.to(like), cu_seqlens=cu_seqlens)
+    unreset = (
+        torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
+    )
+    lost, ended = linear_scan(unreset, wrong.to(like), spoilt.to(like), cu_seqlens=cu_seqlens)
     return (
         (lost > 0, ended > 0),
         tuple(z.masked_fill(wrong[..., None], 0) for z in vectors),
@@ -291,8 +295,8 @@ class _Chunks:
         outputs: list[Tensor] = []
         finals, begin = [], 0
         for s, count in enumerate(self.counts):
-            here = tuple(z[None, begin : begin + count] for z in steps)
-            chunks, *last = _walk(S[s : s + 1], M[s : s + 1], here)
+            steps_of_chunk = tuple(z[None, begin : begin + count] for z in steps)
+            chunks, *last = _walk(S[s : s + 1], M[s : s + 1], steps_of_chunk)
             outputs, begin = outputs + chunks, begin + count
             finals.append(last)
         o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (1, count C, H, V)
@@ -328,14 +332,14 @@ def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chunk(
     S: Tensor, M: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor,
-    kept: Tensor, keys: Tensor,
+    at_end: Tensor, keys: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The reads of a chunk, and both memories after it."""
     both = torch.cat([S, M], -2)  # (B, H, 2 K, V)
     written = write - erase @ both
     o = answers @ both + scores @ written
     S_new, M_new = (keys.mT @ written).chunk(2, -2)
-    of_S, of_M, inside = kept[..., None, None].unbind(-3)
+    of_S, of_M, inside = at_end[..., None, None].unbind(-3)
     return o, of_S * S + of_M * M + S_new, inside * M + M_new
 
 

@@ -39,7 +39,7 @@ def _matrix_product(x: Tensor, H: Tensor, ridge: Tensor) -> Tensor:
 _PRODUCTS: dict[str, Callable[..., Tensor]] = {"scan": _scan_product, "matrix": _matrix_product}
 
 
-def _shapes(q: Tensor, *others: Any) -> tuple[Tensor, ...]:
+def _shapes(q: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     return q.new_empty(q.shape), q.new_empty(q.shape[:-1]), q.new_empty(q.shape[:-1])
 
 

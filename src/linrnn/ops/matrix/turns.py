@@ -110,17 +110,17 @@ def in_frame(
     x: dict[str, Any] = dict(zip(Problem._fields, tensors, strict=False))
     pairs = _checked_pairs(where, angle, {n: z for n, z in x.items() if z is not None})
     dtype = functools.reduce(torch.promote_types, (x[n].dtype for n in STORED if x[n] is not None))
-    wide, steps = accumulator_dtype(dtype), x["q"].shape[:2]
+    accumulator, steps = accumulator_dtype(dtype), x["q"].shape[:2]
     turns = angle if angle.ndim % 2 == 0 else angle.unsqueeze(-1)  # (.., heads, pairs or 1)
     turns = turns if turns.ndim == 4 else turns.expand(*steps, *turns.shape)
     sums, last = phases(turns, reset, cu_seqlens, reverse)
-    back = _wave(-sums, pairs, wide)  # (B, T, heads, pairs)
+    back = _wave(-sums, pairs, accumulator)  # (B, T, heads, pairs)
     for name in ("q", "k", "b"):
         if x[name] is not None:
-            x[name] = _turned_back(x[name].to(wide), *back)
+            x[name] = _turned_back(x[name].to(accumulator), *back)
     if x["a"] is not None:
-        before = _wave(-_before_first(sums, turns, x["a"]), pairs, wide)
-        x["a"] = _turned_back(x["a"].to(wide), *before)
+        to_previous = _wave(-_before_first(sums, turns, x["a"]), pairs, accumulator)
+        x["a"] = _turned_back(x["a"].to(accumulator), *to_previous)
     for name in ("g", "sign"):
         if x[name] is not None and x[name].ndim % 2 == 0:
             x[name] = _of_channels(x[name], pairs)
@@ -159,11 +159,11 @@ def _checked_pairs(where: str, angle: Tensor, x: Mapping[str, Tensor]) -> int:
     by_pair = {"pairs": None} if angle.ndim % 2 == 0 else {}
     steps = {"batch": q.shape[0], "time": q.shape[1]} if angle.ndim > 2 else {}
     check_shape(where, "angle", angle.shape, {**steps, **heads, **by_pair})
-    count, most = angle.shape[-2 if by_pair else -1], max(q.shape[-2], k.shape[-2])
-    if count == 0 or max(count, most) % min(count, most or 1):
+    count, most_heads = angle.shape[-2 if by_pair else -1], max(q.shape[-2], k.shape[-2])
+    if count == 0 or max(count, most_heads) % min(count, most_heads or 1):
         raise ShapeError(
             f"{where}: the heads of angle must divide those of what has the most, which share "
-            f"them, got {count} and {most}."
+            f"them, got {count} and {most_heads}."
         )
     pairs = angle.shape[-1] if by_pair else q.shape[-1] // 2
     if 2 * pairs > q.shape[-1] or not (by_pair or q.shape[-1] % 2 == 0):

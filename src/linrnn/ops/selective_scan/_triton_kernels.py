@@ -162,7 +162,7 @@ def _step_size(raw, SOFTPLUS: tl.constexpr):
 def run_forward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
-    initial, y, y_seq, y_step, final, kept, time, channels, modes, chunk,
+    initial, y, y_seq, y_step, final, chunk_states, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
     BLOCK: tl.constexpr, MODES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
@@ -207,9 +207,9 @@ def run_forward(
         if reset is not None:
             cut_now = cut_next
             cut_next = _flags(reset, reset_step, t, left, WAY, UNROLL)
-        if kept is not None:  # noqa: SIM102
+        if chunk_states is not None:  # noqa: SIM102
             if i % chunk == 0:  # a chunk that is no multiple of UNROLL is the only one
-                tl.store(kept + (first_slot + i // chunk) * size + tile, h, mask=inside)
+                tl.store(chunk_states + (first_slot + i // chunk) * size + tile, h, mask=inside)
         for j in tl.static_range(UNROLL):
             exists = i + j < count
             x_t = x_now[j].to(DTYPE)
@@ -249,7 +249,7 @@ def _chosen(tile, tiles, at, N: tl.constexpr):
 def run_backward(
     x, x_seq, x_step, dt, dt_seq, dt_step, B, B_seq, B_step, C, C_seq, C_step, z, z_seq, z_step,
     reset, reset_seq, reset_step, A, D, bias, cu_seqlens,
-    grad_y, y_seq, y_step, grad_final, kept,
+    grad_y, y_seq, y_step, grad_final, chunk_states,
     grad_x, grad_dt, grad_z, grad_B, grad_C, grad_A, grad_D, grad_bias, grad_initial,
     batch, time, channels, modes, chunk,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
@@ -281,7 +281,7 @@ def run_backward(
     for k in range(0, chunks):
         start = (chunks - 1 - k) * chunk
         steps = tl.minimum(chunk, count - start)
-        enters = kept + (before_it + chunks - 1 - k) * size + tile
+        enters = chunk_states + (before_it + chunks - 1 - k) * size + tile
         h = tl.load(enters, mask=inside, other=0)
         entering = ()  # the state before each part but the first
         for _ in tl.static_range(PARTS - 1):
@@ -315,7 +315,7 @@ def run_backward(
                 z_now = _rows(z, z_step, t, c, channels, left, WAY, UNROLL)
             if reset is not None:
                 cut_now = _flags(reset, reset_step, t, left, WAY, UNROLL)
-            before, read = (), ()  # states before each step, and gradients of what reads them
+            previous, read = (), ()  # states before each step, and gradients of what reads them
             for j in tl.static_range(UNROLL):
                 exists = j < left
                 step = t + WAY * j
@@ -323,7 +323,7 @@ def run_backward(
                 d_t = _step_size(dt_now[j].to(DTYPE) + shift, SOFTPLUS)
                 if reset is not None:
                     h = tl.where(cut_now[j], 0, h)
-                before = before + (h,)
+                previous = previous + (h,)
                 a, w = _discretise(d_t, lam, ZOH)
                 h = a * h + w * B_now[j].to(DTYPE)[None, :] * x_t[:, None]
                 if z is not None:
@@ -353,7 +353,7 @@ def run_backward(
                 b_t, c_t = B_now[j].to(DTYPE), C_now[j].to(DTYPE)
                 a, w = _discretise(d_t, lam, ZOH)
                 delta = carry + c_t[None, :] * g[:, None]
-                through = a * delta * before[j]
+                through = a * delta * previous[j]
                 from_b = delta * b_t[None, :]
                 weigh = from_b * x_t[:, None]  # gradient of w
                 for_x = tl.sum(from_b * w, 1) + skip * g

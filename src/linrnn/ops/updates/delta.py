@@ -92,8 +92,8 @@ def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
         state = state * (g if g.ndim == k.ndim else g[..., None]).exp()[..., None]
     short = v - (state * k[..., None]).sum(-2)  # (B, H, P)
     short = short if beta is None else beta[..., None] * short
-    after = state + k[..., None] * short[..., None, :]
-    return scale * (after * q[..., None]).sum(-2), after
+    updated = state + k[..., None] * short[..., None, :]
+    return scale * (updated * q[..., None]).sum(-2), updated
 
 
 def _record(*arguments: Any) -> tuple[Any, ...] | None:

@@ -79,11 +79,11 @@ def outer_update(
 
 
 def _check(*arguments: Any) -> None:
-    state, x, dt, A, B, C, D, z, dt_bias, dt_softplus, least, most = arguments
+    state, x, dt, A, B, C, D, z, dt_bias, dt_softplus, dt_min, dt_max = arguments
     check_flags(_WHERE, dt_softplus=dt_softplus)
-    if not least <= most:
+    if not dt_min <= dt_max:
         raise ArgumentError(
-            f"{_WHERE}: dt_limit must rise, got ({least}, {most}). Swap them, or leave it out."
+            f"{_WHERE}: dt_limit must rise, got ({dt_min}, {dt_max}). Swap them, or leave it out."
         )
     axes = dict.fromkeys(("batch", "heads", "width", "d_state"))
     check_shape(_WHERE, "state", state.shape, axes)
@@ -114,22 +114,22 @@ def _without(axes: dict[str, int], name: str) -> dict[str, int]:
 
 
 def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
-    *tensors, dt_softplus, least, most = arguments
+    *tensors, dt_softplus, dt_min, dt_max = arguments
     state, x, dt, A, B, C, D, z, dt_bias = widened(*tensors)
     heads = state.shape[1]
     dt = dt if dt.ndim == x.ndim else dt[..., None]  # (B, H, P or 1)
     if dt_bias is not None:
         dt = dt + (dt_bias if dt_bias.ndim > 1 else dt_bias[:, None])
     dt = F.softplus(dt) if dt_softplus else dt
-    dt = dt.clamp(least, most)
+    dt = dt.clamp(dt_min, dt_max)
     A = A if A.ndim > 1 else A[:, None, None]  # (H, P or 1, N or 1)
     B, C = (t.repeat_interleave(heads // max(t.shape[1], 1), 1) for t in (B, C))  # (B, H, N)
     written = (dt * x)[..., None] * B[:, :, None]  # (B, H, P, N)
-    after = torch.exp(dt[..., None] * A) * state + written
-    y = (after * C[:, :, None]).sum(-1)
+    updated = torch.exp(dt[..., None] * A) * state + written
+    y = (updated * C[:, :, None]).sum(-1)
     if D is not None:
         y = y + (D if D.ndim > 1 else D[:, None]) * x
-    return y if z is None else y * F.silu(z), after
+    return y if z is None else y * F.silu(z), updated
 
 
 def _one_a_head(x: Tensor | None, axes: int) -> bool:
@@ -141,7 +141,7 @@ def _one_a_head(x: Tensor | None, axes: int) -> bool:
 
 
 def _record(*arguments: Any) -> tuple[Any, ...] | None:
-    state, x, dt, A, B, C, D, z, dt_bias, dt_softplus, least, most, y = arguments
+    state, x, dt, A, B, C, D, z, dt_bias, dt_softplus, dt_min, dt_max, y = arguments
     batch, heads, width, d_state = state.shape
     row, head, of_width, of_mode = state.stride()
     if d_state == 1:
@@ -152,7 +152,7 @@ def _record(*arguments: Any) -> tuple[Any, ...] | None:
         return None
     largest = torch.finfo(torch.float32).max
     return (
-        *(dt_softplus, max(least, -largest), min(most, largest)),
+        *(dt_softplus, max(dt_min, -largest), min(dt_max, largest)),
         *(batch, heads, B.shape[1], width, d_state),
         *(state.data_ptr(), row, head, of_width, of_mode),
         *operand(x, row=0, head=1, lane=2),

@@ -104,10 +104,10 @@ def _definition(
     state, x, dt, A, B, C, D, z, dt_bias = widened(state, x, dt, A, B, C, D, z, dt_bias)
     dt = dt if dt_bias is None else dt + dt_bias
     dt = F.softplus(dt) if dt_softplus else dt
-    after = torch.exp(dt[..., None] * A) * state + (dt * x)[..., None] * B[:, None]  # (B, C, N)
-    y = (after * C[:, None]).sum(-1)
+    updated = torch.exp(dt[..., None] * A) * state + (dt * x)[..., None] * B[:, None]  # (B, C, N)
+    y = (updated * C[:, None]).sum(-1)
     y = y if D is None else y + D * x
-    return y if z is None else y * F.silu(z), after
+    return y if z is None else y * F.silu(z), updated
 
 
 def _record(

@@ -79,12 +79,12 @@ def in_words(judged: Sequence[Verdict]) -> str:
     """
     if not judged:
         return NO_CLAIM
-    published, ours = ([v for v in judged if v.judged.ours == own] for own in (False, True))
+    published, ours = ([v for v in judged if v.judged.ours == is_ours] for is_ours in (False, True))
     counts = [_counted(published, "published claim"), _counted(ours, "claim of ours")]
-    told = [v for v in published or ours if v.word in (REPRODUCED, SAME, OPPOSITE)]
+    decided = [v for v in published or ours if v.word in (REPRODUCED, SAME, OPPOSITE)]
     clearest = "No difference decides anything"
-    if told:
-        best = min(told, key=lambda v: v.p)
+    if decided:
+        best = min(decided, key=lambda v: v.p)
         size = best.size.replace("[", "\\[")
         clearest = f'The clearest is "{best.judged.claim}": {best.word}, {size}'
     scales = dict.fromkeys(v.judged.scale or "at the published settings" for v in judged)
@@ -94,8 +94,8 @@ def in_words(judged: Sequence[Verdict]) -> str:
 def _counted(judged: Sequence[Verdict], what: str) -> str:
     if not judged:
         return ""
-    found = Counter(v.word for v in judged)
-    words = [f"{found[word]} {_COUNTED[word]}" for word in _COUNTED if found[word]]
+    counts = Counter(v.word for v in judged)
+    words = [f"{counts[word]} {_COUNTED[word]}" for word in _COUNTED if counts[word]]
     plural = what.replace("claim", "claims") if len(judged) > 1 else what
     return f"{len(judged)} {plural}: {', '.join(words)}"
 
@@ -141,13 +141,13 @@ def picture(judged: Sequence[Verdict]) -> Any:
 
 def pages(results: Path) -> list[Derived]:
     """Every finished page of a folder with the verdicts of its runs, sorted by folder."""
-    known = {name.replace("_", "-"): name for name in stems(_CATALOGUE)}
-    found = []
+    entries = {name.replace("_", "-"): name for name in stems(_CATALOGUE)}
+    derived = []
     for path in sorted(results.glob(f"*/{PAGE}")):
         name, _, scale = path.parent.name.rpartition("-")
-        if name in known:
-            found.append(_derived(results, name, scale, _load(known[name])))
-    return found
+        if name in entries:
+            derived.append(_derived(results, name, scale, _load(entries[name])))
+    return derived
 
 
 def _load(name: str) -> type[Reproduction]:
@@ -175,8 +175,8 @@ def derive(derived: Derived, results: Path) -> dict[str, bytes]:
     figure = picture(derived.verdicts)
     lost = derived.runs is None
     words = LOST if lost else in_words(derived.verdicts)
-    title, _, rest = _BLOCK.sub("", text).partition("\n\n")
-    body = rest.partition("\n## Verdicts\n")[0]
+    title, _, sections = _BLOCK.sub("", text).partition("\n\n")
+    body = sections.partition("\n## Verdicts\n")[0]
     need = derived.what.seeds_needed(derived.scale)
     end = [LOST] if lost else section(derived.verdicts, need)
     body = _LISTED.sub("", body)

@@ -75,7 +75,7 @@ def _written(
     lines: Sequence[str],
     tables: Mapping[str, bytes],
     figures: Mapping[str, Any],
-    others: Mapping[str, bytes],
+    attachments: Mapping[str, bytes],
     out: Path,
 ) -> list[Path]:
     """The files of a report, the page first."""
@@ -83,7 +83,7 @@ def _written(
     write_atomically(files[0], ("\n".join(lines) + "\n").encode())
     for stem, figure in figures.items():
         files += save(figure, out / stem)[1:]  # no page shows the PNG
-    for file, content in (*tables.items(), *others.items()):
+    for file, content in (*tables.items(), *attachments.items()):
         write_atomically(out / file, content)
         files.append(out / file)
     return files
@@ -96,15 +96,15 @@ def publish(files: Sequence[Path], folder: Path) -> None:
     reproduction; a run that is there already is replaced.
     """
     make_folder(folder)
-    kept = [file for file in files if file.name != _RUNS]
+    published = [file for file in files if file.name != _RUNS]
     path = folder.parent / RUNS_FOLDER / f"{folder.name.rpartition('-')[0] or folder.name}.csv"
-    for file in kept:
+    for file in published:
         content = read_bytes(file, inside=file.parent)
         if file.name == _PAGE:
-            there = f"]({_RUNS})".encode(), f"](../{RUNS_FOLDER}/{path.name})".encode()
-            content = content.replace(*there)
+            links = f"]({_RUNS})".encode(), f"](../{RUNS_FOLDER}/{path.name})".encode()
+            content = content.replace(*links)
         write_atomically(folder / file.name, content)
-    _leave_only(kept, folder)
+    _leave_only(published, folder)
     for file in files:
         if file.name == _RUNS:
             make_folder(path.parent)

@@ -93,8 +93,8 @@ class Part:
             first = min(run.seed for run in runs)
             tried = {run.lr: run.validation for run in runs if run.seed == first}
             best = max if self.higher else min
-            known = {lr: v for lr, v in tried.items() if not math.isnan(v)}
-            lr = best(known, key=lambda lr: known[lr]) if known else runs[0].lr
+            losses = {lr: v for lr, v in tried.items() if not math.isnan(v)}
+            lr = best(losses, key=lambda lr: losses[lr]) if losses else runs[0].lr
             at_rate = [run for run in runs if run.lr == lr or len(tried) == 1]
             chosen[row] = (at_rate, at_an_end(lr, tried))
         return chosen

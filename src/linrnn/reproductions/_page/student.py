@@ -50,8 +50,8 @@ def sign_test(held: Sequence[bool | None]) -> float:
 
     if not held:
         return math.nan
-    told = len(held) - held.count(None)
-    return float(stats.binomtest(held.count(True), told).pvalue) if told else 1.0
+    decided = len(held) - held.count(None)
+    return float(stats.binomtest(held.count(True), decided).pvalue) if decided else 1.0
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -82,9 +82,11 @@ class Verdict(NamedTuple):
     @property
     def size(self) -> str:
         """The difference and its interval, or how often the claim held."""
-        held, each = self.judged.held, self.judged.each
+        signs, each = self.judged.held, self.judged.each
         if math.isnan(self.mean) or math.isnan(self.low):
-            return f"holds with {held.count(True)} of {len(held)} {each}" if held else "no number"
+            return (
+                f"holds with {signs.count(True)} of {len(signs)} {each}" if signs else "no number"
+            )
         if self.high - self.low < 1e-12 * max(1.0, abs(self.mean)):
             return f"{self.mean:+.3g} {self.judged.unit} with all".replace("  ", " ")
         width = self.high - self.low
@@ -222,9 +224,9 @@ def less(
     """
     both = sorted(lower.keys() & upper.keys())
     differences = tuple(upper[seed] - lower[seed] for seed in both)
-    held = tuple(below(lower[seed], upper[seed]) for seed in both)
+    signs = tuple(below(lower[seed], upper[seed]) for seed in both)
     finite = all(map(math.isfinite, differences))
-    return Judged(claim, published, held, differences=differences if finite else ())
+    return Judged(claim, published, signs, differences=differences if finite else ())
 
 
 def margin(

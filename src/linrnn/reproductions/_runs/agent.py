@@ -61,7 +61,7 @@ class Screen(nn.Module):
         width: channels that come out.
     """
 
-    def __init__(self, size: tuple[int, int], others: int, width: int) -> None:
+    def __init__(self, size: tuple[int, int], numbers: int, width: int) -> None:
         super().__init__()
         self.size, self.pixels = size, size[0] * size[1]
         self.convolutions = nn.Sequential(
@@ -69,14 +69,14 @@ class Screen(nn.Module):
             *(nn.Conv2d(32, 32, 3, 2), nn.ReLU(), nn.Flatten()),
         )
         with torch.no_grad():
-            seen = self.convolutions(torch.zeros(1, 1, *size)).numel()
-        self.join = nn.Linear(seen + others, width)
+            features = self.convolutions(torch.zeros(1, 1, *size)).numel()
+        self.join = nn.Linear(features + numbers, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Read (batch, time, pixels + others), to (batch, time, width)."""
-        pixels, others = x.split([self.pixels, x.shape[-1] - self.pixels], -1)
-        seen = self.convolutions(pixels.reshape(-1, 1, *self.size)).unflatten(0, x.shape[:2])
-        joined: Tensor = self.join(torch.cat([seen, others], -1))
+        pixels, numbers = x.split([self.pixels, x.shape[-1] - self.pixels], -1)
+        features = self.convolutions(pixels.reshape(-1, 1, *self.size)).unflatten(0, x.shape[:2])
+        joined: Tensor = self.join(torch.cat([features, numbers], -1))
         return joined
 
 
@@ -151,16 +151,16 @@ class Agent(nn.Module):
 
     def sample(self, policy: Tensor) -> Tensor:
         """Actions (batch, numbers) of parameters of the policy."""
-        drawn = []
+        actions = []
         real = iter(()) if self.log_std is None else iter(self.log_std.exp())
         for part, size in zip(policy.split([*map(_n, self.sizes)], -1), self.sizes, strict=True):
             if size:
                 # the first of exponential clocks to ring is drawn with its probability
                 ring = part - torch.empty_like(part).exponential_().log()
-                drawn.append(ring.argmax(-1, keepdim=True).to(part.dtype))
+                actions.append(ring.argmax(-1, keepdim=True).to(part.dtype))
             else:
-                drawn.append(part + next(real) * torch.randn_like(part))
-        return torch.cat(drawn, -1)
+                actions.append(part + next(real) * torch.randn_like(part))
+        return torch.cat(actions, -1)
 
     def log_prob(self, policy: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of actions (..., numbers), and the entropy of the policy."""

@@ -110,12 +110,12 @@ Found = Mapping[tuple[str, str], Mapping[int, Played]]
 
 def finished(jobs: Iterable[Job], out: Path) -> Found:
     """Results that are there."""
-    found: dict[tuple[str, str], dict[int, Played]] = {}
+    results: dict[tuple[str, str], dict[int, Played]] = {}
     for job in jobs:
         done = read(job, out)
         if done is not None:
-            found.setdefault((job.family, job.label), {})[job.seed] = done
-    return found
+            results.setdefault((job.family, job.label), {})[job.seed] = done
+    return results
 
 
 def grid(title: str, families: Sequence[str], labels: Sequence[str], cell: Any) -> Table:
@@ -133,21 +133,21 @@ def spread(values: Sequence[float]) -> str:
         >>> spread([0.5, 1.0, float("nan")]), spread([0.5]), spread([])
         ('0.75 [0.50, 1.00] (2, 1 broke off)', '0.50 (1)', '')
     """
-    whole = [value for value in values if not isnan(value)]
-    lost = len(values) - len(whole)
-    count = f"{len(whole)}, {lost} broke off" if lost else str(len(whole))
-    if not whole:
+    finite = [value for value in values if not isnan(value)]
+    lost = len(values) - len(finite)
+    count = f"{len(finite)}, {lost} broke off" if lost else str(len(finite))
+    if not finite:
         return f"({count})" if lost else ""
     if len(values) == 1:
-        return f"{whole[0]:.2f} (1)"
-    return f"{mean(whole):.2f} [{min(whole):.2f}, {max(whole):.2f}] ({count})"
+        return f"{finite[0]:.2f} (1)"
+    return f"{mean(finite):.2f} [{min(finite):.2f}, {max(finite):.2f}] ({count})"
 
 
-def costs(found: Found, labels: Sequence[str]) -> Table:
+def costs(results: Found, labels: Sequence[str]) -> Table:
     """Cost of a step, over all families."""
     rows = []
     for label in labels:
-        runs = [run for (_, of), seeds in found.items() if of == label for run in seeds.values()]
+        runs = [run for (_, of), seeds in results.items() if of == label for run in seeds.values()]
         if runs:
             times = [f"{min(getattr(run, name) for run in runs):.0f}" for name in _TIMES]
             rows.append([label, f"{runs[0].floats:,}", f"{runs[0].parameters:,}", *times])
@@ -190,16 +190,16 @@ def _row(job: Job, done: Played, scale: str) -> Run:
     )
 
 
-def curves_csv(found: Found) -> bytes:
+def curves_csv(results: Found) -> bytes:
     """The curves of all runs."""
     curves = ["environment,memory,seed,steps,mean return"]
-    for (family, label), seeds in sorted(found.items()):
+    for (family, label), seeds in sorted(results.items()):
         for seed, run in sorted(seeds.items()):
             curves += [f"{family},{label},{seed},{steps},{value:.5f}" for steps, value in run.curve]
     return "\n".join([*curves, ""]).encode()
 
 
-def learning_curves(found: Found, families: Sequence[str], labels: Sequence[str]) -> Any:
+def learning_curves(results: Found, families: Sequence[str], labels: Sequence[str]) -> Any:
     """Mean return along the training, a panel for each family, with the range of seeds as bands."""
     columns = min(len(families), 2)
     rows = -(-len(families) // columns)
@@ -208,7 +208,7 @@ def learning_curves(found: Found, families: Sequence[str], labels: Sequence[str]
     looks, counts = styles(list(labels)), set()
     for axes, family in zip(panels.flat, families, strict=False):
         for label in labels:
-            seeds = [run.curve for run in found.get((family, label), {}).values()]
+            seeds = [run.curve for run in results.get((family, label), {}).values()]
             if not seeds:
                 continue
             counts.add(len(seeds))

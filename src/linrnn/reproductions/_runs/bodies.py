@@ -88,24 +88,26 @@ class Played(NamedTuple):
 
 def play(body: str, policy: Policy, seeds: Sequence[int], limit: int = LIMIT) -> Played:
     """Play an episode with each seed, all at once."""
-    made = [make(body) for _ in seeds]
-    first = [env.reset(seed=seed)[0] for env, seed in zip(made, seeds, strict=True)]
+    environments = [make(body) for _ in seeds]
+    first = [env.reset(seed=seed)[0] for env, seed in zip(environments, seeds, strict=True)]
     observations = np.stack(first)
-    low, high = made[0].action_space.low, made[0].action_space.high
+    low, high = environments[0].action_space.low, environments[0].action_space.high
     rewards = np.zeros(len(seeds))
     alive, ended = np.ones(len(seeds), dtype=bool), np.zeros(len(seeds), dtype=bool)
     steps: list[tuple[Array, Array, Array]] = []
     lengths = np.zeros(len(seeds), dtype=int)
     while alive.any() and len(steps) < limit:
-        before = observations.copy()
-        actions = np.clip(policy(before, rewards), low, high)
+        observed = observations.copy()
+        actions = np.clip(policy(observed, rewards), low, high)
         rewards = np.zeros(len(seeds))
         for row in alive.nonzero()[0]:
-            observations[row], rewards[row], ended[row], cut, _ = made[row].step(actions[row])
+            observations[row], rewards[row], ended[row], cut, _ = environments[row].step(
+                actions[row]
+            )
             alive[row] = not (ended[row] or cut)
             lengths[row] += 1
-        steps.append((before, actions, rewards))
-    for env in made:
+        steps.append((observed, actions, rewards))
+    for env in environments:
         env.close()
     columns = [np.stack(part, 1).astype(np.float32) for part in zip(*steps, strict=True)]
     episodes = [Episode(*(c[row, :n] for c in columns)) for row, n in enumerate(lengths)]
@@ -247,7 +249,7 @@ def _add(
     noise: float,
     steps: int,
     seed: int,
-    least: float = -np.inf,
+    min_return: float = -np.inf,
 ) -> None:
     """Play until there are some steps more, of episodes that gain enough."""
     random, added = np.random.default_rng(seed), 0
@@ -255,7 +257,7 @@ def _add(
     while added < steps and seed < last:
         more = play(body, clone.policy(noise, random), range(seed, seed + _ROWS))
         for episode, ended in zip(*more, strict=True):
-            if added < steps and float(episode.rewards.sum()) >= least:
+            if added < steps and float(episode.rewards.sum()) >= min_return:
                 recorded.episodes.append(episode)
                 recorded.ended.append(ended)
                 added += len(episode.rewards)

@@ -124,15 +124,15 @@ class Race:
     def claims(self, runs: Runs) -> list[Judged]:
         """Judge the published words about each model that has runs."""
         part = runs.part(self.name)
-        found = []
+        judgements = []
         for label in filter(part.has, self.models):
             words, claim = self.said[label]
             text = f"{label} {claim}"
             if claim == BEFORE and part.has(RIVAL):
-                found.append(part.sooner(label, RIVAL, text, words))
+                judgements.append(part.sooner(label, RIVAL, text, words))
             elif claim in (SOLVES, FAILS):
-                found.append(part.under(label, self.goal, text, words, claim == SOLVES))
-        return found
+                judgements.append(part.under(label, self.goal, text, words, claim == SOLVES))
+        return judgements
 
     def _rules(self) -> str:
         return (

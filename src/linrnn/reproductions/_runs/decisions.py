@@ -162,9 +162,9 @@ def learn(
     return decider.eval(), curve
 
 
-def _loss(decider: Decider, drawn: Sequence[Array]) -> Tensor:
+def _loss(decider: Decider, batch: Sequence[Array]) -> Tensor:
     """Mean square error of the actions of a batch, padding left out."""
-    observations, actions, to_go, place, inside = (torch.from_numpy(part) for part in drawn)
+    observations, actions, to_go, place, inside = (torch.from_numpy(part) for part in batch)
     guess = decider(observations, actions, to_go, place[..., 0])
     error: Tensor = (guess - actions)[inside].square().mean()
     return error

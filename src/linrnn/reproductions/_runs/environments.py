@@ -71,13 +71,13 @@ def _sizes(space: Any) -> list[int]:
     return [0] * int(np.prod(space.shape))
 
 
-def _numbers(seen: Any) -> Array:
+def _numbers(observation: Any) -> Array:
     """An observation as a row."""
-    if isinstance(seen, dict):
-        seen = tuple(seen.values())
-    if isinstance(seen, tuple):
-        return np.concatenate([_numbers(part) for part in seen])
-    return np.asarray(seen, dtype=np.float32).reshape(-1)
+    if isinstance(observation, dict):
+        observation = tuple(observation.values())
+    if isinstance(observation, tuple):
+        return np.concatenate([_numbers(part) for part in observation])
+    return np.asarray(observation, dtype=np.float32).reshape(-1)
 
 
 class Rows:
@@ -94,16 +94,18 @@ class Rows:
 
     def step(self, actions: Array) -> Stepped:
         """Take an action in each: rows of numbers."""
-        seen, last, rest = [], [], []
+        observations, last, outcomes = [], [], []
         for env, row in zip(self.made, actions, strict=True):
             action = row.astype(self._dtype).reshape(self._shape)
-            after, reward, ended, cut, _ = env.step(action if self._shape else int(action))
-            last.append(_numbers(after))
+            following, reward, ended, cut, _ = env.step(action if self._shape else int(action))
+            last.append(_numbers(following))
             over = ended or cut
-            seen.append(_numbers(env.reset()[0]) if over else last[-1])
-            rest.append((reward, ended, cut and not ended))
-        reward, ended, cut = (np.array(column) for column in zip(*rest, strict=True))
-        return Stepped(np.stack(seen), reward.astype(np.float32), ended, cut, np.stack(last))
+            observations.append(_numbers(env.reset()[0]) if over else last[-1])
+            outcomes.append((reward, ended, cut and not ended))
+        reward, ended, cut = (np.array(column) for column in zip(*outcomes, strict=True))
+        return Stepped(
+            np.stack(observations), reward.astype(np.float32), ended, cut, np.stack(last)
+        )
 
     def close(self) -> None:
         """Close all."""

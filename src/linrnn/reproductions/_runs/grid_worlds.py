@@ -66,10 +66,10 @@ def make(level: str) -> Any:
 
 def begin(level: str, env: Any, seed: int) -> Mapping[str, Any]:
     """Begin an episode of a level with a seed; its first observation."""
-    seen: Mapping[str, Any] = env.reset(seed=seed)[0]
+    observation: Mapping[str, Any] = env.reset(seed=seed)[0]
     while level in _KEY_ABOVE and not _key_above(env.unwrapped):
-        seen = env.reset()[0]
-    return seen
+        observation = env.reset()[0]
+    return observation
 
 
 def _key_above(env: Any) -> bool:
@@ -98,18 +98,20 @@ def demonstrate(level: str, seeds: Sequence[int]) -> list[Demonstration]:
     env, demonstrations = make(level), []
     with _silently():
         for seed in seeds:
-            seen = begin(level, env, seed)
+            observation = begin(level, env, seed)
             bot, action, reward, over = _bot(env.unwrapped), None, 0.0, False
             views, actions = [], []
             while not over:
                 action = bot.replan(action)
-                views.append(seen["image"])
+                views.append(observation["image"])
                 actions.append(int(action))
-                seen, reward, ended, cut, _ = env.step(action)
+                observation, reward, ended, cut, _ = env.step(action)
                 over = ended or cut
             if reward > 0:
                 demonstrations.append(
-                    Demonstration(seen["mission"], np.stack(views), np.array(actions, np.uint8))
+                    Demonstration(
+                        observation["mission"], np.stack(views), np.array(actions, np.uint8)
+                    )
                 )
     env.close()
     return demonstrations
@@ -176,22 +178,24 @@ def play(level: str, ready: Callable[[Sequence[str]], Policy], seeds: Sequence[i
         ready: takes the missions, and returns the policy.
         seeds: of the episodes.
     """
-    made = [make(level) for _ in seeds]
-    won, lengths = [False] * len(made), [0] * len(made)
+    environments = [make(level) for _ in seeds]
+    won, lengths = [False] * len(environments), [0] * len(environments)
     with _silently():
-        seen = [begin(level, env, seed) for env, seed in zip(made, seeds, strict=True)]
-        policy = ready([one["mission"] for one in seen])
-        alive = list(range(len(made)))
+        observations = [
+            begin(level, env, seed) for env, seed in zip(environments, seeds, strict=True)
+        ]
+        policy = ready([one["mission"] for one in observations])
+        alive = list(range(len(environments)))
         while alive:
-            actions = policy(alive, np.stack([seen[row]["image"] for row in alive]))
+            actions = policy(alive, np.stack([observations[row]["image"] for row in alive]))
             still = []
             for row, action in zip(alive, actions, strict=True):
-                seen[row], reward, ended, cut, _ = made[row].step(int(action))
+                observations[row], reward, ended, cut, _ = environments[row].step(int(action))
                 won[row] = won[row] or reward > 0
                 lengths[row] += 1
                 if not (ended or cut):
                     still.append(row)
             alive = still
-    for env in made:
+    for env in environments:
         env.close()
     return Episodes(won, lengths)

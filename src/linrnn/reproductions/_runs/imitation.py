@@ -112,8 +112,8 @@ class Imitator(nn.Module):
         self.films = nn.ModuleList(nn.Linear(width, 2 * channels) for _ in range(2))
         side = VIEW[0] - 4  # each convolution takes two
         self.join = nn.Linear(side * side * channels + width, width)
-        own = mixer != TORCH_GRU
-        self.memory = memory(mixer, width, options or {}) if own else _TorchGRU(width)
+        from_catalogue = mixer != TORCH_GRU
+        self.memory = memory(mixer, width, options or {}) if from_catalogue else _TorchGRU(width)
         self.head = nn.Linear(width, ACTIONS)
 
     def mission(self, numbers: Tensor, lengths: Tensor) -> Tensor:
@@ -253,10 +253,10 @@ def imitate(
 
         return policy
 
-    drawn, likeliest = (play(level, begin(greedy), seeds) for greedy in (False, True))
+    sampled, likeliest = (play(level, begin(greedy), seeds) for greedy in (False, True))
     return Imitated(
-        won=drawn.won,
-        lengths=drawn.lengths,
+        won=sampled.won,
+        lengths=sampled.lengths,
         greedy=likeliest.won,
         greedy_lengths=likeliest.lengths,
         curve=curve,

@@ -174,21 +174,21 @@ def tuned(
         Runs at the best rates, what was tried, and every run as data.
     """
     seeds = setting.seeds
-    runs, tried, kept = {}, [], []
+    runs, tried, records = {}, [], []
     for label, rule in rules.items():
         first = {rate: trained(lesson, rule, rate, seeds[0]) for rate in lesson.rates}
         best = min(first, key=lambda rate: _rank(first[rate].curve[-1][1]))
         remaining = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
         runs[label] = [first[best], *remaining]
-        rest = [(best, seed, run) for seed, run in zip(seeds[1:], remaining, strict=True)]
-        every = [*((rate, seeds[0], run) for rate, run in first.items()), *rest]
-        kept += [_row(lesson, label, rule, setting.scale, *each) for each in every]
+        further = [(best, seed, run) for seed, run in zip(seeds[1:], remaining, strict=True)]
+        every = [*((rate, seeds[0], run) for rate, run in first.items()), *further]
+        records += [_row(lesson, label, rule, setting.scale, *each) for each in every]
         cells = [f"{run.curve[-1][1]:.3g} at {rate:g}" for rate, run in first.items()]
         tried.append([label, *cells, f"{best:g}"])
         setting.say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
     head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "chosen"]
-    return runs, Table(title, head, tried), kept
+    return runs, Table(title, head, tried), records
 
 
 def _row(
@@ -207,9 +207,9 @@ def tuned_all(lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Set
     runs: dict[str, Runs] = {}
     tried, rows = [], list[run_table.Run]()
     for lesson, rules in lessons:
-        runs[lesson.name], table, kept = tuned(lesson, rules, setting)
+        runs[lesson.name], table, records = tuned(lesson, rules, setting)
         tried.append(table)
-        rows += kept
+        rows += records
     return Tuned(runs, tried, rows)
 
 

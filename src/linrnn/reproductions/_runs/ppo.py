@@ -96,9 +96,9 @@ class Trainer:
         torch.manual_seed(seed)
         self.how = how
         self.env = Environments(make, how.environments, how.workers)
-        seen, action = self.env.observations, self.env.actions
+        observation, action = self.env.observations, self.env.actions
         # an action before, and whether an episode begins, are told with what is seen
-        inputs = seen.width + action.width + 1
+        inputs = observation.width + action.width + 1
         sizes = action.sizes
         self.agent = Agent(inputs, sizes, mixer, how.width, options, how.screen)
         self.optimizer = torch.optim.Adam(self.agent.parameters(), how.rate, eps=1e-5)
@@ -110,25 +110,25 @@ class Trainer:
         self.steps = 0
         self.acting = self.learning = 0.0  # seconds of the processor
 
-    def channels(self, seen: Any, action: Any, start: Any) -> Tensor:
+    def channels(self, observation: Any, action: Any, start: Any) -> Tensor:
         """Input of the agent: the observation, the action before, whether an episode begins."""
-        parts = [self.env.observations.channels(seen)]
-        before = np.zeros((len(seen), self.env.actions.width), dtype=np.float32)
+        parts = [self.env.observations.channels(observation)]
+        last_action = np.zeros((len(observation), self.env.actions.width), dtype=np.float32)
         if action is not None:
-            before = self.env.actions.channels(action) * ~start[:, None]
-        parts += [before, start[:, None].astype(np.float32)]
+            last_action = self.env.actions.channels(action) * ~start[:, None]
+        parts += [last_action, start[:, None].astype(np.float32)]
         return torch.from_numpy(np.concatenate(parts, 1))
 
     def learn(self, look: Callable[[Point], Any] = lambda point: None) -> list[Point]:
         """Train to the end, or until a number is none; the mean return after each update."""
         curve = []
         while self.steps < self.how.steps:
-            before = self.now.state
+            entering = self.now.state
             times = [time.process_time()]
             rollout = self.collect()
             times.append(time.process_time())
             self.steps += self.how.environments * self.how.time
-            if not self.update(rollout, before):
+            if not self.update(rollout, entering):
                 break
             times.append(time.process_time())
             self.acting += times[1] - times[0]
@@ -149,23 +149,23 @@ class Trainer:
             lived.append((x, start, action, policy, value))
             # its next input has the action as the environment takes it: one out of bounds, fed
             # back as it was drawn, could grow from step to step until it overflows
-            taken = self.env.allowed(action.numpy())
-            done = self.env.step(taken)
+            executed = self.env.allowed(action.numpy())
+            done = self.env.step(executed)
             reward = self.how.scale * torch.from_numpy(done.reward)
             over = done.ended | done.cut
             if done.cut.any():  # more would have come: its value stands for that
-                later = self.channels(done.last, taken, np.zeros_like(over))
+                later = self.channels(done.last, executed, np.zeros_like(over))
                 worth = self._step(later, state, torch.zeros_like(start))[1]
                 reward = reward + torch.from_numpy(done.cut) * self.how.gamma * worth
             self._count(done.reward, over)
             rewards.append(reward)
-            x, start = self.channels(done.seen, taken, over), torch.from_numpy(over)
+            x, start = self.channels(done.seen, executed, over), torch.from_numpy(over)
             overs.append(start)
         self.now = Now(x, state, start)
-        after = self._step(x, state, start)[1]
+        last_value = self._step(x, state, start)[1]
         columns = [torch.stack(column, 1) for column in zip(*lived, strict=True)]
         xs, starts, action, policy, value = columns
-        gain = gains(torch.stack(rewards, 1), value, torch.stack(overs, 1), after, self.how)
+        gain = gains(torch.stack(rewards, 1), value, torch.stack(overs, 1), last_value, self.how)
         log_prob, _ = self.agent.log_prob(policy, action)
         return Rollout(xs, starts, action, log_prob, value, gain)
 
@@ -183,12 +183,12 @@ class Trainer:
             self.returns.append(float(self.running[row]))
         self.running[over] = 0
 
-    def update(self, rollout: Rollout, before: State | None) -> bool:
+    def update(self, rollout: Rollout, entering: State | None) -> bool:
         """Learn from a rollout that began in some states; False if a number was none."""
         for _ in range(self.how.epochs):
             for rows in torch.randperm(self.how.environments).chunk(self.how.parts):
                 batch = Rollout(*(column[rows] for column in rollout))
-                state = _rows(before, rows)
+                state = _rows(entering, rows)
                 loss = self._loss(batch, state)
                 if not loss.isfinite():
                     return False
@@ -216,13 +216,13 @@ def _rows(state: State | None, rows: Tensor) -> State | None:
     return None if state is None else map_state(lambda h: h[:, rows], state)
 
 
-def gains(reward: Tensor, value: Tensor, over: Tensor, after: Tensor, how: PPO) -> Tensor:
+def gains(reward: Tensor, value: Tensor, over: Tensor, next_value: Tensor, how: PPO) -> Tensor:
     """Generalised advantages (environments, time): after an episode there is nothing to add."""
-    gain, out = torch.zeros_like(after), []
+    gain, out = torch.zeros_like(next_value), []
     for t in reversed(range(reward.shape[1])):
         on = (~over[:, t]).to(reward)
-        error = reward[:, t] + how.gamma * on * after - value[:, t]
+        error = reward[:, t] + how.gamma * on * next_value - value[:, t]
         gain = error + how.gamma * how.lam * on * gain
         out.append(gain)
-        after = value[:, t]
+        next_value = value[:, t]
     return torch.stack(out[::-1], 1)

@@ -147,11 +147,11 @@ def _launches(
     chunk = -(-time * rows * blocks // (PROGRAMS * gpu.processors(device)))
     chunk = min(max(1 << (chunk - 1).bit_length(), SHORTEST), LONGEST)
     chunks = -(-time // chunk)
-    wide = tl.float64 if dtype == torch.float64 else tl.float32
+    accumulator = tl.float64 if dtype == torch.float64 else tl.float32
     fixed = {
         "x_seq": strides[0], "x_step": strides[1], "time": time, "channels": channels,
         "chunks": chunks, "chunk": chunk, "WIDTH": width, "SILU": silu, "FLIP": reverse,
-        "DTYPE": wide, "BLOCK": block,
+        "DTYPE": accumulator, "BLOCK": block,
     }  # fmt: skip
     fixed |= {"reset_seq": 0, "reset_step": 0}
     if resets is not None:

@@ -131,7 +131,7 @@ def run_forward(
     if reset is not None:
         reset += row * reset_seq + t * reset_step
         reset_next = flags(reset, reset_by, n, UNROLL)
-    before = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
+    window = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
     y += (row * time + t) * channels
     for j in range(0, n, UNROLL):
         x_now = x_next
@@ -143,13 +143,13 @@ def run_forward(
             reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
         for i in tl.static_range(UNROLL):
             if reset is not None:
-                before = _cleared(before, reset_now[i], zero, WIDTH)
+                window = _cleared(window, reset_now[i], zero, WIDTH)
             now = x_now[i].to(DTYPE)
-            v = _weighed(now, before, taps, start, WIDTH)
+            v = _weighed(now, window, taps, start, WIDTH)
             if SILU:
                 v = v * tl.sigmoid(v)
             tl.store(y + i * y_by + c, v, mask=i < steps - j)
-            before = _pushed(before, now, WIDTH)
+            window = _pushed(window, now, WIDTH)
         y += UNROLL * y_by
 
 
@@ -210,7 +210,7 @@ def run_backward(
     if reset is not None:
         reset += row * reset_seq + t * reset_step
         reset_next = flags(reset, reset_by, read, UNROLL)
-    before = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
+    window = _entering(x, x_by, past, reset, reset_by, s, k, n, c, channels, inside, WIDTH, DTYPE)
     grad_x += (row * time + t) * channels
     waiting = ()  # gradients of the last inputs, the oldest first
     totals = (zero, zero)  # of the bias, then of every tap, that of the newest input first
@@ -235,18 +235,18 @@ def run_backward(
         for i in tl.static_range(UNROLL):
             now = x_now[i].to(DTYPE)
             if reset is not None:
-                before = _cleared(before, reset_now[i], zero, WIDTH)
+                window = _cleared(window, reset_now[i], zero, WIDTH)
                 linked = _cut(linked, reset_now[i], WIDTH)
             delta = g_now[i].to(DTYPE)
             if SILU:
-                v = _weighed(now, before, taps, start, WIDTH)
+                v = _weighed(now, window, taps, start, WIDTH)
                 share = tl.sigmoid(v)
                 delta = delta * (share * (1 + v * (1 - share)))
             delta = tl.where(i < read - j, delta, zero)
             of_sums = tl.where(i < n - j, delta, zero)
             added = (totals[0] + of_sums, totals[1] + of_sums * now)
             for m in tl.static_range(1, WIDTH):
-                added = added + (totals[m + 1] + of_sums * before[LATE - m],)
+                added = added + (totals[m + 1] + of_sums * window[LATE - m],)
             totals = added
             arrived = ()
             for m in tl.static_range(LATE):
@@ -262,7 +262,7 @@ def run_backward(
             if reset is not None:
                 linked = _pushed(linked, n >= 0, WIDTH)
             waiting = _pushed(arrived, taps[0] * delta, WIDTH)
-            before = _pushed(before, now, WIDTH)
+            window = _pushed(window, now, WIDTH)
         grad_x += UNROLL * out_by
     sums += (s * chunks + k) * (WIDTH + 1) * channels
     for j in tl.static_range(WIDTH + 1):

@@ -87,13 +87,13 @@ def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tenso
         size = _block_size(position + begin, time - begin)
         block = steps.cut(begin, begin + size)
         _merge(levels, position + begin, top)
-        o, whole, inner = _read_within(block, last=begin + size == time)
+        o, joined, inner = _read_within(block, last=begin + size == time)
         outputs.append(_read_before(block, levels, o))
         decay = block.g.sum(1).exp()[:, None, :, None]  # (R, 1, E, 1)
         levels = {level: decay * S for level, S in levels.items()}
         begin += size
         if begin < time:
-            levels[-1] = whole  # joins a level before the next step
+            levels[-1] = joined  # joins a level before the next step
         for level, S in inner.items():
             _add(levels, min(level, top), S)
     return _joined(outputs, 1), _stacked(levels, top + 1)
@@ -106,8 +106,8 @@ def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 def _block_size(position: int, steps: int) -> int:
     """The largest power of two that divides a position and is at most ``steps``."""
-    most: int = 1 << (steps.bit_length() - 1)
-    return most if position == 0 else min(most, position & -position)
+    largest: int = 1 << (steps.bit_length() - 1)
+    return largest if position == 0 else min(largest, position & -position)
 
 
 def _levels_of(state: Tensor | None, position: int) -> dict[int, Tensor]:
@@ -176,8 +176,8 @@ def _read_within(block: Steps, last: bool) -> tuple[Tensor, Tensor, dict[int, Te
             read = second.q @ S[::2].flatten(2)
         level = min(size.bit_length(), top)
         weight = second.g.cumsum(1).exp() * second.scales[..., level]  # (R pairs, size, E)
-        seen = o.view(-1, 2 * size, *o.shape[2:])[:, size:]
-        seen.addcmul_(weight[..., None], read.view_as(seen))
+        outputs_of_half = o.view(-1, 2 * size, *o.shape[2:])[:, size:]
+        outputs_of_half.addcmul_(weight[..., None], read.view_as(outputs_of_half))
         if S is not None:
             across = second.g.sum(1).exp()[:, None, :, None]  # (R pairs, 1, E, 1)
             if last:
@@ -191,8 +191,8 @@ def _read_within(block: Steps, last: bool) -> tuple[Tensor, Tensor, dict[int, Te
 def _steps_of_a_state(block: Steps) -> int:
     """From how many steps on a state is read with fewer products than they are, at least 64."""
     keys, values = block.k.shape[2], block.v.shape[2] * block.v.shape[3]
-    least = keys * values // (keys + values)
-    return 64 if least <= 64 else 1 << (least - 1).bit_length()
+    break_even_steps = keys * values // (keys + values)
+    return 64 if break_even_steps <= 64 else 1 << (break_even_steps - 1).bit_length()
 
 
 def _read_pairs(block: Steps) -> Tensor:
@@ -200,9 +200,9 @@ def _read_pairs(block: Steps) -> Tensor:
     q, k, v, g, scales = block
     size, top = q.shape[1], scales.shape[3] - 1
     step = torch.arange(size, device=q.device)
-    apart = step[:, None] ^ step  # the level of a pair is how many binary digits this has
+    differing_bits = step[:, None] ^ step  # the level of a pair is how many binary digits this has
     digits = torch.arange(size.bit_length() - 1, device=q.device)
-    level = (apart[..., None] >> digits > 0).sum(-1).clamp(max=top)  # (C, C)
+    level = (differing_bits[..., None] >> digits > 0).sum(-1).clamp(max=top)  # (C, C)
     g, scales = g.transpose(1, 2), scales.transpose(1, 2)  # (R, E, C), (R, E, C, L)
     decay = g[..., None].expand(*g.shape, size).tril(-1).cumsum(2).exp()  # (R, E, C, C)
     weight = scales.gather(3, level.expand(*scales.shape[:3], size)) * decay
@@ -225,13 +225,13 @@ def _written(rows: Steps) -> Tensor:
     return heads
 
 
-def _short_levels(block: Steps, most: int) -> dict[int, Tensor]:
-    """The levels of the last ``most`` steps of a block, at its end."""
+def _short_levels(block: Steps, steps: int) -> dict[int, Tensor]:
+    """The levels of the last ``steps`` steps of a block, at its end."""
     time = block.q.shape[1]
-    values = _decayed(block.cut(time - most, time)).flatten(2)  # (R, most, E V)
-    k, levels, level, end = block.k[:, time - most :], {}, 0, most
+    values = _decayed(block.cut(time - steps, time)).flatten(2)  # (R, steps, E V)
+    k, levels, level, end = block.k[:, time - steps :], {}, 0, steps
     while end > 0:
-        begin = end - 1 if level == 0 else most - (1 << level)
+        begin = end - 1 if level == 0 else steps - (1 << level)
         S = k[:, begin:end].mT @ values[:, begin:end]
         levels[level] = S.unflatten(2, block.v.shape[2:])
         level, end = level + 1, begin

@@ -81,9 +81,11 @@ def read_levels(
     for begin in range(0, time, block):
         end = min(begin + block, time)
         now = position[:, begin:end]
-        before = start if begin == 0 else position[:, begin - 1] + 1
+        first_position = start if begin == 0 else position[:, begin - 1] + 1
         # a reset at the cut is one of the piece: its first position is 0
-        o, state = _piece(rule.cut(begin, end), scales[:, begin:end], state, before, now, None)
+        o, state = _piece(
+            rule.cut(begin, end), scales[:, begin:end], state, first_position, now, None
+        )
         outputs.append(o)
     assert state is not None
     return torch.cat(outputs, 1), state
@@ -98,30 +100,30 @@ def _piece(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     top, begun = scales.shape[3] - 1, position == 0
-    before = None if state is None else filled(state, start)
+    entering_levels = None if state is None else filled(state, start)
     if top == 0:
-        first = None if before is None else before[:, :, 0]
+        first = None if entering_levels is None else entering_levels[:, :, 0]
         o, last = rule.scan(torch.ones_like(begun), first, begun, cu_seqlens)
         return scales * o, _or_unread(last[:, :, None], state, cu_seqlens)
     ending = _last_steps(position, cu_seqlens)
     newest = position[ending.row, ending.step]  # (seqs,)
     o, write = _read_now(rule, scales, ending)
     finals = [write]
-    younger = None if before is None else before[:, :, 0]
+    younger = None if entering_levels is None else entering_levels[:, :, 0]
     for level in range(1, top):
         half = 1 << (level - 1)
         reads = position & half != 0
         entering = younger
-        if before is not None and younger is not None:
+        if entering_levels is not None and younger is not None:
             # at the half itself, what was written in the first half is still in lower levels
             inside = (start & half != 0) & (start & (half - 1) != 0)
-            entering = torch.where(like(inside, younger), before[:, :, level], younger)
-            younger = younger + before[:, :, level]
-        again = position & (2 * half - 1) == 0
-        read, last = rule.scan(~reads, entering, again, cu_seqlens)
+            entering = torch.where(like(inside, younger), entering_levels[:, :, level], younger)
+            younger = younger + entering_levels[:, :, level]
+        restarts = position & (2 * half - 1) == 0
+        read, last = rule.scan(~reads, entering, restarts, cu_seqlens)
         o = o + torch.where(like(reads, read), scales[..., level, None] * read, 0)
         finals.append(torch.where(like(newest & half != 0, last), last, 0))
-    oldest = None if before is None else before[:, :, top]
+    oldest = None if entering_levels is None else entering_levels[:, :, top]
     oldest_read, last = _read_oldest(
         rule, oldest, younger, start, position, ending, cu_seqlens, top
     )
@@ -165,9 +167,9 @@ def occupied(start: Tensor, levels: int) -> Tensor:
     newest, level = (start - 1)[:, None], torch.arange(levels, device=start.device)
     # divisions, not shifts, which a recorded step does not know
     below = torch.div(newest, 1 << (level - 1).clamp(min=0), rounding_mode="floor")
-    held = (torch.remainder(below, 2) == 1) | (level == 0)
+    bit_set = (torch.remainder(below, 2) == 1) | (level == 0)
     oldest = (level == levels - 1) & ((below > 0) | (level == 0))
-    return (start > 0)[:, None] & (held | oldest)
+    return (start > 0)[:, None] & (bit_set | oldest)
 
 
 def _read_now(rule: Rule, scales: Tensor, ending: _Ending) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ def read_step(
     g = torch.ones_like(q[:, :1]) if rule.g is None else rule.g[:, 0].flatten(0, 1).exp()
     g = g if g.ndim == 2 else g[:, None]  # (R, K or 1)
     S = state.flatten(0, 1)  # (R, L, K, V)
-    kept = (masks[:, 1, :, None] * g[:, None])[..., None] * S
+    decayed = (masks[:, 1, :, None] * g[:, None])[..., None] * S
     if rule.beta is None:
         z, o = _read_outer(g * q, S, masks, weights)
         o = o + ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
@@ -45,11 +45,11 @@ def read_step(
         first = torch.eye(levels, 1).to(masks).T.expand(masks.shape[0], 1, levels)
         into = torch.cat([masks[:, 2:], first], 1).mT  # (R, L, 2)
         new = torch.stack([g[..., None] * z, k[..., None] * v[:, None]], 1)  # (R, 2, K, V)
-        S = torch.baddbmm(kept.flatten(2), into, new.flatten(2)).view_as(S)
+        S = torch.baddbmm(decayed.flatten(2), into, new.flatten(2)).view_as(S)
     else:
         rate = rule.beta[:, 0].flatten()[:, None, None]  # (R, 1, 1)
         z, o, u = _read_delta(q, k, v, rate, g, S, masks, weights)
-        S = kept + masks[:, 2, :, None, None] * (g[..., None] * z)[:, None]
+        S = decayed + masks[:, 2, :, None, None] * (g[..., None] * z)[:, None]
         S = S + k[:, None, :, None] * u[:, :, None]
     return o.view(batch, 1, heads, -1), S.unflatten(0, (batch, heads))
 
@@ -58,9 +58,9 @@ def _read_outer(q: Tensor, S: Tensor, masks: Tensor, weights: Tensor) -> tuple[T
     """Return z (R, K, V), and what decayed queries read before the write, (R, V)."""
     join, keep, take = masks.unbind(1)
     both = torch.stack([join, weights * keep], 1) @ S.flatten(2)  # (R, 2, K V)
-    z, kept = both.unflatten(2, S.shape[2:]).unbind(1)
-    seen = kept + (weights * take).sum(1)[:, None, None] * z  # (R, K, V)
-    return z, (q[:, None] @ seen)[:, 0]
+    z, decayed_sum = both.unflatten(2, S.shape[2:]).unbind(1)
+    total = decayed_sum + (weights * take).sum(1)[:, None, None] * z  # (R, K, V)
+    return z, (q[:, None] @ total)[:, 0]
 
 
 def _read_delta(
@@ -81,8 +81,8 @@ def _read_delta(
     of_k, of_q = (keep * x + take * (join * x).sum(1, keepdim=True) for x in by_level.unbind(2))
     first = torch.cat([v[:, None], v.new_zeros(v.shape[0], S.shape[1] - 1, v.shape[1])], 1)
     u = first - rate * of_k
-    after = of_q + (q * k).sum(1)[:, None, None] * u  # (R, L, V)
-    return z, (weights[..., None] * after).sum(1), u
+    outputs = of_q + (q * k).sum(1)[:, None, None] * u  # (R, L, V)
+    return z, (weights[..., None] * outputs).sum(1), u
 
 
 def _moves(position: Tensor, levels: int, dtype: torch.dtype) -> Tensor:

@@ -56,13 +56,13 @@ def window(p: Problem) -> int:
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories kept on the way go to the last input."""
     *fields, memories = inputs
-    given = Problem(*fields)
-    p = _prepare(given)
+    problem = Problem(*fields)
+    p = _prepare(problem)
     memory = p.memory
     o = p.v.new_empty(*p.q.shape[:2], memory[1], memory[3])
     final = p.v.new_empty(memory, dtype=p.wide)
-    _run(given, p, _width(p, memory[1]), 1, memories, o, final, _NO_GRADIENTS)
-    return parted(given, o) if given.reads > 1 else o, final
+    _run(problem, p, _width(p, memory[1]), 1, memories, o, final, _NO_GRADIENTS)
+    return parted(problem, o) if problem.reads > 1 else o, final
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
@@ -71,20 +71,20 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     Its fields are followed by the kept memories and the gradients of the results.
     """
     *fields, memories, grad_o, grad_final = inputs
-    given = Problem(*fields)
-    p = _prepare(given)
+    problem = Problem(*fields)
+    p = _prepare(problem)
     width = _width(p, p.heads)
     slots = _Slopes(p, width)
-    grad_o = joined(given, grad_o) if given.reads > 1 else grad_o
+    grad_o = joined(problem, grad_o) if problem.reads > 1 else grad_o
     ends = _rows(grad_o), dense(grad_final)
-    _run(given, p, width, slots.parts, memories, *ends, slots.outputs())
+    _run(problem, p, width, slots.parts, memories, *ends, slots.outputs())
     gradients = slots.gradients()
-    for i, x in enumerate(given.tensors):
+    for i, x in enumerate(problem.tensors):
         gradient = gradients[i]
         if x is None or gradient is None:
             gradients[i] = None
-        elif x.ndim == 5 or (i == _BETA and given.k.ndim == 5):
-            gradients[i] = parted(given, gradient)
+        elif x.ndim == 5 or (i == _BETA and problem.k.ndim == 5):
+            gradients[i] = parted(problem, gradient)
     return tuple(gradients)
 
 
@@ -168,12 +168,12 @@ def _of_shared(gradient: Tensor, x: Tensor) -> Tensor:
     return gradient.to(x.dtype)
 
 
-def _run(given: Problem, p: Problem, *arguments: Any) -> None:
-    SCAN(p.q.dtype, *_values(given, p, *arguments))
+def _run(problem: Problem, p: Problem, *arguments: Any) -> None:
+    SCAN(p.q.dtype, *_values(problem, p, *arguments))
 
 
 def _values(
-    given: Problem,
+    problem: Problem,
     p: Problem,
     width: int,
     parts: int,
@@ -196,16 +196,16 @@ def _values(
         constant,
         p.scale,
         p.seqs,
-        given.q.shape[1],
+        problem.q.shape[1],
         heads,
         q.shape[3],
-        given.rank,
-        given.reads,
+        problem.rank,
+        problem.reads,
         _key_heads(p),
         *(1 if x is None else heads // max(1, x.shape[2]) for x in shared),
         v.shape[3],
         pointer(p.cu_seqlens),
-        window(given),
+        window(problem),
         width,
         parts,
         *(*array(q), *array(k), *array(v), *array(a), *array(b)),

@@ -53,8 +53,8 @@ def definition(*fields: object, backend: str | None = None) -> tuple[Tensor, Ten
     p = Problem(*fields)  # type: ignore[arg-type]
     by_channel = p.beta_by_channel or (p.delta and p.value_decay is not None)
     if by_channel and p.v.numel() * p.k.numel():
-        alone, whole = by_columns(p)
-        return whole(*definition(*alone, backend=backend))
+        alone, join = by_columns(p)
+        return join(*definition(*alone, backend=backend))
     if p.k.ndim == 5:
         o, last = _sequences_of(unrolled(p), p.reads, backend)
         return rolled(p, o), last
@@ -120,8 +120,8 @@ def _terms(p: Problem) -> Terms:
 
 def _kept(g: Tensor, sign: Tensor | None) -> Tensor:
     """The share that a step keeps of every key, (.., K or 1)."""
-    kept = g.exp() if sign is None else g.exp() * sign
-    return kept if g.ndim == 4 else kept[..., None]
+    factor = g.exp() if sign is None else g.exp() * sign
+    return factor if g.ndim == 4 else factor[..., None]
 
 
 def _empty_results(p: Problem, terms: Terms, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,12 +139,12 @@ def _one_step(
     e, a, b = (None if x is None else x[:, 0] for x in (terms.e, terms.a, terms.b))
     if reset is not None:
         state = torch.where(reset[:, :, None, None], 0, state)
-    write = own = k[..., None] * v[..., None, :]  # (B, H, K, V)
+    write = product = k[..., None] * v[..., None, :]  # (B, H, K, V)
     if a is not None:
         assert b is not None
         write = write + b[..., None] * (state.mT @ a[..., None]).mT  # (B, H, K, V)
-        own = write if reads.corrections else own
-    read = state if terms.bonus is None else state + terms.bonus[..., None] * own
+        product = write if reads.corrections else product
+    read = state if terms.bonus is None else state + terms.bonus[..., None] * product
     if terms.g is not None:
         state = _kept(terms.g, terms.sign)[:, 0, ..., None] * state
     if e is not None:
@@ -249,9 +249,9 @@ def _chunks(
     keys, values = _Decay(g, size, same, q, reads, sign), _Decay(e, size, same, q, reads)
     R = keys.since(q, reads.early)  # (B, n, H, C, K)
     O = values.mix(keys.pairs(q, k, QUERY), v)  # noqa: E741
-    own = None if terms.bonus is None else q * terms.bonus[:, None]
-    if own is not None:
-        O = O + (own * k).sum(-1, keepdim=True) * v  # noqa: E741
+    bonus_query = None if terms.bonus is None else q * terms.bonus[:, None]
+    if bonus_query is not None:
+        O = O + (bonus_query * k).sum(-1, keepdim=True) * v  # noqa: E741
     X = keys.to_end(k).mT @ values.to_end(v, masked=False)  # (B, n, H, K, V)
     P = None
     if a is not None and b is not None:
@@ -259,8 +259,8 @@ def _chunks(
         if grown is not None:
             bad = grown if bad is None else bad | grown
         mixed, writes = keys.pairs(q, b, QUERY), keys.to_end(b)
-        if own is not None and reads.corrections:
-            mixed = mixed + torch.diag_embed((own * b).sum(-1))
+        if bonus_query is not None and reads.corrections:
+            mixed = mixed + torch.diag_embed((bonus_query * b).sum(-1))
         R, O = R + mixed @ W, O + mixed @ U  # noqa: E741
         P, X = writes.mT @ W, X + writes.mT @ U
     if bad is not None:
@@ -376,13 +376,13 @@ class _Decay:
 
     def pairs(self, x: Tensor, y: Tensor, kind: str) -> Tensor:
         """``sum_c x_ic y_jc decay_ijc``, (.., C, C), where i sees j as a QUERY or as a WRITE."""
-        decay, seen = self._between(kind), self.seen[kind]
+        decay, visible = self._between(kind), self.seen[kind]
         x, y = self._flipped(x, self.early[kind]), self._flipped(y)
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
         products = x @ y.mT  # (B, n, H, C, C)
         products = products if decay is None else products * decay.squeeze(-1)
-        return torch.where(seen, products, 0)
+        return torch.where(visible, products, 0)
 
     def mix(self, weight: Tensor, v: Tensor) -> Tensor:
         """``sum_j weight_ij v_jc decay_ijc`` of what q sees."""
@@ -411,10 +411,10 @@ class _Decay:
         """Return the decay across a full chunk, (.., channels of ``x``)."""
         if self.from_start is None:
             return x.new_ones(x.shape[:3] + x.shape[4:])
-        whole = self.from_start[:, :, :, -1].exp()
+        decay = self.from_start[:, :, :, -1].exp()
         if self.flips is not None:
-            whole = whole * self.flips[:, :, :, -1]
-        return whole.expand(x.shape[:3] + x.shape[4:])
+            decay = decay * self.flips[:, :, :, -1]
+        return decay.expand(x.shape[:3] + x.shape[4:])
 
 
 def _earlier(log: Tensor) -> Tensor:

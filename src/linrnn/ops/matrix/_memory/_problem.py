@@ -53,14 +53,14 @@ class Problem(NamedTuple):
     def heads(self) -> int:
         """How many memories a sequence has."""
         q, k, v, g, e, _, beta, a, b = self[:9]
-        most = max(q.shape[-2], k.shape[-2], v.shape[-2])
+        count = max(q.shape[-2], k.shape[-2], v.shape[-2])
         if g is not None and g.ndim > 2:
-            most = max(most, g.shape[2])
+            count = max(count, g.shape[2])
         if e is not None:
-            most = max(most, e.shape[2])
+            count = max(count, e.shape[2])
         if beta is not None:
-            most = max(most, beta.shape[v.ndim - 2])
-        return most if a is None or b is None else max(most, a.shape[-2], b.shape[-2])
+            count = max(count, beta.shape[v.ndim - 2])
+        return count if a is None or b is None else max(count, a.shape[-2], b.shape[-2])
 
     @property
     def rank(self) -> int:
@@ -113,17 +113,17 @@ SCHEMA = (
 
 def _heads(tensors: Mapping[str, Any]) -> dict[str, int]:
     """How many heads everything has that may share them."""
-    found = {n: tensors[n].shape[-2] for n in STORED if n in tensors and tensors[n].ndim > 2}
+    counts = {n: tensors[n].shape[-2] for n in STORED if n in tensors and tensors[n].ndim > 2}
     places = {"g": 2, "sign": 2, "value_decay": 2, "beta": tensors["v"].ndim - 2}
     for name, place in places.items():
         if name in tensors and tensors[name].ndim > place > 1:
-            found[name] = tensors[name].shape[place]
-    return found
+            counts[name] = tensors[name].shape[place]
+    return counts
 
 
 def checked(
     where: str,
-    given: Sequence[Tensor | None],
+    arguments: Sequence[Tensor | None],
     reset: Tensor | None,
     cu_seqlens: Tensor | None,
     delta: bool,
@@ -136,7 +136,7 @@ def checked(
 
     Args:
         where: the op.
-        given: the tensors of a `Problem` before its reset.
+        arguments: the tensors of a `Problem` before its reset.
         reset, cu_seqlens, delta, normalizer, read, scale, reverse: of the call.
 
     Raises:
@@ -147,7 +147,7 @@ def checked(
         raise ArgumentError(f"{where}: scale must be a number, got {scale!r:.60}.")
     if read not in READS:
         raise ArgumentError(f"{where}: read must be 'after' or 'before', got {read!r:.60}.")
-    named = dict(zip(Problem._fields, given, strict=False))
+    named = dict(zip(Problem._fields, arguments, strict=False))
     required = {name: named.pop(name) for name in ("q", "k", "v")}
     check_numbers(where, required, real=True, **named)
     tensors: dict[str, Any] = required | {n: x for n, x in named.items() if x is not None}

@@ -128,8 +128,8 @@ def window(p: Problem) -> int | None:
 def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     """``(o, final_state)`` of a `Problem`; memories before chunks go to the last input."""
     *fields, memories = inputs
-    given = Problem(*fields)
-    p = _prepared(given)
+    problem = Problem(*fields)
+    p = _prepared(problem)
     with torch.cuda.device_of(p.v):
         run = _Run(p)
         more = ("memories", "u") if p.delta else ("memories",) if memories is None else ()
@@ -139,9 +139,9 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
         o = p.v.new_empty(*p.v.shape[:3], p.columns)
         run.launch(
             "run_outputs", run.tiles(p.columns), near=room["near"], mix=room["mix"],
-            kept=room["memories"], u=room.get("u"), o=o,
+            states=room["memories"], u=room.get("u"), o=o,
         )  # fmt: skip
-    return rolled(given, o), final
+    return rolled(problem, o), final
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
@@ -150,15 +150,15 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     Its fields are followed by what `forward` kept and by the gradients of the results.
     """
     *fields, memories, grad_o, grad_final = inputs
-    given = Problem(*fields)
-    if all(x is y for x, y in zip(_prepared(given), given, strict=True)):
-        return _backward(given, memories, grad_o, grad_final)
-    leaves = [None if x is None else x.detach().requires_grad_() for x in given.tensors]
+    problem = Problem(*fields)
+    if all(x is y for x, y in zip(_prepared(problem), problem, strict=True)):
+        return _backward(problem, memories, grad_o, grad_final)
+    leaves = [None if x is None else x.detach().requires_grad_() for x in problem.tensors]
     with torch.enable_grad():
-        p = _prepared(Problem._make([*leaves, *given[len(leaves) :]]))
+        p = _prepared(Problem._make([*leaves, *problem[len(leaves) :]]))
     outputs = [(i, x) for i, x in enumerate(p.tensors) if x is not None]
     alone = Problem._make(x.detach() if isinstance(x, Tensor) else x for x in p)
-    grads = _backward(alone, memories, spread_reads(given, grad_o), grad_final)
+    grads = _backward(alone, memories, spread_reads(problem, grad_o), grad_final)
     inner = iter(
         torch.autograd.grad(
             [x for _, x in outputs],
@@ -196,7 +196,7 @@ def _backward(
             dv = run.empty(*p.v.shape)
             run.launch(
                 "run_values", run.tiles(p.v.shape[3]), near=room["near"], past=room["past"],
-                kept=room["behind"], dz=dz, dv=dv,
+                states=room["behind"], dz=dz, dv=dv,
             )  # fmt: skip
         assert dv is not None
         return grads.of_arguments(dv, initial)
@@ -346,22 +346,18 @@ class _Run:
 
     def _has(self, name: str) -> bool:
         """Whether both tensors of pairs are there."""
-        one, other = (
-            PAIRS["system" if name == "solved" else name] if name in SQUARES else ("q", "q")
-        )
-        return self.tensors[one] is not None and self.tensors[other] is not None
+        square = "system" if name == "solved" else name
+        first, second = PAIRS[square] if name in SQUARES else ("q", "q")
+        return self.tensors[first] is not None and self.tensors[second] is not None
 
     def blocks(self) -> tuple[str, int]:
         """Names of the kernels of pairs, and their programs for each chunk and head."""
-        return (
-            ("run_channel_pairs", self.plan.chunk // SIDE)
-            if self.plan.constants["G"] == 2
-            else ("run_pairs", 1)
-        )
+        by_channel = self.plan.constants["G"] == 2
+        return ("run_channel_pairs", self.plan.chunk // SIDE) if by_channel else ("run_pairs", 1)
 
-    def all_pairs(self, *others: str) -> dict[str, Tensor | None]:
+    def all_pairs(self, *further: str) -> dict[str, Tensor | None]:
         """Products of steps, for every chunk and head, and the solved system; room for others."""
-        room = self.room(*SQUARES, *others)
+        room = self.room(*SQUARES, *further)
         kernel, blocks = self.blocks()
         self.launch(kernel, blocks, **room)
         if room["system"] is not None:
@@ -374,7 +370,7 @@ class _Run:
         initial = None if p.initial_state is None else dense(p.initial_state)
         operands: dict[str, Any] = {n: room[n] for n in ("past", "system", "solved")}
         operands |= {"initial": initial, "EARLY": self.plan.low_rank}
-        operands |= {"kept": room["memories"], "u": room.get("u"), "final": final}
+        operands |= {"states": room["memories"], "u": room.get("u"), "final": final}
         self._walk("run_states", operands)
         return final
 
@@ -389,7 +385,7 @@ class _Run:
         initial = self.empty(*p.memory)
         dz = self.empty(*p.v.shape[:3], p.columns) if p.delta else None
         operands = {n: room[n] for n in ("mix", "system", "solved")} | {"grad_final": grad_final}
-        operands |= {"kept": room["behind"], "dz": dz, "grad_initial": initial}
+        operands |= {"states": room["behind"], "dz": dz, "grad_initial": initial}
         self._walk("run_adjoint", operands)
         return dz, initial
 
@@ -415,8 +411,8 @@ class _Gradients:
         grads = {f"d{n}": self.of.get(n) for n in ("q", "k", "w", "a")}
         grads |= {"dg": self.dg, "dbonus": self.dbonus, "dz": dz}
         memories = room["memories"]
-        run.launch("run_asked", 1, kept=memories, **grads)  # the first, which stores and adds not
-        run.launch("run_written", 1, before=memories, kept=room["behind"], **grads)
+        run.launch("run_asked", 1, states=memories, **grads)  # the first, which stores and adds not
+        run.launch("run_written", 1, entering=memories, states=room["behind"], **grads)
         squares: dict[str, Tensor | None] = {}
         if kind == 2:
             squares = run.room(*PAIRS)
@@ -438,8 +434,8 @@ class _Gradients:
             if dbeta is not None:
                 dbeta = dbeta - (of["a"] * k).sum(-1)
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        own = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
-        of = {n: _sum_shared(x, cast(Tensor, own[n])) for n, x in of.items()}
+        shared = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
+        of = {n: _sum_shared(x, cast(Tensor, shared[n])) for n, x in of.items()}
         a, b = (of["a"], of["w"]) if self.run.plan.low_rank else (None, None)
         dg = self.dg
         if dg is not None and self.run.plan.constants["CONSTANT"]:

@@ -39,20 +39,20 @@ def _pairs(
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
     i = tl.arange(0, CHUNK)
     t = n * CHUNK + i
-    here, inside = place(t, row, start, count, time, REVERSE), t < count
-    cut = resets(reset, here, inside)
+    position, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, position, inside)
     pairs, diagonal = tl.zeros((CHUNK, CHUNK), DTYPE), tl.zeros((CHUNK,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
-        key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
+        ask = rows(x, position, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+        key = rows(y, position, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
         pairs += product(ask, tl.trans(key), PRECISION)
         if bonus is not None:
             diagonal += tl.sum(ask * numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
     if G == 1:
-        pairs *= tl.exp(between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
-    seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
-    pairs = tl.where(seen, pairs, 0)
+        pairs *= tl.exp(between(g, i, position, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+    visible = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
+    pairs = tl.where(visible, pairs, 0)
     if bonus is not None:
         pairs = tl.where(i[:, None] == i[None, :], diagonal[:, None], pairs)
     tl.store(A + ((slot * heads + h) * CHUNK + i[:, None]) * CHUNK + i[None, :], pairs)
@@ -73,9 +73,9 @@ def run_pairs(
             CHUNK, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
         )  # fmt: skip
     if mix is not None:  # of what corrects a memory alone, there is no bonus
-        own = bonus if k is None else None
+        pair_bonus = bonus if k is None else None
         _pairs(
-            q, w, g, own, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
+            q, w, g, pair_bonus, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
             CHUNK, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
         )  # fmt: skip
     if past is not None:
@@ -106,23 +106,23 @@ def _channel_pairs(
     hx, hy = h // (heads // x_heads), h // (heads // y_heads)
     i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
     t, u = n * CHUNK + block + i, n * CHUNK + j
-    here, inside = place(t, row, start, count, time, REVERSE), t < count
-    there = place(u, row, start, count, time, REVERSE)
-    cut = resets(reset, there, u < count)
+    position, inside = place(t, row, start, count, time, REVERSE), t < count
+    other_position = place(u, row, start, count, time, REVERSE)
+    cut = resets(reset, other_position, u < count)
     far, near = tl.zeros((SIDE, CHUNK), DTYPE), tl.zeros((SIDE, CHUNK), DTYPE)
     diagonal = tl.zeros((SIDE,), DTYPE)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
-        log = since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
-        key = rows(y, there, (u < count) & (j < block), y_heads, hy, keys, d, DTYPE)
+        ask = rows(x, position, inside, x_heads, hx, keys, d, DTYPE)
+        log = since(g, i, position, inside, heads, h, keys, d, EARLY, SIGN, G, CONSTANT, DTYPE)
+        key = rows(y, other_position, (u < count) & (j < block), y_heads, hy, keys, d, DTYPE)
         behind = (u + 1 < count) & (j + 1 < block)
-        key *= tl.exp(left(g, there, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
+        key *= tl.exp(left(g, other_position, behind, heads, h, keys, d, SIGN, G, CONSTANT, DTYPE))
         far += product(ask * tl.exp(log), tl.trans(key), PRECISION)
         log = tl.zeros((SIDE, KEYS), DTYPE)  # from step m to each
         for back in range(0, SIDE):
             m = SIDE - 1 - back
-            at = tl.sum(tl.where(i == m, here, 0), 0)
+            at = tl.sum(tl.where(i == m, position, 0), 0)
             mask = (n * CHUNK + block + m < count) & (d < keys)
             key_m = tl.load(y + (at * y_heads + hy) * keys + d, mask, 0).to(DTYPE)
             g_m = tl.load(g + (at * (1 - CONSTANT) * heads + h) * keys + d, mask, 0).to(DTYPE)
@@ -130,12 +130,12 @@ def _channel_pairs(
             near = tl.where(j[None, :] == block + m, near + tl.sum(pair, 1)[:, None], near)
             log = tl.where((i >= m + EARLY)[:, None], log + g_m[None, :], 0)
         if bonus is not None:
-            key = rows(y, here, inside, y_heads, hy, keys, d, DTYPE)
+            key = rows(y, position, inside, y_heads, hy, keys, d, DTYPE)
             diagonal += tl.sum(ask * numbers(bonus, h, keys, d, DTYPE)[None, :] * key, 1)
     r = block + i
     cut_r = tl.sum(tl.where(j[None, :] == r[:, None], cut[None, :], 0), 1)
-    seen = (r[:, None] >= j[None, :] + STRICT) & (cut_r[:, None] == cut[None, :])
-    pairs = tl.where(seen, tl.where((j < block)[None, :], far, near), 0)
+    visible = (r[:, None] >= j[None, :] + STRICT) & (cut_r[:, None] == cut[None, :])
+    pairs = tl.where(visible, tl.where((j < block)[None, :], far, near), 0)
     if bonus is not None:
         pairs = tl.where(r[:, None] == j[None, :], diagonal[:, None], pairs)
     tl.store(A + ((slot * heads + h) * CHUNK + r[:, None]) * CHUNK + j[None, :], pairs)
@@ -156,9 +156,9 @@ def run_channel_pairs(
             CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
         )  # fmt: skip
     if mix is not None:  # of what corrects a memory alone, there is no bonus
-        own = bonus if k is None else None
+        pair_bonus = bonus if k is None else None
         _channel_pairs(
-            q, w, g, own, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
+            q, w, g, pair_bonus, reset, slots, cu_seqlens, mix, time, heads, q_heads, w_heads, keys,
             CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
         )  # fmt: skip
     if past is not None:

@@ -39,16 +39,16 @@ def _products(x, y, reset, slots, cu_seqlens, slot, h, time, heads, x_size, y_si
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
     i = tl.arange(0, CHUNK)
     t = n * CHUNK + i
-    here, inside = place(t, row, start, count, time, REVERSE), t < count
-    cut = resets(reset, here, inside)
+    position, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, position, inside)
     pairs = tl.zeros((CHUNK, CHUNK), DTYPE)
     for c0 in range(0, columns, COLUMNS):
         c = c0 + tl.arange(0, COLUMNS)
-        read = rows(x, here, inside, heads, h, x_size, c, DTYPE) * SCALE
-        value = values_of(y, here, inside, heads, h, y_size, c, ONES, DTYPE)
+        read = rows(x, position, inside, heads, h, x_size, c, DTYPE) * SCALE
+        value = values_of(y, position, inside, heads, h, y_size, c, ONES, DTYPE)
         pairs += product(read, tl.trans(value), PRECISION)
-    seen = (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
-    return tl.where(seen, pairs, 0)
+    visible = (i[:, None] >= i[None, :]) & (cut[:, None] == cut[None, :])
+    return tl.where(visible, pairs, 0)
 
 
 @kernel
@@ -98,27 +98,27 @@ def _pairs_back(
     row, start, count, n = span(slots, cu_seqlens, slot, time, CHUNK)
     i = tl.arange(0, CHUNK)
     t = n * CHUNK + i
-    here, inside = place(t, row, start, count, time, REVERSE), t < count
-    cut = resets(reset, here, inside)
-    seen = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
+    position, inside = place(t, row, start, count, time, REVERSE), t < count
+    cut = resets(reset, position, inside)
+    visible = (i[:, None] >= i[None, :] + STRICT) & (cut[:, None] == cut[None, :])
     dA_tile = _products(
         read, written, reset, slots, cu_seqlens, slot, h, time, heads, columns, size, columns,
         CHUNK, COLUMNS, ONES, SCALE, REVERSE, DTYPE, PRECISION,
     )  # fmt: skip
     diagonal = tl.sum(tl.where(i[:, None] == i[None, :], dA_tile, 0), 1)[:, None]
     if G == 1:
-        dA_tile *= tl.exp(between(g, i, here, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
-    dA_tile = tl.where(seen, dA_tile, 0)
+        dA_tile *= tl.exp(between(g, i, position, inside, heads, h, EARLY, SIGN, CONSTANT, DTYPE))
+    dA_tile = tl.where(visible, dA_tile, 0)
     pairs = tl.zeros((CHUNK, CHUNK), DTYPE)
     wrong = tl.zeros((CHUNK,), tl.int1)
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        ask = rows(x, here, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
-        key = rows(y, here, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
-        for_x = mixed(dA_tile, key, seen, PRECISION)
-        for_y = mixed(tl.trans(dA_tile), ask, tl.trans(seen), PRECISION)
+        ask = rows(x, position, inside, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+        key = rows(y, position, inside, y_heads, h // (heads // y_heads), keys, d, DTYPE)
+        for_x = mixed(dA_tile, key, visible, PRECISION)
+        for_y = mixed(tl.trans(dA_tile), ask, tl.trans(visible), PRECISION)
         if G == 1:
-            wrong |= reached(seen, marks(key)) | reached(tl.trans(seen), marks(ask))
+            wrong |= reached(visible, marks(key)) | reached(tl.trans(visible), marks(ask))
             ask_, key_ = tl.where(finite(ask), ask, 0), tl.where(finite(key), key, 0)
             pairs += product(ask_, tl.trans(key_), PRECISION)
         if bonus is not None:
@@ -127,15 +127,15 @@ def _pairs_back(
             for_y += diagonal * more * ask
             where = dbonus + (slot * heads + h) * keys + d
             tl.store(where, tl.sum(diagonal * ask * key, 0), d < keys)
-        add(dx, for_x, here, inside, heads, h, keys, d)
-        add(dy, for_y, here, inside, heads, h, keys, d)
+        add(dx, for_x, position, inside, heads, h, keys, d)
+        add(dy, for_y, position, inside, heads, h, keys, d)
     if G == 1:
         # a decay is in all pairs of a step from it on and one before it
-        sums = tl.cumsum(tl.where(seen, dA_tile * pairs, 0), 0, reverse=True)
+        sums = tl.cumsum(tl.where(visible, dA_tile * pairs, 0), 0, reverse=True)
         log = tl.sum(tl.where(i[:, None] > i[None, :] + EARLY, sums, 0), 1)
-        owner, owned = here, inside
+        owner, owned = position, inside
         if EARLY:
-            owner, owned = here - SIGN, inside & (i > 0)
+            owner, owned = position - SIGN, inside & (i > 0)
         log = tl.where(wrong, float("nan"), log)
         add(dg, log[:, None], owner, owned, heads, h, 1, tl.arange(0, 1))
 
@@ -159,9 +159,9 @@ def run_pairs_back(
         )  # fmt: skip
         tl.debug_barrier()  # the next adds to rows that other threads have just added to
     if w is not None:
-        own = bonus if k is None else None
+        pair_bonus = bonus if k is None else None
         _pairs_back(
-            q, w, do, u, g, own, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
+            q, w, do, u, g, pair_bonus, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
             time, heads, q_heads, w_heads, keys, columns, columns,
             CHUNK, KEYS, COLUMNS, G, CONSTANT, EARLY, STRICT, False, SCALE, REVERSE, DTYPE,
             PRECISION,
@@ -186,54 +186,58 @@ def run_pairs_back(
 
 
 @triton.jit
-def _any_in_row(seen):
+def _any_in_row(visible):
     """Rows that see anything, (rows, 1)."""
-    return tl.max(seen.to(tl.int32), 1)[:, None] > 0
+    return tl.max(visible.to(tl.int32), 1)[:, None] > 0
 
 
 @triton.jit
 def _around(dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h, x_heads, y_heads,
-            keys, d, whole, CHUNK: tl.constexpr, SIDE: tl.constexpr, CONSTANT: tl.constexpr,
+            keys, d, block_decay, CHUNK: tl.constexpr, SIDE: tl.constexpr, CONSTANT: tl.constexpr,
             EARLY: tl.constexpr, REVERSE: tl.constexpr, DTYPE: tl.constexpr,
             PRECISION: tl.constexpr):  # fmt: skip
     """Gradients of a block of rows through the steps before and behind it.
 
     Gradients of x from the steps before, and of y from those behind, up to the decays inside the
-    block; and of the logarithm of the block's ``whole`` decay from both together. With which rows
-    see a step before the block, and which are seen from behind it.
+    block; and of the logarithm of ``block_decay``, the decay of all the block, from both together.
+    With which rows see a step before the block, and which are seen from behind it.
     """
     SIGN: tl.constexpr = -1 if REVERSE else 1
     i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
     r, u = block + i, n * CHUNK + j
-    there, inside = place(u, row, start, count, time, REVERSE), u < count
+    other_position, inside = place(u, row, start, count, time, REVERSE), u < count
     base = dA + (slot * heads + h) * CHUNK * CHUNK
     cut_r = tl.sum(tl.where(j[None, :] == r[:, None], cut[None, :], 0), 1)
     same = cut_r[:, None] == cut[None, :]
     behind = (u + 1 < count) & (j + 1 < block)
-    key = rows(y, there, inside & (j < block), y_heads, h // (heads // y_heads), keys, d, DTYPE)
-    key *= tl.exp(left(g, there, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE))
-    seen = same & (j < block)[None, :]
-    dA_tile = tl.load(base + r[:, None] * CHUNK + j[None, :], seen, 0)
-    for_x, sees = mixed(dA_tile, key, seen, PRECISION), _any_in_row(seen)
+    key = rows(
+        y, other_position, inside & (j < block), y_heads, h // (heads // y_heads), keys, d, DTYPE
+    )
+    key *= tl.exp(left(g, other_position, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE))
+    visible = same & (j < block)[None, :]
+    dA_tile = tl.load(base + r[:, None] * CHUNK + j[None, :], visible, 0)
+    for_x, sees = mixed(dA_tile, key, visible, PRECISION), _any_in_row(visible)
     # sums from the first step behind the block on
     inside_ = inside & (j >= block + SIDE)
-    log = logs(g, there - EARLY * SIGN, inside_ & (j >= block + SIDE + EARLY), heads, h, keys, d, 2,
-               CONSTANT, DTYPE)  # fmt: skip
-    ask = rows(x, there, inside_, x_heads, h // (heads // x_heads), keys, d, DTYPE)
+    log = logs(g, other_position - EARLY * SIGN, inside_ & (j >= block + SIDE + EARLY), heads, h,
+               keys, d, 2, CONSTANT, DTYPE)  # fmt: skip
+    ask = rows(x, other_position, inside_, x_heads, h // (heads // x_heads), keys, d, DTYPE)
     ask *= tl.exp(tl.cumsum(log, 0))
-    seen = same & (j >= block + SIDE)[None, :]
-    dA_tile = tl.load(base + j[None, :] * CHUNK + r[:, None], seen, 0)
-    for_y, is_seen = mixed(dA_tile, ask, seen, PRECISION), _any_in_row(seen)
-    seen = (j >= block + SIDE)[:, None] & (j < block)[None, :] & (cut[:, None] == cut[None, :])
-    dA_tile = tl.load(base + j[:, None] * CHUNK + j[None, :], seen, 0)
-    across = tl.where(_any_in_row(seen), ask * mixed(dA_tile, key, seen, PRECISION), 0)
+    visible = same & (j >= block + SIDE)[None, :]
+    dA_tile = tl.load(base + j[None, :] * CHUNK + r[:, None], visible, 0)
+    for_y, is_seen = mixed(dA_tile, ask, visible, PRECISION), _any_in_row(visible)
+    visible = (j >= block + SIDE)[:, None] & (j < block)[None, :] & (cut[:, None] == cut[None, :])
+    dA_tile = tl.load(base + j[:, None] * CHUNK + j[None, :], visible, 0)
+    across = tl.where(_any_in_row(visible), ask * mixed(dA_tile, key, visible, PRECISION), 0)
     # nothing is taken of decays beyond a cut, not even NaN times 0
-    across = tl.where(tl.max(_any_in_row(seen).to(tl.int32), 0) > 0, tl.sum(across, 0) * whole, 0)
+    across = tl.where(
+        tl.max(_any_in_row(visible).to(tl.int32), 0) > 0, tl.sum(across, 0) * block_decay, 0
+    )
     return for_x, for_y, across, sees, is_seen
 
 
 @triton.jit
-def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE: tl.constexpr,
+def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, decays, dA_tile, cut, SIDE: tl.constexpr,
             EARLY: tl.constexpr, STRICT: tl.constexpr):  # fmt: skip
     """Adds the pairs inside a block, and to the decays' what its pairs with others, far_*, say."""
     i = tl.arange(0, SIDE)
@@ -243,14 +247,14 @@ def _inside(for_x, for_y, for_g, far_x, far_y, ask, key, whole, given, cut, SIDE
         m = SIDE - 1 - back
         mine = (i == m)[:, None]
         key_m = tl.sum(tl.where(mine, key, 0), 0)[None, :]
-        g_m = tl.sum(tl.where(mine, whole, 0), 0)[None, :]
-        dA_m = tl.sum(tl.where(i[None, :] == m, given, 0), 1)[:, None]
-        seen = ((i >= m + STRICT) & (cut == tl.sum(tl.where(i == m, cut, 0), 0)))[:, None]
-        part = tl.where(seen, dA_m * tl.exp(log), 0)
-        toward = tl.where(seen, part * key_m, 0)
+        g_m = tl.sum(tl.where(mine, decays, 0), 0)[None, :]
+        dA_m = tl.sum(tl.where(i[None, :] == m, dA_tile, 0), 1)[:, None]
+        visible = ((i >= m + STRICT) & (cut == tl.sum(tl.where(i == m, cut, 0), 0)))[:, None]
+        part = tl.where(visible, dA_m * tl.exp(log), 0)
+        toward = tl.where(visible, part * key_m, 0)
         for_x += toward
-        for_y += tl.where(mine, tl.sum(tl.where(seen, part * ask, 0), 0)[None, :], 0)
-        pair = tl.cumsum(tl.where(seen, toward * ask, 0), 0, reverse=True)
+        for_y += tl.where(mine, tl.sum(tl.where(visible, part * ask, 0), 0)[None, :], 0)
+        pair = tl.cumsum(tl.where(visible, toward * ask, 0), 0, reverse=True)
         near += tl.where((i > m + EARLY)[:, None], pair, 0)
         # steps up to m, or before it, are between the block's first step and step m ...
         upto = tl.sum(tl.where(mine, far_x, 0), 0)[None, :]
@@ -278,25 +282,25 @@ def _channel_pairs_back(
     hx, hy = h // (heads // x_heads), h // (heads // y_heads)
     i, j = tl.arange(0, SIDE), tl.arange(0, CHUNK)
     t, u = n * CHUNK + block + i, n * CHUNK + j
-    here, inside = place(t, row, start, count, time, REVERSE), t < count
+    position, inside = place(t, row, start, count, time, REVERSE), t < count
     cut = resets(reset, place(u, row, start, count, time, REVERSE), u < count)
     cut_r = tl.sum(tl.where(j[None, :] == block + i[:, None], cut[None, :], 0), 1)
     corner = dA + ((slot * heads + h) * CHUNK + block) * CHUNK + block
     dA_tile = tl.load(corner + i[:, None] * CHUNK + i[None, :])
     for d0 in range(0, keys, KEYS):
         d = d0 + tl.arange(0, KEYS)
-        decays = logs(g, here, inside, heads, h, keys, d, 2, CONSTANT, DTYPE)
+        decays = logs(g, position, inside, heads, h, keys, d, 2, CONSTANT, DTYPE)
         for_x, for_y, across, sees, is_seen = _around(
             dA, x, y, g, slot, n, row, start, count, time, block, cut, heads, h, x_heads, y_heads,
             keys, d, tl.exp(tl.sum(decays, 0)), CHUNK, SIDE, CONSTANT, EARLY, REVERSE, DTYPE,
             PRECISION,
         )  # fmt: skip
-        ask = rows(x, here, inside, x_heads, hx, keys, d, DTYPE)
-        key = rows(y, here, inside, y_heads, hy, keys, d, DTYPE)
-        log = since(g, i, here, inside, heads, h, keys, d, EARLY, SIGN, 2, CONSTANT, DTYPE)
+        ask = rows(x, position, inside, x_heads, hx, keys, d, DTYPE)
+        key = rows(y, position, inside, y_heads, hy, keys, d, DTYPE)
+        log = since(g, i, position, inside, heads, h, keys, d, EARLY, SIGN, 2, CONSTANT, DTYPE)
         for_x = tl.where(sees, for_x * tl.exp(log), 0)
         behind = (t + 1 < count) & (i + 1 < SIDE)
-        log = left(g, here, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE)
+        log = left(g, position, behind, heads, h, keys, d, SIGN, 2, CONSTANT, DTYPE)
         for_y = tl.where(is_seen, for_y * tl.exp(log), 0)
         far_x, far_y = tl.where(sees, for_x * ask, 0), tl.where(is_seen, for_y * key, 0)
         for_g = tl.zeros((SIDE, KEYS), DTYPE) + across[None, :]
@@ -310,12 +314,12 @@ def _channel_pairs_back(
             for_y += diagonal * more * ask
             where = dbonus + ((slot * BLOCKS + block // SIDE) * heads + h) * keys + d
             tl.store(where, tl.sum(diagonal * ask * key, 0), d < keys)
-        add(dx, for_x, here, inside, heads, h, keys, d)
-        add(dy, for_y, here, inside, heads, h, keys, d)
-        add(dg, for_g, here, inside, heads, h, keys, d)
+        add(dx, for_x, position, inside, heads, h, keys, d)
+        add(dy, for_y, position, inside, heads, h, keys, d)
+        add(dg, for_g, position, inside, heads, h, keys, d)
         tl.debug_barrier()  # the next adds to rows that other threads have just added to
         owned = inside & (i >= EARLY)
-        add(dg, near, here - EARLY * SIGN, owned, heads, h, keys, d)
+        add(dg, near, position - EARLY * SIGN, owned, heads, h, keys, d)
 
 
 @kernel
@@ -336,9 +340,9 @@ def run_channel_pairs_back(
         )  # fmt: skip
         tl.debug_barrier()
     if w is not None:
-        own = bonus if k is None else None
+        pair_bonus = bonus if k is None else None
         _channel_pairs_back(
-            q, w, g, own, mix, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
+            q, w, g, pair_bonus, mix, reset, slots, cu_seqlens, dq, dw, dg, dbonus,
             time, heads, q_heads, w_heads, keys,
             CHUNK, SIDE, KEYS, G, CONSTANT, EARLY, STRICT, REVERSE, DTYPE, PRECISION,
         )  # fmt: skip

@@ -51,48 +51,48 @@ def place(t, row, start, count, time, REVERSE: tl.constexpr):
 
 
 @triton.jit
-def rows(p, here, inside, heads, h, size, lanes, DTYPE: tl.constexpr):
+def rows(p, position, inside, heads, h, size, lanes, DTYPE: tl.constexpr):
     """The numbers of some steps (steps, lanes), 0 outside."""
     mask = inside[:, None] & (lanes < size)[None, :]
-    return tl.load(p + (here[:, None] * heads + h) * size + lanes[None, :], mask, 0).to(DTYPE)
+    return tl.load(p + (position[:, None] * heads + h) * size + lanes[None, :], mask, 0).to(DTYPE)
 
 
 @triton.jit
-def put(p, x, here, inside, heads, h, size, lanes):
+def put(p, x, position, inside, heads, h, size, lanes):
     """Store the numbers of some steps."""
     mask = inside[:, None] & (lanes < size)[None, :]
-    tl.store(p + (here[:, None] * heads + h) * size + lanes[None, :], x, mask)
+    tl.store(p + (position[:, None] * heads + h) * size + lanes[None, :], x, mask)
 
 
 @triton.jit
-def add(p, x, here, inside, heads, h, size, lanes):
+def add(p, x, position, inside, heads, h, size, lanes):
     """Add to the numbers of some steps, which no other program has."""
     mask = inside[:, None] & (lanes < size)[None, :]
-    where = p + (here[:, None] * heads + h) * size + lanes[None, :]
+    where = p + (position[:, None] * heads + h) * size + lanes[None, :]
     tl.store(where, tl.load(where, mask, 0) + x, mask)
 
 
 @triton.jit
-def values_of(v, here, inside, heads, h, size, lanes, ONES: tl.constexpr, DTYPE: tl.constexpr):
+def values_of(v, position, inside, heads, h, size, lanes, ONES: tl.constexpr, DTYPE: tl.constexpr):
     """Values, with the channel of ones of a normalizer behind the last."""
-    x = rows(v, here, inside, heads, h, size, lanes, DTYPE)
+    x = rows(v, position, inside, heads, h, size, lanes, DTYPE)
     if ONES:
         x = tl.where(inside[:, None] & (lanes == size)[None, :], 1, x)
     return x
 
 
 @triton.jit
-def logs(g, here, inside, heads, h, size, lanes, G: tl.constexpr, CONSTANT: tl.constexpr,
+def logs(g, position, inside, heads, h, size, lanes, G: tl.constexpr, CONSTANT: tl.constexpr,
          DTYPE: tl.constexpr):  # fmt: skip
     """Logarithms of the decays of some steps, (steps, 1) by head or (steps, lanes)."""
     if CONSTANT:
-        here = here * 0
+        position = position * 0
     if G == 2:
-        x = rows(g, here, inside, heads, h, size, lanes, DTYPE)
+        x = rows(g, position, inside, heads, h, size, lanes, DTYPE)
     elif G == 1:
-        x = tl.load(g + here * heads + h, inside, 0).to(DTYPE)[:, None]
+        x = tl.load(g + position * heads + h, inside, 0).to(DTYPE)[:, None]
     else:
-        x = tl.zeros(here.shape, DTYPE)[:, None]
+        x = tl.zeros(position.shape, DTYPE)[:, None]
     return x
 
 
@@ -109,30 +109,30 @@ def sums(x, reverse: tl.constexpr = False):
 
 
 @triton.jit
-def since(g, i, here, inside, heads, h, size, lanes, EARLY: tl.constexpr, SIGN: tl.constexpr,
+def since(g, i, position, inside, heads, h, size, lanes, EARLY: tl.constexpr, SIGN: tl.constexpr,
           G: tl.constexpr, CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """Sums from the first step up to each; EARLY, up to the one before."""
     if EARLY:
-        x = logs(g, here - SIGN, inside & (i > 0), heads, h, size, lanes, G, CONSTANT, DTYPE)
+        x = logs(g, position - SIGN, inside & (i > 0), heads, h, size, lanes, G, CONSTANT, DTYPE)
     else:
-        x = logs(g, here, inside, heads, h, size, lanes, G, CONSTANT, DTYPE)
+        x = logs(g, position, inside, heads, h, size, lanes, G, CONSTANT, DTYPE)
     return sums(x)
 
 
 @triton.jit
-def left(g, here, behind, heads, h, size, lanes, SIGN: tl.constexpr, G: tl.constexpr,
+def left(g, position, behind, heads, h, size, lanes, SIGN: tl.constexpr, G: tl.constexpr,
          CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """Sums from behind each step on; ``behind`` says which steps have one to count behind them."""
-    x = logs(g, here + SIGN, behind, heads, h, size, lanes, G, CONSTANT, DTYPE)
+    x = logs(g, position + SIGN, behind, heads, h, size, lanes, G, CONSTANT, DTYPE)
     return sums(x, reverse=True)
 
 
 @triton.jit
-def resets(reset, here, inside):
+def resets(reset, position, inside):
     """How many resets there were in a chunk up to each step."""
-    x = tl.zeros(here.shape, tl.int32)
+    x = tl.zeros(position.shape, tl.int32)
     if reset is not None:
-        x = tl.cumsum((tl.load(reset + here, inside, 0) != 0).to(tl.int32), 0)
+        x = tl.cumsum((tl.load(reset + position, inside, 0) != 0).to(tl.int32), 0)
     return x
 
 
@@ -153,20 +153,20 @@ def marks(x):
 
 
 @triton.jit
-def reached(seen, bad):
-    """A mask of the steps that see a bad one; ``seen`` (steps, others)."""
-    return tl.max(tl.where(seen, bad[None, :], 0), 1) > 0
+def reached(visible, bad):
+    """A mask of the steps that see a bad one; ``visible`` (steps, others)."""
+    return tl.max(tl.where(visible, bad[None, :], 0), 1) > 0
 
 
 @triton.jit
-def mixed(weights, x, seen, PRECISION: tl.constexpr):
+def mixed(weights, x, visible, PRECISION: tl.constexpr):
     """``weights @ x``, weights being 0 where nothing is seen, also where x is not finite.
 
     Zero times NaN is not zero: what is not finite is kept out of the product, and reaches those
     who see it.
     """
     y = product(weights, tl.where(finite(x), x, 0), PRECISION)
-    return tl.where(reached(seen, marks(x))[:, None], float("nan"), y)
+    return tl.where(reached(visible, marks(x))[:, None], float("nan"), y)
 
 
 @triton.jit
@@ -176,14 +176,14 @@ def numbers(p, h, size, lanes, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def between(g, i, here, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constexpr,
+def between(g, i, position, inside, heads, h, EARLY: tl.constexpr, SIGN: tl.constexpr,
             CONSTANT: tl.constexpr, DTYPE: tl.constexpr):  # fmt: skip
     """Sums over the steps after j up to i, or to the one before it, (i, j), by head."""
     one = tl.arange(0, 1)
     if EARLY:
-        x = logs(g, here - SIGN, inside & (i > 0), heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = logs(g, position - SIGN, inside & (i > 0), heads, h, 1, one, 1, CONSTANT, DTYPE)
         x = tl.where(i[:, None] > i[None, :] + 1, x, 0)
     else:
-        x = logs(g, here, inside, heads, h, 1, one, 1, CONSTANT, DTYPE)
+        x = logs(g, position, inside, heads, h, 1, one, 1, CONSTANT, DTYPE)
         x = tl.where(i[:, None] > i[None, :], x, 0)
     return tl.cumsum(x, 0)
