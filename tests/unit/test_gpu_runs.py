@@ -59,21 +59,3 @@ def test_every_script_says_what_it_would_run_and_is_in_the_table(script):
     assert run.returncode == 0, run.stderr
     assert len(run.stdout.splitlines()) > 1
     assert f"| `{script}.py` | " in (FOLDER / "README.md").read_text(encoding="utf-8")
-
-
-@needs_triton
-@pytest.mark.slow
-def test_tiles_of_constant_complex_decays_compile_for_a_gpu_and_spill_nothing(warm, tmp_path):
-    code = f"""
-import sys
-sys.path[:0] = [{str(FOLDER)!r}, {str(FOLDER.parent)!r}]
-import torch
-import _gpu_offline as offline
-import _scans as scans
-offline.pretend()
-b = torch.zeros(2, 128, 256, dtype=torch.complex64)
-(launch,) = offline.launched(lambda: scans.tiled(b[0, 0], b, 8, 8, 64, 1))
-code = offline.code(launch.cubin)
-result = [code.spills, code.widest]
-"""
-    assert warm(code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0") == [0, 128]

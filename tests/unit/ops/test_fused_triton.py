@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 # stretches and groups of steps so short that there are several, and full, cut and missing ones
-SETUP = """
+SETUP = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+"""
+SETUP += """
+import interpreted_scan
 import itertools
 import torch
 torch.set_num_threads(1)
@@ -83,7 +89,16 @@ for (time, channels, parts, dtype), number in zip(CASES, itertools.count()):
         compare(gated_scan, (x, state), options, getattr(torch, dtype))
 """
 
-NARROW = "_scan.gpu.processors = lambda device: 64\n_scan.SHORTEST_CHUNK = 3\n"
+# as in test_triton.py: two stretches of two steps a tile, and programs that hand over
+TILE = (
+    "_scan.gpu.processors = lambda device: 64\n_scan.ROW, _scan.BUSY_WARPS = 128, 2\n"
+    "_scan.FEWEST_TENTHS = 0\n"
+)
+CHAIN = (
+    "_scan.gpu.processors = lambda device: 64\n_scan.ROW, _scan.CHAINED = 128, 2\n"
+    "_scan.GROUP, _scan.FEWEST_TILES = 2, 0\n"
+)
+each_form = pytest.mark.parametrize("regime", ["", TILE, CHAIN], ids=["walk", "tile", "chain"])
 
 
 @pytest.fixture
@@ -109,13 +124,13 @@ def test_convolutions_of_every_width_and_dtype(interpreted, case):
     interpreted(f"CASES = [{case!r}]{CONV}")
 
 
-@pytest.mark.parametrize("regime", ["", NARROW], ids=["wide", "narrow"])
+@each_form
 def test_gated_scans_equal_the_loop(interpreted, regime):
     interpreted(f"{regime}CASES = [(7, 5, 3, 'float32')]{GATED}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("regime", ["", NARROW], ids=["wide", "narrow"])
+@each_form
 @pytest.mark.parametrize(
     "case", [(9, 33, 2, "float64"), (9, 3, 3, "float64"), (5, 5, 2, "bfloat16")]
 )

@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,24 +21,32 @@ needs_triton = pytest.mark.skipif(
 )
 CUDA = torch.device("cuda")
 
-# two or four steps at once: groups are full, have a tail or are missing already at short lengths
-WIDE = """
+# stretches of two steps: tiles are full, have a tail or are missing already at short lengths
+WALK = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import torch
 torch.set_num_threads(1)
+import interpreted_scan
 from linrnn.ops.linear.linear_scan import triton_plan
 triton_plan.MOST_STEPS = 2
 from linrnn.testing import OP_LAWS, _op_laws as laws
 """
-# so many multiprocessors to fill that time is split, into chunks this short
-NARROW = f"""{WIDE}
+# rows so short that a tile of two stretches has few channels
+TILE = f"""{WALK}
+triton_plan.ROW, triton_plan.BUSY_WARPS, triton_plan.FEWEST_TENTHS = 128, 2, 0
 triton_plan.gpu.processors = lambda device: 64
-triton_plan.SHORTEST_CHUNK = 3
 """
-REGIMES = {"wide": WIDE, "narrow": NARROW}
+# so many multiprocessors to fill that each tile is a program, in groups of two
+CHAIN = f"""{WALK}
+triton_plan.ROW, triton_plan.CHAINED, triton_plan.GROUP, triton_plan.FEWEST_TILES = 128, 2, 2, 1
+triton_plan.gpu.processors = lambda device: 64
+"""
+REGIMES = {"walk": WALK, "tile": TILE, "chain": CHAIN}
 each_regime = pytest.mark.parametrize("regime", REGIMES)
-# where time is not split a test adds little to the other: a process and the interpreter are seconds
-split_first = pytest.mark.parametrize(
-    "regime", [pytest.param("wide", marks=pytest.mark.slow), "narrow"]
+# a walk is a tile of one stretch: its test adds little; a process and the interpreter are seconds
+tiles_first = pytest.mark.parametrize(
+    "regime", [pytest.param("walk", marks=pytest.mark.slow), "tile", "chain"]
 )
 
 SINGLE = ((False, "float32"), (True, "complex64"))
@@ -47,7 +56,7 @@ HALF = ((False, "bfloat16"), (False, "float16"))
 
 @pytest.fixture
 def interpreted(warm):
-    """Run code in Triton's interpreter, in one of the two regimes."""
+    """Run code in Triton's interpreter, in one of the regimes."""
 
     def run(regime, code):
         assert warm(f"{REGIMES[regime]}{code}\nresult = 1", TRITON_INTERPRET="1") == 1
@@ -73,9 +82,9 @@ with laws._PoisonedMemory():
     ids=["single", "double", "half"],
 )
 def test_layouts_agree_with_the_loop(interpreted, regime, dtypes, first):
-    """Every fifth, in one of the two regimes; the next one has all, in both."""
-    begin = first + 5 * (regime == "wide")
-    interpreted(regime, agree(dtypes, "(1, 2, 5, 9)", f"{begin}::10"))
+    """Every fifth, each in one of the regimes; the next one has all, in every regime."""
+    begin = first + 5 * list(REGIMES).index(regime)
+    interpreted(regime, agree(dtypes, "(1, 2, 5, 9)", f"{begin}::15"))
 
 
 @needs_triton
@@ -88,7 +97,7 @@ def test_every_layout_agrees_with_the_loop(interpreted, regime, dtypes, pick):
 
 
 @needs_triton
-@split_first
+@tiles_first
 @pytest.mark.parametrize("law", ["isolation", "edges", "layouts_in_memory"])
 def test_law(interpreted, regime, law):
     interpreted(regime, f"OP_LAWS[{law!r}]('triton')")
@@ -124,7 +133,7 @@ assert grad[:, 8:14].isnan().all() and grad[:, :8].isfinite().all()
 
 
 @needs_triton
-@split_first
+@tiles_first
 @pytest.mark.parametrize("channels", [1, pytest.param(33, marks=pytest.mark.slow), 130])
 def test_any_number_of_channels(interpreted, regime, channels):
     interpreted(
@@ -152,7 +161,7 @@ OP_LAWS["gradients"]("triton")
 
 
 @needs_triton
-@split_first
+@tiles_first
 def test_two_runs_give_the_same_bits(interpreted, regime):
     interpreted(
         regime,
@@ -166,6 +175,7 @@ for name, x in first.items():
 
 
 @needs_triton
+@pytest.mark.parametrize("regime", ["tile", "chain"])
 @pytest.mark.parametrize(
     ("dtypes", "constant"),
     [
@@ -174,11 +184,11 @@ for name, x in first.items():
         pytest.param(SINGLE, False, marks=pytest.mark.slow),
     ],
 )
-def test_a_long_memory_survives_many_chunks(interpreted, dtypes, constant):
+def test_a_long_memory_survives_many_tiles(interpreted, regime, dtypes, constant):
     interpreted(
-        "narrow",
+        regime,
         f"""
-triton_plan.SHORTEST_CHUNK, triton_plan.MOST_STEPS = 16, 8
+triton_plan.MOST_STEPS, triton_plan.GROUP = 8, 8
 for is_complex, dtype in {dtypes}:
     case = laws.make_case(
         time=1001, batch=1, channels=24, constant={constant}, decay=(0.9999, 1.0),
@@ -200,18 +210,19 @@ def compiled(name, storage, is_complex, constant, gates):
     function = getattr(kernels, name)
     state = "fp64" if storage == "fp64" else "fp32"
     pointers = dict.fromkeys("abgh", storage) | dict.fromkeys(
-        ("entering", "final", "initial", "grad_initial"), state
+        ("initial", "entering", "final", "grad_initial"), state
     )
-    pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage, "scratch": "fp64"}
-    pointers |= {"reset": "i1", "cu_seqlens": "i64", "values": "fp64", "total": storage}
+    pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage}
+    pointers |= {"reset": "i1", "cu_seqlens": "i64"}
     options = {
-        "CONSTANT": constant, "FLIP": True, "CX": is_complex, "ADJOINT": True, "WIDE": tl.float64,
-        "GATES": gates, "POSITIVE": True, "START": 0.5 if gates else 0.0, "ROWS": 32,
-        "DTYPE": tl.float64 if state == "fp64" else tl.float32, "BLOCK": 32, "UNROLL": 4,
+        "CONSTANT": constant, "FLIP": True, "CX": is_complex, "WIDE": tl.float64, "GATES": gates,
+        "POSITIVE": True, "START": 0.5 if gates else 0.0, "BLOCK": 32, "WARPS": 1, "STEPS": 4,
+        "DTYPE": tl.float64 if state == "fp64" else tl.float32, "AHEAD": True, "CHAINED": False,
+        "GROUP": 1, "handed": None, "maps": None,
     }
     kinds = {}
     for argument in function.arg_names:
-        kinds[argument] = "constexpr" if argument.isupper() else "i32"
+        kinds[argument] = "constexpr" if argument in options else "i32"
         if argument in pointers:
             kinds[argument] = "*" + pointers[argument]
     constants = {k: v for k, v in options.items() if k in kinds}
@@ -222,48 +233,63 @@ def compiled(name, storage, is_complex, constant, gates):
 
 
 @needs_triton
-@pytest.mark.parametrize("name", ["run_forward", "run_backward", "summarise", "carry"])
-def test_kernels_compile_for_a_gpu_without_crossing_threads(warm, tmp_path, name):
+@pytest.mark.parametrize("name", ["run_forward", "run_backward"])
+def test_a_walk_compiles_for_a_gpu_without_crossing_warps(warm, tmp_path, name):
     result = warm(
         f"""{COMPILE}
 result = []
 for case in (("fp32", False, False, 0), ("fp64", True, True, 0), ("bf16", False, True, 0),
              ("bf16", False, False, 2)):
     ptx = compiled({name!r}, *case).asm["ptx"]
-    result.append([ptx.count(word) for word in ("st.global", "shfl", "bar.sync", ".local")])
+    result.append([ptx.count(word) for word in ("st.global", "bar.sync", ".local")])
 """,
         TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     for stores, *crossings in result:
         assert stores > 0
-        assert crossings == [0, 0, 0]
+        assert crossings == [0, 0]
 
 
-def plan(shape, *, processors=132, packed=False, seqs=None, dtype=torch.float32, monkeypatch):
+def plan(shape, *, processors=132, seqs=None, dtype=torch.float32, monkeypatch):
     monkeypatch.setattr(triton_plan.gpu, "processors", lambda device: processors)
-    meta = torch.device("meta")
-    return triton_plan.make_plan(shape, dtype, seqs or shape[0], packed, meta)
+    return triton_plan.make_plan(shape, dtype, seqs or shape[0], torch.device("meta"))
 
 
-def test_plan_streams_when_channels_fill_the_device(monkeypatch):
-    made = plan((8, 2048, 2048), monkeypatch=monkeypatch)
-    assert (made.chunks, made.chunk) == (1, 2048)
-    assert made.block * made.blocks >= 2048
+def test_plan_walks_when_programs_of_one_warp_fill_the_device(monkeypatch):
+    made = plan((64, 1024, 4096), monkeypatch=monkeypatch)
+    assert (made.block, made.stretches, made.warps, made.chained) == (128, 1, 1, False)
 
 
-def test_plan_reads_wide_vectors_when_there_are_many_channels(monkeypatch):
-    assert plan((64, 1024, 4096), monkeypatch=monkeypatch).block == 128
-    assert plan((64, 1024, 4096), dtype=torch.complex128, monkeypatch=monkeypatch).block == 32
+@pytest.mark.parametrize("shape", [(8, 2048, 2048), (64, 1024, 256), (8, 8192, 1024)])
+def test_plan_shares_tiles_among_warps_when_each_multiprocessor_has_a_program(monkeypatch, shape):
+    made = plan(shape, monkeypatch=monkeypatch)
+    assert shape[0] * made.blocks >= 0.9 * 132
+    assert made.block * made.blocks >= shape[2]
+    assert (made.warps, made.stretches * made.block, made.chained) == (8, 8 * 128, False)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("time", [1, 129, 65536, 1_000_003])
-def test_plan_splits_time_when_channels_are_few(monkeypatch, time, packed):
-    made = plan((1, time, 64), packed=packed, seqs=3 if packed else 1, monkeypatch=monkeypatch)
-    assert (made.chunks - 1) * made.chunk < time <= made.chunks * made.chunk
-    if time >= 65536:
-        assert made.chunks * made.blocks >= 132
+@pytest.mark.parametrize(
+    ("dtype", "block"),
+    [(torch.float32, 128), (torch.bfloat16, 256), (torch.complex64, 64), (torch.complex128, 32)],
+)
+def test_a_warp_loads_128_bits_a_thread_whatever_the_dtype(monkeypatch, dtype, block):
+    assert plan((64, 1024, 4096), dtype=dtype, monkeypatch=monkeypatch).block == block
+
+
+@pytest.mark.parametrize("seqs", [1, 3])
+@pytest.mark.parametrize("time", [129, 65536, 1_000_003])
+def test_plan_hands_over_when_programs_are_few(monkeypatch, time, seqs):
+    made = plan((1, time, 256), seqs=seqs, monkeypatch=monkeypatch)
+    tiles = made.tiles(time, 8)
+    assert made.chained
+    assert (tiles - 1) * made.stretches * 8 < time <= tiles * made.stretches * 8
+    assert tiles / made.group < 4096  # hand-overs from group to group, a microsecond each
+
+
+def test_plan_of_few_short_sequences_hands_nothing_over(monkeypatch):
+    made = plan((1, 64, 256), monkeypatch=monkeypatch)
+    assert (made.warps, made.chained, made.tiles(64, 8)) == (8, False, 1)
 
 
 def test_reasons_why_it_is_unavailable(monkeypatch):

@@ -15,11 +15,10 @@ from linrnn.ops.linear.linear_scan.triton_plan import (
     make_plan,
     offsets_on,
     strides,
-    tile,
 )
 
-#: Steps at once: fewer than `linear_scan` has, whose steps are two operations and no exponentials,
-#: since compiling takes as long as all of their operations.
+#: Steps of a stretch: of two parts, and of three or backward, of which more would not fit in
+#: registers beside what exponentials need.
 MOST_STEPS, MOST_STEPS_BACK = 8, 4
 #: The gradient of a final state that nobody reads is None, and costs no kernel that writes zeros.
 SPARSE_GRADS = (1,)
@@ -44,11 +43,11 @@ def forward(
     h = torch.empty((batch, time, channels), dtype=x.dtype, device=x.device)
     final = torch.empty((seqs, channels), dtype=accumulator_dtype(x.dtype), device=x.device)
     layouts = (layout(x), None, layout(reset))
-    scan = _launches(layouts, seqs, cu_seqlens is not None, x.device, options)
+    scan = _launches(layouts, seqs, x.device, options)
     offsets = offsets_on(x.device, cu_seqlens)
     with torch.cuda.device_of(x):
-        entering = scan.entering((x,), reset, offsets, initial_state)
-        scan.run(x, reset, offsets, entering, h, final)
+        initial = None if initial_state is None else dense(initial_state)
+        scan.run(x, reset, offsets, initial, h, final, *scan.handed(x.device))
     return h, final
 
 
@@ -64,15 +63,16 @@ def backward(
     x, h, grad_h = unit_channels(x), dense(h), unit_channels(grad_h)
     seqs = n_sequences(x, cu_seqlens)
     layouts = (layout(x), layout(grad_h), layout(reset))
-    scan = _launches(layouts, seqs, cu_seqlens is not None, x.device, tuple(options))
+    scan = _launches(layouts, seqs, x.device, tuple(options))
     grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     of_state = (seqs, h.shape[2])
     grad_initial = torch.empty(of_state, dtype=accumulator_dtype(x.dtype), device=x.device)
     offsets = offsets_on(x.device, cu_seqlens)
     initial = None if initial_state is None else dense(initial_state)
     with torch.cuda.device_of(x):
-        entering = scan.entering((x, grad_h), reset, offsets, grad_final)
-        scan.run(x, grad_h, h, reset, offsets, initial, entering, grad_x, grad_initial)
+        entering = None if grad_final is None else dense(grad_final)
+        grads = (grad_x, grad_initial)
+        scan.run(x, grad_h, h, reset, offsets, initial, entering, *grads, *scan.handed(x.device))
     return grad_x, grad_initial
 
 
@@ -80,7 +80,6 @@ def backward(
 def _launches(
     layouts: tuple[Any, ...],
     seqs: int,
-    packed: bool,
     device: torch.device,
     options: tuple[Any, ...],
 ) -> Launches:
@@ -90,7 +89,6 @@ def _launches(
         layouts: of the pre-activations, of the gradient of the states, of resets; without the
             second it is the forward pass.
         seqs: how many sequences there are.
-        packed: whether they lie in one row.
         device: of all tensors, on which kernels are loaded.
         options: of the call.
     """
@@ -98,7 +96,7 @@ def _launches(
     (batch, time, parts, channels), steps, dtype = inputs
     positive, normalise, start, reverse = options
     adjoint = grads is not None
-    plan = make_plan((batch, time, channels), dtype, seqs, packed, device)
+    plan = make_plan((batch, time, channels), dtype, seqs, device)
     fixed: dict[str, Any] = {
         "a": None, "part": steps[2], "time": time, "channels": channels,
         "GATES": 1 if parts == 2 else 2 if normalise else 3, "POSITIVE": positive,
@@ -110,7 +108,5 @@ def _launches(
         fixed |= {"grad_a": None, **strides("g", grads), **states}
     else:
         fixed["g"] = None
-    most = MOST_STEPS_BACK if adjoint else MOST_STEPS
-    rows = tile(plan, dtype.itemsize, parts + 2 * adjoint, most=most)
-    summary = tile(plan, dtype.itemsize, parts, most=MOST_STEPS)
-    return launches(plan, seqs, dtype, fixed, (rows, summary))
+    most = MOST_STEPS_BACK if adjoint or parts > 2 else MOST_STEPS
+    return launches(plan, seqs, dtype, fixed, parts + 2 * adjoint, most)

@@ -17,7 +17,6 @@ from linrnn.ops.linear.linear_scan.triton_plan import (
     make_plan,
     offsets_on,
     strides,
-    tile,
 )
 
 #: The gradient of a final state that nobody reads is None, and costs no kernel that writes zeros.
@@ -51,11 +50,11 @@ def forward(
     h, final = empty_results(b, cu_seqlens)
     a, b = unit_channels(a), unit_channels(b)
     layouts = (layout(a), layout(b), None, layout(reset))
-    scan = _kernels(layouts, final.shape[0], cu_seqlens is not None, b.device, reverse, False).scan
+    scan = _kernels(layouts, final.shape[0], b.device, reverse, False).scan
     offsets = offsets_on(b.device, cu_seqlens)
     with torch.cuda.device_of(b):
-        entering = scan.entering((a, b), reset, offsets, initial_state)
-        scan.run(a, b, reset, offsets, entering, h, final)
+        initial = None if initial_state is None else dense(initial_state)
+        scan.run(a, b, reset, offsets, initial, h, final, *scan.handed(b.device))
     return h, final
 
 
@@ -74,16 +73,15 @@ def backward(
     device, (grad_b, grad_initial) = h.device, empty_results(h, cu_seqlens)
     a, h, grad_h = unit_channels(a), unit_channels(h), unit_channels(grad_h)
     layouts = (layout(a), layout(grad_h), layout(h), layout(reset))
-    packed, seqs = cu_seqlens is not None, grad_initial.shape[0]
-    scan, rows, add = _kernels(layouts, seqs, packed, device, not reverse, True)
+    scan, rows, add = _kernels(layouts, grad_initial.shape[0], device, not reverse, True)
     sums = None if rows is None else torch.empty(rows, dtype=torch.float64, device=device)
     grad_a = torch.empty(a.shape, dtype=a.dtype, device=device)
     offsets = offsets_on(device, cu_seqlens)
     initial = None if initial_state is None else dense(initial_state)
     with torch.cuda.device_of(h):
-        entering = scan.entering((a, grad_h), reset, offsets, grad_final)
         grads = (grad_a if sums is None else sums, grad_b, grad_initial)
-        scan.run(a, grad_h, h, reset, offsets, initial, entering, *grads)
+        entering = None if grad_final is None else dense(grad_final)
+        scan.run(a, grad_h, h, reset, offsets, initial, entering, *grads, *scan.handed(device))
         # in a fixed order: the same bits in every run
         if add is not None:
             add(sums, grad_a)
@@ -97,7 +95,6 @@ def backward(
 def _kernels(
     layouts: tuple[Any, ...],
     seqs: int,
-    packed: bool,
     device: torch.device,
     flip: bool,
     adjoint: bool,
@@ -107,15 +104,13 @@ def _kernels(
     Args:
         layouts: of the decay, of what is added, of the states that an adjoint reads, of resets.
         seqs: how many sequences there are.
-        packed: whether they lie in one row.
         device: of all tensors, on which kernels are loaded.
         flip: from the last step to the first.
         adjoint: the backward pass.
     """
     decay, added, states, resets = layouts
     (_, time, channels), _, dtype = added
-    plan = make_plan(added[0], dtype, seqs, packed, device)
-    constant, deep = len(decay[0]) == 1, plan.deep and resets is None
+    plan, constant = make_plan(added[0], dtype, seqs, device), len(decay[0]) == 1
     fixed = {
         "time": time, "channels": channels, "CONSTANT": constant, "FLIP": flip, "ADJOINT": adjoint,
         **strides("a", decay), **strides("reset", resets),
@@ -124,12 +119,10 @@ def _kernels(
         fixed |= {"b": None, **strides("g", added), **strides("h", states)}
     else:
         fixed |= {"g": None, **strides("b", added)}
-    of_rows = functools.partial(tile, plan, max(decay[2].itemsize, dtype.itemsize))
-    tiles = of_rows(2 + adjoint - constant, deep), of_rows(2 - constant)
-    scan = launches(plan, seqs, dtype, fixed, tiles)
+    scan = launches(plan, seqs, dtype, fixed, 2 + adjoint - constant)
     if not (adjoint and constant):
         return _Kernels(scan, None, None)
-    rows, columns = seqs * plan.chunks, channels * (1 + dtype.is_complex)
+    rows, columns = seqs * scan.tiles, channels * (1 + dtype.is_complex)
     if rows > MOST_ROWS:
         return _Kernels(scan, (rows, columns), None)
     sizes = {"batch": rows, "columns": columns, "ROWS": 32, "BLOCK": 32, "DTYPE": dtype_of(dtype)}

@@ -1,15 +1,23 @@
-"""Triton kernels of the recurrence ``h_t = a_t h_{t-1} + b_t`` and its adjoint.
+"""Triton kernels of the recurrence ``h_t = a_t h_{t-1} + b_t`` and its adjoint, by tiles.
 
-A program owns one chunk of one sequence and a block of channels, keeps the state in registers and
-walks along time. Nothing ever crosses a thread: every number comes out of the same operations in
-the same order as in a loop, which keeps its accuracy and gives the same bits in every run. What
-hides the latency of memory is that the rows of the next steps are on their way, ``UNROLL`` of them
-for every input, while those of the present steps are used.
+A program owns one sequence and a block of channels and walks along time, a tile at a time: each
+warp has a stretch of ``STEPS`` steps. It finds what its stretch does to a state, warps
+exchange these maps once, and then each runs its steps from the state that truly enters, by the same
+operations as a loop. With one warp there is nothing to exchange, and a tile is a loop. Where
+sequences are too few to keep a device busy, a program owns one tile (``CHAINED``) and is handed the
+state that enters it by the programs of the tiles before: all numbers are still read and written
+once. The order of operations never depends on which program is first, so all runs give the same
+bits.
 
 With ``GATES``, a step's ``a`` and ``b`` are computed as its row arrives, from parts of a row of
 ``b`` that lie ``part`` numbers apart: the value, then one or two logits.
+
+The local scan that is repeated from the true state, and the hand-over along tiles, are those of
+Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016, with a fixed
+order of look-back in place of theirs.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
+# ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
 # no_type_check keeps the shape checker from wrapping kernels: Triton compiles what the source says
 
 from typing import no_type_check
@@ -18,16 +26,20 @@ import triton.language as tl
 
 from linrnn.compute.triton_kernel import kernel
 from linrnn.ops.linear.linear_scan._triton_gates import gated, put_gated
+from linrnn.ops.linear.linear_scan.triton_tile import (
+    ends_in,
+    entered,
+    of_all_warps,
+    stretched,
+)
 from linrnn.ops.linear.linear_scan.triton_walk import (
     choose,
     flags,
-    lanes,
-    last,
     multiply,
     parts,
-    place,
     put,
     rows,
+    span,
 )
 
 
@@ -45,14 +57,15 @@ def run_forward(
     reset_seq,
     reset_step,
     cu_seqlens,
-    entering,
-    enters_at,
+    initial,
     h,
     final,
+    handed,
+    maps,
     time,
     channels,
+    lanes,
     chunks,
-    chunk,
     GATES: tl.constexpr,
     POSITIVE: tl.constexpr,
     START: tl.constexpr,
@@ -60,78 +73,139 @@ def run_forward(
     FLIP: tl.constexpr,
     CX: tl.constexpr,
     DTYPE: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
+    WARPS: tl.constexpr,
+    STEPS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    CHAINED: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
-    """All states of one chunk from the state that enters it; the last chunk writes the final.
+    """All states of one sequence and block of channels, and the final; chained, of one tile.
 
-    They are ``enters_at`` numbers behind ``entering``; a state that is not given is ``START``.
+    A state that is not given is ``START``, and so is one after a reset.
     """
-    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    at, inside = lanes(c, channels, CX)
-    steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
+    TILE: tl.constexpr = WARPS * STEPS
+    CUTS: tl.constexpr = reset is not None
+    lane, k, chunk = tl.program_id(0), 0, time
+    if CHAINED:  # tickets go along time, so whoever is waited for runs already
+        ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
+        lane, k, chunk = ticket % lanes, ticket // lanes, TILE
+    blocks = tl.cdiv(channels, BLOCK)
+    s = (lane // blocks).to(tl.int64)
+    row, t, left, n = span(cu_seqlens, s, s * 0 + k, time, chunk, FLIP)
     width: tl.constexpr = 2 if CX else 1
+    warp = tl.arange(0, WARPS)[:, None]
+    own = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so that all lie alike
+    at = (lane % blocks) * (BLOCK * width) + own
+    inside = at < channels * width
+    steps = tl.where(inside, n - warp * STEPS, 0)  # of each place: a row's mask is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
     b_by = sign * width * b_step
     h_by = sign * width * channels
-    zero = tl.zeros([BLOCK], DTYPE)
+    zero = tl.zeros([WARPS, BLOCK], DTYPE)
     start = zero + START
     x_re, x_im = start, zero
-    if entering is not None:
-        p = entering + (enters_at + (s * chunks + k) * channels) * width + at
+    if initial is not None:
+        p = initial + s * channels * width + at
         x_re, x_im = parts(tl.load(p, mask=inside, other=0), CX, DTYPE)
+    end_re, end_im = x_re, x_im
     b += (row * b_seq + t * b_step) * width
-    b_next = rows(b, b_by, at, steps, UNROLL)
+    b_at = warp * (STEPS * b_by) + at
     if CONSTANT:
         a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
+        p_re, p_im = stretched(a_re, a_im, STEPS, CX, DTYPE, WIDE)
     elif GATES > 0:
         a_from, a_by = b + part, b_by
     else:
         a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
     if not CONSTANT:
-        a_next = rows(a_from, a_by, at, steps, UNROLL)
-    if GATES > 1:
-        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
+        a_at = warp * (STEPS * a_by) + at
     if reset is not None:
         reset_by = sign * reset_step
-        reset += row * reset_seq + t * reset_step
-        reset_next = flags(reset, reset_by, n, UNROLL)
-    h += (row * time + t) * channels * width
-    for j in range(0, n, UNROLL):
-        b_now = b_next
-        b += UNROLL * b_by
-        b_next = rows(b, b_by, at, steps - j - UNROLL, UNROLL)
+        reset += row * reset_seq + t * reset_step + warp * (STEPS * reset_by)
+    if AHEAD:
+        b_next = rows(b, b_by, b_at, steps, STEPS)
         if not CONSTANT:
-            a_now = a_next
-            a_from += UNROLL * a_by
-            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
+            a_next = rows(a_from, a_by, a_at, steps, STEPS)
         if GATES > 1:
-            w_now = w_next
-            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
+            w_next = rows(a_from + part, a_by, a_at, steps, STEPS)
+    h += (row * time + t) * channels * width
+    h_at = warp * (STEPS * h_by) + at
+    for j in range(0, n, TILE):
+        if AHEAD:
+            b_now = b_next
+            b_next = rows(b + TILE * b_by, b_by, b_at, steps - j - TILE, STEPS)
+            if not CONSTANT:
+                a_now = a_next
+                a_next = rows(a_from + TILE * a_by, a_by, a_at, steps - j - TILE, STEPS)
+            if GATES > 1:
+                w_now = w_next
+                w_next = rows(a_from + TILE * a_by + part, a_by, a_at, steps - j - TILE, STEPS)
+        else:
+            b_now = rows(b, b_by, b_at, steps - j, STEPS)
+            if not CONSTANT:
+                a_now = rows(a_from, a_by, a_at, steps - j, STEPS)
+            if GATES > 1:
+                w_now = rows(a_from + part, a_by, a_at, steps - j, STEPS)
+        b += TILE * b_by
+        if not CONSTANT:
+            a_from += TILE * a_by
         if reset is not None:
-            reset_now = reset_next
-            reset += UNROLL * reset_by
-            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
-        for i in tl.static_range(UNROLL):
-            exists = i < n - j
+            reset_now = flags(reset, reset_by, n - j - warp * STEPS, STEPS)
+            reset += TILE * reset_by
+        if GATES > 0:  # once for both runs of a stretch
+            decays, inputs = (), ()
+            for i in tl.static_range(STEPS):
+                f, u = b_now[i].to(DTYPE), a_now[i].to(DTYPE)
+                w = u
+                if GATES > 1:
+                    w = w_now[i].to(DTYPE)
+                u, f = gated(f, u, w, GATES, POSITIVE)
+                decays, inputs = decays + (u,), inputs + (f,)
+            a_now, b_now = decays, inputs
+        y_re, y_im = x_re, x_im
+        if (WARPS > 1) or CHAINED:
+            q_re, q_im, cut = zero, zero, tl.zeros([WARPS, BLOCK], tl.int32)
+            for i in tl.static_range(STEPS):
+                if not CONSTANT:
+                    a_re, a_im = parts(a_now[i], CX, DTYPE)
+                    if i == 0:
+                        p_re, p_im = a_re, a_im
+                    else:
+                        p_re, p_im = multiply(a_re, a_im, p_re, p_im, CX)
+                b_re, b_im = parts(b_now[i], CX, DTYPE)
+                if reset is not None:
+                    q_re, q_im = choose(reset_now[i], start, zero, q_re, q_im, CX)
+                    cut = tl.where(reset_now[i], 1, cut)
+                if (i > 0) or (reset is not None):
+                    q_re, q_im = multiply(a_re, a_im, q_re, q_im, CX)
+                    b_re += q_re
+                    if CX:
+                        b_im += q_im
+                q_re, q_im = b_re, b_im
+            y_re, y_im, x_re, x_im = entered(
+                p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
+                CHAINED, CUTS, CX, DTYPE, GROUP,
+            )  # fmt: skip
+        for i in tl.static_range(STEPS):
             if not CONSTANT:
                 a_re, a_im = parts(a_now[i], CX, DTYPE)
             b_re, b_im = parts(b_now[i], CX, DTYPE)
-            if GATES > 1:
-                a_re, b_re = gated(b_re, a_re, w_now[i].to(DTYPE), GATES, POSITIVE)
-            elif GATES == 1:
-                a_re, b_re = gated(b_re, a_re, a_re, GATES, POSITIVE)
-            y_re, y_im = x_re, x_im
             if reset is not None:
                 y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, CX)
             y_re, y_im = multiply(a_re, a_im, y_re, y_im, CX)
             y_re += b_re
             if CX:
                 y_im += b_im
-            x_re, x_im = choose(exists, y_re, y_im, x_re, x_im, CX)
-            put(h + i * h_by + at, x_re, x_im, i < steps - j, CX)
-        h += UNROLL * h_by
-    put(final + s * channels * width + at, x_re, x_im, last(left, k, chunk, inside), CX)
+            put(h + i * h_by + h_at, y_re, y_im, i < steps - j, CX)
+            is_last = i == n - 1 - j - warp * STEPS
+            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, CX)
+        if (WARPS == 1) and not CHAINED:
+            x_re, x_im = y_re, y_im
+        h += TILE * h_by
+    ends = inside & ends_in(left, k, chunk, n, warp, STEPS)
+    put(final + s * channels * width + at, end_re, end_im, ends, CX)
 
 
 @kernel
@@ -156,14 +230,15 @@ def run_backward(
     cu_seqlens,
     initial,
     entering,
-    enters_at,
     grad_a,
     grad_b,
     grad_initial,
+    handed,
+    maps,
     time,
     channels,
+    lanes,
     chunks,
-    chunk,
     GATES: tl.constexpr,
     POSITIVE: tl.constexpr,
     START: tl.constexpr,
@@ -173,95 +248,158 @@ def run_backward(
     DTYPE: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
+    WARPS: tl.constexpr,
+    STEPS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    CHAINED: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
-    """The adjoint of one chunk, from its last step to its first, given the cotangent entering.
+    """The adjoint, from the last step to the first, given the cotangent of the final state.
 
-    ``grad_a`` is a row for each step, or, when ``a`` is constant, a sum for each chunk in double
-    precision, to which every group of steps adds what it summed in working precision. With gates
-    ``grad_b`` is that of all parts.
+    What goes from step to step is a decay times the cotangent of a state. ``grad_a`` is a row for
+    each step, or, when ``a`` is constant, a sum for each program in double precision, to which
+    every tile adds what it summed in working precision. With gates ``grad_b`` is that of all parts.
     """
-    s, k, row, t, left, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    at, inside = lanes(c, channels, CX)
-    steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
+    TILE: tl.constexpr = WARPS * STEPS
+    CUTS: tl.constexpr = reset is not None
+    lane, k, chunk = tl.program_id(0), 0, time
+    if CHAINED:  # tickets go along time, so whoever is waited for runs already
+        ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
+        lane, k, chunk = ticket % lanes, ticket // lanes, TILE
+    blocks = tl.cdiv(channels, BLOCK)
+    s = (lane // blocks).to(tl.int64)
+    row, t, left, n = span(cu_seqlens, s, s * 0 + k, time, chunk, FLIP)
     width: tl.constexpr = 2 if CX else 1
     PARTS: tl.constexpr = 1 if GATES == 0 else 2 if GATES == 1 else 3
+    warp = tl.arange(0, WARPS)[:, None]
+    own = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so that all lie alike
+    at = (lane % blocks) * (BLOCK * width) + own
+    inside = at < channels * width
+    steps = tl.where(inside, n - warp * STEPS, 0)  # of each place: a row's mask is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
     g_by = sign * width * g_step
     h_by = sign * width * h_step
-    zero = tl.zeros([BLOCK], DTYPE)
+    zero = tl.zeros([WARPS, BLOCK], DTYPE)
     start = zero + START
     state = s * channels * width + at
-    carry_re, carry_im = zero, zero
+    x_re, x_im = zero, zero
     if entering is not None:
-        p = entering + (enters_at + (s * chunks + k) * channels) * width + at
-        carry_re, carry_im = parts(tl.load(p, mask=inside, other=0), CX, DTYPE)
+        x_re, x_im = parts(tl.load(entering + state, mask=inside, other=0), CX, DTYPE)
+    end_re, end_im = x_re, x_im
     first_re, first_im = start, zero
     if initial is not None:
         first_re, first_im = parts(tl.load(initial + state, mask=inside, other=0), CX, DTYPE)
     if CONSTANT:
         a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
+        p_re, p_im = stretched(a_re, -a_im, STEPS, CX, DTYPE, WIDE)
     elif GATES > 0:
         b_by = sign * b_step
         b += row * b_seq + t * b_step
-        b_next = rows(b, b_by, at, steps, UNROLL)
+        b_at = warp * (STEPS * b_by) + at
         a_from, a_by = b + part, b_by
     else:
         a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
     if not CONSTANT:
-        a_next = rows(a_from, a_by, at, steps, UNROLL)
-    if GATES > 1:
-        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
+        a_at = warp * (STEPS * a_by) + at
     g += (row * g_seq + t * g_step) * width
-    g_next = rows(g, g_by, at, steps, UNROLL)
+    g_at = warp * (STEPS * g_by) + at
     # the state a step started from is that of the step the adjoint comes to next
     h += (row * h_seq + (t + sign) * h_step) * width
-    previous = tl.where(inside, tl.minimum(left - 1, n).to(tl.int32), 0)
-    h_next = rows(h, h_by, at, previous, UNROLL)
+    h_at = warp * (STEPS * h_by) + at
+    previous = tl.minimum(left - 1, n).to(tl.int32) - warp * STEPS
+    previous = tl.where(inside, previous, 0)
     if reset is not None:
         reset_by = sign * reset_step
-        reset += row * reset_seq + t * reset_step
-        reset_next = flags(reset, reset_by, n, UNROLL)
+        reset += row * reset_seq + t * reset_step + warp * (STEPS * reset_by)
+    if AHEAD:
+        g_next = rows(g, g_by, g_at, steps, STEPS)
+        h_next = rows(h, h_by, h_at, previous, STEPS)
+        if GATES > 0:
+            b_next = rows(b, b_by, b_at, steps, STEPS)
+        if not CONSTANT:
+            a_next = rows(a_from, a_by, a_at, steps, STEPS)
+        if GATES > 1:
+            w_next = rows(a_from + part, a_by, a_at, steps, STEPS)
     dense = (row * time + t) * PARTS * channels * width
-    out_step = sign * PARTS * channels * width
+    out_by = sign * PARTS * channels * width
+    out_at = warp * (STEPS * out_by) + at
     grad_b += dense
     if grad_a is not None and not CONSTANT:
         grad_a += dense
-    total_re, total_im = tl.zeros([BLOCK], WIDE), tl.zeros([BLOCK], WIDE)
-    for j in range(0, n, UNROLL):
+    total_re, total_im = tl.zeros([WARPS, BLOCK], WIDE), tl.zeros([WARPS, BLOCK], WIDE)
+    for j in range(0, n, TILE):
+        if AHEAD:
+            g_now, h_now = g_next, h_next
+            g_next = rows(g + TILE * g_by, g_by, g_at, steps - j - TILE, STEPS)
+            h_next = rows(h + TILE * h_by, h_by, h_at, previous - j - TILE, STEPS)
+            if GATES > 0:
+                b_now = b_next
+                b_next = rows(b + TILE * b_by, b_by, b_at, steps - j - TILE, STEPS)
+            if not CONSTANT:
+                a_now = a_next
+                a_next = rows(a_from + TILE * a_by, a_by, a_at, steps - j - TILE, STEPS)
+            if GATES > 1:
+                w_now = w_next
+                w_next = rows(a_from + TILE * a_by + part, a_by, a_at, steps - j - TILE, STEPS)
+        else:
+            g_now = rows(g, g_by, g_at, steps - j, STEPS)
+            h_now = rows(h, h_by, h_at, previous - j, STEPS)
+            if GATES > 0:
+                b_now = rows(b, b_by, b_at, steps - j, STEPS)
+            if not CONSTANT:
+                a_now = rows(a_from, a_by, a_at, steps - j, STEPS)
+            if GATES > 1:
+                w_now = rows(a_from + part, a_by, a_at, steps - j, STEPS)
+        g += TILE * g_by
+        h += TILE * h_by
         if GATES > 0:
-            b_now = b_next
-            b += UNROLL * b_by
-            b_next = rows(b, b_by, at, steps - j - UNROLL, UNROLL)
+            b += TILE * b_by
         if not CONSTANT:
-            a_now = a_next
-            a_from += UNROLL * a_by
-            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
-        if GATES > 1:
-            w_now = w_next
-            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
-        g_now, h_now = g_next, h_next
-        g += UNROLL * g_by
-        g_next = rows(g, g_by, at, steps - j - UNROLL, UNROLL)
-        h += UNROLL * h_by
-        h_next = rows(h, h_by, at, previous - j - UNROLL, UNROLL)
+            a_from += TILE * a_by
         if reset is not None:
-            reset_now = reset_next
-            reset += UNROLL * reset_by
-            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
+            reset_now = flags(reset, reset_by, n - j - warp * STEPS, STEPS)
+            reset += TILE * reset_by
+        y_re, y_im = x_re, x_im
+        if (WARPS > 1) or CHAINED:
+            q_re, q_im, cut = zero, zero, tl.zeros([WARPS, BLOCK], tl.int32)
+            for i in tl.static_range(STEPS):
+                if not CONSTANT:
+                    a_re, a_im = parts(a_now[i], CX, DTYPE)
+                    if GATES > 0:
+                        w = a_re
+                        if GATES > 1:
+                            w = w_now[i].to(DTYPE)
+                        a_re, w = gated(b_now[i].to(DTYPE), a_re, w, GATES, POSITIVE)
+                    if i == 0:
+                        p_re, p_im = a_re, -a_im
+                    else:
+                        p_re, p_im = multiply(a_re, -a_im, p_re, p_im, CX)
+                d_re, d_im = parts(g_now[i], CX, DTYPE)
+                if i > 0:
+                    d_re += q_re
+                    if CX:
+                        d_im += q_im
+                q_re, q_im = multiply(a_re, -a_im, d_re, d_im, CX)
+                if reset is not None:
+                    q_re, q_im = choose(reset_now[i], zero, zero, q_re, q_im, CX)
+                    cut = tl.where(reset_now[i], 1, cut)
+            y_re, y_im, x_re, x_im = entered(
+                p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
+                CHAINED, CUTS, CX, DTYPE, GROUP,
+            )  # fmt: skip
         sum_re, sum_im = zero, zero
-        for i in tl.static_range(UNROLL):
-            exists = i < n - j
+        for i in tl.static_range(STEPS):
             writes = i < steps - j
             if not CONSTANT:
                 a_re, a_im = parts(a_now[i], CX, DTYPE)
-            delta_re, delta_im = parts(g_now[i], CX, DTYPE)
-            delta_re += carry_re
+            d_re, d_im = parts(g_now[i], CX, DTYPE)
+            d_re += y_re
             if CX:
-                delta_im += carry_im
+                d_im += y_im
             h_re, h_im = parts(h_now[i], CX, DTYPE)
-            h_re, h_im = choose(i < left - 1 - j, h_re, h_im, first_re, first_im, CX)
-            out = i * out_step + at
+            goes_on = i < left - 1 - j - warp * STEPS
+            h_re, h_im = choose(goes_on, h_re, h_im, first_re, first_im, CX)
+            out = i * out_by + out_at
             if GATES > 0:
                 if reset is not None:
                     h_re = tl.where(reset_now[i], start, h_re)
@@ -269,217 +407,41 @@ def run_backward(
                 if GATES > 1:
                     w = w_now[i].to(DTYPE)
                 a_re = put_gated(
-                    grad_b + out, channels, delta_re, h_re, b_re, a_re, w, writes, GATES, POSITIVE
+                    grad_b + out, channels, d_re, h_re, b_re, a_re, w, writes, GATES, POSITIVE
                 )
             else:
-                put(grad_b + out, delta_re, delta_im, writes, CX)
-                to_a_re, to_a_im = multiply(h_re, -h_im, delta_re, delta_im, CX)
+                put(grad_b + out, d_re, d_im, writes, CX)
+                to_a_re, to_a_im = multiply(h_re, -h_im, d_re, d_im, CX)
                 if reset is not None:
                     to_a_re, to_a_im = choose(reset_now[i], zero, zero, to_a_re, to_a_im, CX)
-            next_re, next_im = multiply(a_re, -a_im, delta_re, delta_im, CX)
+                if CONSTANT:
+                    exists = i < n - j - warp * STEPS
+                    to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, CX)
+                    sum_re += to_a_re
+                    if CX:
+                        sum_im += to_a_im
+                else:
+                    put(grad_a + out, to_a_re, to_a_im, writes, CX)
+            y_re, y_im = multiply(a_re, -a_im, d_re, d_im, CX)
             if reset is not None:
-                next_re, next_im = choose(reset_now[i], zero, zero, next_re, next_im, CX)
-            carry_re, carry_im = choose(exists, next_re, next_im, carry_re, carry_im, CX)
-            if CONSTANT:
-                to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, CX)
-                sum_re += to_a_re
-                if CX:
-                    sum_im += to_a_im
-            elif GATES == 0:
-                put(grad_a + out, to_a_re, to_a_im, writes, CX)
+                y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, CX)
+            is_last = i == n - 1 - j - warp * STEPS
+            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, CX)
         if CONSTANT:
             total_re += sum_re.to(WIDE)
-            total_im += sum_im.to(WIDE)
-        elif GATES == 0:
-            grad_a += UNROLL * out_step
-        grad_b += UNROLL * out_step
-    if CONSTANT:
-        put(grad_a + (s * chunks + k) * channels * width + at, total_re, total_im, inside, CX)
-    put(grad_initial + state, carry_re, carry_im, last(left, k, chunk, inside), CX)
-
-
-@kernel
-@no_type_check
-def summarise(
-    a,
-    a_seq,
-    a_step,
-    b,
-    b_seq,
-    b_step,
-    part,
-    g,
-    g_seq,
-    g_step,
-    reset,
-    reset_seq,
-    reset_step,
-    cu_seqlens,
-    scratch,
-    enters_at,
-    time,
-    channels,
-    chunks,
-    chunk,
-    ADJOINT: tl.constexpr,
-    GATES: tl.constexpr,
-    POSITIVE: tl.constexpr,
-    START: tl.constexpr,
-    CONSTANT: tl.constexpr,
-    FLIP: tl.constexpr,
-    CX: tl.constexpr,
-    DTYPE: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
-):
-    """The map of a state by a chunk: ``product * it + state``, or ``state`` alone after a cut.
-
-    The product is kept in double precision: equal factors round equally, so its error would grow
-    with the length of the chunk and not with the root of it. ``scratch`` has the products, states
-    and cuts of all chunks, one after the other, ``enters_at`` numbers apart.
-    """
-    s, k, row, t, _, n, c = place(cu_seqlens, time, channels, chunks, chunk, FLIP, BLOCK)
-    at, inside = lanes(c, channels, CX)
-    steps = tl.where(inside, n, 0)  # of each lane: the mask of a row is one comparison
-    width: tl.constexpr = 2 if CX else 1
-    sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
-    zero = tl.zeros([BLOCK], DTYPE)
-    start = zero + START
-    x_re, x_im = zero, zero
-    p_re, p_im = tl.zeros([BLOCK], WIDE) + 1, tl.zeros([BLOCK], WIDE)
-    was_cut = n < 0
-    if CONSTANT:
-        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
-    elif GATES > 0:
-        a_from, a_by = b + row * b_seq + t * b_step + part, sign * b_step
-    else:
-        a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
-    if not CONSTANT:
-        a_next = rows(a_from, a_by, at, steps, UNROLL)
-    if GATES > 1:
-        w_next = rows(a_from + part, a_by, at, steps, UNROLL)
-    if ADJOINT:  # what is added: cotangents of states
-        y_from, y_by = g + (row * g_seq + t * g_step) * width, sign * width * g_step
-    else:
-        y_from, y_by = b + (row * b_seq + t * b_step) * width, sign * width * b_step
-    y_next = rows(y_from, y_by, at, steps, UNROLL)
-    if reset is not None:
-        reset_by = sign * reset_step
-        reset += row * reset_seq + t * reset_step
-        reset_next = flags(reset, reset_by, n, UNROLL)
-    for j in range(0, n, UNROLL):
-        if not CONSTANT:
-            a_now = a_next
-            a_from += UNROLL * a_by
-            a_next = rows(a_from, a_by, at, steps - j - UNROLL, UNROLL)
-        if GATES > 1:
-            w_now = w_next
-            w_next = rows(a_from + part, a_by, at, steps - j - UNROLL, UNROLL)
-        y_now = y_next
-        y_from += UNROLL * y_by
-        y_next = rows(y_from, y_by, at, steps - j - UNROLL, UNROLL)
-        if reset is not None:
-            reset_now = reset_next
-            reset += UNROLL * reset_by
-            reset_next = flags(reset, reset_by, n - j - UNROLL, UNROLL)
-        for i in tl.static_range(UNROLL):
-            exists = i < n - j
-            if not CONSTANT:
-                a_re, a_im = parts(a_now[i], CX, DTYPE)
-            b_re, b_im = parts(y_now[i], CX, DTYPE)
-            f_re, f_im = a_re, a_im
-            if GATES > 0:
-                w = a_re
-                if GATES > 1:
-                    w = w_now[i].to(DTYPE)
-                f_re, input_re = gated(b_re, a_re, w, GATES, POSITIVE)
-                if not ADJOINT:
-                    b_re = input_re
-            y_re, y_im = x_re, x_im
-            if ADJOINT:
-                f_im = -f_im
-                y_re += b_re
-                if CX:
-                    y_im += b_im
-                y_re, y_im = multiply(f_re, f_im, y_re, y_im, CX)
-            if reset is not None:
-                was_cut = was_cut | reset_now[i]
-                if ADJOINT:
-                    y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, CX)
-                else:
-                    y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, CX)
-            if not ADJOINT:
-                y_re, y_im = multiply(f_re, f_im, y_re, y_im, CX)
-                y_re += b_re
-                if CX:
-                    y_im += b_im
-            q_re, q_im = multiply(f_re.to(WIDE), f_im.to(WIDE), p_re, p_im, CX)
-            x_re, x_im = choose(exists, y_re, y_im, x_re, x_im, CX)
-            p_re, p_im = choose(exists, q_re, q_im, p_re, p_im, CX)
-    summary = scratch + (s * chunks + k) * channels * width + at
-    put(summary, p_re, p_im, inside, CX)
-    put(summary + enters_at * width, x_re, x_im, inside, CX)
-    if reset is not None:  # the same from every block of channels
-        cut = scratch + tl.full((), 2 * width, tl.int64) * enters_at
-        tl.store(cut + s * chunks + k, was_cut.to(WIDE))
-
-
-@kernel
-@no_type_check
-def carry(
-    reset,
-    initial,
-    scratch,
-    enters_at,
-    channels,
-    chunks,
-    START: tl.constexpr,
-    CX: tl.constexpr,
-    DTYPE: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
-):
-    """Replace what each chunk of one sequence adds by the state that enters it."""
-    blocks, first = tl.cdiv(channels, BLOCK), tl.program_id(0)
-    s = (first // blocks).to(tl.int64)
-    at, inside = lanes(first % blocks * BLOCK + tl.arange(0, BLOCK), channels, CX)
-    width: tl.constexpr = 2 if CX else 1
-    step = channels * width
-    zero = tl.zeros([BLOCK], DTYPE)
-    x_re, x_im = zero + START, zero
-    if initial is not None:
-        x_re, x_im = parts(tl.load(initial + s * step + at, mask=inside, other=0), CX, DTYPE)
-    count = tl.where(inside, chunks, 0)
-    product = scratch + s * chunks * step
-    state = product + enters_at * width
-    p_next = rows(product, step, at, count, UNROLL)
-    y_next = rows(state, step, at, count, UNROLL)
-    if reset is not None:
-        cut = scratch + tl.full((), 2 * width, tl.int64) * enters_at + s * chunks
-        cut_next = flags(cut, 1, chunks, UNROLL)
-    for k in range(0, chunks, UNROLL):
-        p_now, y_now = p_next, y_next
-        product += UNROLL * step
-        state += UNROLL * step
-        p_next = rows(product, step, at, count - k - UNROLL, UNROLL)
-        y_next = rows(state, step, at, count - k - UNROLL, UNROLL)
-        if reset is not None:
-            cut_now = cut_next
-            cut += UNROLL
-            cut_next = flags(cut, 1, chunks - k - UNROLL, UNROLL)
-        for i in tl.static_range(UNROLL):
-            put(state + (i - UNROLL) * step + at, x_re, x_im, i < count - k, CX)
-            p_re, p_im = parts(p_now[i], CX, WIDE)
-            y_re, y_im = parts(y_now[i], CX, WIDE)
-            q_re, q_im = multiply(p_re, p_im, x_re.to(WIDE), x_im.to(WIDE), CX)
-            if reset is not None:
-                none = tl.zeros([BLOCK], WIDE)
-                q_re, q_im = choose(cut_now[i], none, none, q_re, q_im, CX)
-            x_re = (q_re + y_re).to(DTYPE)
             if CX:
-                x_im = (q_im + y_im).to(DTYPE)
+                total_im += sum_im.to(WIDE)
+        elif GATES == 0:
+            grad_a += TILE * out_by
+        grad_b += TILE * out_by
+        if (WARPS == 1) and not CHAINED:
+            x_re, x_im = y_re, y_im
+    ends = inside & ends_in(left, k, chunk, n, warp, STEPS)
+    put(grad_initial + state, end_re, end_im, ends, CX)
+    if CONSTANT:
+        sums = grad_a + (s * chunks + k) * channels * width + at
+        total_re, total_im = of_all_warps(total_re, total_im, CX)
+        put(sums, total_re, total_im, inside & (warp == 0), CX)
 
 
 @kernel

@@ -1,9 +1,10 @@
 """How a scan is laid out on a GPU: for `linear_scan`, and ops that walk along time as it does.
 
-Two regimes. Wide: every (sequence, block of channels) is one program that streams along time; each
-input is read once and each output written once. Narrow, when those are too few to keep the memory
-busy: time is split into chunks; one pass finds what each chunk does to a state, a second carries
-the state over the chunks, a third runs the chunks again from the right state.
+Three forms of one kernel, decided by `make_plan` alone. Every (sequence, block of channels) is a
+program. Where these fill the device, each is one warp and walks along time as a loop does. Where
+they are fewer, a program has several warps, each with a stretch of every tile of time. Where they
+are so few that most of the device would be idle, a program is one tile, and is handed its state by
+the tiles before it. All forms read each input once and write each output once.
 """
 
 import functools
@@ -16,17 +17,24 @@ from torch import Tensor
 
 from linrnn.compute import gpu
 from linrnn.compute.launch import Launch
-from linrnn.compute.layout import dense
 
-#: Below this many programs a multiprocessor, time is split, into chunks for `gpu.ENOUGH`.
-FEWEST = 1
-#: Shorter chunks cost more in summaries than they bring.
-SHORTEST_CHUNK = 128
-#: 32-bit registers of one thread that rows under way may occupy, of the 255 it has.
-REGISTERS = 128
-#: Steps at once; compiling takes twice as long as it should for every doubling. Twice as many where
-#: so few programs run on a multiprocessor that each must keep more of the memory busy.
-MOST_STEPS = 16
+#: Warps of a multiprocessor that keep its memory busy: 8 of 8 steps of 512 bytes, twice.
+BUSY_WARPS = 8
+#: Of the multiprocessors that have a program, in tenths: with fewer, programs hand over.
+FEWEST_TENTHS = 9
+#: Tiles of time below which a hand-over brings nothing.
+FEWEST_TILES = 4
+#: Stretches of a tile that is handed over, tiles of a group; and both of a long sequence, in which
+#: the hand-over from group to group would take longer than the memory.
+CHAINED, GROUP, LONG = 4, 16, 1 << 17
+CHAINED_LONG, GROUP_LONG = 8, 64
+#: Bytes of a row that a warp loads at once.
+ROW = 512
+#: 32-bit registers of one thread that a tile's rows may occupy, of the 255 it has; and those of a
+#: walk, whose rows of the next steps are on their way while the present ones are used.
+REGISTERS, REGISTERS_AHEAD = 96, 128
+#: Steps of a stretch; compiling takes twice as long as it should for every doubling.
+MOST_STEPS = 8
 
 _DOUBLE = (torch.float64, torch.complex128)
 
@@ -36,106 +44,108 @@ class Plan(NamedTuple):
 
     block: int  # channels of a program
     blocks: int  # of channels
-    chunk: int  # steps
-    chunks: int  # of the longest sequence there can be
-    deep: bool = False  # few programs, so each has many loads under way
+    stretches: int  # of a tile
+    warps: int  # of a program
+    chained: bool = False  # whether a program is one tile, and not a sequence
+    group: int = 1  # tiles
+
+    def tiles(self, time: int, steps: int) -> int:
+        """How many programs share a sequence and block of channels."""
+        return -(-time // (self.stretches * steps)) if self.chained else 1
 
 
 class Launches(NamedTuple):
-    """A plan and its kernels."""
+    """A plan and its kernel."""
 
     plan: Plan
     run: Launch
-    summarise: Launch | None  # where time is split
-    carry: Launch | None
-    scratch: int  # numbers in double precision
+    tiles: int  # programs along time
+    flags: int  # numbers that hand over: whether
+    maps: int  # and what
+    dtype: torch.dtype  # of the latter
 
-    def entering(
-        self,
-        inputs: tuple[Tensor, ...],
-        reset: Tensor | None,
-        offsets: Tensor | None,
-        initial: Tensor | None,
-    ) -> Tensor | None:
-        """Return the states that enter the chunks, of the first chunk or of all."""
-        initial = None if initial is None else dense(initial)
-        if self.summarise is None or self.carry is None:
-            return initial
-        scratch = torch.empty(self.scratch, dtype=torch.float64, device=inputs[0].device)
-        self.summarise(*inputs, reset, offsets, scratch)
-        self.carry(reset, initial, scratch)
-        return scratch
+    def handed(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return the memory through which tiles hand over, if they do; the flags are zero."""
+        if not self.plan.chained:
+            return ()
+        flags = torch.zeros(self.flags, dtype=torch.int32, device=device)
+        return flags, torch.empty(self.maps, dtype=self.dtype, device=device)
 
 
 def launches(
-    plan: Plan,
-    seqs: int,
-    dtype: torch.dtype,
-    fixed: dict[str, Any],
-    tiles: tuple[dict[str, Any], dict[str, Any]],
+    plan: Plan, seqs: int, dtype: torch.dtype, fixed: dict[str, Any], rows: int, most: int = 0
 ) -> Launches:
-    """The kernels of a plan.
+    """The kernel of a plan.
 
     Args:
         plan: of the call.
         seqs: how many sequences there are.
         dtype: of what is added.
         fixed: the arguments of kernels that are no tensors, and tensors that there are none of.
-        tiles: what the kernel that writes, and the one that summarises, do at once.
+        rows: how many tensors have a row for each step that is read.
+        most: steps of a stretch, if it is not `MOST_STEPS`.
     """
-    kernels, programs, channels = kernels_of(), seqs * plan.blocks, fixed["channels"]
-    split, plane = plan.chunks > 1, seqs * plan.chunks * channels
-    adjoint = fixed["ADJOINT"]
+    kernels, lanes = kernels_of(), seqs * plan.blocks
+    ahead = plan.stretches == 1
+    steps = steps_of(plan, dtype, rows, most or MOST_STEPS)
+    tiles = plan.tiles(fixed["time"], steps)
+    adjoint = fixed.pop("ADJOINT")
+    kernel = kernels.run_backward if adjoint else kernels.run_forward
     fixed = {
         "GATES": 0, "POSITIVE": False, "START": 0.0, "part": 0, "a_seq": 0, "a_step": 0, "b_seq": 0,
-        "b_step": 0, "g_seq": 0, "g_step": 0, "reset_seq": 0, "reset_step": 0,
-        "enters_at": plane if split else 0, "chunks": plan.chunks, "chunk": plan.chunk,
-        "CX": dtype.is_complex, "DTYPE": dtype_of(dtype), "WIDE": gpu.language().float64, **fixed,
+        "b_step": 0, "g_seq": 0, "g_step": 0, "reset_seq": 0, "reset_step": 0, "lanes": lanes,
+        "chunks": tiles, "CX": dtype.is_complex, "DTYPE": dtype_of(dtype),
+        "WIDE": gpu.language().float64, **fixed,
     }  # fmt: skip
-    kernel = kernels.run_backward if adjoint else kernels.run_forward
-    run = Launch(kernel, programs * plan.chunks, fixed, tiles[0])
-    if not split:
-        return Launches(plan, run, None, None, 0)
-    summarise = Launch(kernels.summarise, programs * plan.chunks, fixed, tiles[1])
-    # what comes back in time starts from nothing
-    start = {"START": 0.0} if adjoint else {}
-    doubles = tile(plan, 16 if dtype.is_complex else 8, 2)
-    carry = Launch(kernels.carry, programs, fixed | start, doubles)
-    return Launches(
-        plan, run, summarise, carry, (2 * plane) * (1 + dtype.is_complex) + seqs * plan.chunks
-    )
+    options = {
+        "BLOCK": plan.block, "WARPS": plan.stretches, "STEPS": steps, "AHEAD": ahead,
+        "CHAINED": plan.chained, "GROUP": plan.group, "num_warps": plan.warps,
+        # fusing a multiplication and an addition saves a rounding; its default changes with 3.10
+        "enable_fp_fusion": True,
+    }  # fmt: skip
+    if not plan.chained:
+        fixed |= {"handed": None, "maps": None}
+    numbers = 3 * lanes * tiles * plan.block * (1 + dtype.is_complex)
+    state = torch.float64 if dtype in _DOUBLE else torch.float32
+    run = Launch(kernel, lanes * tiles, fixed, options)
+    return Launches(plan, run, tiles, 2 * lanes * tiles + 1, numbers, state)
 
 
-def make_plan(
-    shape: tuple[int, ...], dtype: torch.dtype, seqs: int, packed: bool, device: torch.device
-) -> Plan:
-    """Choose blocks and chunks by how many programs keep the device busy."""
+def make_plan(shape: tuple[int, ...], dtype: torch.dtype, seqs: int, device: torch.device) -> Plan:
+    """Choose the form of a scan by how many programs keep the device busy.
+
+    Blocks are as wide as a warp loads in 128 bits a thread, or half of it where that alone gives
+    each multiprocessor a program. Then as many warps share a program as keep the memory busy.
+    """
     _, time, channels = shape
     processors = gpu.processors(device)
-    rows = 1 if packed else seqs
-    vectors = [v for v in (4, 2, 1) if v * dtype.itemsize <= 16]
-    for vector in vectors:
-        block = 32 * vector
-        blocks = -(-channels // block)
-        if seqs * blocks >= gpu.ENOUGH * processors:
-            break
-    if seqs * blocks >= FEWEST * processors:
-        return Plan(block, blocks, time, 1, seqs * blocks < gpu.ENOUGH * processors)
-    chunks = -(-gpu.ENOUGH * processors // (rows * blocks))
-    chunk = min(max(-(-time // chunks), SHORTEST_CHUNK), time)
-    return Plan(block, blocks, chunk, -(-time // chunk))
+    widest = ROW // dtype.itemsize
+    block = min(widest, max(32, _power(channels)))
+    halves = (block, block // 2) if block > 32 else (block,)
+    for narrow in halves:
+        blocks = -(-channels // narrow)
+        if 10 * seqs * blocks >= FEWEST_TENTHS * processors:
+            warps = min(_power(-(-BUSY_WARPS * processors // (seqs * blocks))), BUSY_WARPS)
+            return Plan(narrow, blocks, warps * widest // narrow if warps > 1 else 1, warps)
+    blocks, wide = -(-channels // block), widest // block
+    few, group = (CHAINED, GROUP) if time < LONG else (CHAINED_LONG, GROUP_LONG)
+    if time >= FEWEST_TILES * few * wide * MOST_STEPS:
+        return Plan(block, blocks, few * wide, few, True, group)
+    return Plan(block, blocks, BUSY_WARPS * wide, BUSY_WARPS)
 
 
-def tile(
-    plan: Plan, itemsize: int, arrays: int, deep: bool = False, most: int | None = None
-) -> dict[str, Any]:
-    """Channels and steps at once; one warp, so that a program never waits for another warp."""
-    words = plan.block // 32 * itemsize / 4
-    steps = int(REGISTERS / (2 * arrays * words))  # rows used now and rows under way
-    max_steps = most or (2 * MOST_STEPS if deep else MOST_STEPS)
-    unroll = max(1, min(max_steps, 1 << max(steps.bit_length() - 1, 0)))
-    # fusing a multiplication and an addition saves a rounding; the default changes with Triton 3.10
-    return {"BLOCK": plan.block, "UNROLL": unroll, "num_warps": 1, "enable_fp_fusion": True}
+def steps_of(plan: Plan, dtype: torch.dtype, rows: int, most: int) -> int:
+    """Steps of a stretch, so that its rows fit in registers as the numbers that are computed."""
+    words = max(dtype.itemsize // 4, 1)
+    numbers = plan.block * plan.stretches // (32 * plan.warps)
+    room = REGISTERS_AHEAD // 2 if plan.stretches == 1 else REGISTERS
+    steps = room // (rows * max(numbers, 1) * words)
+    return max(1, min(most, 1 << max(steps.bit_length() - 1, 0)))
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def dtype_of(dtype: torch.dtype) -> Any:

@@ -1,8 +1,8 @@
 """How the kernels of a scan walk along time: Triton functions for the kernels of other ops, too.
 
-Numbers are pairs (re, im); for a real recurrence the second is never computed with. They travel as
-(BLOCK,) or, complex, (BLOCK, 2): one access a complex number, which the compiler only dares when it
-sees that rows begin at even places, so strides count numbers and are doubled here.
+Numbers are pairs (re, im); for a real recurrence the second is never computed with. A row of
+complex numbers travels as the real numbers that lie side by side in memory, which is how the
+compiler loads 128 bits at once, and is split in registers.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
 # ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
@@ -23,6 +23,14 @@ def place(cu_seqlens, time, channels, chunks, chunk, FLIP: tl.constexpr, BLOCK: 
     c = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
     k = ((program // blocks) % chunks).to(tl.int64)
     s = (program // blocks // chunks).to(tl.int64)
+    row, t, left, n = span(cu_seqlens, s, k, time, chunk, FLIP)
+    return s, k, row, t, left, n, c
+
+
+@triton.jit
+@no_type_check
+def span(cu_seqlens, s, k, time, chunk, FLIP: tl.constexpr):
+    """Row and first step of a chunk, the steps from there on, and those of the chunk."""
     if cu_seqlens is not None:
         start = tl.load(cu_seqlens + s)
         length = tl.load(cu_seqlens + s + 1) - start
@@ -34,28 +42,7 @@ def place(cu_seqlens, time, channels, chunks, chunk, FLIP: tl.constexpr, BLOCK: 
     first = k * chunk
     n = tl.maximum(tl.minimum(length - first, chunk), 0).to(tl.int32)
     t = start + length - 1 - first if FLIP else start + first
-    return s, k, row, t, length - first, n, c
-
-
-@triton.jit
-@no_type_check
-def lanes(c, channels, CX: tl.constexpr):
-    """Offsets of the channels inside a row, in real numbers, and which of them exist."""
-    if CX:
-        at = 2 * c[:, None] + tl.arange(0, 2)[None, :]
-        inside = (c < channels)[:, None] & (tl.arange(0, 2) < 2)[None, :]
-    else:
-        at = c
-        inside = c < channels
-    return at, inside
-
-
-@triton.jit
-@no_type_check
-def last(left, k, chunk, inside):
-    """Lanes of a sequence's last chunk; an empty sequence has one empty chunk."""
-    left = tl.where(inside, left, chunk + 1)
-    return (left <= chunk) & (left + (k == 0).to(tl.int32) > 0)
+    return row, t, length - first, n
 
 
 @triton.jit
@@ -81,9 +68,10 @@ def flags(p, by, n, UNROLL: tl.constexpr):
 @triton.jit
 @no_type_check
 def parts(x, CX: tl.constexpr, DTYPE: tl.constexpr):
-    """Real and imaginary parts of a row."""
+    """Real and imaginary parts of rows (warps, numbers)."""
     if CX:
-        re, im = tl.split(x.to(DTYPE))
+        pairs = tl.reshape(x.to(DTYPE), (x.shape[0], x.shape[1] // 2, 2))
+        re, im = tl.split(pairs)
     else:
         re = x.to(DTYPE)
         im = re
@@ -93,9 +81,10 @@ def parts(x, CX: tl.constexpr, DTYPE: tl.constexpr):
 @triton.jit
 @no_type_check
 def put(p, re, im, inside, CX: tl.constexpr):
-    """Store a row."""
+    """Store rows."""
     if CX:
-        tl.store(p, tl.join(re, im), mask=inside)
+        pairs = tl.join(re, im)
+        tl.store(p, tl.reshape(pairs, (re.shape[0], 2 * re.shape[1])), mask=inside)
     else:
         tl.store(p, re, mask=inside)
 
