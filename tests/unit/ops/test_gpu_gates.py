@@ -52,7 +52,7 @@ MOST = {
 MEMORIES = {
     "outer_scan": (3, 0, 9, 3),
     "outer_scan, decays by channel": (3, 0, 10, 3),
-    "delta_scan": (4, 3, 11, 17),
+    "delta_scan": (5, 0, 14, 0),
 }
 
 

@@ -14,7 +14,7 @@ import functools
 import importlib
 import importlib.util
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from linrnn.compute import gpu
 from linrnn.compute.launch import Launch
 from linrnn.compute.layout import dense
 from linrnn.ops.matrix._memory._problem import Problem
+from linrnn.ops.matrix._memory._triton_gradients import PAIRS, Gradients
 from linrnn.ops.matrix._memory._unrolled import each_head, rolled, spread_reads, unrolled
 
 #: Steps of a chunk, and of a block of it inside of which pairs of steps are looked at one by one.
@@ -36,8 +37,6 @@ MOST_KEYS, MANY_KEYS = 256, 128
 #: Numbers of a tile of the memory: more spill out of the registers.
 TILE = 2048
 
-#: Which products of steps a chunk needs, of what reads with what writes.
-PAIRS = {"near": ("q", "k"), "mix": ("q", "w"), "past": ("a", "k"), "system": ("a", "w")}
 #: Matrices of steps by steps.
 SQUARES = (*PAIRS, "solved")
 
@@ -53,10 +52,11 @@ WARPS = {
     "run_states": (8, 8), "run_adjoint": (4, 8), "run_outputs": (2, 2), "run_values": (2, 2),
     "run_asked": (2, 2), "run_written": (2, 2), "run_pairs": (2, 2), "run_pairs_back": (8, 2),
     "run_channel_pairs": (4, 4), "run_channel_pairs_back": (2, 2), "run_products": (2, 1),
-    "run_solve": (1, 1),
+    "run_solve": (1, 1), "run_rates": (4, 4), "run_rates_back": (4, 4),
 }  # fmt: skip
 _MODULES = {
     "run_solve": "_triton_solve",
+    **dict.fromkeys(("run_rates", "run_rates_back"), "_triton_rates"),
     **dict.fromkeys(
         ("run_states", "run_outputs", "run_adjoint", "run_values", "run_asked", "run_written"),
         "_triton_kernels",
@@ -190,7 +190,7 @@ def _backward(
             run.states(room)
         run.tensors |= {"do": dense(grad_o), "u": room.get("u")}
         dz, initial = run.adjoint(room, None if grad_final is None else dense(grad_final))
-        grads = _Gradients(run, room, dz)
+        grads = Gradients(run, room, dz)
         dv = dz
         if run.tensors["k"] is not None:
             dv = run.empty(*p.v.shape)
@@ -228,6 +228,7 @@ class _Plan:
             "PRECISION": _precision(p), "SOLVING": _precision(p, True),
         }  # fmt: skip
         self.launches: dict[str, Launch] = {}
+        self.rate_rows = max(1, 2 * TILE // _rounded(max(keys, values)))
         self._rooms: dict[tuple[str, ...], tuple[int, ...]] = {}
         square = self.count * heads * self.chunk**2
         memories, rows = self.count * math.prod(p.memory[1:]), batch * time * heads * p.columns
@@ -270,18 +271,41 @@ class _Run:
             "reset": p.reset if p.reset is None else dense(p.reset),
             "bonus": p.bonus if p.bonus is None else dense(p.bonus), **self._operands(),
         }  # fmt: skip
+        self.beta: Tensor | None = None
+        if p.delta and p.beta is not None and not self.plan.low_rank:
+            self.beta = dense(p.beta)
+            self.rates("run_rates", k=self.tensors["w"], v=dense(p.v), beta=self.beta)
+
+    def rates(self, name: str, **operands: Any) -> None:
+        """Run a kernel of the delta rule's rates, which no chunks concern."""
+        batch, time, heads, _ = self.p.v.shape
+        rows = self.plan.rate_rows
+        if name not in self.plan.launches:
+            keys, columns = _rounded(self.p.q.shape[3]), _rounded(self.p.v.shape[3])
+            operands |= {"ROWS": rows, "KEYS": keys, "COLUMNS": columns, "batch": batch}
+            operands["key_heads"] = self.p.k.shape[2]
+        self._start(name, -(-batch * time * heads // rows), operands)
 
     def _operands(self) -> dict[str, Tensor | None]:
         """The tensors of steps."""
         p = self.p
-        beta = None if p.beta is None else p.beta[..., None]
-        v = p.v if beta is None else p.v * beta
+        v, beta = p.v, p.beta
+        if beta is not None and (self.plan.low_rank or not p.delta):
+            v = v * beta[..., None]
         of_steps = {"q": p.q, "k": p.k, "v": v, "w": None, "a": None, "x": None}
         if self.plan.low_rank:
             of_steps |= {"w": p.b, "a": p.a}
-        elif p.delta:
-            a = -p.k if beta is None else -_repeat_shared(p.k, p.v.shape[2]) * beta
-            of_steps |= {"k": None, "v": None, "w": p.k, "a": a, "x": v}
+        elif beta is None and p.delta:
+            of_steps |= {"k": None, "v": None, "w": p.k, "a": -p.k, "x": p.v}
+        elif beta is not None and p.delta:  # a and x are computed by `rates`
+            keys = p.q.shape[3]
+            shape, a, x = beta.shape, p.k.dtype, p.v.dtype
+            a, x = torch.promote_types(a, beta.dtype), torch.promote_types(x, beta.dtype)
+            of_steps |= {"k": None, "v": None, "w": p.k}
+            of_steps |= {
+                "a": v.new_empty(*shape, keys, dtype=a),
+                "x": v.new_empty(v.shape, dtype=x),
+            }
         return {n: None if x is None else dense(x) for n, x in of_steps.items()}
 
     def launch(self, name: str, programs: int, **operands: Any) -> None:
@@ -390,62 +414,6 @@ class _Run:
         return dz, initial
 
 
-class _Gradients:
-    """The gradients of the tensors of steps, each head by itself, added up part by part.
-
-    Args:
-        run: with what is read of all memories, and their gradients.
-        room: memories before each chunk, and gradients of those behind.
-        dz: of what is solved for.
-    """
-
-    def __init__(self, run: _Run, room: dict[str, Tensor | None], dz: Tensor | None) -> None:
-        self.run, tensors, p = run, run.tensors, run.p
-        each, kind = (*p.v.shape[:3], p.q.shape[3]), run.plan.constants["G"]
-        self.of = {n: run.empty(*each) for n in ("q", "k", "w", "a") if tensors[n] is not None}
-        self.dg = run.empty(*each[: kind + 2]) if kind else None
-        kernel, blocks = run.blocks()
-        self.dbonus: Tensor | None = None
-        if p.bonus is not None:
-            self.dbonus = run.empty(run.plan.count, blocks, p.v.shape[2], p.q.shape[3])
-        grads = {f"d{n}": self.of.get(n) for n in ("q", "k", "w", "a")}
-        grads |= {"dg": self.dg, "dbonus": self.dbonus, "dz": dz}
-        memories = room["memories"]
-        run.launch("run_asked", 1, states=memories, **grads)  # the first, which stores and adds not
-        run.launch("run_written", 1, entering=memories, states=room["behind"], **grads)
-        squares: dict[str, Tensor | None] = {}
-        if kind == 2:
-            squares = run.room(*PAIRS)
-            run.launch("run_products", 1, **squares, **grads)
-        run.launch(f"{kernel}_back", blocks, **squares, **grads)
-
-    def of_arguments(self, dv: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
-        """In the order of a `Problem`, from the gradient of values times beta."""
-        p, of = self.run.p, self.of
-        dbeta = None
-        if p.beta is not None:
-            dbeta = (dv * p.v).sum(-1)
-            dv = dv * p.beta[..., None]
-        if p.delta and not self.run.plan.low_rank:
-            k, weight = (
-                _repeat_shared(p.k, p.v.shape[2]),
-                1 if p.beta is None else p.beta[..., None],
-            )
-            if dbeta is not None:
-                dbeta = dbeta - (of["a"] * k).sum(-1)
-            of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        shared = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
-        of = {n: _sum_shared(x, cast(Tensor, shared[n])) for n, x in of.items()}
-        a, b = (of["a"], of["w"]) if self.run.plan.low_rank else (None, None)
-        dg = self.dg
-        if dg is not None and self.run.plan.constants["CONSTANT"]:
-            dg = dg.sum((0, 1))
-        bonus = None if self.dbonus is None else self.dbonus.sum((0, 1))
-        state = None if p.initial_state is None else initial
-        dv = dv.to(p.v.dtype)
-        return of["q"], of["k"], dv, dg, None, bonus, dbeta, a, b, state
-
-
 def _layout(p: Problem) -> tuple[Any, ...]:
     """Its options, and shapes and dtypes of its tensors, which kernels read as dense ones."""
     fields: tuple[Any, ...] = p
@@ -470,18 +438,6 @@ def _plan(p: Problem) -> _Plan:
             _plans.clear()
         plan = _plans[key] = _Plan(p)
     return plan
-
-
-def _repeat_shared(x: Tensor, heads: int) -> Tensor:
-    """Repeat for each head what heads share."""
-    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
-
-
-def _sum_shared(x: Tensor, like: Tensor) -> Tensor:
-    """The sum of the gradients of the heads that share something, in a fixed order."""
-    if x.shape[2] != like.shape[2]:
-        x = x.unflatten(2, (like.shape[2], -1)).sum(3)
-    return x.to(like.dtype)
 
 
 def _heads(x: Tensor | None) -> int:
