@@ -35,7 +35,7 @@ from linrnn.ops.cell.cell_scan import _triton
 from linrnn.testing import _op_laws as laws
 
 # lengths below have whole groups of steps, a rest, or less than one
-_triton.MOST_STEPS = 2
+_triton.MOST_STEPS, _triton.MOST_AHEAD = 2, 6
 
 def check(*given):
     with use_backend("triton"), laws._PoisonedMemory():
@@ -100,6 +100,15 @@ def test_cells_equal_the_loop(interpreted):
     interpreted("""
 for name, marks in in_turn(["slstm", "gru", "mingru", "heads", "modrelu", "oscillator"]):
     check(name, (1, 3, 6), marks, torch.float64)
+""")
+
+
+@needs_triton
+def test_rows_of_many_groups_on_their_way_arrive_in_order(interpreted):
+    """Three groups of two steps are on their way; there are seven, and a rest."""
+    interpreted("""
+for name, marks in in_turn(["slstm", "mingru"]):
+    check(name, (2, 15, 5), marks, torch.float64)
 """)
 
 

@@ -134,6 +134,16 @@ def test_tiles_load_128_bits_spill_nothing_and_meet_at_few_barriers(offline, cal
 
 
 @needs_triton
+def test_cells_have_rows_of_many_steps_on_their_way_and_spill_nothing(offline):
+    """Each of sLSTM's four inputs, 16 steps ahead of the two that are computed at once."""
+    found = offline("result = codes(lambda: calls.cell('sLSTM'))")
+    for name, registers, spills, _, loads, barriers, _, _ in found[:2]:
+        assert (spills, barriers) == (0, 0), name
+        assert registers <= 168, name  # 12 programs a multiprocessor
+        assert sum(loads.values()) >= 4 * (16 + 2), name
+
+
+@needs_triton
 @pytest.mark.parametrize(("gated", "modes"), [(False, 16), (True, 16), (False, 1)])
 def test_selective_scan_keeps_expanded_states_in_registers(offline, gated, modes):
     """Its adjoint is given no room for the states of every step, and spills none."""

@@ -35,6 +35,8 @@ MOST_WARPS = 16
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
 MOST_OPERATIONS = 192
+#: Steps whose rows are on their way: a step may take a load's latency over as many.
+MOST_AHEAD = 32
 _MAX_CELLS = 256  # cells whose programs stay cached
 
 
@@ -244,7 +246,8 @@ class _Code:
         if self.heads:
             blocks = [_rounded(n) for n in self.widths]
             options["AT_ONCE"] = AT_ONCE // words
-            return self.heads, options | {"UNROLL": 1, "num_warps": self.warps} | _named(blocks)
+            options |= {"UNROLL": 1, "AHEAD": 1, "num_warps": self.warps}
+            return self.heads, options | _named(blocks)
         busy = gpu.ENOUGH * gpu.processors(leaves.states[0].device)
         (width,) = self.widths
         vector = 2 if seqs * -(-width // 64) >= busy else 1
@@ -252,7 +255,10 @@ class _Code:
         steps = min(
             OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight
         )
-        options |= {"AT_ONCE": 0, "UNROLL": min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))}
+        unroll = min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))
+        # steps at once are limited by what compiles soon, and those on their way by registers
+        ahead = min(OF_ROWS // (max(rows, 1) * vector * words), MOST_AHEAD) // unroll
+        options |= {"AT_ONCE": 0, "UNROLL": unroll, "AHEAD": max(1, ahead)}
         return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
 
 

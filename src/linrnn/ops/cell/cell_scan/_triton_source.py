@@ -100,7 +100,7 @@ class _Writer:
         names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
         sizes = [f"width_{k}" for k in self.widths]
         names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
-        options = ["FLIP", "DTYPE", "UNROLL", "AT_ONCE", *(f"BLOCK_{k}" for k in self.widths)]
+        options = ["FLIP", "DTYPE", "UNROLL", "AHEAD", "AT_ONCE", *(f"BLOCK_{k}" for k in self.widths)]
         names += [f"{x}: tl.constexpr" for x in options]
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
@@ -190,7 +190,7 @@ class _Writer:
         return f"of_{number}_turned", self._operand("turned", number), n, m
 
     def _loop(self) -> list[str]:
-        """All steps, some at once."""
+        """All steps, ``UNROLL`` at once; rows of ``AHEAD`` such groups are on their way."""
         ahead, body = [], []
         for i in self.inputs:
             k, name = self._input_size(i), self._operand("input", i)
@@ -200,12 +200,14 @@ class _Writer:
                 f"{by} = sign * {name}_step",
                 f"{name} += row * {name}_seq + first * {name}_step{shift}",
                 f"{left} = tl.where(inside_{k}, count - 1, 0)" if shift else f"{left} = steps_{k}",
-                f"next_{i} = rows({name}, {by}, lane_{k}, {left}, UNROLL)",
+                f"next_{i} = queued_rows({name}, {by}, lane_{k}, {left}, UNROLL, AHEAD)",
+                f"{name} += AHEAD * UNROLL * {by}",
             ]
             body += [
-                f"now_{i} = next_{i}",
+                f"now_{i} = next_{i}[0]",
+                f"more = rows({name}, {by}, lane_{k}, {left} - j - AHEAD * UNROLL, UNROLL)",
+                f"next_{i} = next_{i}[1:] + (more,)",
                 f"{name} += UNROLL * {by}",
-                f"next_{i} = rows({name}, {by}, lane_{k}, {left} - j - UNROLL, UNROLL)",
             ]
         for i, k in enumerate(self.sizes.stored):
             ahead += [
@@ -215,13 +217,15 @@ class _Writer:
         ahead += [
             "if reset is not None:",
             "    reset += row * reset_seq + first * reset_step",
-            "    reset_next = flags(reset, reset_by, count, UNROLL)",
+            "    reset_next = queued_flags(reset, reset_by, count, UNROLL, AHEAD)",
+            "    reset += AHEAD * UNROLL * reset_by",
         ]
         body += [
             "if reset is not None:",
-            "    reset_now = reset_next",
+            "    reset_now = reset_next[0]",
+            "    more = flags(reset, reset_by, count - j - AHEAD * UNROLL, UNROLL)",
+            "    reset_next = reset_next[1:] + (more,)",
             "    reset += UNROLL * reset_by",
-            "    reset_next = flags(reset, reset_by, count - j - UNROLL, UNROLL)",
             "for i in tl.static_range(UNROLL):",
             *(f"    {line}" for line in self._step()),
             *(f"stored_{i} += UNROLL * stored_by_{i}" for i in range(len(self.sizes.stored))),
@@ -340,7 +344,8 @@ def load(text: str) -> Any:
     name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
-    namespace |= {"place": scan.place, "rows": scan.rows, "flags": scan.flags}
+    names = ("place", "rows", "flags", "queued_rows", "queued_flags")
+    namespace |= {name: getattr(scan, name) for name in names}
     namespace["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
     namespace["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
     exec(compile(text, name, "exec"), namespace)

@@ -67,6 +67,26 @@ def flags(p, by, n, UNROLL: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def queued_rows(p, by, at, n, UNROLL: tl.constexpr, AHEAD: tl.constexpr):
+    """Start loading the rows of several groups: a tuple for each group."""
+    queue = ()
+    for i in tl.static_range(AHEAD):
+        queue = queue + (rows(p + i * UNROLL * by, by, at, n - i * UNROLL, UNROLL),)
+    return queue
+
+
+@triton.jit
+@no_type_check
+def queued_flags(p, by, n, UNROLL: tl.constexpr, AHEAD: tl.constexpr):
+    """The same for the reset mask."""
+    queue = ()
+    for i in tl.static_range(AHEAD):
+        queue = queue + (flags(p + i * UNROLL * by, by, n - i * UNROLL, UNROLL),)
+    return queue
+
+
+@triton.jit
+@no_type_check
 def parts(x, CX: tl.constexpr, DTYPE: tl.constexpr):
     """Real and imaginary parts of rows (warps, numbers)."""
     if CX:
