@@ -24,11 +24,25 @@ def _leaf(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def scan(
-    shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32, constant: bool = False
+    shape: Shape = (64, 4, 96),
+    dtype: torch.dtype = torch.float32,
+    constant: bool = False,
+    marks: bool = False,
 ) -> Call:
-    """`linear_scan`; of many sequences, so that time is not split, unless the shape says else."""
+    """`linear_scan`; of many sequences, so that time is not split, unless the shape says else.
+
+    With ``marks`` also resets and an initial state, backward in time, and a single row is packed.
+    """
     a, b = _leaf(*(shape[2:] if constant else shape), dtype=dtype), _leaf(*shape, dtype=dtype)
-    return (lambda: linear_scan(a, b, backend="triton")[0]), (a, b)
+    if not marks:
+        return (lambda: linear_scan(a, b, backend="triton")[0]), (a, b)
+    packed = torch.tensor([0, shape[1] // 3, shape[1]]) if shape[0] == 1 else None
+    state = _leaf(2 if shape[0] == 1 else shape[0], shape[2], dtype=dtype)
+    reset = torch.rand(shape[:2]) < 0.1
+    run = lambda: linear_scan(  # noqa: E731
+        a, b, state, reset=reset, cu_seqlens=packed, reverse=True, backend="triton"
+    )[0]
+    return run, (a, b, state)
 
 
 def gated(shape: Shape = (64, 4, 96), parts: int = 2, dtype: torch.dtype = torch.float32) -> Call:

@@ -115,6 +115,9 @@ TILES = {
     "minLSTM": "calls.gated((8, 16, 2048), 3)",
     "handed over": "calls.scan((1, 256, 1024))",
     "handed over, complex": "calls.scan((1, 256, 1024), torch.complex64)",
+    "with resets": "calls.scan((8, 16, 2048), marks=True)",
+    "complex, with resets": "calls.scan((8, 16, 1024), torch.complex64, True, True)",
+    "handed over, packed, with resets": "calls.scan((1, 256, 1024), marks=True)",
 }
 FAST = ("varying", "complex, constant", "bfloat16", "handed over")
 
@@ -131,6 +134,29 @@ def test_tiles_load_128_bits_spill_nothing_and_meet_at_few_barriers(offline, cal
         assert (spills, widest) == (0, 128), name
         assert loop_barriers <= 10, name
         assert registers <= 255, name
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(512, 4, 1024), (8, 16, 2048), (1, 4096, 256)])
+def test_scans_move_every_number_once(offline, shape):
+    """Three tensors forward and five backward; a hand-over adds a tenth and no other pass."""
+    forward, backward = offline(f"""
+from linrnn.compute.launch import Launch
+moved, launch = [], Launch.__call__
+
+def measured(self, *tensors):
+    moved.append(sum(x.nbytes for x in tensors if x is not None))
+    launch(self, *tensors)
+
+Launch.__call__ = measured
+call = calls.scan({shape})
+calls.both(call)()
+result = moved[-2:]
+""")
+    size = 4 * shape[0] * shape[1] * shape[2]
+    state = 4 * shape[0] * shape[2]
+    assert 3 * size <= forward <= 3.3 * size + 3 * state
+    assert 5 * size <= backward <= 5.3 * size + 3 * state
 
 
 @needs_triton

@@ -100,7 +100,14 @@ class _Writer:
         names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
         sizes = [f"width_{k}" for k in self.widths]
         names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
-        options = ["FLIP", "DTYPE", "UNROLL", "AHEAD", "AT_ONCE", *(f"BLOCK_{k}" for k in self.widths)]
+        options = [
+            "FLIP",
+            "DTYPE",
+            "UNROLL",
+            "AHEAD",
+            "AT_ONCE",
+            *(f"BLOCK_{k}" for k in self.widths),
+        ]
         names += [f"{x}: tl.constexpr" for x in options]
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]

@@ -199,11 +199,12 @@ def handed_over(
     signal(flags + mine + k, value)
     done = flags + lanes.to(tl.int64) * chunks + mine
     group = k // GROUP
-    if group > 0:
-        wait(done + group - 1)
-        x, xi = parts(
-            tl.load(maps + 2 * plane + (mine + group - 1) * width + at, volatile=True), CX, DTYPE
-        )
+    for last in range(
+        tl.maximum(group - 1, 0), group
+    ):  # once or never: Triton 3.3 knows no if here
+        wait(done + last)
+        behind = maps + 2 * plane + (mine + last) * width + at
+        x, xi = parts(tl.load(behind, volatile=True), CX, DTYPE)
     for j in range(group * GROUP, k):
         reached = wait(flags + mine + j)
         from_ = maps + (mine + j) * width + at
