@@ -4,8 +4,12 @@ import sys
 
 from _script import GPU, main
 
-OPS = "gated_scan|log_linear|selective|causal|fft|matrix_scan|layouts"
-LAYERS = "delta_net|kda|rwkv7|mlstm|gla|slstm|rsa|unicornn|mingru|minlstm|mamba"
+#: Layouts have scans by tiles and tiles that hand over; then come these scans at full size.
+OPS = r"layouts|gated_scan|log_linear|selective|causal|fft|matrix_scan|\(1, 65536|\(8, 2048"
+LAYERS = (
+    "sLSTM|minGRU|SRU|IndRNN|oscillator|delta|kda|rwkv7|mlstm|gla|slstm|rsa|unicornn|mingru|minlstm"
+    "|mamba"
+)
 COMMANDS = (
     (*GPU, "--no-times", "--seconds", "200", "--only", OPS),
     (*GPU, "--no-times", "--seconds", "150", "--only", LAYERS),
