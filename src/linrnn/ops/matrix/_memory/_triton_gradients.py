@@ -34,8 +34,8 @@ class Gradients:
         grads = {f"d{n}": self.of.get(n) for n in ("q", "k", "w", "a")}
         grads |= {"dg": self.dg, "dbonus": self.dbonus, "dz": dz}
         memories = room["memories"]
-        run.launch("run_asked", 1, kept=memories, **grads)  # the first, which stores and adds not
-        run.launch("run_written", 1, before=memories, kept=room["behind"], **grads)
+        run.launch("run_asked", 1, states=memories, **grads)  # the first, which stores and adds not
+        run.launch("run_written", 1, entering=memories, states=room["behind"], **grads)
         squares: dict[str, Tensor | None] = {}
         if kind == 2:
             squares = run.room(*PAIRS)
@@ -59,8 +59,8 @@ class Gradients:
             if dbeta is not None:
                 dbeta = dbeta - (of["a"] * k).sum(-1)
             of = {"q": of["q"], "k": of["w"] - of["a"] * weight}
-        own = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
-        of = {n: _sum_shared(x, cast(Tensor, own[n])) for n, x in of.items()}
+        shared = {"q": p.q, "k": p.k, "a": p.a, "w": p.b}
+        of = {n: _sum_shared(x, cast(Tensor, shared[n])) for n, x in of.items()}
         a, b = (of["a"], of["w"]) if self.run.plan.low_rank else (None, None)
         dg = self.dg
         if dg is not None and self.run.plan.constants["CONSTANT"]:
