@@ -50,6 +50,17 @@ def trained(name: str, size: tuple[int, int, int], reset: bool = False, **option
     return call
 
 
+def by_definition(name: str, size: tuple[int, int, int]) -> Call:
+    """A training step of a layer by PyTorch's operators."""
+    call = trained(name, size)
+
+    def run() -> None:
+        with ops.use_backend("reference"):
+            call()
+
+    return run
+
+
 def read(name: str, size: tuple[int, int, int], **options: Any) -> Call:
     """A whole sequence without a gradient."""
     torch.manual_seed(0)
@@ -178,6 +189,76 @@ TABLE = (
         (0.0, 1e9),
         lambda: stepped(1, mixer="lru", d_model=64),
         "64 steps of a model of 4 LRU layers of 64 channels",
+    ),
+    Threshold(
+        "linrnn.ops.attention.path",
+        "BLOCK",
+        (16, 32, 128),
+        lambda: trained("path_attention", (1, 1024, 64), n_heads=2),
+        "a training step of PaTH attention, 64 channels, 1 row of 1,024 steps",
+    ),
+    Threshold(
+        "linrnn.ops.conv.cauchy",
+        "TILE",
+        (2**17, 2**21),
+        lambda: trained("s4", (1, 4096, 64)),
+        "a training step of S4, 64 channels, 1 row of 4,096 steps",
+    ),
+    Threshold(
+        "linrnn.ops.conv.dplr",
+        "LONG",
+        (512, 2048),
+        lambda: trained("s4", (4, 1024, 64)),
+        "a training step of S4, 64 channels, 4 rows of 1,024 steps",
+    ),
+    Threshold(
+        "linrnn.ops.matrix.momentum_delta",
+        "CHUNK",
+        (16, 64),
+        lambda: trained("momentum_delta_net", (2, 512, 64)),
+        "a training step of Momentum DeltaNet, 64 channels, 2 rows of 512 steps",
+    ),
+    Threshold(
+        "linrnn.ops.matrix._fenwick._blocks",
+        "PAIRS",
+        (16, 64),
+        lambda: trained("log_linear_mamba2", (1, 2048, 64)),
+        "a training step of log-linear Mamba-2, 64 channels, 1 row of 2,048 steps",
+    ),
+    Threshold(
+        "linrnn.ops.matrix._fenwick._blocks",
+        "ROWS",
+        (2**18, 2**22),
+        lambda: trained("log_linear_mamba2", (16, 1024, 64)),
+        "a training step of log-linear Mamba-2, 64 channels, 16 rows of 1,024 steps",
+    ),
+    Threshold(
+        "linrnn.ops.matrix._memory._cpu",
+        "WINDOW",
+        (32, 128),
+        lambda: trained("gated_delta_net", (4, 1024, 64)),
+        "a training step of Gated DeltaNet, 64 channels, 4 rows of 1,024 steps",
+    ),
+    Threshold(
+        "linrnn.ops.matrix._memory._definition",
+        "HEAD_CHUNK",
+        (16, 32, 128),
+        lambda: by_definition("gated_delta_net", (4, 1024, 64)),
+        "the same by PyTorch's operators",
+    ),
+    Threshold(
+        "linrnn.ops.matrix._memory._definition",
+        "CHANNEL_CHUNK",
+        (8, 32),
+        lambda: by_definition("gla", (4, 512, 64)),
+        "a training step of GLA by PyTorch's operators, 64 channels, 4 rows of 512 steps",
+    ),
+    Threshold(
+        "linrnn.ops.selective_scan._reference",
+        "CHUNK",
+        (16, 32, 128),
+        lambda: by_definition("mamba", (4, 512, 64)),
+        "a training step of Mamba by PyTorch's operators, 64 channels, 4 rows of 512 steps",
     ),
 )
 

@@ -225,7 +225,7 @@ class Attention(Mixer):
         check_cache("Attention", state)
         position = positions(state["position"], x.shape[1], reset)
         u = x.to(self.q_proj.weight.dtype)
-        q, k, v = self._projected(u, position)
+        q, k, v = self._projected(u, position)  # each (B, T, H, d_head)
         if self._policy in ("h2o", "tova"):
             y, state = self._evicting(q, k, v, state, position)
         else:

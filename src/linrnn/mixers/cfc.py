@@ -139,7 +139,7 @@ class CfC(CellRNN):
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         first: Any = self.backbone[0]
         both, b = affine_of(first, x)
-        W, R = both.split([self.d_model, self.d_state], 1)
+        W, R = both.split([self.d_model, self.d_state], 1)  # (units, d_model), (units, d_state)
         inputs = {"u": F.linear(x, W, b), "R": R}
         named = [(str(i), self.backbone[i]) for i in range(1, self.backbone_layers)]
         for name, linear in (*named, *self.heads.items()):

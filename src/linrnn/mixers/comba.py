@@ -124,7 +124,7 @@ class Comba(ConvDelta):
         inner = 1.0 if self.c is None else wide(self.c).sigmoid()[:, None]  # (key_heads, 1)
         u = inner * k
         if self.D is not None:
-            q = q - wide(self.D)[:, None] * u
+            q = q - wide(self.D)[:, None] * u  # (B, T, H, d_key)
         q, k = l2_normalise(q), l2_normalise(k)
         p = inner * k if self.erase == "scaled" else l2_normalise(u)
         o, memory = erase_scan(

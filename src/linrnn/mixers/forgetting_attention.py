@@ -160,7 +160,7 @@ class ForgettingAttention(Mixer):
                 q, k = self.q_norm(q).view_as(q), self.k_norm(k).view_as(k)
             q, k = (rotate_first(z, self.d_rotary, position, self.base) for z in (q, k))
             k, v, g = (torch.cat([state[name], z], 1) for name, z in (("k", k), ("v", v), ("g", g)))
-            o = self._attend(q, k, v, g, position)
+            o = self._attend(q, k, v, g, position)  # (B, T, H, d_head)
         last = cache_of(k, v, position, reset, self.window)
         last["g"] = remember(g, position[:, -1], reset, self.window)
         return self.out(o, x), {**last, **more}

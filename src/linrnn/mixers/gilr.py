@@ -79,7 +79,7 @@ class GILR(Gated):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, c: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        z, f = self._gates(self.in_proj, x)
+        z, f = self._gates(self.in_proj, x)  # each (B, T, d_state)
         cell = pooled if self.nonlinearity == "tanh" else pooled_elu
         y, last = self.learned.scan(self, cell, {"c": c}, reset, z=z, f=f)
         return self._project_out(y), last["c"]

@@ -151,7 +151,7 @@ class IndRNN(Gated):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        x = self.in_proj(x.to(self.in_proj.weight.dtype))
+        x = self.in_proj(x.to(self.in_proj.weight.dtype))  # (B, T, d_state)
         cell = CELLS[self.nonlinearity]
         y, last = self.learned.scan(self, cell, {"h": h}, reset, x=x, u=wide(self.u))
         return self._project_out(y), last["h"]

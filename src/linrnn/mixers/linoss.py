@@ -133,7 +133,7 @@ class LinOSS(Mixer):
     ) -> tuple[Tensor, Any]:
         drive = self._project_in(x)  # (B, T, P, 2), Re and Im
         with without_autocast(x.device):
-            A, gain = self._transition(dt)
+            A, gain = self._transition(dt)  # (d_state, 2, 2), (d_state, 2)
             A = A.unsqueeze(-3).expand(*A.shape[:-2], 2, 2, 2)  # of Re and of Im alike
             b = drive.unsqueeze(-1) * gain.unsqueeze(-2)  # (B, T, P, 2, 2)
             start = torch.stack([torch.view_as_real(state[name]) for name in ("z", "x")], -1)
@@ -166,21 +166,21 @@ class LinOSS(Mixer):
 
     def _transition(self, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         """The matrix of a step on (z, x), (..., P, 2, 2), and what it adds of the drive."""
-        A, step, S = self._rates(dt)
+        A, step, S = self._rates(dt)  # each (d_state,)
         numbers = [torch.ones_like(S), -step * A, step, S - step * step * A]
         matrix = (torch.stack(numbers, -1) / S.unsqueeze(-1)).unflatten(-1, (2, 2))
-        gain = torch.stack([step / S, step * step / S], -1)
+        gain = torch.stack([step / S, step * step / S], -1)  # (d_state, 2)
         dtype = wide(self.A).dtype
         return matrix.to(dtype), gain.to(dtype)
 
     def _project_in(self, x: Tensor) -> Tensor:
         """``B u``, (..., P, 2)."""
         B: Tensor = self.B
-        drive = wide(F.linear(x.to(B.dtype), B.flatten(0, 1)))
+        drive = wide(F.linear(x.to(B.dtype), B.flatten(0, 1)))  # (B, T, 2 d_state)
         return drive.view(*drive.shape[:-1], self.d_state, 2)
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C x) + D * u``, as one real product."""
-        y = F.linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))
+        y = F.linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))  # (B, T, d_model)
         out: Tensor = self.D * x + y
         return out

@@ -213,7 +213,7 @@ class LMU(Mixer):
         x = x.to(self.E_x.dtype)
         w, u = wide(F.linear(x, self.E_x)), wide(F.linear(x, self.W_x))
         with without_autocast(x.device):
-            a, b = self.memory()
+            a, b = self.memory()  # (order, order), (order,)
             if dt is not None:
                 y, last = self._between(w, u, dt, state, reset)
             elif self.recurrent:

@@ -120,8 +120,8 @@ class LogLinearGatedDeltaNet(ConvDelta):
     def _recall(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        q, k, v = self._activated(q, k, v)
-        beta, g = self._rate(x, v), self._log_decay(x)
+        q, k, v = self._activated(q, k, v)  # (B, T, H, d_key), (B, T, H, d_key), (B, T, H, d_value)
+        beta, g = self._rate(x, v), self._log_decay(x)  # each (B, T, H)
         scales = self.scales(self.level_proj(x).unflatten(-1, (self.n_heads, -1)))
         options: Any = {"beta": beta, "scale": self.d_key**-0.5, "reset": reset}
         with without_autocast(x.device):

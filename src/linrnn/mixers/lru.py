@@ -195,7 +195,7 @@ class LRU(Mixer):
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """``lam``, the diagonal of the transition."""
-        first, second = self._coordinates()
+        first, second = self._coordinates()  # each (d_state,)
         if self.parametrisation == "naive":
             return torch.complex(first, second)
         return torch.polar(first, second)
@@ -262,7 +262,7 @@ class LRU(Mixer):
         """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
         B: Tensor = self.B
         if self.gamma_log is not None:  # cheaper on the weights than on a sequence
-            B = B * bounded_exp(self.gamma_log)[:, None, None]
+            B = B * bounded_exp(self.gamma_log)[:, None, None]  # (d_state, 2, d_model)
         return wide(F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2)))
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:

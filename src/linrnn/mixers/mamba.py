@@ -179,8 +179,8 @@ class Mamba(Mixer):
         halves = zip(W.chunk(2), (None, None) if b is None else b.chunk(2), strict=True)
         u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
-        steps, B, C = self._chosen(s)
-        bias_of_steps = self._bias_of_steps()
+        steps, B, C = self._chosen(s)  # (B, T, d_inner), (B, T, d_state), (B, T, d_state)
+        bias_of_steps = self._bias_of_steps()  # (d_inner,)
         if dt is not None:  # else the scan computes them on the way
             steps = dt[..., None] * F.softplus(wide(steps) + wide(bias_of_steps))
         y, h = selective_scan(
@@ -208,7 +208,7 @@ class Mamba(Mixer):
         if self.dt_proj is None:
             steps = s.new_zeros(()).expand(s.shape)
         else:
-            steps = F.linear(r, affine_of(self.dt_proj, r)[0])
+            steps = F.linear(r, affine_of(self.dt_proj, r)[0])  # (B, T, d_inner)
         B, C = (
             x if constant is None else constant.expand(*s.shape[:-1], -1)
             for x, constant in ((B, self.B), (C, self.C))

@@ -199,7 +199,7 @@ class Mega(Mixer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         check_cache("Mega", state)
         x = wide(x.to(self.omega.dtype))
-        normed = self._normed(x)
+        normed = self._normed(x)  # (B, T, d_model)
         with without_autocast(x.device):
             average, ema = siso.scan(self.averages(), normed, state["ema"], reset)
         y, cache = self._gated(x, normed, average, state, reset)
@@ -235,10 +235,10 @@ class Mega(Mixer):
         )
         vectors = wide(self.kappa) * F.silu(z).unsqueeze(-2) + wide(self.mu)  # (B, T, 2, d_key)
         q, k = vectors.unbind(-2)  # (B, T, d_key)
-        v = F.silu(wide(self.value_proj(normed.to(self.omega.dtype))))
+        v = F.silu(wide(self.value_proj(normed.to(self.omega.dtype))))  # (B, T, d_inner)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         with without_autocast(x.device):
-            read = self._attend(q, k, v, position)
+            read = self._attend(q, k, v, position)  # (B, T, d_inner)
         hidden = F.silu(c + wide(self.hidden_proj((F.silu(r) * read).to(self.omega.dtype))))
         y = torch.lerp(x, hidden, u.sigmoid())
         return y, cache_of(k, v, position, reset, self.chunk)

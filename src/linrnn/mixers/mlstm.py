@@ -131,10 +131,10 @@ class MLSTM(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         u, z = self.proj_up(x.to(self.proj_up.weight.dtype)).chunk(2, -1)  # (B, T, d_inner)
         c, past = self.conv1d(u, state["conv"], reset)  # and SiLU
-        q, k, v = self.q_proj(c), self.k_proj(c), self.v_proj(u)
-        qkv = torch.cat([q, k, v], -1)
+        q, k, v = self.q_proj(c), self.k_proj(c), self.v_proj(u)  # each (B, T, d_inner)
+        qkv = torch.cat([q, k, v], -1)  # (B, T, 3 d_inner)
         i, f = (wide(gate(qkv)) for gate in (self.igate, self.fgate))  # (B, T, H)
         q, k, v = (wide(part).unflatten(-1, (self.n_heads, -1)) for part in (q, k, v))
         h, memory = read_memory(q, k, v, i, f, state, reset, **self._gating)
-        mixed = self.outnorm(h).to(c.dtype) + self.learnable_skip * c
+        mixed = self.outnorm(h).to(c.dtype) + self.learnable_skip * c  # (B, T, d_inner)
         return self.proj_down(mixed * F.silu(z)), {**memory, "conv": past}

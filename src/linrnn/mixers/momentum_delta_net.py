@@ -142,12 +142,12 @@ class MomentumDeltaNet(ConvDelta):
 
     def _rates(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``eta, alpha, mu, beta``, (B, T, H) each."""
-        eta = 1 + (wide(self.eta_proj(x)) / self.d_model**0.5).tanh()
+        eta = 1 + (wide(self.eta_proj(x)) / self.d_model**0.5).tanh()  # (B, T, H)
         pull = (bounded_exp(wide(self.phi)) * eta).square()
-        log_mu = self.inertia(x)
+        log_mu = self.inertia(x)  # (B, T, H)
         if self.log_mu_min is not None:
             log_mu = log_mu.clamp(min=self.log_mu_min)
-        beta = self._rate(x, v) * (pull / (1 + pull))
+        beta = self._rate(x, v) * (pull / (1 + pull))  # (B, T, H)
         return eta, self.decay(x).exp() / (1 + pull), log_mu.exp(), beta
 
     def _recall(
@@ -161,12 +161,12 @@ class MomentumDeltaNet(ConvDelta):
         scan: Callable[..., tuple[Tensor, ...]] = momentum_scan,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         if self.D is not None:
-            q = q - bounded_exp(wide(self.D))[:, None] * k
-        q, k, v = self._activated(q, k, v)
+            q = q - bounded_exp(wide(self.D))[:, None] * k  # (B, T, H, d_key)
+        q, k, v = self._activated(q, k, v)  # (B, T, H, d_key), (B, T, H, d_key), (B, T, H, d_value)
         q, k = (for_each_head(z, self.n_heads) for z in (q, k))
         with without_autocast(x.device):
-            eta, alpha, mu, beta = self._rates(x, v)
-            p = alpha[..., None] * k if self.read == "decayed" else k
+            eta, alpha, mu, beta = self._rates(x, v)  # each (B, T, H)
+            p = alpha[..., None] * k if self.read == "decayed" else k  # (B, T, H, d_key)
             vectors = (q * self.d_key**-0.5, eta[..., None] * k, v, p)
             start = (state["memory"], state["momentum"])
             o, memory, momentum = scan(*vectors, alpha, mu, beta, *start, reset, None)

@@ -138,7 +138,7 @@ class PathAttention(Mixer):
         check_cache("PathAttention", state, *(("g",) if self.forget else ()))
         position = positions(state["position"], x.shape[1], reset)
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
-        u, past = self._reflections(x, state["conv"], reset)
+        u, past = self._reflections(x, state["conv"], reset)  # (B, T, H, d_head), (B, 2, 3 d_head)
         g = None
         if self.f_proj is not None:
             g = F.logsigmoid(wide(self.f_proj(x.to(self.f_proj.weight.dtype))))  # (B, T, H)
@@ -158,9 +158,9 @@ class PathAttention(Mixer):
 
     def _reflections(self, x: Tensor, past: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """``sqrt(beta) w``, (B, T, H, K), and what the convolution saw last."""
-        c, past = self.conv1d(self.w_proj(x), past, reset)
-        w = l2_normalise(wide(c).unflatten(-1, (self.n_heads, -1)), 1e-6)
-        beta = wide(self.beta_proj(x.to(self.beta_proj.weight.dtype)))
+        c, past = self.conv1d(self.w_proj(x), past, reset)  # (B, T, 3 d_head), (B, 2, 3 d_head)
+        w = l2_normalise(wide(c).unflatten(-1, (self.n_heads, -1)), 1e-6)  # (B, T, H, d_head)
+        beta = wide(self.beta_proj(x.to(self.beta_proj.weight.dtype)))  # (B, T, H)
         # smooth where sigmoid is 0, which a root is not
         return w * (F.logsigmoid(beta) / 2).exp()[..., None] * 2**0.5, past
 

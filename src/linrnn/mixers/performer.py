@@ -170,7 +170,7 @@ class Performer(KernelAttention):
             q, largest = torch.cat([zs[0].sin(), zs[0].cos()], -1) / self.n_features, halves[1]
         (top, drop), last = cell_scan(running_max, x=largest, state=state["top"], reset=reset)
         if self._exponential:
-            k = (k - top[..., None]).exp()
+            k = (k - top[..., None]).exp()  # (B, T, H, n_features)
         else:
             waves = torch.cat([zs[1].sin(), zs[1].cos()], -1)
             k = (largest - top).exp()[..., None] * waves

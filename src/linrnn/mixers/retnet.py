@@ -152,7 +152,7 @@ class RetNet(Mixer):
         q, k = (feature_map(self.feature_map, part) for part in (q, k))
         q, k = (rotate(part, position, endpoint=self.turns == "published") for part in (q, k))
         k, v = (for_each_head(part, self.n_heads) for part in (k, v))  # (B, T, H, K or V)
-        g = self._log_decays(x)
+        g = self._log_decays(x)  # (H,)
         with without_autocast(x.device):
             o, memory = outer_scan(q, k * self.d_key**-0.5, v, g, state["memory"], reset=reset)
         return self.out(o, x), {"memory": memory, "position": position[:, -1] + 1, **past}

@@ -94,7 +94,7 @@ class RWKV5(MatrixRWKV):
         self._reset_maps(self.gate)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        now, back = self._shifted(x, state, reset)
+        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
         r, k, v, g = (
             mixed(now, back, 1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g)
         )
@@ -102,5 +102,5 @@ class RWKV5(MatrixRWKV):
         with without_autocast(x.device):
             decay, bonus = -bounded_exp(wide(self.time_decay)), wide(self.time_first)
             o, memory = outer_scan(r, k, v, decay, state["memory"], bonus=bonus, reset=reset)
-        y = self._out(self._gated(o, self.gate(g), "silu"))
+        y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

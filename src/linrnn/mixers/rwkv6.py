@@ -110,17 +110,17 @@ class RWKV6(MatrixRWKV):
             nn.init.uniform_(second, -CORRECTION, CORRECTION)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        now, back = self._shifted(x, state, reset)
+        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
         low_rank = self.mix_down(mixed(now, back, self.mu_x)).tanh().unflatten(-1, (len(MIXES), -1))
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
         mu = moved.to(now.dtype) + self.mu[:, None, None].to(now.dtype)
         w, k, v, r, g = mixed(now, back, mu)  # (B, T, d_model) each
-        d = wide(self.time_decay) + wide(self.decay(w))
+        d = wide(self.time_decay) + wide(self.decay(w))  # (B, T, d_model)
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):
             bonus = wide(self.time_first)
             o, memory = outer_scan(
                 r, k, v, -bounded_exp(d), state["memory"], bonus=bonus, reset=reset
             )
-        y = self._out(self._gated(o, self.gate(g), "silu"))
+        y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -164,10 +164,10 @@ class RWKV7(MatrixRWKV):
     def _read(
         self, x: Tensor, state: Any, reset: Tensor | None, signals: Signals
     ) -> tuple[Tensor, Any, Signals]:
-        now, back = self._shifted(x, state, reset)
+        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
         r, w, k, v, a, g = (mixed(now, back, mu) for mu in self.mu)
-        decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()
-        key = wide(self.key(k))
+        decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()  # each (B, T, d_model)
+        key = wide(self.key(k))  # (B, T, d_model)
         c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
         r, v, outgoing = self.receptance(r), *self._values(v, signals)
         r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)  # (B, T, H, d_head)
@@ -176,12 +176,12 @@ class RWKV7(MatrixRWKV):
             k, u, a, b = (z.to(r.dtype) for z in (new, v, -c, c * rate))
             o, memory = delta_scan(r, k, u, None, decay, state["memory"], a=a, b=b, reset=reset)
         bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
-        y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))
+        y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 
     def _values(self, x: Tensor, signals: Signals) -> tuple[Tensor, Signals]:
         """The values (batch, time, width), and those that later layers are handed."""
-        v = self.value(x)
+        v = self.value(x)  # (B, T, d_model)
         if self.residual is None:
             return v, {"v_first": v}
         way = wide(signals["v_first"]) - wide(v)

@@ -194,12 +194,12 @@ class S4(Systems):
 
     def system(self, times: Tensor | None = None) -> dplr.System:
         """The systems, in double precision; of times (...) with the dt of each."""
-        lam = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))
+        lam = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))  # (d_model, modes)
         dt = bounded_exp(self.log_dt.double())
         if times is not None:
             dt = times.double()[..., None] * dt
-        P = self._each(double(self.P_re, self.P_im))
-        B = self._each(double(self.B_re, self.B_im))
+        P = self._each(double(self.P_re, self.P_im))  # (d_model, 1, modes)
+        B = self._each(double(self.B_re, self.B_im))  # (d_model, modes)
         return dplr.System(lam, P, B, 2 * double(self.C_re, self.C_im), dt, self.D)
 
     def run(

@@ -162,8 +162,8 @@ class S4D(Systems):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        A = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))
-        dt = bounded_exp(self.log_dt.double())[:, None]
+        A = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))  # (d_model, modes)
+        dt = bounded_exp(self.log_dt.double())[:, None]  # (d_model, 1)
         if times is not None:
             dt = times.double()[..., None, None] * dt
         a, b = DISCRETISATIONS[self.discretisation](A, dt)

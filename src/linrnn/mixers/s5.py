@@ -169,7 +169,7 @@ class S5(Mixer):
     def _read(
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        a, gain = self._discretise(dt)
+        a, gain = self._discretise(dt)  # each (modes,)
         b = self._project_in(x, gain)  # (B, T, P) complex
         h, last = fft_scan(a, b, h0) if self.form == "conv" else linear_scan(a, b, h0, reset=reset)
         return self._project_out(h, x), last

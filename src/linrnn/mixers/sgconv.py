@@ -111,7 +111,7 @@ class SGConv(Mixer):
 
     def kernel(self) -> Tensor:
         """K with D in its first tap, (d_model, l_max), at least float32."""
-        taps = (self._unscaled() / wide(self.norm))[:, : self.l_max]
+        taps = (self._unscaled() / wide(self.norm))[:, : self.l_max]  # (d_model, l_max)
         return torch.cat([taps[:, :1] + wide(self.D)[:, None], taps[:, 1:]], 1)
 
     @torch.no_grad()

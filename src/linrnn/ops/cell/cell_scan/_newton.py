@@ -88,6 +88,10 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     derivative = jacobian(program)
     h = [x.new_zeros(*shape, x.shape[-1]) for x in leaves.states]
     residuals: list[float] = []
+    # All steps together are one system of equations, h_t - f(h_{t-1}) = 0. Its Newton step is
+    # again a recurrence, d_t = f'(h_{t-1}) d_{t-1} - residual_t, linear in d: a scan solves it for
+    # all t at once. Each round costs one evaluation of every step and one scan, both parallel in
+    # time. After k rounds the first k steps are exact, so there are at worst as many as steps.
     # what the arguments are not, no state need be; and NaN that fits its step is the right one
     finite = all(bool(x.isfinite().all()) for x in leaves.flat())
     for rounds in range(ROUNDS):

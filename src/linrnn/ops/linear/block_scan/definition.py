@@ -97,6 +97,10 @@ def by_tree(
         entering = _carry(A.steps((edge.row, edge.first)), initial_state[edge.kept], live)
         inputs = inputs.index_put((edge.row, edge.first), entering, accumulate=True)
     live = live_steps(b, reset, cu_seqlens, edge)
+    # Two steps, h -> A1 h + b1 and h -> A2 h + b2, compose into h -> A2 A1 h + (A2 b1 + b2). So
+    # pairs of steps are one recurrence of half the length; its states are every second state of
+    # ours, and the others follow from these by one step each. A reset cuts a pair: a mask decides
+    # whether the first of it carries over.
     halvings = PAIR_HALVINGS if b.shape[-1] <= 2 else HALVINGS
     h = _solve(A, _composed_levels(A), halvings, inputs, live)
     final = start.index_put((edge.kept,), h[edge.row, edge.last])

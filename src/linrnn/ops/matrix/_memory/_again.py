@@ -13,7 +13,8 @@ from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
 from linrnn.ops.matrix._memory import _cpu
 from linrnn.ops.matrix._memory._problem import READS, Problem
 
-#: Beyond, what this saves is little beside the computing.
+#: Beyond, what this saves is little beside the computing. `outer_scan` over 3 steps (4 heads of 32
+#: by 32) takes 7.2 times as long with 1 here (2026-11-28, EPYC with AVX-512, one core, in turn).
 _STEPS = 3
 
 Tensors = tuple[Any, ...]

@@ -232,6 +232,13 @@ def _chunks(
     backend: str | None,
 ) -> tuple[Tensor, Tensor]:
     """A whole number of chunks in every sequence."""
+    # The memory S enters a chunk. A step i of it reads three things: S, decayed since the chunk
+    # began (R S); what steps j <= i of the chunk wrote, a (C, C) matrix of products q_i k_j with
+    # the decays between (O); and, under the delta rule, what those steps corrected. A correction
+    # reads the memory before its step, which holds earlier corrections: u_i = a_i S + sum_{j<i}
+    # (a_i k_j) v_j + sum_{j<i} (a_i b_j) u_j. That is a unit lower triangular system over the
+    # chunk, solved once for both its right sides: u = W S + U, the WY form of the product of
+    # (I + b a^T). So S leaves the chunk as across * S + P S + X, and only this runs in time.
     q, k, v = (chunked(x, size) for x in terms[:3])  # (B, n, H, C, channels)
     g, e, a, b, sign = (None if x is None else chunked(x, size) for x in (*terms[3:5], *terms[6:]))
     # the logarithm of a decay may be minus infinity
@@ -243,7 +250,7 @@ def _chunks(
             None if x is None else torch.where(bad[..., None] if x.ndim == 5 else bad, 0, x)
             for x in (g, e, a, b)
         )
-    # (B, n, 1, C)
+    # how many resets a step has seen in its chunk, (B, n, 1, C)
     begun = None if reset is None else reset.unflatten(1, (-1, size)).cumsum(-1)[:, :, None]
     same = None if begun is None else begun[..., :, None] == begun[..., None, :]  # (B, n, 1, C, C)
     keys, values = _Decay(g, size, same, q, reads, sign), _Decay(e, size, same, q, reads)
