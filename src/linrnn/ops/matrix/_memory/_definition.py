@@ -112,9 +112,9 @@ def _terms(p: Problem) -> Terms:
     )
     if p.delta and a is None:
         a = k if g is None else k * _kept(g, sign)
-        b = -k if beta is None else -k * beta[..., None]
+        b = -k if beta is None else -k * beta[..., None]  # (B, T, H, K)
     if beta is not None:
-        v = v * beta[..., None]
+        v = v * beta[..., None]  # (B, T, H, V)
     return Terms(q, k, v, g, e, bonus, a, b, sign)
 
 
@@ -265,20 +265,20 @@ def _chunks(
         W, U, grown = _corrections(keys, a, b, k, v)
         if grown is not None:
             bad = grown if bad is None else bad | grown
-        mixed, writes = keys.pairs(q, b, QUERY), keys.to_end(b)
+        mixed, writes = keys.pairs(q, b, QUERY), keys.to_end(b)  # (B, n, H, C, C), (B, n, H, C, K)
         if bonus_query is not None and reads.corrections:
             mixed = mixed + torch.diag_embed((bonus_query * b).sum(-1))
         R, O = R + mixed @ W, O + mixed @ U  # noqa: E741
-        P, X = writes.mT @ W, X + writes.mT @ U
+        P, X = writes.mT @ W, X + writes.mT @ U  # (B, n, H, K, K), (B, n, H, K, V)
     if bad is not None:
         last = bad if same is None else bad & same[..., -1, :]
         X = torch.where(last.any(-1)[..., None, None], float("nan"), X)
     across = keys.across(k)[..., None] * values.across(v)[..., None, :]  # (B, n, H, K, V)
     cleared = None if begun is None else begun[..., 0, -1] > 0
     entering, final = _carry(across, P, X, state, cleared, cu_chunks, backend)
-    past = values.since(R @ entering, reads.early)
+    past = values.since(R @ entering, reads.early)  # (B, n, H, C, V)
     if begun is not None:
-        past = torch.where((begun > 0)[..., None], 0, past)
+        past = torch.where((begun > 0)[..., None], 0, past)  # (B, n, H, C, V)
     o = O + past
     if bad is not None:
         reached = (keys.reached & bad[..., None, :]).any(-1)
@@ -345,9 +345,9 @@ class _Decay:
         sign: Tensor | None = None,
     ) -> None:
         steps = torch.arange(size, device=like.device)
-        later, group = steps[:, None] > steps, steps // reads.group
-        seen = group[:, None] > group if reads.strict else group[:, None] >= group
-        reached = group[:, None] >= group
+        later, group = steps[:, None] > steps, steps // reads.group  # (C, C), (C,)
+        seen = group[:, None] > group if reads.strict else group[:, None] >= group  # (C, C)
+        reached = group[:, None] >= group  # (C, C)
         if same is not None:
             seen, reached = seen & same, reached & same
         self.reached = reached
@@ -388,7 +388,7 @@ class _Decay:
         if decay is not None and decay.shape[-1] > 1:
             return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
         products = x @ y.mT  # (B, n, H, C, C)
-        products = products if decay is None else products * decay.squeeze(-1)
+        products = products if decay is None else products * decay.squeeze(-1)  # (B, n, H, C, C)
         return torch.where(visible, products, 0)
 
     def mix(self, weight: Tensor, v: Tensor) -> Tensor:
@@ -454,7 +454,7 @@ def _carry(
         S = state if cu_chunks is None else state[s : s + 1]
         for n in range(begin, end):
             befores.append(S)
-            next_state = X[:, n] + P[:, n] @ S
+            next_state = X[:, n] + P[:, n] @ S  # (B, H, K, V)
             S = (
                 next_state
                 if cleared is None
