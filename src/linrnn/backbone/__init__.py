@@ -103,7 +103,7 @@ class SequenceModel(Model):
         d_model: width of the residual stream, in channels.
         n_layers: number of residual blocks; with ``tiers``, in each tier.
         tiers: number of steps pooled into one between two tiers, for a stack at several rates as
-            in SaShiMi, ``(4, 4)``; see above. Default: one rate.
+            in SaShiMi, ``(4, 4)``. Default: one rate.
         expand: width of a tier, in multiples of the width of the tier above it.
         unet: with ``tiers``, read ``n_layers`` blocks on the way down as well.
         norm: normalisation of each block: ``batch``, ``layer``, ``rms`` or ``none``.
@@ -112,6 +112,7 @@ class SequenceModel(Model):
         prenorm: normalise before the mixer; False normalises after the skip connection.
         out_norm: names of mixers, or classes, whose blocks have the norms after the parts,
             ``x + norm(part(x))``, as around the attention of OLMo; needs ``prenorm`` True.
+            Default: none.
         skip: add the input of each part of a block to its output. False makes a plain stack, in
             which each layer reads the output of the previous one.
         dropout: probability of dropping a channel, of the output of each part of a block and
@@ -123,8 +124,8 @@ class SequenceModel(Model):
             (``geglu``) or by SiLU (``swiglu``), one with squared ReLUs (``relu2``), a mixture of
             experts (``moe``), an MLP after mixers that do not widen their channels as in xLSTM
             (``xlstm``), or nothing (``bare``).
-        block_pattern: kinds of blocks, repeated along the depth, if they differ; used instead of
-            ``block``.
+        block_pattern: kinds of blocks, repeated along the depth, if they differ. Default: ``block``
+            in every layer.
         block_options: arguments of the parts ``swiglu``, ``relu2`` and ``moe`` of blocks, by the
             name of the part: ``{"moe": {"n_experts": 16}}``. See `linrnn.nn.MoE`.
         residual_scale: factor of the output of each part of a block, as in Granite.

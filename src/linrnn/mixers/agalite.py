@@ -31,7 +31,8 @@ class AGaLiTe(GatedFeatures):
         Parameters and their start are those of GaLiTe.
 
     Args:
-        n_heads, d_head, eta, eps: as in `GaLiTe`.
+        n_heads, d_head: as in `GaLiTe`. Default: its own.
+        eta, eps: as in `GaLiTe`.
         r: waves.
         waves: "paper" or "released", as above.
 

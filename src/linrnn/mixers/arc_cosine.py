@@ -42,8 +42,8 @@ class ArcCosine(KernelAttention):
         gate: forget, as RFA.
         offset: added to every feature, at least 0: of some queries all others may be zero.
         eps: of the division.
-        redraw_every: steps of the optimiser after which training draws the directions anew; by
-            default never. `redraw` does it at any time.
+        redraw_every: optimiser steps after which training draws new directions. Default: never.
+            `redraw` does it at any time.
 
     Departures from the paper:
         The offset is that of the generalised features of Performer. A memory written before W is

@@ -45,8 +45,8 @@ class BlockState(SegmentMixer):
         d_head: channels of a head, an even number. Default: d_model / n_heads, rounded up to one.
         segment: steps of a block.
         memory_gradient: gradients pass through this many contexts: they end before each block whose
-            number, from 0, divides by one more; those through the state of the layer go on. By
-            default all do.
+            number, from 0, divides by one more; those through the layer's state do not. Default:
+            they never end.
 
     Departures from the paper:
         Turned queries and keys instead of a relative bias. The paper leaves open what is used

@@ -50,7 +50,7 @@ class ELSTM(Gated):
         d_state: channels of c. Default: d_model.
         output_gate: the gate o.
         gates: how f starts and whether s refines it: see `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:

@@ -27,7 +27,7 @@ class ExpRNN(CellRNN):
     Args:
         d_state: channels of h, at least 2. Default: d_model.
         dtriv: K of the dynamic trivialisation: after every K steps of the optimiser W becomes W_0
-            and A zero, where the exponential distorts gradients least. None: W_0 stays 1.
+            and A zero, where the exponential distorts gradients least. Default: W_0 stays 1.
         init: "henaff" or "cayley", how angles are drawn.
 
     Departures from the paper:

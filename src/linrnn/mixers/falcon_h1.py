@@ -30,12 +30,15 @@ class FalconH1(Mixer):
         Initially both are as they are alone.
 
     Args:
-        n_heads, d_head, n_kv_heads, d_rotary, base: of `linrnn.mixers.Attention`.
+        n_heads, d_head, n_kv_heads, d_rotary: as in `linrnn.mixers.Attention`. Default: its own.
+        base: as in `linrnn.mixers.Attention`.
         attention_bias: biases in its projections.
-        d_state, n_groups, d_conv, d_inner, conv_bias, bias: of `linrnn.mixers.Mamba2`.
-        rmsnorm, norm_before_gate, norm_eps, dt_low, dt_high: of the same.
-        mamba_head: channels of its heads.
-        z_scale, s_scale, B_scale, C_scale, dt_scale: of the same.
+        d_state, n_groups, d_conv, conv_bias, bias: as in `linrnn.mixers.Mamba2`.
+        d_inner: channels of Mamba-2's heads together. Default: its own.
+        rmsnorm, norm_before_gate, norm_eps, dt_low: as in `linrnn.mixers.Mamba2`.
+        dt_high: largest step size of Mamba-2. Default: unbounded.
+        mamba_head: channels of a head of Mamba-2. Default: its own.
+        z_scale, s_scale, B_scale, C_scale, dt_scale: as in `linrnn.mixers.Mamba2`.
         ssm_out, attention_out, score_scale: see above.
         scaling, factor, trained_length: of attention.
 

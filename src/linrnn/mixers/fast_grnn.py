@@ -100,7 +100,7 @@ class FastGRNN(CellRNN):
             max(-1, min(1, a)) and max(0, min(1, (a + 1) / 2)), for processors without exponentials.
         gates: how z starts and whether s refines it: see `linrnn.nn.starts`. The start of a
             piecewise gate is of the same value.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
 
     Departures from the paper:
         Weights stay dense and real: sparse ones, by thresholds while it trains, and bytes are not

@@ -28,8 +28,9 @@ class FlashGAU(GatedUnit):
         everything else is as in `GAU` with n = C; "scaled" gamma_3 = gamma_4 = sqrt(1 / 0.36 / s).
 
     Args:
-        d_inner, d_key, rotary, relative_bias, base, init: as in `GAU`.
-        attention, bias, buckets, table: as in `GAU`.
+        d_inner: channels of gate and values. Default: 2 d_model.
+        d_key, rotary, relative_bias, base, init, attention, bias: as in `GAU`.
+        buckets, table: learned biases of distances, as in `GAU`. Default: none.
         chunk: steps of a chunk.
 
     Departures from the paper:

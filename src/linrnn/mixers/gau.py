@@ -45,10 +45,11 @@ class GAU(GatedUnit):
         attention: "relu_squared" as above, or "laplace": (1 + erf((s - sqrt(1/2)) sqrt(2 pi))) / 2
             instead of relu(s)^2, as in Mega.
         bias: biases b_in of W_r x, W_v x and W_z x, and b_out of y, initially 0.
-        buckets: None, or add to s a learned number for each of this many buckets of distances, 0 to
-            buckets / 2 - 1 apart, then of equal ratios up to 128 and beyond, as in T5; initially 0.
-        table: None, or add to s a learned number for each of this many distances from 0, the last
-            for all longer ones; not with buckets. Initially 0, "published" N(0, 0.02^2).
+        buckets: add to s a learned number for each of this many buckets of distances, 0 to
+            buckets / 2 - 1 apart, then of equal ratios up to 128 and beyond, as in T5; all 0
+            at first. Default: none.
+        table: add to s a learned number for each of this many distances from 0, the last for all
+            longer ones; not with buckets. Initially 0, "published" N(0, 0.02^2). Default: none.
 
     Departures from the paper:
         The norm before and the residual around the unit belong to the block around a mixer. The

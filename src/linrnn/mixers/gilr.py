@@ -27,7 +27,7 @@ class GILR(Gated):
         d_state: channels of c. Default: d_model.
         nonlinearity: phi, "tanh" or "elu".
         gates: how f starts and whether another gate refines it: see `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:

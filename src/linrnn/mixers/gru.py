@@ -32,7 +32,7 @@ class GRU(TorchRNN):
             h ("before"), as in the published paper.
         gates: how z starts, with its negative for s, and whether s refines it: see
             `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
         n_heads: U has this many diagonal blocks, a divisor of d_state, as in FlashRNN (Poeppel et
             al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.

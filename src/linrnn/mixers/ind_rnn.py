@@ -47,7 +47,7 @@ class IndRNN(Gated):
     Args:
         d_state: channels of h. Default: d_model.
         nonlinearity: phi, "relu", "tanh" or "identity".
-        t_max: longest sequence, or dependency, in steps.
+        t_max: longest sequence, or dependency, in steps. Default: unbounded.
         gamma: largest gain over t_max steps, at least 1.
         epsilon: least initial gain over t_max steps in the last layer, in (0, 1].
         start: of u, "published" or "chrono", which needs t_max; as the gates of other layers, see

@@ -40,7 +40,7 @@ class LatentAttention(Mixer):
         d_value: channels of a head's values. Default: d_head.
         d_rotary: channels more, which are turned, an even number. Default: d_head / 2.
         rank: channels of c. Default: 4 d_head.
-        q_rank: channels of the bottleneck of queries; None for a whole matrix.
+        q_rank: channels of the bottleneck of queries. Default: a whole matrix.
         rotary: turn those channels; without it R = 1, as in Kimi Linear.
         gate: "none", or "head", see above, as in Ling 3.
         window: steps that can be seen, the current one included. Default: all.

@@ -27,7 +27,7 @@ class LSLSTM(Gated):
         d_state: channels of s and of c. Default: d_model.
         gates: how f starts, with its negative for i and U's bias like f's, and whether another
             gate refines it, which takes i = 1 - f: see `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:

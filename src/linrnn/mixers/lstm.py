@@ -44,7 +44,7 @@ class LSTM(TorchRNN):
         gates: how f starts, with its negative for i, and whether a gate refines it. This gate
             takes the rows of i, and with k_t = 2 i_t f_t + (1 - 2 i_t) f_t^2 the state is
             c_t = k_t * c_{t-1} + (1 - k_t) * g_t. See `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
         n_heads: U has this many diagonal blocks, a divisor of d_state, as in FlashRNN (Poeppel et
             al., 2024, arXiv:2412.07752); W is dense. ``weight_hh_l0`` has the columns of a head.

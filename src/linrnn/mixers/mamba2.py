@@ -47,8 +47,9 @@ class Mamba2(SSD):
         norm_before_gate: norm before the gate, and not behind it.
         dt_min, dt_max: range of the initial step sizes, 0 < dt_min <= dt_max.
         dt_floor: least initial step size.
-        dt_low, dt_high: bounds of every step size, "dt_limit" of the public code,
-            0 <= dt_low <= dt_high; None is no upper bound. A step at a bound has no gradient.
+        dt_low: smallest step size, at least 0; a step at a bound has no gradient. In the public
+            code the two bounds are "dt_limit".
+        dt_high: largest step size, at least dt_low. Default: unbounded.
         norm_eps: of the norm.
         z_scale, s_scale, B_scale, C_scale, dt_scale: these numbers, as in Falcon-H1.
         conv_bias: add b_conv.

@@ -54,14 +54,14 @@ class Mega(Mixer):
         d_ema: averages of a channel.
         d_key: channels of queries and keys, an even number.
         d_inner: channels of the values. Default: 2 d_model.
-        chunk: attend inside chunks of this many steps; None to all.
+        chunk: attend inside chunks of this many steps. Default: to all steps.
         attention: "softmax", "relu_squared" or "laplace".
         norm: "none", or the layer's own, "rms" or "layer": then y is what the published block
             gives, in a stack with ``norm="none"`` and ``skip=False``.
         norm_eps: of that norm.
         base: the slowest turn of the bias is about 1 / base radians per step.
-        table: None, or instead a learned number for each of this many distances, from 0 on, the
-            last for all longer ones.
+        table: instead a learned number for each of this many distances, from 0 on, the last for all
+            longer ones. Default: none.
         init: "scaled" or "published", as above.
 
     Departures from the paper:

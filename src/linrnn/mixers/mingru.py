@@ -29,7 +29,7 @@ class MinGRU(MinimalRNN):
             "log", the paper's sum of logarithms, for comparison.
         gates: how the forget gate 1 - z starts, and whether another, of the last rows, refines it,
             as `linrnn.nn.starts` says.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
 
     Departures from the paper:
         No logarithms by default: positive terms cancel nothing, so their plain sum is as stable

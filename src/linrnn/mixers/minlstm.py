@@ -35,7 +35,7 @@ class MinLSTM(MinimalRNN):
             "log", the paper's sum of logarithms, for comparison.
         gates: how the forget gate f starts, with its negative for i, and whether another refines f,
             as `linrnn.nn.starts` says. This one takes the rows of i, and 1 - f is the weight of v.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
 
     Departures from the paper:
         No logarithms by default: positive terms cancel nothing, so their plain sum is as stable

@@ -62,8 +62,8 @@ class Performer(KernelAttention):
         sampling: of the directions: "orthogonal" ones have random lengths, "regularised" ones are
             orthogonal too and have length sqrt(d_key); or all numbers are "independent".
         eps: see above. Default: 1e-4 where features are exponentials, else 1e-3.
-        redraw_every: steps of the optimiser after which training draws the directions anew; by
-            default never. `redraw` does it at any time.
+        redraw_every: optimiser steps after which training draws new directions. Default: never.
+            `redraw` does it at any time.
         bias: biases in the four maps.
 
     Departures from the paper:

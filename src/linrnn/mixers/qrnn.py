@@ -36,7 +36,7 @@ class QRNN(Gated):
         zoneout: in training a channel keeps what it has with this probability: f_t is 1.
         gates: how f starts, with its negative for i, and whether another gate refines it: see
             `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:

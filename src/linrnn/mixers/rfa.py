@@ -44,8 +44,8 @@ class RFA(KernelAttention):
         tau: scale of the directions.
         unit: "smooth" or "published", the norm of queries and keys, see above.
         eps: of the division.
-        redraw_every: steps of the optimiser after which training draws the directions anew; by
-            default never. `redraw` does it at any time.
+        redraw_every: optimiser steps after which training draws new directions. Default: never.
+            `redraw` does it at any time.
 
     Departures from the paper:
         The paper's code divides by max(|n|, 1e-3) in parallel and max(n, 1) in steps, where

@@ -45,10 +45,12 @@ class RWKV7(MatrixRWKV):
     Args:
         n_heads: heads. Default: d_model / 64, or 1.
         d_head: channels of a head's keys, and values. Default: d_model / n_heads, rounded up.
-        decay_rank, rate_rank, gate_rank: channels between D_1 and D_2, A_1 and A_2, G_1 and G_2;
-            by default 2.5, 2.5 and 5 sqrt(d_model), rounded to a multiple of 32 that is not 0.
-        value_rank: channels between V_1 and V_2; by default 1.7 sqrt(d_model), rounded likewise. 0
-            leaves v as it is in every layer.
+        decay_rank: channels between D_1 and D_2. Default: 2.5 sqrt(d_model), rounded to a multiple
+            of 32 that is not 0.
+        rate_rank: channels between A_1 and A_2. Default: as decay_rank.
+        gate_rank: channels between G_1 and G_2. Default: 5 sqrt(d_model), rounded likewise.
+        value_rank: channels between V_1 and V_2; 0 leaves v as it is in every layer. Default: 1.7
+            sqrt(d_model), rounded likewise.
         init: "orthogonal", "published" or "trainer", as above.
         layer, n_layers: place in the stack, counted from 0, for the initial values.
         receives: ``("v_first",)`` in a layer that a stack hands v'. See `Mixer.receives`.

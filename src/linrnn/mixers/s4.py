@@ -49,8 +49,8 @@ class S4(Systems):
         rank: columns of P. Default: those that the measure has; more begin at 0.
         n_ssm: A, B and P that the channels share, a divisor of d_model; each keeps a step size and
             a C. Default: one for each channel.
-        B_clip: None, or the largest imaginary part that B begins with, in the basis of eigenvectors
-            whose first entries are positive numbers; the public code takes 2.
+        B_clip: largest imaginary part of the initial B, in the basis of eigenvectors whose first
+            entries are positive numbers; the public code takes 2. Default: unbounded.
         dt_min, dt_max: bounds of the initial dt, in input steps; uniform in the logarithm.
         channels: outputs of each system, with the map behind them: the whole S4Block of the public
             code, for ``block="bare"``. Default: one output and no map, which leaves GELU and GLU to

@@ -52,8 +52,8 @@ class S4D(Systems):
         separate_B: learn B and C, not their product alone.
         n_ssm: A and B that the channels share, a divisor of d_model; each keeps its own
             step size and C. Default: one for each channel.
-        bandlimit: None, or drop every mode that oscillates with more than bandlimit / 2 cycles
-            per step; 1 drops what is above the Nyquist frequency.
+        bandlimit: drop every mode that oscillates with more than bandlimit / 2 cycles per step; 1
+            drops what is above the Nyquist frequency. Default: keep all modes.
         project: add a linear layer with bias from the systems' outputs to y.
         form: how a sequence is computed, with the same numbers: "scan" (matrix products inside
             blocks of time, a scan over the blocks) or "conv" (an FFT of twice the length; it

@@ -69,7 +69,7 @@ class SRU(Gated):
         highway_bias: initial b_r; below 0 more of the input passes by.
         rescale: alpha as above.
         gates: how f starts and whether s refines it: see `linrnn.nn.starts`.
-        t_max: of gates="chrono", the longest memory at the start, in steps.
+        t_max: longest initial memory, in steps; gates="chrono" needs it. Default: none.
         learn_initial: learn the state that a sequence begins from.
 
     Departures from the paper:

@@ -34,7 +34,7 @@ class TTTMLP(TTT):
         mini_batch: rows whose gradients are taken at the same weights; they are computed together.
         base_rate: see above.
         d_conv: q and k are depthwise causal convolutions with this many taps and bias of one map of
-            the input. None: each has a map.
+            the input. Default: each has a map.
         gate: multiply by gelu(W_g x_t) before W_o; with d_conv=4 this is the layer of the paper's
             Mamba backbone.
         rotary_base: of the turns.

@@ -48,7 +48,8 @@ class Zamba2(Mixer):
         rotary: turn queries and keys by their place in the sequence.
         base: the slowest turn is about 1 / base radians per step.
         n_sets: shared blocks there are; layers call them in turn.
-        d_state, mamba_head, n_groups, d_conv, expand, dt_low: of `linrnn.mixers.Mamba2`.
+        d_state, n_groups, d_conv, expand, dt_low: as in `linrnn.mixers.Mamba2`.
+        mamba_head: channels of a head of Mamba-2. Default: its own.
         norm_eps: of every norm.
         receives: ``("embedding", "query", ...)`` in a layer of a stack. See `Mixer.receives`.
 

@@ -29,7 +29,7 @@ class BIDMCOptions:
     """Options of the task `bidmc`."""
 
     data: str = ""
-    """Folder of the two .ts files; empty: the folder BIDMC32HR and so on of `LINRNN_DATA`."""
+    """Folder of the two .ts files. Default: the folder BIDMC32HR and so on of `LINRNN_DATA`."""
     target: Target = "HR"
     """The rate of the heart (HR) or of breaths (RR) a minute, or the oxygen in percent (SpO2)."""
     split_seed: int = 0

@@ -25,7 +25,7 @@ class Enwik8Options:
     """Options of the task `enwik8`."""
 
     data: str = ""
-    """The file, or its folder; empty: the folder of the set's name in `LINRNN_DATA`."""
+    """The file, or its folder. Default: the folder of the set's name in `LINRNN_DATA`."""
     set: Set = "enwik8"
     """Bytes of the dump as it is (enwik8), or small letters and blanks alone (text8)."""
     length: int = 512

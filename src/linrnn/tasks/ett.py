@@ -56,7 +56,7 @@ class ETTOptions:
     """Options of the task `ett`."""
 
     data: str = ""
-    """Folder of the file, or the file; empty: it is downloaded once. See `LINRNN_DATA`."""
+    """Folder of the file, or the file. Default: downloaded once, into `LINRNN_DATA`."""
     set: Set = "ETTh1"
     """Which transformer, and whether by the hour (h) or by the quarter of an hour (m)."""
     columns: Columns = "OT"

@@ -19,11 +19,11 @@ class ForecastOptions:
     """Options of the task `forecast`."""
 
     data: str = ""
-    """The file: .csv, packed as .gz or .xz or not, or .parquet."""
+    """The file: .csv, also as .gz or .xz, or .parquet. Default: required."""
     columns: tuple[str, ...] = ()
-    """Names of the columns to read and forecast; none: all in which any cell is a number."""
+    """Columns to read and forecast. Default: all that hold a number."""
     time: str = ""
-    """Name of the column with the time of each step, a number or a date."""
+    """Column with the time of each step, a number or a date. Default: equal steps."""
     missing: Missing = "error"
     """Fill for a missing value: none (an error), the last value before, or 0 and a mask channel."""
     horizon: int = 24
@@ -31,21 +31,21 @@ class ForecastOptions:
     length: int = 96
     """Steps read before them."""
     id: tuple[str, ...] = ()
-    """Columns that say which series a row belongs to, in a table of many series."""
+    """Columns that identify the series of a row. Default: unique_id, or one series."""
     value: str = ""
-    """Column to forecast, of many series; none: y, or the one with numbers that is left."""
+    """With many series, the column to forecast. Default: y, or the only other numeric one."""
     known: tuple[str, ...] = ()
-    """Columns that are known ahead, of many series, as prices and holidays."""
+    """With many series, columns known in advance, such as prices. Default: none."""
     past: tuple[str, ...] = ()
-    """Columns that are read and not known ahead, of many series."""
+    """With many series, further columns known only in the past. Default: none."""
     static: tuple[str, ...] = ()
-    """Columns of what does not change in each of many series, numbers or words."""
+    """With many series, columns constant within a series, numbers or words. Default: none."""
     totals: bool = False
-    """Forecast the totals of many series too, by id columns from the widest, so that all add up."""
+    """With many series, forecast totals over the id columns too, so that all forecasts add up."""
     season: int = 0
-    """Steps of a season, of many series; 1 for none; 0: found."""
+    """With many series, steps in a season; 1 means no season, 0 estimates it from the data."""
     freq: str = ""
-    """Step of the times, of many series: an alias of pandas, as D or MS; none: found."""
+    """With many series, the time step as a pandas alias such as D or MS. Default: inferred."""
 
 
 _OF_MANY = ("id", "value", "known", "past", "static", "totals", "season", "freq")

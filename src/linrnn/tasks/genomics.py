@@ -26,9 +26,9 @@ class GenomicsOptions:
     """Options of the task `genomics`."""
 
     data: str = ""
-    """The FASTA file, or its folder; empty: the folder genomics of `LINRNN_DATA`."""
+    """The FASTA file, or its folder. Default: the folder genomics of `LINRNN_DATA`."""
     intervals: str = ""
-    """A BED file with a fourth column of train, valid or test; empty: parts by position."""
+    """A BED file with a fourth column of train, valid or test. Default: parts by position."""
     length: int = 1024
     """Bases of a window."""
 

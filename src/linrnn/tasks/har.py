@@ -37,7 +37,7 @@ class HAROptions:
     """Options of the task `har`."""
 
     data: str = ""
-    """Folder of the unpacked archive; empty: the folder har of `LINRNN_DATA`."""
+    """Folder of the unpacked archive. Default: the folder har of `LINRNN_DATA`."""
     classes: Classes = "two"
     """All six activities, or the two groups of HAR-2."""
     check_counts: bool = True

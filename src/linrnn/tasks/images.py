@@ -23,7 +23,8 @@ class ImagesOptions(FileOptions):
     """Options of the task `images`."""
 
     size: tuple[int, ...] = ()
-    """Height and width that all are brought to, or one number for both; none: that of all files."""
+    """Height and width to which all images are scaled, or one number for both.
+    Default: the common size of the files."""
     mode: Mode = "grey"
     """Whether a pixel is its brightness, or red, green and blue."""
     steps: Steps = "pixels"

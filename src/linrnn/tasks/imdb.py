@@ -37,7 +37,7 @@ class IMDbOptions:
     """Options of the task `imdb`."""
 
     data: str = ""
-    """Folder of the archive or archives; empty: it is downloaded once. See `LINRNN_DATA`."""
+    """Folder of the archive or archives. Default: downloaded once, into `LINRNN_DATA`."""
     length: int = 4096
     """Steps of a sequence at most; of a longer review the beginning is read."""
     validation_size: int = 2_500

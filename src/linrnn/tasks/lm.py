@@ -33,7 +33,7 @@ class LMOptions:
     """Options of the task `lm`."""
 
     data: tuple[str, ...] = ()
-    """The files, packed as .gz or .xz or not; none: tiny Shakespeare, downloaded once."""
+    """Text files, also as .gz or .xz. Default: tiny Shakespeare, downloaded once."""
     tokenizer: str = "byte"
     """Kind of token: byte, char, bpe, or the path of a tokenizer.json."""
     vocabulary_size: int = 4096

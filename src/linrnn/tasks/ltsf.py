@@ -24,7 +24,7 @@ class LTSFOptions:
     """Options of the task `ltsf`."""
 
     data: str = ""
-    """The file, or its folder; empty: the folder of the set's name in `LINRNN_DATA`."""
+    """The file, or its folder. Default: the folder of the set's name in `LINRNN_DATA`."""
     set: Set = "weather"
     """Electricity of 321 clients by the hour, or 21 readings of weather every ten minutes."""
     columns: Columns = "all"

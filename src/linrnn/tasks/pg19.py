@@ -31,7 +31,7 @@ class PG19Options:
     """Options of the task `pg19`."""
 
     data: str = ""
-    """Folder of train, validation and test; empty: the folder pg19 of `LINRNN_DATA`."""
+    """Folder of train, validation and test. Default: the folder pg19 of `LINRNN_DATA`."""
     tokenizer: str = "byte"
     """Kind of token: byte, char, bpe, or the path of a tokenizer.json."""
     vocabulary_size: int = 4096

@@ -31,7 +31,7 @@ class PTBOptions:
     """Options of the task `ptb`."""
 
     data: str = ""
-    """Folder of the three files; empty: the folder ptb of `LINRNN_DATA`. None is downloaded."""
+    """Folder of the three files. Default: the folder ptb of `LINRNN_DATA`."""
     level: Level = "word"
     """Whether a token is a word or a character."""
     length: int = 35

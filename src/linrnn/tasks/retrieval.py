@@ -35,7 +35,7 @@ class RetrievalOptions:
     """Options of the task `retrieval`."""
 
     data: str = ""
-    """Folder of the three .tsv files, or of the unpacked release. Default: see `LINRNN_DATA`."""
+    """Folder of the three .tsv files, or of the release. Default: the folder in `LINRNN_DATA`."""
     length: int = 4000
     """Steps of a document at most; of a longer one the beginning is read."""
 

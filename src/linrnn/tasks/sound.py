@@ -31,7 +31,7 @@ class SoundOptions:
     """Options of the task `sound`."""
 
     data: str = ""
-    """Folder of .wav files, one such file, or an archive; empty: the spoken digits."""
+    """Folder of .wav files, one such file, or an archive. Default: the spoken digits."""
     rate: int = 8_000
     """Samples a second, the same in all files."""
     coding: Coding = "mu-law"

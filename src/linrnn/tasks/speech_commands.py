@@ -33,7 +33,7 @@ class SpeechCommandsOptions(AudioOptions):
     """Options of the task `speech_commands`."""
 
     data: str = ""
-    """Folder of the archive, or the archive; empty: 2.4 GB are downloaded. See `LINRNN_DATA`."""
+    """The archive, or its folder. Default: 2.4 GB are downloaded once, into `LINRNN_DATA`."""
     words: Words = "all"
     """All 35, or ten commands."""
     length: int = 16_000

@@ -21,7 +21,7 @@ class SpokenDigitsOptions(AudioOptions):
     """Options of the task `spoken_digits`."""
 
     data: str = ""
-    """Folder of the archive, or the archive; nothing is downloaded. See `LINRNN_DATA`."""
+    """The archive, or its folder. Default: the one in `LINRNN_DATA`; nothing is downloaded."""
     length: int = 8_000
     """Samples a clip is cut or padded to; 8,000 are one second."""
 

@@ -45,7 +45,7 @@ class UEAOptions:
     """Options of the task `uea`."""
 
     data: str = ""
-    """Folder of the two .ts files; empty: the folder of the set's name in `LINRNN_DATA`."""
+    """Folder of the two .ts files. Default: the folder of the set's name in `LINRNN_DATA`."""
     set: Set = "EigenWorms"
     """Which set of the archive."""
     split_seed: int = 2345

@@ -37,7 +37,7 @@ class WikiTextOptions:
     """Options of the task `wikitext`."""
 
     data: str = ""
-    """Folder of the three files; empty: the folder of the set's name in `LINRNN_DATA`."""
+    """Folder of the three files. Default: the folder of the set's name in `LINRNN_DATA`."""
     set: Set = "wikitext2"
     """WikiText-2 has 2 million words for training, WikiText-103 a hundred million."""
     length: int = 70

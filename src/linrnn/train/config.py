@@ -41,8 +41,7 @@ _MODEL: Any = dataclass_of(
 class ModelConfig(_MODEL):  # type: ignore[misc]
     """The residual stack around the mixer: options of `linrnn.SequenceModel`, under their names.
 
-    Their types, defaults (but that of ``dropout``, which is 0.1) and descriptions are those of its
-    constructor.
+    Types, descriptions and defaults are those of its constructor, except that dropout is 0.1.
     """
 
 
@@ -92,7 +91,7 @@ class TrainConfig:
     threads: int | Literal["auto"] | None = None
     """Number of CPU threads; the same number gives the same bits.
     auto times one thread and all threads for a second each, and takes the faster.
-    None takes PyTorch's number, divided by the number of devices."""
+    Default: PyTorch's number, divided by the number of devices."""
     checkpoint_minutes: float = 5.0
     """Longest time between two checkpoints; every epoch also ends with one."""
     on_nan: OnNan = "stop"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from linrnn import learn, tasks
 from linrnn._options.declared import dataclass_of, declared
+from linrnn.cli._line.described import described, values_of
 from linrnn.cli._line.names import UNTUNED
 
 if TYPE_CHECKING:
@@ -108,13 +109,13 @@ def parse_train(argv: Sequence[str], start: Start) -> "tuple[Config, Path | None
         config,
         mixer=mixer,
         seed=chosen.seed,
-        model=chosen.model,
-        mixer_options=dataclasses.asdict(chosen.mixer),
-        task_options=chosen.task,
-        optim=chosen.optim,
-        train=chosen.train,
+        model=type(config.model)(**values_of(chosen.model)),
+        mixer_options=values_of(chosen.mixer),
+        task_options=type(config.task_options)(**values_of(chosen.task)),
+        optim=type(config.optim)(**values_of(chosen.optim)),
+        train=type(config.train)(**values_of(chosen.train)),
         learner=learner,
-        learner_options=dataclasses.asdict(chosen.learner),
+        learner_options=values_of(chosen.learner),
     )
     return config, chosen.out
 
@@ -150,25 +151,33 @@ def _command(start: Start, mixer: str, options: type, learner: str, learners: ty
     from linrnn.cli._line.mixer_options import defaults_of
 
     config = start.config
-    arg = tyro.conf.arg
+    arg, hint = tyro.conf.arg, "(default: the next free runs/TASK-MIXER-N)"
     top = [
         ("mixer_name", Annotated[str, arg(name="mixer", help=_MIXER_HELP)], mixer),
         ("learner_name", Annotated[str, arg(name="learner", help=_LEARNER_HELP)], learner),
         ("recipe", Annotated[str, arg(help=_RECIPE_HELP)], start.recipe),
         ("scale", Annotated[str, arg(help=_SCALE_HELP)], start.scale),
         ("seed", Annotated[int, arg(help=_SEED_HELP)], config.seed),
-        ("out", Annotated[Path | None, arg(help=_OUT_HELP, metavar="DIR")], None),
+        (
+            "out",
+            Annotated[Path | None, arg(help=_OUT_HELP, metavar="DIR", help_behavior_hint=hint)],
+            None,
+        ),
     ]
-    groups = [
+    parts = [
         ("model", type(config.model), config.model),
+        ("mixer", options, dataclasses.MISSING),
         ("optim", type(config.optim), config.optim),
         ("train", type(config.train), config.train),
         ("task", type(config.task_options), config.task_options),
         ("learner", learners, learners()),
     ]
-    fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top + groups]
-    fields.insert(len(top) + 1, ("mixer", options, defaults_of(options)))
-    return dataclasses.make_dataclass("TrainCommand", fields, frozen=True, kw_only=True)
+    groups: list[tuple[str, Any, Any]] = []
+    for name, cls, values in parts:
+        like = described(cls, values)
+        groups.append((name, like, defaults_of(like)))
+    fields = [(name, kind, dataclasses.field(default=value)) for name, kind, value in top]
+    return dataclasses.make_dataclass("TrainCommand", fields + groups, frozen=True, kw_only=True)
 
 
 _MIXER_HELP = (
@@ -179,4 +188,4 @@ _LEARNER_HELP = "The rule that computes gradients; `linrnn list learners` shows 
 _RECIPE_HELP = "The recipe with the defaults; `linrnn list recipes` shows all; none: untuned."
 _SCALE_HELP = "The scale of the recipe: cpu takes minutes, paper is as published."
 _SEED_HELP = "Seed of the initial weights, the order of the data, dropout and augmentation."
-_OUT_HELP = "The run folder, new or empty. Without it: the next free runs/TASK-MIXER-N."
+_OUT_HELP = "The run folder, new or empty."

@@ -195,8 +195,7 @@ def _as_text(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if "fields" in field:
             _as_text(field["fields"])
         elif field["kind"].startswith("tuple[") and field["default"] is not None:
-            words = " ".join(map(str, ast.literal_eval(field["default"])))
-            field |= {"kind": "str", "default": "''", "help_behavior_hint": f"(default: {words})"}
+            field |= {"kind": "str", "default": "''"}
     return fields
 
 

@@ -26,7 +26,7 @@ class PixelOptions:
     """Options of the tasks that read images."""
 
     data: str = ""
-    """Folder of the files; empty: they are downloaded once. See `LINRNN_DATA`."""
+    """Folder of the files. Default: downloaded once, into `LINRNN_DATA`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,9 +36,10 @@ class FileOptions:
     """Options of the tasks with a file for each example."""
 
     data: str = ""
-    """A folder with a folder for each class, or a .csv or .parquet with columns file and label."""
+    """A folder with one folder per class, or a .csv or .parquet with columns file and label.
+    Default: required."""
     test: str = ""
-    """A second one, for testing; empty: a fifth of each class."""
+    """The same for test examples. Default: a fifth of each class."""
     data_seed: int = 0
     """Seed of the split; the seed of a run does not change it."""
 

@@ -52,7 +52,7 @@ class PathfinderOptions:
     rows: bool = False
     """Whether a step is a row of the image instead of a pixel."""
     data: str = ""
-    """Folder of Long Range Arena's images; empty: images are drawn, and kept in `LINRNN_DATA`."""
+    """Folder of Long Range Arena's images. Default: drawn, and stored in `LINRNN_DATA`."""
     single_paddles: bool = False
     """Whether what room is left is filled with strokes that belong to no path."""
     contrast: Literal["rescale", "clip"] = "rescale"
