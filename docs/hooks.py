@@ -17,6 +17,7 @@ from _pages import (
     examples,
     leaderboard,
     mixer,
+    repository,
     reproduced,
     results,
 )
@@ -51,6 +52,7 @@ def on_config(config: Any) -> Any:
 
     A section's tab leads to its first page, which of the results is the one that lists them.
     """
+    repository.configure(config)
     entries = dict(_sections(config.nav))
     entries["Mixers"] += mixer.navigation()
     overview, *pages = results.navigation()
@@ -75,6 +77,12 @@ def on_files(files: Files, config: Any) -> Files:
     for uri, path in {**results.files(), "atlas-map/atlas.csv": atlas_map.DATA}.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
+
+
+def on_pre_page(page: Any, config: Any, **kwargs: Any) -> Any:
+    """Link a page to its source, which of many is no Markdown."""
+    page.edit_url = repository.edit_url(config.repo_url, page.file.src_uri)
+    return page
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:

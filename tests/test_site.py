@@ -220,6 +220,57 @@ def test_a_page_says_when_to_use_a_mixer_what_it_costs_and_where_it_fails(name, 
     assert all(reason in section for reason in mixers.load(name).declared.values())
 
 
+def test_a_page_says_what_the_atlas_measured_and_where_the_mixer_failed(hooks, monkeypatch):
+    advice = hooks.mixer.advice
+    assert "copying (more than 512 silent steps)" in advice.section("gru")
+    figures = advice.atlas.figures(advice.atlas.measured())
+    below = next(
+        (name, ability)
+        for name, row in figures.items()
+        for ability, figure in row.items()
+        if figure.middle.side == "below"
+    )
+    assert f"Failed: {below[1].replace('-', ' ')}" in advice.section(below[0])
+    monkeypatch.setattr(advice, "_figures", dict)
+    assert "**Measured**" not in advice.section("gru")
+
+
+ADDRESS = "https://example.org/owner/linrnn"
+
+
+def test_every_page_links_to_a_file_of_the_repository(hooks):
+    repository = hooks.repository
+    uris = [p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")]
+    tutorials = [f"tutorials/{p.stem}.md" for p in (ROOT / "docs" / "tutorials").glob("*.py")]
+    uris += [
+        *tutorials,
+        *hooks.mixer.pages(),
+        *hooks.results.pages(),
+        "references.md",
+        "gallery.md",
+    ]
+    assert len(uris) > 250
+    for uri in uris:
+        place, _, path = repository.edit_url(ADDRESS, uri).partition(repository.EDIT)
+        assert place == f"{ADDRESS}/"
+        assert (ROOT / path).is_file(), uri
+
+
+def test_an_address_switches_on_links_and_versions(hooks, monkeypatch):
+    from mkdocs.config import load_config
+
+    for address in ("", ADDRESS):
+        monkeypatch.setenv(hooks.repository.VARIABLE, address)
+        config = load_config(str(ROOT / "mkdocs.yml"))
+        assert (config.repo_url or "") == address
+        hooks.on_config(config)
+        assert ("content.action.edit" in config.theme["features"]) == bool(address)
+        assert ("version" in config.extra) == bool(address)
+        page = SimpleNamespace(file=SimpleNamespace(src_uri="which-mixer.md"), edit_url=None)
+        hooks.on_pre_page(page, config)
+        assert page.edit_url == (f"{ADDRESS}/edit/main/docs/which-mixer.md" if address else None)
+
+
 def test_uses_follow_from_what_a_mixer_declares(hooks):
     sections = {name: hooks.mixer.advice.section(name) for name in ("gru", "lru", "delta_net")}
     assert [name for name in sections if "Counting" in sections[name]] == ["gru"]
@@ -404,14 +455,14 @@ def test_of_a_row_for_each_learning_rate_the_best_that_never_failed_is_the_score
     assert shown[0]["tuned"] == "rate: best of 3 by this score"
 
 
-def test_scores_have_what_their_pages_say_of_size_state_and_time(made):
-    columns = ("parameters", "state", "ms per step")
+def test_scores_have_what_their_pages_say_of_size_and_state(made):
+    columns = ("parameters", "state")
     shown = table(made().scores())
     found = {(r["task"][:4], r["row"]): tuple(r[name] for name in columns) for r in shown}
-    assert found["mqar", "attention, window"] == ("13,322", "1,481", "36.5")
-    assert found["mqar", "attention"] == ("13,322", "grows", "36.6")
-    assert found["mqar", "gla"] == ("14,138", "", "34.6")  # no page says what its state is
-    assert found["sele", "gla"] == ("", "", "")
+    assert found["mqar", "attention, window"] == ("13,322", "1,481")
+    assert found["mqar", "attention"] == ("13,322", "grows")
+    assert found["mqar", "gla"] == ("14,138", "")  # no page says what its state is
+    assert found["sele", "gla"] == ("", "")
 
 
 def test_systems_have_their_best_recall_with_the_task_and_the_variant(made):

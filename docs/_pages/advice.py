@@ -1,9 +1,10 @@
-"""When to use a mixer: what its choices are good for, its cost beside a GRU, its options."""
+"""When to use a mixer: what its design is good for, its cost beside a GRU, its options."""
 
 import inspect
+from functools import cache
 
 from _pages import measures
-from linrnn import mixers
+from linrnn import atlas, mixers
 
 OPTIONS = {
     "d_state": "size of the state",
@@ -18,8 +19,8 @@ OPTIONS = {
     "r_min": "smallest initial modulus of the eigenvalues",
     "dt_min": "shortest initial time scale",
     "dt_max": "longest initial time scale",
-    "t_max": "longest memory at the start",
-    "gates": "how the gates start",
+    "t_max": "longest initial memory",
+    "gates": "initial gates",
     "step_size": "size of a step in time",
 }
 """Options that matter most in practice, in the order in which to try them."""
@@ -37,7 +38,7 @@ def section(name: str) -> str:
     return f"""## When to use it
 
 {uses}
-**Cost beside a GRU:** {_cost(name)}
+{_measured(name)}**Cost beside a GRU:** {_cost(name)}
 
 **Tune first:** {_options(name)}.
 
@@ -71,6 +72,37 @@ def _uses(name: str) -> list[str]:
     if cls.timed:
         uses.append("Irregular sampling: it reads the times between steps.")
     return uses
+
+
+def _measured(name: str) -> str:
+    """What a small model of it learned in the atlas, and where it failed; empty if not measured."""
+    figures = _figures().get(name, {})
+    done = [(a, figures[a.name]) for a in atlas.ABILITIES if a.name in figures]
+    learned = [
+        f"{a.name.replace('-', ' ')} ({_reach(str(f))} {a.dial})"
+        for a, f in done
+        if f.middle.side != "below"
+    ]
+    failed = [a.name.replace("-", " ") for a, f in done if f.middle.side == "below"]
+    if not done:
+        return ""
+    seeds = min(f.seeds for _, f in done)
+    text = (
+        f"**Measured** (small models, {seeds} seed{'s' * (seeds > 1)}, [atlas](../atlas-map.md)): "
+    )
+    text += ", ".join(learned) + "." if learned else "no task was learned."
+    text += f" Failed: {', '.join(failed)}." if failed else ""
+    return f"{text}\n\n"
+
+
+@cache
+def _figures() -> dict[str, dict[str, atlas.Figure]]:
+    return atlas.figures(tuple(atlas.measured()))
+
+
+def _reach(figure: str) -> str:
+    """A figure of the atlas in words."""
+    return f"more than {figure[1:].strip()}" if figure.startswith(">") else f"up to {figure}"
 
 
 def _cost(name: str) -> str:
@@ -110,7 +142,7 @@ def _default(value: object) -> str:
 
 
 def _limits(name: str) -> list[str]:
-    """The laws that it declares not to keep, with its reasons."""
+    """The contract tests that it declares it cannot pass, with the reasons."""
     limits: dict[str, list[str]] = {}
     for law, reason in mixers.load(name).declared.items():
         limits.setdefault(reason, []).append(f"`{law}`")

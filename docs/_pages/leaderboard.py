@@ -10,21 +10,15 @@ BEST = "best recall (%)"
 _LEAST = f"{BEST} at least 25 50 75 90"
 _SIZES = "parameters at most 20000 50000 150000 400000"
 _STATES = "state at most 500 2000 10000"
-"""Menus of bounds, in the words that docs/assets/filter.js reads."""
+"""Menus of bounds, in the syntax of docs/assets/filter.js."""
 
 
 def systems() -> str:
     """A row for each system: what it costs, and which needs it meets."""
-    head = [
-        "system",
-        "state",
-        "irregular time",
-        "a sequence is read",
-        BEST,
-        "state, numbers",
-    ]
-    head += ["parameters", "tokens a second", "µs a step", "numbers a token", "scores"]
-    return choices.filtered([*head[1:4], _LEAST], [head, *map(_system, stems(mixers.__name__))])
+    head = ["system", "state", "times", "training", BEST]
+    head += ["tokens a second", "µs a step", "numbers a token"]
+    menus = [_STATES, *head[2:4], _LEAST]
+    return choices.filtered(menus, [head, *map(_system, stems(mixers.__name__))])
 
 
 def _system(name: str) -> list[str]:
@@ -33,16 +27,13 @@ def _system(name: str) -> list[str]:
     speed = measures.tokens_a_second(name)
     return [
         f"[{cls.__name__}](mixers/{name}.md)",
-        "grows" if numbers is None else "fixed",
+        "grows" if numbers is None else f"{numbers:,}",
         "read" if cls.timed else "not read",
         _reading(name),
         _recall(found),
-        "" if numbers is None else f"{numbers:,}",
-        f"{measures.parameters(name):,}",
         "" if speed is None else f"{speed:,}",
         cost.get("us_per_step", ""),
         "" if not cost else f"{float(cost['saved_numbers_per_token']):,.0f}",
-        str(len(found)),
     ]
 
 
@@ -58,17 +49,17 @@ def _recall(found: list[rows.Row]) -> str:
 
 def _reading(name: str) -> str:
     words = {
-        "parallel": "in parallel",
-        "sequential": "step after step",
-        "quadratic": "every pair of steps",
+        "parallel": "parallel",
+        "sequential": "step by step",
+        "quadratic": "all pairs of steps",
     }
     return words[measures.built(name).cost]
 
 
 def scores() -> str:
     """A row for each score of a trained model in results/, with what it was trained with."""
-    head = ["task", "length", "system", "row", "score", "seeds", "parameters", "state"]
-    head += ["steps", "ms per step", "tuned", "page"]
+    head = ["task", "length", "system", "row", "score", "seeds", "parameters"]
+    head += ["state", "tuned", "page"]
     body = [_score(row) for row in sorted(rows.scores(), key=lambda row: row.heading.lower())]
     menus = ["task", "length at least", "system", "seeds at least", _SIZES, _STATES, "tuned"]
     return choices.filtered(menus, [head, *body])
@@ -86,8 +77,6 @@ def _score(row: rows.Row) -> list[str]:
         row.cells["seeds"],
         row.cells.get("parameters", ""),
         rows.state(row),
-        row.cells.get("steps", ""),
-        row.cells.get("ms per step", ""),
         row.tuned,
         f"[{row.page.parent.name}]({results.uri(row.page)})",
     ]

@@ -10,9 +10,9 @@ from linrnn._options.catalogue import stems
 from linrnn.state_spec import Part, describe
 
 READING = {
-    "parallel": "few parallel operations for a whole sequence; a step takes the same time always",
-    "sequential": "one step after another: each needs the result of the last",
-    "quadratic": "every step looks at all earlier ones it can see",
+    "parallel": "in parallel; every streaming step takes the same time",
+    "sequential": "one step after another, since each needs the result of the last",
+    "quadratic": "all pairs of steps, up to its window",
 }
 NO_ERROR = "-"
 EXCLUDED = "{ data-search-exclude }"
@@ -51,8 +51,11 @@ search:
 
 # {cls.__name__}
 
-The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {name}`,
-`linrnn show {name}`, `from linrnn.mixers import {cls.__name__}`.
+{_summary(name)}
+
+In Python: `from linrnn.mixers import {cls.__name__}`. On the command line:
+`linrnn train TASK --mixer {name}`, `linrnn show {name}`. Family:
+{mixers.FAMILIES.get(cls.family, cls.family)}.
 {cited}
 {advice.section(name)}
 ## Equation and options
@@ -66,7 +69,7 @@ The mixer `{name}`, of the family *{cls.family}*: `linrnn train TASK --mixer {na
       members: [eigenvalues, reset_parameters]
       show_source: true
 
-[The contract](../reference/mixers.md) says what every mixer takes and raises.
+[The contract](../reference/mixers.md) describes the arguments and errors of every mixer.
 
 {_choices(name)}
 {_cost(name)}
@@ -85,16 +88,16 @@ def _choices(name: str) -> str:
     cls = mixers.load(name)
     if cls.choices is None:
         return ""
-    return f"""## What it chooses
+    return f"""## Design
 
-With its default options:
+With the default options:
 
 {picture.explained(cls.choices)}
 
 ## Related systems {EXCLUDED}
 
 {_related(name)}
-[All systems](index.md) has every choice of everyone.
+[All systems](index.md) compares the designs of all mixers.
 """
 
 
@@ -104,9 +107,9 @@ def _related(name: str) -> str:
     for other, differences in choices.relatives(name).items():
         line = f"- {_link(other)}: {_difference(name, other, differences)}\n"
         groups.setdefault(len(differences), []).append(line)
-    heads = {0: "The same choices, and another equation:", 1: "One choice differs:"}
+    heads = {0: "The same design with another equation:", 1: "One choice differs:"}
     return "".join(
-        f"{heads.get(n, f'No system is nearer than by {n} choices:')}\n\n{''.join(lines)}\n"
+        f"{heads.get(n, f'The nearest systems differ in {n} choices:')}\n\n{''.join(lines)}\n"
         for n, lines in groups.items()
     )
 
@@ -157,9 +160,9 @@ def _cost(name: str) -> str:
     """Time and state."""
     cls, width = mixers.load(name), measures.WIDTH
     numbers, cost = measures.state_numbers(name), measures.costs().get(name)
-    times = "read" if cls.timed else "not read: steps are counted"
+    times = "read" if cls.timed else "not read; all steps count as equal"
     facts = [
-        ["reads a sequence", READING[measures.built(name).cost]],
+        ["training computes steps", READING[measures.built(name).cost]],
         ["forms", ", ".join(f"`{form}`" for form in cls.forms)],
         ["times between steps", times],
         ["parameters", f"{measures.parameters(name):,}"],
@@ -170,13 +173,13 @@ def _cost(name: str) -> str:
             ["training, one core", f"{measures.tokens_a_second(name):,} tokens a second"],
             ["a streaming step", f"{cost['us_per_step']} µs"],
             [
-                "kept for the gradient",
+                "activation memory",
                 f"{float(cost['saved_numbers_per_token']):.4g} numbers a token",
             ],
         ]
         if float(cost["products_per_token"]):
             products = f"{float(cost['products_per_token']):,.0f} operations a token"
-            facts.append(["matrix products outside of the recurrence", products])
+            facts.append(["matrix products outside the recurrence", products])
     shapes = "\n".join(describe(mixers.build(name, width, device="meta").state_spec()))
     return f"""## What it costs {EXCLUDED}
 
@@ -191,10 +194,10 @@ At width {width} with the default options, on [this machine](../results/mixers/R
 
 
 def _laws(name: str) -> str:
-    """Every law with the worst error that was measured."""
+    """Every contract test with the worst error that was measured."""
     found = measures.laws().get(name, {})
     if not found:
-        return f"## Its laws {EXCLUDED}\n\nNot measured yet: `linrnn check {name}` does.\n"
+        return f"## Contract tests {EXCLUDED}\n\nNot measured yet: run `linrnn check {name}`.\n"
     reasons = {law.partition(":")[0]: text for law, text in mixers.load(name).declared.items()}
     body = [
         [f"`{law}`", row["verdict"], row["worst_error"] or NO_ERROR, reasons.get(law, "")]
@@ -202,13 +205,13 @@ def _laws(name: str) -> str:
     ]
     passed = [row for row in found.values() if row["verdict"] == "pass"]
     errors = [float(row["worst_error"]) for row in passed if row["worst_error"]]
-    return f"""## Its laws {EXCLUDED}
+    return f"""## Contract tests {EXCLUDED}
 
-The worst error is in units of the allowed one: above 1 a law is not kept, and has to be declared.
-Of those that are kept, it is {max(errors):.2g}. `linrnn check {name}` measures them;
-[the laws](../reference/testing.md).
+`linrnn check {name}` runs these tests. An error is in units of its tolerance, so a test fails above
+1. The worst error of a passed test is {max(errors):.2g}. A test that this mixer cannot pass is
+declared, with the reason. [What each test checks](../reference/testing.md).
 
-{choices.table([["law", "verdict", "worst error", "why"], *body])}
+{choices.table([["property", "verdict", "worst error", "reason"], *body])}
 """
 
 
@@ -216,14 +219,14 @@ def _results(name: str) -> str:
     """Its rows in results/."""
     found = [row for row in rows.measured() if row.mixer == name]
     if not found:
-        return f"## Its results {EXCLUDED}\n\nNone yet in [results](../results/README.md).\n"
+        return f"## Results {EXCLUDED}\n\nNone yet in [results](../results/README.md).\n"
     body = [
         [_place(row), _plain(row.heading), _plain(row.label), _plain(_numbers(row))]
         for row in found
     ]
-    return f"""## Its results {EXCLUDED}
+    return f"""## Results {EXCLUDED}
 
-Sizes, budgets and seeds are on each page; numbers of two pages are not comparable.
+Compare only rows of one page: sizes, budgets and seeds differ between pages.
 
 {choices.table([["page", "table", "row", "numbers"], *body])}
 """

@@ -43,7 +43,7 @@ def files() -> dict[str, Path]:
 def navigation() -> list[dict[str, str]]:
     """An entry for each page."""
     return [{"Overview": uri(FOLDER / "README.md")}] + [
-        {path.parent.name: uri(path)} for path in reports()
+        {heading(path): uri(path)} for path in reports()
     ]
 
 
@@ -51,6 +51,18 @@ def title(path: Path) -> str:
     """The first line of a page, without its mark."""
     with path.open(encoding="utf-8") as file:
         return file.readline().lstrip("# ").strip()
+
+
+def heading(path: Path) -> str:
+    """The title of a page without the name of its folder, for the navigation.
+
+    Example:
+        >>> heading(FOLDER / "lru-table-1-cpu" / "report.md")
+        'Dense RNNs with ReLU, tanh and no nonlinearity'
+    """
+    whole = title(path)
+    words = whole.partition(": ")[2] or whole
+    return words[:1].upper() + words[1:]
 
 
 def _overview(text: str) -> str:
