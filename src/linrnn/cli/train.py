@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from linrnn import recipes, tasks
 from linrnn._process.allocator import keep_memory
-from linrnn.cli._line.data_tasks import OF_OWN_FILES, likely_tasks
+from linrnn.cli._line.data_tasks import OF_OWN_FILES, likely_tasks, names_data
 from linrnn.cli._line.entries import summaries
 from linrnn.cli._line.extras import need_train
 from linrnn.cli._line.names import UNTUNED, respelt, task_named
@@ -98,12 +98,13 @@ def _start(args: list[str]) -> "tuple[Result, Contest | None] | int":
     task = args[0]
     if "--resume" in args:
         raise ArgumentError("train: --resume must name a run folder, got nothing after it.")
-    if task.startswith("-"):
-        first, *alternatives = likely_tasks(args)
+    if task.startswith("-") or names_data(task):
+        rest = args if task.startswith("-") else ["--data", *args]
+        first, *alternatives = likely_tasks(rest)
         more = f", or {', '.join(alternatives)} instead of {first}" if alternatives else ""
         raise ArgumentError(
             f"train: the first argument must be a task, got {task!r}. "
-            f"Try: linrnn train {first} {' '.join(args)}{more}"
+            f"Try: linrnn train {first} {' '.join(rest)}{more}"
         )
     task = task_named(task)
     _check_strategy(args)

@@ -185,7 +185,7 @@ def _parts(task: Task, splits: Splits) -> _Parts:
     best = 1.0 if pool.classes else 0.0
     scale = Scale(higher_is_better=task.higher_is_better, best=best, independent=len(pool.target))
     return _Parts(
-        "each sequence left out once",
+        "each sequence in turn, with the others as training data",
         scale,
         lambda: _sequences.plain_entries(pool, scale),
         lambda seed: _sequences.fit_bank(pool, seed),

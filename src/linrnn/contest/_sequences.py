@@ -191,9 +191,9 @@ def race(config: Config, pool: Pool, holder: Tensor, scale: Scale) -> tuple[Entr
         if not scale.may_win(scores[due], holder[due], judged[due]):
             left = int((due & ~judged).sum())
             remark = (
-                f"{trial.steps} steps; given up with {left:,} sequences to go: it cannot win"
+                f"{trial.steps} steps; stopped with {left:,} sequences to go: it can no longer win"
                 if bool(judged.any())
-                else "not trained: it could not win"
+                else "not trained: even a perfect score would not win"
             )
             break
         rows = torch.from_numpy(judge)

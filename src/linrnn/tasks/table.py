@@ -147,17 +147,19 @@ class Table(Task):
             for name in ("target", "time", "columns"):
                 if getattr(options, name):
                     raise ArgumentError(
-                        f"Table: id must name a column where {name} does, got none. If each row "
-                        "is one step, pass --task.id NAME, the column that names its sequence. "
-                        f"If each row is a whole sequence, leave out --task.{name}: its target is "
-                        "its last cell."
+                        f"Table: {name} must come with id, got {name} alone. If each row is one "
+                        "step, pass --task.id NAME, the column that identifies its sequence. If "
+                        f"each row is a whole sequence, leave out --task.{name}; the last cell is "
+                        "its label."
                     )
             if options.times == "column" and ".ts" not in Path(options.data).suffixes:
-                raise ArgumentError("Table: time must name a column for times 'column', got none.")
+                raise ArgumentError(
+                    "Table: times='column' must come with time, got none."
+                )
             return None
         if not options.target or (options.times == "column" and not options.time):
             what = "target" if not options.target else "time"
-            raise ArgumentError(f"Table: {what} must name a column where id does, got none.")
+            raise ArgumentError(f"Table: id must come with {what}, got no --task.{what}.")
         return LongLayout(
             id=options.id,
             target=options.target,

@@ -168,6 +168,11 @@ def test_train_refuses_a_folder_in_use(folder, capsys):
         (["digits", "--mixer.r-min", "2"], "0 <= r_min < r_max <= 1, got r_min=2.0"),
         (["digits", "--task.shift", "9"], "shift must be in 0..7, got 9"),
         (["--seed", "1", "digits"], "first argument must be a task, got '--seed'"),
+        (
+            ["rows.csv", "--seed", "1"],
+            "must be a task, got 'rows.csv'. Try: linrnn train table --data rows.csv --seed 1, or "
+            "forecast instead of table",
+        ),
         (["--resume"], "--resume must name a run folder, got nothing after it"),
         (["digits", "--resume", "x", "--seed", "1"], "--resume must come alone"),
     ],

@@ -309,7 +309,7 @@ BAD = {
     "no steps": ("x.csv", "1,2,x\n,,x\n", "must have a step, got none in sequence 2"),
     "empty": ("x.csv", "", "at least one sequence, got none"),
     "suffix": ("x.pkl", "", "must end in one of .ts, .npz, .csv"),
-    "few": ("x.csv", "1,2,a\n" * 9, "must be 10 sequences to split, got 9"),
+    "few": ("x.csv", "1,2,a\n" * 9, "must be at least 10 sequences, got 9"),
 }
 
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_named(write, broken, says):
         ),
         ("s0,1,2,x\ns1,3,4,y\n", r"'s0' in line 1\).*name the columns in a first line and pass"),
         ("a,b,c\n1,up,x\n2,down,y\n", r"text in column 2 \('up' in line 2\)"),
-        ("a,b,c\n1,2,x\n2,down,y\n", r"got 'down' in line 3\. Correct it"),
+        ("a,b,c\n1,2,x\n2,down,y\n", r"got 'down' in line 3, value 2\. Correct it"),
     ],
 )
 def test_a_column_of_text_is_named_with_what_it_may_be(write, text, says):
@@ -107,11 +107,11 @@ def test_a_column_of_text_is_named_with_what_it_may_be(write, text, says):
 def test_options_of_tables_need_one_another(write):
     path = write(rows())
     for given in ({"target": "what"}, {"time": "when"}, {"columns": ("a",)}):
-        with pytest.raises(ArgumentError, match=r"id must name a column.*pass --task\.id NAME"):
+        with pytest.raises(ArgumentError, match=r"must come with id.*pass --task\.id NAME"):
             Table(TableOptions(data=path, **given))
-    with pytest.raises(ArgumentError, match="target must name a column"):
+    with pytest.raises(ArgumentError, match="id must come with target"):
         Table(TableOptions(data=path, id="who"))
-    with pytest.raises(ArgumentError, match="time must name a column"):
+    with pytest.raises(ArgumentError, match="must come with time"):
         long(path, times="column")
     with pytest.raises(UnknownNameError, match="when"):
         long(path, time="when")

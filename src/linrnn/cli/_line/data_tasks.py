@@ -1,4 +1,4 @@
-"""Which task a command meant that names data before it names a task."""
+"""The task that a command meant which names data instead of a task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +15,16 @@ _OTHERS = ("table", "forecast", "lm", "images", "sounds", "sound")
 
 OF_OWN_FILES = ("table", "images", "sounds", "forecast")
 """Those of a user's own data for which a frozen bank and a mixer compete."""
+
+
+def names_data(word: str) -> bool:
+    """Whether a word is the name of a data file, by its ending.
+
+    Example:
+        >>> names_data("rows.csv"), names_data("digits")
+        (True, False)
+    """
+    return Path(word).suffix.lower() in _OF_ENDING
 
 
 def likely_tasks(args: Sequence[str]) -> Sequence[str]:

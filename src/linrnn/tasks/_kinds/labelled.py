@@ -342,7 +342,7 @@ def load_parts(reading: Reading, data: str, test_data: str, *, classes: bool) ->
 def _split(where: str, train: Series, test: Series | None) -> Parts:
     """A tenth of every class for validation, and a fifth for testing if nothing else is."""
     if len(train.x) < 10:
-        raise DataError(f"{where}: there must be 10 sequences to split, got {len(train.x)}.")
+        raise DataError(f"{where}: there must be at least 10 sequences, got {len(train.x)}.")
     order = np.random.RandomState(_SPLIT_SEED).permutation(len(train.x))
     order = order[np.argsort(np.array(train.y)[order], kind="stable")]
     slot = np.arange(len(order)) % 10

@@ -376,7 +376,9 @@ def _numbers(path: Path, place: str, cells: list[str], missing: bool) -> np.ndar
         cell = cells[i]
         if number(cell) is None and not (missing and is_missing(cell)):
             fix = FILL if is_missing(cell) else "Correct it."
-            raise DataError(f"{path}: values must be numbers, got {cell!r:.60} in {place}. {fix}")
+            raise DataError(
+                f"{path}: values must be numbers, got {cell!r:.60} in {place}, value {i + 1}. {fix}"
+            )
     return bounded(values)
 
 
