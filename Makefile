@@ -133,7 +133,7 @@ docs: $(VENV)/.dev  ## the lists of the pages, and the documentation site, into 
 	$(BIN)/python docs/lists.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/screenshots.py
-	@if command -v node >/dev/null; then node docs/search.js site; else echo "docs: there is no node here, so nobody asked the search"; fi
+	@if command -v node >/dev/null; then node docs/search.js site; else echo "docs: node is not installed, so the search was not tested"; fi
 
 bench: $(VENV)/.bench  ## the speed of linear_scan on this CPU, against others; about 6 minutes
 	$(BIN)/python benchmarks/scan.py
@@ -235,8 +235,9 @@ clean:  ## remove what the targets made, .venv included; runs/ stays
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "linrnn needs Python 3.10 or newer; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "linrnn needs Python 3.10 or newer; set PYTHON=")'
+	@echo "make: creating an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 # An editable install has noted which file each module is. What its compiler made is kept, so that
 # a new module takes seconds and not the minutes of a first time.
@@ -245,25 +246,28 @@ $(VENV)/.modules: FORCE | $(BIN)/python
 
 # A CPU build of PyTorch is no file of the public index; it is taken where pip is told of one.
 $(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/python
-	$(LOCKED) -r requirements/torch-cpu.txt 2>$(VENV)/torch-cpu.log || \
-		{ echo "no locked CPU build of PyTorch, so the public one ($(VENV)/torch-cpu.log)"; $(LOCKED) -r requirements/torch.txt; }
-	touch $@
+	@echo "make: installing PyTorch, some minutes"
+	@$(LOCKED) -r requirements/torch-cpu.txt 2>$(VENV)/torch-cpu.log || \
+		{ echo "make: pip has no CPU build of PyTorch, so this is the default one ($(VENV)/torch-cpu.log)"; $(LOCKED) -r requirements/torch.txt; }
+	@touch $@
 
 # Users need the kernels of their own processor alone, as pyproject.toml says; tests need all.
 # Where `make install` has built all, they stay: CMake deletes objects of sets that it leaves out.
 ISAS = $(if $(wildcard $(VENV)/.dev),,native)
 $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
-	$(LOCKED) -r $<
-	SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS=$(ISAS) $(INSTALL) -e .
-	touch $@
+	@echo "make: installing linrnn and compiling its kernels, some minutes the first time"
+	@$(LOCKED) -r $<
+	@SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS=$(ISAS) $(INSTALL) -e .
+	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.train
-	$(LOCKED) -r $<
-	SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS= $(INSTALL) -e .
-	touch $@
+	@echo "make: installing the tools of developers and compiling all kernels, some minutes the first time"
+	@$(LOCKED) -r $<
+	@SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS= $(INSTALL) -e .
+	@touch $@
 
-# What `list`, `show` and `train TASK --help` say of these sources, beside the kernels: about 15 s once,
-# and afterwards nobody waits for PyTorch to be told. With other sources they are computed again.
+# The output of `list`, `show` and `train TASK --help` for these sources is stored once, in about 15 s, so
+# that these commands need not import PyTorch. With other sources it is computed again.
 $(VENV)/.answers: $(VENV)/.train
 	@$(BIN)/python -m linrnn.cli._verbs.precompute || true
 	@touch $@

@@ -191,7 +191,7 @@ def main() -> int:
     options = parser.parse_args()
     browser = chromium()
     if browser is None:
-        sys.stderr.write("docs: no Chromium here, so nobody looked at the pages\n")
+        sys.stderr.write("docs: Chromium is not installed, so the pages were not checked\n")
         return 0
     if options.out:
         keep_pictures(SITE, browser, options.out)
