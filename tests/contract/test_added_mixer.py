@@ -96,7 +96,7 @@ def test_code_finds_it(added):
 @pytest.mark.unchecked
 def test_the_laws_are_checked_on_it(added, capsys):
     assert main(["check", added, *(w for law in LAWS for w in ("--law", law))]) == 0
-    assert f"{added} keeps or declares all {len(LAWS)} laws" in capsys.readouterr().out
+    assert f"{added} passes or declares all {len(LAWS)} contract tests" in capsys.readouterr().out
 
 
 def test_the_command_line_finds_it(added, capsys):

@@ -177,6 +177,6 @@ def page(cells: Sequence[Cell], abilities: Sequence[Ability]) -> str:
 
 
 _EXPLANATION = """\
-Each figure is the value of the dial at which a system comes half of the way from chance to perfect.
-It is the geometric mean over seeds, with the mean of the logarithm plus and minus two standard
-errors in brackets. `<` means that a system fails at the first value, `>` that it has the last."""
+Each figure is the difficulty at which the score of a system is halfway from chance to perfect. It
+is the geometric mean over seeds, with plus and minus two standard errors of the logarithm in
+brackets. `<` means that a system fails at the lowest difficulty, `>` that it solves the highest."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn._options.numbers import counted
 from linrnn.cli._line.extras import need_train
 from linrnn.cli._line.names import known_as, mixer_named
 from linrnn.cli._line.options import MOST_SEEDS
@@ -72,6 +73,12 @@ def main(argv: Sequence[str]) -> int:
         seeds=options.seeds,
         state=options.state,
     )
+    todo = len(queue.open_pieces())
+    if todo:
+        note(
+            f"{counted(todo, 'cell')} to measure, seconds to minutes each, after a search for the "
+            f"learning rate of each system. After Ctrl-C the same command continues from {queue.place}\n"
+        )
     with process_settings(1):  # small models are no faster with several, and processes share cells
         queue.run(seconds=seconds, say=_say)
     row(f"\n{read_text(queue.place / 'atlas.md', inside=queue.place)}\n")

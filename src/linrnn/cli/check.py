@@ -1,4 +1,4 @@
-"""Check a mixer, yours or one of ours, against the laws that every mixer keeps."""
+"""Run the contract tests on a mixer: one of the package, or a layer of yours."""
 
 import time
 import warnings
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 EPILOG = """MIXER is a name or an import path, pkg.module:Mine. Options may follow, as in
 `linrnn compare`: lru:form=conv.
 
-Each law has one of three verdicts. pass: the mixer keeps the law. declared: it does not, and its
-class gives the reason. broken: it does not, without a reason; or a declared law holds after all.
-The worst error is the largest over all numbers compared, divided by the allowed error: above 1 is
-too large. `linrnn.testing.MIXER_LAWS` lists the laws. To check them in your own test, call
-`linrnn.testing.check_mixer`.
+Each test checks one property of the contract and has one of three verdicts.
+  pass      the mixer has the property
+  declared  it lacks the property, and its class gives the reason
+  broken    it lacks the property without a reason, or has one that it declares to lack
+The worst error is the largest over all compared numbers, divided by the tolerance: above 1 it is
+too large. `linrnn.testing.MIXER_LAWS` lists the properties, and the page "Testing" explains them.
+In your own tests, call `linrnn.testing.check_mixer`.
 
-exit codes: 0 every law is kept or declared, 1 one is broken, 2 the command was wrong."""
+exit codes: 0 all passed or declared, 1 one is broken, 2 the command was wrong."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of checking one law."""
+    """The result of one contract test."""
 
     law: str
     status: str
@@ -48,20 +50,20 @@ def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("check", __doc__, epilog=EPILOG)
     parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
-    law = "check only this law; may be repeated"
+    law = "test only this property, such as causal; may be repeated"
     parser.add("--law", action="append", metavar="NAME", help=law, kind="law")
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check all laws, or the selected ones, and print a line for each."""
+    """Run all contract tests, or the selected ones, and print a line for each."""
     options = parser().parse_args(argv)
     options.mixer = as_known(options.mixer)
     every_law = laws()
     chosen = [known_as("law", law, every_law) for law in options.law or ()]
     make, checked, verdicts = _maker(options.mixer), chosen or every_law, []
-    width = max(map(len, checked))
-    row(f"{'law':<{width}}  verdict   worst error     time  why\n")
+    width = max(len("property"), *map(len, checked))
+    row(f"{'property':<{width}}  verdict   worst error     time  reason\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tracer that is refused warns first
         for verdict in _verdicts(make, checked):
@@ -123,5 +125,5 @@ def _say(verdict: Verdict, width: int) -> None:
 
 def _ending(mixer: str, count: int, broken: list[str]) -> str:
     if not broken:
-        return f"{mixer} keeps or declares {'all ' if count > 1 else ''}{count} laws checked\n"
-    return f"{mixer} breaks {len(broken)} of {count} laws checked: {', '.join(broken)}\n"
+        return f"{mixer} passes or declares {'all ' if count > 1 else ''}{count} contract tests\n"
+    return f"{mixer} fails {len(broken)} of {count} contract tests: {', '.join(broken)}\n"

@@ -153,9 +153,7 @@ class Table(Task):
                         "its label."
                     )
             if options.times == "column" and ".ts" not in Path(options.data).suffixes:
-                raise ArgumentError(
-                    "Table: times='column' must come with time, got none."
-                )
+                raise ArgumentError("Table: times='column' must come with time, got none.")
             return None
         if not options.target or (options.times == "column" and not options.time):
             what = "target" if not options.target else "time"

@@ -1,10 +1,12 @@
-"""The contracts as code: what every backend and every mixer must keep.
+"""Contract tests of mixers, cells and ops, which also run on your own.
 
-`check_op`, `check_cell` and `check_mixer` run all laws and raise `BrokenLawError` at the first that
-fails. An op is defined once, as one step (`linrnn.testing._examples`), and a cell is
-a step; `OP_LAWS` are those of `linear_scan` beside the laws of every op, `MIXER_LAWS` those of
-mixers. Mixers, cells and backends outside this package may use them as they are: a test of your own
-mixer is ``check_mixer(MyMixer)``.
+A *law* is a property that every mixer or op must have, with the test of it. `check_mixer`,
+`check_cell` and `check_op` run all of them, and raise `BrokenLawError` at the first that fails. So
+the test of a mixer of yours is ``check_mixer(MyMixer)``.
+
+`MIXER_LAWS` lists the properties of mixers. `OP_LAWS` lists those of `linear_scan`, beside the
+properties of every op. Results are compared with one step of the op in a loop, which is written
+once for each op (`linrnn.testing._examples`); a cell is such a step itself.
 """
 
 from linrnn.testing._definition import loop_scan as loop_scan

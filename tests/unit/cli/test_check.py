@@ -83,7 +83,7 @@ def test_a_layer_that_keeps_the_laws(capsys):
     assert 0 < float(rows["forms_agree"][1]) < 1
     assert rows["constant_memory"][1] == "-"
     assert "(form 'conv')" in " ".join(rows["causal"])
-    assert out.endswith("layers_of_mine:Kept keeps or declares all 4 laws checked\n")
+    assert out.endswith("layers_of_mine:Kept passes or declares all 4 contract tests\n")
 
 
 def test_layers_that_break_them(capsys):
@@ -94,7 +94,7 @@ def test_layers_that_break_them(capsys):
     assert "depends on it" in " ".join(rows["causal"])
     assert float(rows["forms_agree"][1]) > 1e6
     assert rows["constant_memory"][0] == "pass"
-    assert out.endswith("breaks 3 of 4 laws checked: forms_agree, causal, edges\n")
+    assert out.endswith("fails 3 of 4 contract tests: forms_agree, causal, edges\n")
 
 
 def test_what_is_declared_and_holds_is_broken(capsys):
@@ -129,7 +129,7 @@ def test_without_a_law_all_are_checked(capsys, monkeypatch):
     code, out = check(capsys, "gru")
     assert code == 0
     assert seen == list(MIXER_LAWS)
-    assert out.endswith(f"gru keeps or declares all {len(seen)} laws checked\n")
+    assert out.endswith(f"gru passes or declares all {len(seen)} contract tests\n")
 
 
 @pytest.mark.unchecked
