@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     if todo:
         note(
             f"{counted(todo, 'cell')} to measure, seconds to minutes each, after a search for the "
-            f"learning rate of each system. After Ctrl-C the same command continues from {queue.place}\n"
+            f"learning rate of each system. After Ctrl-C the same command continues.\n"
         )
     with process_settings(1):  # small models are no faster with several, and processes share cells
         queue.run(seconds=seconds, say=_say)
