@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A log stream with alarms
 #
-# A service writes a line of log for each request. You count the lines of every five minutes and want
-# an alarm when the count is unusual, once per fault, and few alarms when nothing is wrong.
+# After this page you can raise alarms on a stream of counts: one alarm per fault, and few false ones. The
+# example is a service that logs each request. You count its log lines in intervals of five minutes.
 
 # %%
 import numpy as np
@@ -28,8 +28,9 @@ counts[5350:5400] = np.round(counts[5350:5400] * np.linspace(1.2, 2.2, 50))
 counts[5700] += 300
 
 # %% [markdown]
-# The square root makes counts of any size vary equally. The detector reads two weeks, and from then
-# on one count at a time. `false_alarms` says how often a normal step may raise an alarm.
+# The square root gives counts of any size about the same variance. The detector is fitted to two weeks
+# of data. From then on it reads one count at a time. `false_alarms` is the accepted rate of alarms at
+# normal steps.
 
 # %%
 stream = np.sqrt(counts)
@@ -39,7 +40,7 @@ scores = np.array([detector.update(value) for value in stream[weeks:]])
 
 
 # %% [markdown]
-# A person wants one alarm for one fault. Alarms within an hour of another belong together.
+# You want one alarm per fault. So alarms less than an hour apart count as one.
 
 
 # %%
@@ -78,11 +79,11 @@ below.legend()
 plt.show()
 
 # %% [markdown]
-# The slow leak is noticed when it ends, by the step back: a change this slow is forecast as it comes.
+# The detector notices the slow leak only at its end, when the count jumps back. It adapts to changes as
+# slow as the leak itself.
 #
-# The plain alternative is a z-score against the last steps. It gets the best threshold for each
-# number of steps, chosen with the answers at hand, so that it finds what it can at no more false
-# alarms than ours.
+# The plain alternative is a z-score over the last steps. Here it has an advantage: for each window its
+# threshold is chosen with the true faults, as the best one with no more false alarms than ours.
 
 # %%
 import pandas as pd
@@ -101,5 +102,5 @@ assert len(delays) == len(faults)
 assert len(delays) >= count
 
 # %% [markdown]
-# For single spikes in a steady series a z-score is as good, and simpler: the page on
-# [series in scikit-learn](../scikit-learn.md#unusual-steps) has both on real streams.
+# For single spikes in a steady series a z-score is as good, and simpler.
+# [Series in scikit-learn](../scikit-learn.md#unusual-steps) compares both on real streams.

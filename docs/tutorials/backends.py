@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Who computes it
 #
-# One recurrence has several backends: a plain loop, a tree of PyTorch's operators, native kernels, and
-# Triton's on a GPU. The fastest that can compute a call is taken, and `explain` says which, and why.
+# After this page you know which backend computes a recurrence, how to choose another, and that the results
+# agree. A backend is a plain loop, a tree of PyTorch operators, native kernels, or Triton kernels on a
+# GPU. The fastest one that supports the call is used. `explain` names it and gives the reason.
 
 # %%
 import torch
@@ -13,7 +14,8 @@ a, b = torch.rand(64), torch.randn(2, 4096, 64)
 print(explain(a, b).replace("; ", "\n"))
 
 # %% [markdown]
-# All of them give the same numbers up to rounding. `use_backend` asks for one:
+# All give the same numbers up to rounding. `use_backend` selects one. The backend `reference` is the
+# plain alternative, a loop over steps in Python. Errors are relative to that loop in float64:
 
 # %%
 exact = linear_scan(a.double(), b.double(), backend="reference")[0]
@@ -23,7 +25,7 @@ for name in ("reference", "tree"):
     print(f"{name:10} {(h - exact).abs().max().item():.1e}")
 
 # %% [markdown]
-# A mixer may have several forms, too: the same equation, as a scan or one step after another.
+# A mixer may also have several forms: the same equation as a scan, a convolution or real blocks.
 
 # %%
 from linrnn.mixers import LRU

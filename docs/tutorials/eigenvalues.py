@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Reading eigenvalues
 #
-# What a linear recurrence remembers is written in its eigenvalues. In an LRU each channel of the
-# state is multiplied at every step by one complex number: its length says how fast the channel
-# forgets, its angle how fast it turns.
+# After this page you can read from the eigenvalues of a linear recurrence how long it remembers. In an LRU each
+# channel of the state is multiplied by one complex number at every step. Its modulus is the decay per
+# step. Its angle is the rotation per step.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ draw(axes[1], slow.eigenvalues().detach(), "long memory, slow turns")
 plt.show()
 
 # %% [markdown]
-# A channel keeps \(|\lambda|^t\) of an input after \(t\) steps, so half of it after
-# \(\log 2 / -\log |\lambda|\).
+# After \(t\) steps \(|\lambda|^t\) of an input remains. So the half-life is
+# \(\log 2 / -\log |\lambda|\) steps.
 
 # %%
 for name, layer in (("drawn on a ring", young), ("long memory", slow)):
@@ -39,7 +39,8 @@ for name, layer in (("drawn on a ring", young), ("long memory", slow)):
     print(f"{name}: half-lives of {half.min():.1f} to {half.max():.0f} steps")
 
 # %% [markdown]
-# That is what is measured too: a single input, and the size of what is left of it.
+# The plain alternative is to measure it: feed a single input and plot the norm of the output. It agrees
+# with the eigenvalues, and also works for layers that have none.
 
 # %%
 x = torch.zeros(1, 300, 8)
@@ -49,5 +50,6 @@ with torch.no_grad():
         layer.D.zero_()  # the state alone, nothing past it
         plt.semilogy(layer(x)[0][0].norm(dim=-1), label=name)
 plt.xlabel("steps since the input")
+plt.ylabel("norm of the output")
 plt.legend()
 plt.show()

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Episodes in one stream
 #
-# An agent, or a log with sessions, gives one long sequence in which something new begins now and then.
-# `reset` marks these steps: the state is cleared there, and nothing of an episode reaches the next.
+# After this page you can train on one long sequence that contains many episodes, such as those of an agent or the
+# sessions of a log. `reset` marks the first step of each episode. The state is cleared there, so no
+# episode influences the next.
 
 # %%
 import torch
@@ -20,8 +21,8 @@ with torch.no_grad():
 (y[:, 30:70] - alone).abs().max().item()
 
 # %% [markdown]
-# Changing the first episode changes nothing behind it. Without the marks it would, for as long as the
-# layer remembers:
+# A change in the first episode does not affect the later ones. Without `reset` it would, for as long as
+# the layer remembers:
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,7 +41,8 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# Step by step, an episode begins with a new state, `layer.init_state(1)`:
+# The plain alternative is a loop that starts each episode with a new state, `layer.init_state(1)`. It
+# gives the same numbers, one step at a time:
 
 # %%
 steps = []

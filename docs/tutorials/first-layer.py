@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A first layer
 #
-# A recurrent layer reads a sequence and keeps a state. Here it is an LRU, whose state is a linear
-# recurrence: so it can read a whole sequence at once, and also go on one step at a time.
+# After this page you can run a recurrent layer on whole sequences and step by step, and train a model of it. The layer
+# is an LRU. Its state is a linear recurrence, so it reads a whole sequence in parallel.
 
 # %%
 import torch
@@ -15,9 +15,9 @@ y, state = layer(x)
 y.shape, state.shape
 
 # %% [markdown]
-# The second thing returned is the state after the last step. It is all that the layer knows of the
-# past, and it is where a step goes on. Fed one at a time, the same inputs give the same outputs, up
-# to rounding:
+# The layer returns its outputs and the state after the last step. The state is all it knows about the
+# past, and the next step starts from it. Step by step, the same inputs give the same outputs, up to
+# rounding:
 
 # %%
 steps, state = [], layer.init_state(1)
@@ -29,10 +29,10 @@ with torch.no_grad():
 (torch.stack(steps, dim=1) - y).abs().max().item()
 
 # %% [markdown]
-# ## Teach it something
+# ## Train a model
 #
-# Two sines of unknown height and phase come in, mixed with noise, and the slower one is asked for.
-# A `SequenceModel` stacks layers with the usual norms, gates and skips around them.
+# The input is the sum of two sines of random amplitude and phase, and noise. The target is the slower
+# sine. A `SequenceModel` stacks layers with norms, gates and skip connections around them.
 
 # %%
 from linrnn import SequenceModel
@@ -68,13 +68,29 @@ noisy, slow = mixtures(1)
 with torch.no_grad():
     heard = model(noisy)[0]
 
-plt.plot(time, noisy[0], color="#999999", linewidth=0.8, linestyle="-", label="what comes in")
-plt.plot(time, slow[0], label="the slow sine")
-plt.plot(time, heard[0], label="what the model says")
+plt.plot(time, noisy[0], color="#999999", linewidth=0.8, linestyle="-", label="input")
+plt.plot(time, slow[0], label="target")
+plt.plot(time, heard[0], label="prediction")
 plt.xlabel("time")
 plt.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2))
 plt.show()
 
 # %% [markdown]
-# The model never sees the future: what it says at a time depends on what came before, as a filter
-# that runs along does. [Streaming](streaming.md) lets it do that.
+# The plain alternative is a moving average, here with the best of four decays:
+
+# %%
+from linrnn.ops import linear_scan
+
+noisy, slow = mixtures(200)
+with torch.no_grad():
+    ours = (model(noisy)[0] - slow)[:, 50:].square().mean().item()
+averages = []
+for decay in (0.5, 0.7, 0.8, 0.9):
+    average, _ = linear_scan(torch.tensor([decay]), (1 - decay) * noisy)
+    averages.append((average - slow)[:, 50:].square().mean().item())
+print(f"mean squared error {ours:.3f}, of the moving average {min(averages):.3f}")
+assert ours < min(averages)
+
+# %% [markdown]
+# Neither sees the future: an output depends only on earlier inputs. So both can run on a live signal:
+# see [Streaming](streaming.md).

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A forecast
 #
-# Two months by the hour: a day, a week, noise. What comes tomorrow, and how sure is that? No network
-# is trained; the states of a bank of linear recurrences are read out by a regression in closed form.
+# After this page you can forecast a series with intervals, without training a network. The example is two months of
+# hourly values with a daily cycle, a weekly cycle and noise. The states of a bank of linear recurrences
+# are the inputs of a regression in closed form.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,12 +29,12 @@ plt.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2))
 plt.show()
 
 # %% [markdown]
-# Is it better than to say what was a day before?
+# The plain alternative is to repeat the last two days:
 
 # %%
 error, naive = np.abs(ahead - future).mean(), np.abs(past[-48:] - future).mean()
 assert error < naive
-print(f"mean error {error:.2f}; of two days before {naive:.2f}; the noise alone {0.5 * 0.798:.2f}")
+print(f"mean error {error:.2f}; repeating two days {naive:.2f}; the noise alone {0.5 * 0.798:.2f}")
 
 # %% [markdown]
-# [Forecasts](../forecasting.md) has intervals, updates as numbers come, and many channels.
+# [Forecasts](../forecasting.md) explains intervals, updates with new values, and several channels.

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # From nn.GRU
 #
-# A script that has an `nn.GRU` need not change much. First, the same layer with the same numbers:
+# After this page you can replace an `nn.GRU` in a script, and compare layers on your data. First, the same layer with
+# the same numbers:
 
 # %%
 import torch
@@ -15,8 +16,8 @@ x = torch.randn(4, 100, 8)
 (same(x)[0] - gru(x)[0]).abs().max().item()
 
 # %% [markdown]
-# Then another one in its place. A GRU's gates read its own output, so it has to go step by step; a
-# minGRU's read the input alone, and all steps are computed at once.
+# Then a different layer with the same interface. The gates of a GRU read its own output, so it runs step
+# by step. Those of a minGRU read only the input, so all steps are computed in parallel.
 
 # %%
 import statistics
@@ -47,14 +48,14 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# These times are of the machine that built this page; [How fast the layers are](../layers.md) has
-# careful ones. [Instead of nn.GRU](../drop-in.md) says what is the same and what is not.
+# These times come from the machine that built this page. [How fast the layers are](../layers.md) has
+# careful measurements. [Instead of nn.GRU](../drop-in.md) lists what is the same and what differs.
 #
-# ## Which one for the data at hand?
+# ## Which layer suits your data?
 #
-# `compare` trains models that differ in one layer on the same data, each in a process and a folder of
-# its own; on the command line that is `linrnn compare`. Here they read 1,797 handwritten digits, pixel
-# by pixel, in twelve epochs, which take some seconds.
+# `compare` trains models that differ in one layer on the same data. Each runs in a separate process and
+# folder. On the command line this is `linrnn compare`. Here they read 1,797 handwritten digits pixel by
+# pixel, for twelve epochs, which takes some seconds.
 
 # %%
 import tempfile
@@ -83,8 +84,7 @@ for row in rows:
     print(f"{row.label}: {row.mean:.1%} of the test images are named rightly")
 
 # %% [markdown]
-# What is right is one thing, what it costs another. Every comparison leaves `costs.svg`, with the
-# numbers in `costs.drawn.csv`:
+# Accuracy has a cost. Every comparison also writes `costs.svg`, with its numbers in `costs.drawn.csv`:
 
 
 # %%
@@ -101,12 +101,13 @@ class Picture:
 Picture(out / "costs.svg")
 
 # %% [markdown]
-# And every run on classes leaves `confusion.svg` in its folder: which digits were taken for which.
+# Every classification run writes the confusion matrix, `confusion.svg`:
 
 # %%
 Picture(out / "lru-seed0" / "confusion.svg")
 
 # %% [markdown]
-# One seed, one learning rate for both and little training: it shows how to look, not which layer is
-# the better one. `seeds=(0, 1, 2)` and `tune=FACTORS` make it fairer, and
-# [Which mixer?](../which-mixer.md) has results that were measured with care.
+# With one seed, one learning rate and little training, this example does not show which layer is better.
+# `seeds=(0, 1, 2)` and `tune=FACTORS` make it fairer. [Which mixer?](../which-mixer.md) has results of
+# more seeds. The plain alternative to all of this is the `nn.GRU` you have: keep it where it is fast and
+# accurate enough.

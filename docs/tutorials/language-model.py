@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A language model
 #
-# A text that is always at hand: what this library's layers say about themselves. A model of letters
-# learns in some seconds how such texts look. It will not learn what they mean.
+# After this page you can train a character-level language model and generate text with it. The text is always
+# available: docstrings of this library's layers. In some seconds the model learns what such texts look
+# like, but not what they mean.
 
 # %%
 import inspect
@@ -45,12 +46,25 @@ plt.ylabel("nats per character")
 plt.show()
 
 # %% [markdown]
-# Each new letter is one step, from a state of fixed size: the thousandth costs what the first did.
+# Each new character is one step from a state of fixed size. So the thousandth costs as much as the
+# first.
 
 # %%
 model.eval()
 print("".join(generate_text(model, tokenizer, "The state ", 200, temperature=0.7, seed=1)))
 
 # %% [markdown]
-# `linrnn train lm --data book.txt` does this for a text of yours, with a run folder, validation and
-# a model that [streams](../streaming.md): see [Language models](../language-models.md).
+# The plain alternative counts pairs of characters, and predicts each from the one before:
+
+# %%
+pairs = torch.full((size, size), 0.1)
+pairs.index_put_((tokens[:-1], tokens[1:]), torch.ones(len(tokens) - 1), accumulate=True)
+shares = pairs / pairs.sum(1, keepdim=True)
+bigram = -shares[tokens[:-1], tokens[1:]].log().mean().item()
+ours = sum(losses[-10:]) / 10
+print(f"model {ours:.2f} nats per character, counted pairs {bigram:.2f}")
+assert ours < bigram
+
+# %% [markdown]
+# Both numbers are on the training text. `linrnn train lm --data book.txt` does this for your text, with
+# validation and a run folder: see [Language models](../language-models.md).

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A maze that needs memory
 #
-# A corridor ends at a crossing. At its beginning a sign says which way to turn there, and nowhere else.
-# Who does not remember the sign can only guess. We write the maze and a small PPO, train agents with
-# three kinds of memory and with none, and look at what each remembers, how far, and at what cost.
+# After this page you can train agents with a memory, and see what they remember, how far back, and at what cost.
+# A corridor ends at a crossing. Only a sign at its start says which way to turn there, so an agent without memory
+# has to guess. The page has the maze, a small PPO, and agents with three kinds of memory and with none.
 
 # %%
 import numpy as np
@@ -49,12 +49,12 @@ class Mazes:
 
 
 # %% [markdown]
-# Why guessing is all one can do without memory: the crossing looks alike after both signs, so such an agent
-# turns left there with one probability p, whichever sign there was. Signs are drawn evenly. It is right with
-# probability p/2 + (1 - p)/2, which is one half for every p. No training changes that.
+# Without memory an agent can only guess. The crossing looks the same after both signs, so the agent turns left
+# with one probability p. Both signs are equally frequent. So it is right with probability p/2 + (1 - p)/2, one
+# half for every p. Training cannot change that.
 #
-# The agent is a layer of 32 channels between two small maps. `reset` marks where episodes begin, so a piece
-# of experience with many episodes in it is read in one pass, [as here](episodes.md).
+# The agent is a layer of 32 channels between two small linear maps. `reset` marks the starts of episodes, so a
+# rollout with many episodes is read [in one pass](episodes.md).
 
 # %%
 from torch import nn
@@ -148,8 +148,8 @@ def train(mixer, seed, updates=50):
 
 
 # %% [markdown]
-# Five agents of each kind learn from 102,400 steps in corridors of 4 to 10 cells. The line is their mean, the
-# band reaches from the worst to the best.
+# Five agents of each kind learn from 102,400 steps in corridors of 4 to 10 cells. The line is their mean. The
+# band shows the range from worst to best.
 
 # %%
 import matplotlib.pyplot as plt
@@ -185,13 +185,13 @@ assert min(late["gru"].min(), late["mingru"].min()) > 0.9
 assert late["none"].max() < 0.6
 
 # %% [markdown]
-# **A plain GRU is as good as any here**, and it is the first to learn it. In such short corridors nothing is
-# gained by another memory but time. The LRU may learn it late, or lose it again. Its decays do not follow what
-# it reads, so it adds up the cells of the corridor as it adds up the sign.
-# Without memory it stays at one half, as it must.
+# **The plain alternative, a GRU, is as good as any other memory here**, and it learns first. In such short
+# corridors other memories only save time. The LRU may learn the task late, or unlearn it. Its decays do not depend
+# on the input, so it adds up the cells of the corridor like the sign. Without memory the score stays at one half.
 #
-# What happens in an episode? We lead one agent through two corridors that differ in the sign alone. Above is
-# what it would do at each cell; below, by how much each channel of its memory differs between the two.
+# What happens in an episode? One agent walks through two corridors that differ only in the sign. The upper plot
+# shows its action probabilities at each cell. The lower plot shows how much each channel of its memory differs
+# between the two.
 
 # %%
 agent = agents["mingru"][0]
@@ -213,8 +213,8 @@ axes[2].set_xticks(range(11), ["sign", *map(str, range(1, 10)), "crossing"])
 plt.show()
 
 # %% [markdown]
-# How far does it reach? The same agents in corridors of up to 300 cells, thirty times what they learned in. They
-# take the action that they hold for the best.
+# How far back do they remember? Here are the same agents in corridors of up to 300 cells, thirty times the
+# training length. They take the most probable action.
 
 
 # %%
@@ -254,10 +254,10 @@ for kind, shares in reach.items():
 
 # %% [markdown]
 # Here too the GRU is as good as minGRU. An agent that has forgotten the sign always turns the same way, so it is
-# right as often as that sign comes. Less than that means that it turns the wrong way, or does not arrive.
+# right half of the time. A lower score means that it turns the wrong way, or does not arrive.
 #
-# And what does a memory cost? An agent that acts pays for one step at a time, one that learns for whole
-# rollouts. Times are of one core, the least of several.
+# What does a memory cost? Acting takes one step at a time, and learning reads whole rollouts. Times are on one
+# core, the least of several.
 
 # %%
 import time
@@ -296,6 +296,6 @@ for panel, title, values in zip(axes, ("acting", "learning, 64 rows of 128"), sp
 plt.show()
 
 # %% [markdown]
-# While it acts, a memory costs about as much as the rest of the agent, whichever it is. While it learns, a GRU has
-# to go through the steps one by one, and minGRU reads them in parallel. That begins to count where rollouts
-# are long. [Agents with memory](../agents.md) leads on: to Stable-Baselines3, to TorchRL, and to harder worlds.
+# In acting, each memory costs about as much as the rest of the agent. In learning, a GRU runs step by step, and
+# minGRU reads the steps in parallel. This matters for long rollouts. [Agents with memory](../agents.md) continues
+# with Stable-Baselines3, TorchRL and harder environments.

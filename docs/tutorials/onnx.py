@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Without PyTorch
 #
-# A trained model has to run where there is no PyTorch. One step of it is a small ONNX file: the input
-# and the state go in, the output and the next state come out.
+# After this page you can run a trained model where PyTorch is not installed. One step of the model becomes a small ONNX
+# file. It takes the input and the state, and returns the output and the next state.
 
 # %%
 import tempfile
@@ -24,7 +24,8 @@ with tempfile.TemporaryDirectory() as folder:
 [(part.name, part.shape) for part in graph.get_inputs()]
 
 # %% [markdown]
-# The loop around it needs NumPy alone:
+# The loop needs only onnxruntime and NumPy. The plain alternative, the model in PyTorch, gives the same
+# numbers:
 
 # %%
 from linrnn.state import leaves
@@ -43,5 +44,5 @@ assert difference < 1e-5
 difference
 
 # %% [markdown]
-# `linrnn export RUN step.onnx` does it for a run folder, and [Without PyTorch](../deployment.md) has
-# whole sequences, the metadata and the mixers that can.
+# `linrnn export RUN step.onnx` exports a run folder. [Without PyTorch](../deployment.md) covers whole
+# sequences, the metadata of the file, and which mixers can be exported.

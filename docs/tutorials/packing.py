@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Sequences of many lengths
 #
-# Batches with sequences of different lengths are either packed one after the other, which wastes
-# nothing, or padded. This page shows both.
+# After this page you can put sequences of different lengths into one batch. Packing puts them one after the other and
+# wastes no computation. Padding fills short rows up.
 #
 # ## Packing
 #
-# With `cu_seqlens`, the recurrence starts anew at each sequence:
+# With `cu_seqlens`, the recurrence restarts at each sequence:
 
 # %%
 import torch
@@ -20,14 +20,14 @@ h, last = linear_scan(a, b, cu_seqlens=offsets)
 last.shape  # a row for each sequence
 
 # %% [markdown]
-# Alone, the second one gives the same:
+# The plain alternative, one call per sequence, gives the same numbers. Here for the second sequence:
 
 # %%
 alone, _ = linear_scan(a, b[:, 3:53])
 (alone - h[:, 3:53]).abs().max().item()
 
 # %% [markdown]
-# What it looks like: without the offsets the past of one sequence leaks into the next.
+# Without the offsets, the state of one sequence leaks into the next:
 
 # %%
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# A `PackedSequence` of PyTorch goes into `linrnn.RNN` as it goes into `torch.nn.GRU`:
+# `linrnn.RNN` accepts a `PackedSequence`, as `torch.nn.GRU` does:
 
 # %%
 from torch.nn.utils.rnn import pack_sequence
@@ -56,7 +56,7 @@ type(output).__name__, tuple(h_n.shape)
 # %% [markdown]
 # ## Padding
 #
-# A model also takes padded rows. Pass their `lengths`. What the padding contains changes nothing:
+# A model also accepts padded rows. Pass their `lengths`. The content of the padding has no effect:
 
 # %%
 from linrnn import SequenceModel

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Sales with holidays
 #
-# Three shops, a year by the day. Saturdays sell more, holidays sell twice as much, and we know
-# the holidays ahead. What will each shop sell in the next two weeks, and how sure is that?
+# After this page you can forecast many series from one table, with events that are known in advance. The example has
+# three shops and one year of daily sales. Saturdays and holidays sell more, and future holidays are
+# known. The forecast covers the next two weeks, with intervals.
 
 # %%
 import numpy as np
@@ -27,8 +28,8 @@ past, came = table[table.day < days[-14]], table[table.day >= days[-14]]
 table.head(3)
 
 # %% [markdown]
-# The forecaster takes the table as it is. `known` names the columns that are known ahead, and
-# `predict` asks for their future.
+# The forecaster takes the table directly. `known` names the columns that are known in advance, and
+# `predict` takes their future values.
 
 # %%
 forecaster = PanelForecaster(14, id="shop", time="day", value="sold", known=["holiday"]).fit(past)
@@ -48,7 +49,7 @@ plt.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2))
 plt.show()
 
 # %% [markdown]
-# The plain alternative is what was sold two weeks before. It knows Saturdays and no holidays.
+# The plain alternative is to repeat the last two weeks. It knows Saturdays but not holidays.
 
 # %%
 both = came.merge(ahead, on=["shop", "day"], suffixes=("", "_said"))
@@ -60,4 +61,4 @@ print(f"off by {off['said']:.0%}; two weeks before is off by {off['before']:.0%}
 
 # %% [markdown]
 # On your own table: `linrnn train forecast --data sales.csv --task.id shop --task.time day
-# --task.value sold --task.known holiday`. [Forecasts](../forecasting.md) has the rest.
+# --task.value sold --task.known holiday`. [Forecasts](../forecasting.md) explains all options.

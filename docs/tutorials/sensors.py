@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Sensors with gaps
 #
-# Three sensors by the quarter of an hour: outside, inside, and the power of a heating. A gateway
-# fails now and then, and a sensor is silent for hours. What would it have said?
+# After this page you can fill gaps in the readings of several sensors. The example has three: outside temperature,
+# inside temperature, and heating power, every quarter of an hour. A gateway fails at times, and then a
+# sensor has no readings for hours.
 
 # %%
 import numpy as np
@@ -26,7 +27,7 @@ table = np.where(silent, np.nan, readings)
 print(f"{silent.mean():.1%} of the readings are missing")
 
 # %% [markdown]
-# A transformer of scikit-learn fills the gaps from both sides, and from the other sensors.
+# A scikit-learn transformer fills the gaps from the readings before and after, and from the other sensors.
 
 # %%
 filled = RecurrentImputer().fit_transform(table)
@@ -45,7 +46,7 @@ plt.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2))
 plt.show()
 
 # %% [markdown]
-# The plain alternatives are a line between the neighbours, and the last value.
+# The plain alternatives are linear interpolation and the last value.
 
 # %%
 import pandas as pd
@@ -65,5 +66,5 @@ assert errors["ours"] < errors["a line"]
 print(", ".join(f"{name}: {error:.3f}" for name, error in errors.items()), "of a spread")
 
 # %% [markdown]
-# Where a line is as good, the page on [series in scikit-learn](../scikit-learn.md#gaps) says so. A
-# layer that reads gaps as they are, by the time between steps, is in [Series with gaps](gaps.md).
+# [Series in scikit-learn](../scikit-learn.md#gaps) shows where interpolation is as good. To read gaps
+# without filling them, use a layer that reads the time between steps: [Series with gaps](gaps.md).

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # States in and out
 #
-# Every layer takes a state and returns one. With that a long series is trained in pieces, a forecast
-# goes on where the history ended, and several futures start from one past.
+# After this page you can carry the state of a model: to train on a long series in pieces, to continue a forecast where the
+# history ended, or to start several futures from one past. Every layer takes a state and returns one.
 
 # %%
 import torch
@@ -18,14 +18,15 @@ second, state = model(x[:, 100:], state)
 (torch.cat([first, second], 1) - whole).abs().max().item()
 
 # %% [markdown]
-# The state is a tree of tensors, with the batch first:
+# The plain alternative, reading the whole series at once, gave the same numbers. The state is a tree of
+# tensors with the batch as first axis:
 
 # %%
 [tuple(part.shape) for part in leaves(state)]
 
 # %% [markdown]
-# `linrnn.state` has what one does with such a tree. One row of it, three times over, is one past with
-# three futures:
+# `linrnn.state` has functions for such trees. Select one row and repeat it three times, to start three
+# futures from one past:
 
 # %%
 past = select(state, [0])
@@ -34,7 +35,7 @@ answers, _ = model(futures, concat([past] * 3))
 answers.shape
 
 # %% [markdown]
-# A series too long to be trained in one piece: the state goes on, its history does not.
+# Train on a long series in pieces: carry the state, and detach it from its history:
 
 # %%
 model.train()

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A thousand series at once
 #
-# Three years of monthly demand for a thousand parts, some of them new, some sold twice a year. One
-# call forecasts all. Parts with a short past lean on what served the others.
+# After this page you can forecast a thousand series with one call. The example is three years of monthly demand for a
+# thousand parts. Some parts are new, and some sell twice a year. For parts with a short past, the
+# forecaster uses what worked for the others.
 
 # %%
 import numpy as np
@@ -31,14 +32,14 @@ ahead = forecaster.predict()
 ahead.head(3)
 
 # %% [markdown]
-# Which methods answered? The shares are the mean over parts.
+# Which methods were used? The weights are means over parts.
 
 # %%
 forecaster.weights_.mean().sort_values(ascending=False).head(5).round(3)
 
 # %% [markdown]
-# The plain alternatives are the last month, and the same month of last year. The error of each part
-# counts in units of its mean.
+# The plain alternatives are the last month, and the same month of last year. The error of each part is
+# relative to its mean.
 
 # %%
 both = came.merge(ahead, on=["unique_id", "ds"], suffixes=("", "_ours"))
@@ -54,5 +55,5 @@ assert errors["ours"] < min(errors["last"], errors["year"])
 print(f"{both.unique_id.nunique()} parts: " + ", ".join(f"{n} {e:.3f}" for n, e in errors.items()))
 
 # %% [markdown]
-# `ahead` is a table like the one that came in, so it goes back to where the data is from.
-# [Many series in one table](../forecasting.md#many-series-in-one-table) has inputs and bands.
+# `ahead` is a table in the format of the input, so you can store it beside the data.
+# [Many series in one table](../forecasting.md#many-series-in-one-table) explains inputs and intervals.

@@ -135,7 +135,7 @@ def _choose(
             chosen = candidate
             break
         skipped.append(f"{candidate} cannot ({problem})")
-    why = "; ".join([f"{chosen}: the fastest that can", *skipped])
+    why = "; ".join([f"{chosen}: the fastest that supports the call", *skipped])
     return chosen, why, skipped[0] if skipped else None
 
 

@@ -220,7 +220,7 @@ def test_an_override_holds_for_known_calls():
         key = _plan.signature(cell, {"x": GOOD["x"], "rate": GOOD["rate"]}, GOOD["state"], None,
                               None, False, None, None, None).key  # fmt: skip
     assert key not in _plan._plans[cell]
-    assert explain(cell, **GOOD).startswith("native: the fastest that can")
+    assert explain(cell, **GOOD).startswith("native: the fastest that supports the call")
 
 
 @native

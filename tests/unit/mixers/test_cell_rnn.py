@@ -29,7 +29,7 @@ def test_the_machine_runs_it_with_and_without_times(name, monkeypatch):
     if layer.timed:
         layer(x, dt=torch.ones(2, 5))
     assert len(said) == 1 + layer.timed
-    assert all(words.startswith("native: the fastest that can") for words in said)
+    assert all(words.startswith("native: the fastest that supports the call") for words in said)
 
 
 def test_the_cell_without_time_is_the_cell_with_steps_of_one():

@@ -39,7 +39,7 @@ def test_linear_scan_takes_a_real_state_for_a_complex_recurrence():
 
 def test_explain_names_backend_and_reason():
     text = explain(torch.ones(C), torch.ones(B, T, C))
-    assert text.startswith(("cpu: the fastest that can", "tree: the fastest that can"))
+    assert text.startswith(("cpu: the fastest that supports", "tree: the fastest that supports"))
     with use_backend("reference"):
         assert "use_backend" in explain(torch.ones(C), torch.ones(B, T, C))
 

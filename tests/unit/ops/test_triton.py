@@ -356,7 +356,7 @@ def test_cuda_without_triton_is_announced_as_slow(monkeypatch):
     assert choose() == found  # and nothing is said again
     assert found == (
         "tree",
-        "tree: the fastest that can; triton cannot (it is not installed)",
+        "tree: the fastest that supports the call; triton cannot (it is not installed)",
     )
     monkeypatch.setenv("LINRNN_STRICT", "1")
     with pytest.raises(BackendError, match="LINRNN_STRICT"):

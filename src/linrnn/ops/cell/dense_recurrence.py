@@ -337,7 +337,7 @@ def recurrence(
 def _as_cell(
     x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
 ) -> bool:
-    """Whether the cell is requested, or is the fastest that can.
+    """Whether the cell is requested, or is the fastest form that supports the call.
 
     PyTorch has an LSTM of float32 that is as fast.
     """

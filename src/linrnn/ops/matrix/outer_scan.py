@@ -73,7 +73,7 @@ def outer_scan(
         cu_seqlens, reverse: as in `linear_scan`. The writes of a step keep their order.
         backend: ``cpu`` or ``triton`` for the kernels; ``tree`` or ``reference`` for chunks of
             PyTorch's operators; None takes what `use_backend` or ``LINRNN_BACKEND`` asks for,
-            else the fastest that can. `explain` says what a kernel declines.
+            else the fastest that supports the call. `explain` says what a kernel declines.
 
     Returns:
         ``(o, final_state)``: outputs like q with the most heads and with channels of values, one

@@ -65,7 +65,7 @@ def selective_scan(
         cu_seqlens, reverse: as in `linear_scan`.
         backend: ``cpu`` or ``triton`` for the kernels; ``tree`` or ``reference`` for the
             definition, chunk by chunk through `linear_scan` on that backend; None takes what
-            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
+            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
         ``(y, final_state)``. float16 and bfloat16 are storage: the recurrence, and the final

@@ -38,7 +38,7 @@ def conv_update(
         bias: of every channel, or None.
         activation: None or "silu".
         backend: ``cpu`` for the kernel; any other is PyTorch's operators; None takes what
-            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
+            `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
         ``y``, in the shape and dtype of ``x``; computed in float32 or float64. It has no gradient,

@@ -54,7 +54,7 @@ def cell_scan(
         form: ``loop``, the function step by step; ``scan``, a linear scan where the cell is affine
             in its state, or the cell's own ``parallel``; ``native``, kernels that run the cell's
             graph; ``newton``, all steps at once, corrected by linear scans until they fit. None is
-            what `use_form` asks for, else the fastest that can, of the first three.
+            what `use_form` asks for, else the fastest that supports the call, of the first three.
         backend: of kernels and scans; ``reference`` is the loop.
         checkpoint: k keeps the states after every k-th step of a sequence for the gradient, and
             computes the others again, k at a time: states that are no output then take a k-th of

@@ -128,13 +128,15 @@ def choose(
     if name == "auto":
         kind = _kind(leaves.states[0].device)
         if _native_obstacle(kind, program, leaves, layout) is None:
-            return _native(leaves, "the fastest that can")
+            return _native(leaves, "the fastest that supports the call")
         _announce(leaves, layout)
     if name == "auto" and layout.time == 1:
         return Choice("loop", None, "loop: one step is one call of the function")
     if name != "reference" and obstacle(program) is None:
         return Choice("scan", None if name == "auto" else name, "scan: all steps at once, by scans")
-    return Choice("loop", None, f"loop: {'the fastest that can' if name == 'auto' else name}")
+    return Choice(
+        "loop", None, f"loop: {'the fastest that supports the call' if name == 'auto' else name}"
+    )
 
 
 def _announce(leaves: Leaves, layout: Layout) -> None:
@@ -191,7 +193,7 @@ def compute(
     backend: str | None,
     step: Step | None = None,
 ) -> Results:
-    """Outputs and final states, in the requested form or the fastest that can."""
+    """Outputs and final states, in the requested form or the fastest that supports the call."""
     chosen = choose(program, leaves, layout, form, backend)
     if not layout.time or not all(h.numel() for h in leaves.states):
         return loop(program, leaves, layout, step)

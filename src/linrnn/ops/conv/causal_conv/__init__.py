@@ -47,7 +47,8 @@ def causal_conv(
         reset: boolean (batch, time); no sum reaches over a True.
         cu_seqlens, reverse: as in `linear_scan`; in reverse, the past is what comes after.
         backend: ``cpu`` or ``triton`` for the kernel; any other is a sum of shifted inputs; None
-            takes what `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that can.
+            takes what `use_backend` or ``LINRNN_BACKEND`` asks for, else the fastest that supports
+            the call.
 
     Returns:
         ``(y, final_state)``: the outputs in the dtype of ``x``, and the last ``width - 1`` inputs,

@@ -63,7 +63,7 @@ def block_scan(
         reverse: run from the last step to the first; the initial state enters at the last step
             and the final state is ``h_0``.
         backend: ``reference``, ``tree``, ``cpu``; None takes what `use_backend` or
-            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call.
+            ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
         ``(h, final_state)``: every state, in the dtype and shape of ``b``; and the last one,

@@ -56,7 +56,7 @@ def gated_scan(
         cu_seqlens, reverse: as in `linear_scan`.
         backend: ``cpu`` or ``triton`` for the kernel; ``tree`` or ``reference`` for the composition
             with `linear_scan` on that backend; None takes what `use_backend` or ``LINRNN_BACKEND``
-            asks for, else the fastest that can.
+            asks for, else the fastest that supports the call.
 
     Returns:
         ``(h, final_state)``: every state in the dtype of ``x``, and the last one, float32 for half

@@ -54,7 +54,7 @@ def linear_scan(
         reverse: run from the last step to the first: ``h_t = a_t * h_{t+1} + b_t``, the initial
             state enters at the last step and the final state is ``h_0``.
         backend: ``reference``, ``tree``, ``cpu``, ``triton``; None takes what `use_backend` or
-            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call. One step
+            ``LINRNN_BACKEND`` asks for, else the fastest that supports the call. One step
             from an initial state is a single `torch.addcmul` unless this argument is given.
 
     Inside of `linrnn.ops.sequence_parallel` ``b`` is this process's piece of the sequence.

@@ -45,7 +45,7 @@ def log_linear_scan(
             for each packed sequence; None is a state of 0.
         reset, cu_seqlens, reverse: as in `linear_scan`.
         backend: ``cpu``, ``tree`` or ``reference``; None takes what `use_backend` or
-            ``LINRNN_BACKEND`` asks for, else the fastest that can compute the call.
+            ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
         ``(log_h, final_state)``, as `linear_scan` does; half precision is accumulated, and the
