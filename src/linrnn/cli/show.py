@@ -95,11 +95,11 @@ class _Page(NamedTuple):
 def _mixer(cls: Any) -> _Page:
     facts = {"Family": cls.family, "Forms": ", ".join(cls.forms)}
     if cls.choices is not None:
-        facts["Chooses"] = ", ".join(f"{k} {v}" for k, v in vars(cls.choices).items())
+        facts["Design"] = ", ".join(f"{k} {v}" for k, v in vars(cls.choices).items())
     facts |= dict(line.split(": ") for line in _state(cls))
     for law, reason in cls.declared.items():
         name, _, form = law.partition(":")
-        facts[f"Does not keep the law {name!r}" + (f" with form={form!r}" if form else "")] = reason
+        facts[f"Lacks the property {name!r}" + (f" with form={form!r}" if form else "")] = reason
     if cls.overflows:
         facts["Overflows float32 within 65,536 steps"] = cls.overflows
     parameters = inspect.signature(cls).parameters.values()

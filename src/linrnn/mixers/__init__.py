@@ -44,7 +44,7 @@ __all__ = [
 FAMILIES = {
     "diagonal": "diagonal linear recurrences",
     "ssm": "state-space models",
-    "gated": "gated",
+    "gated": "gated recurrences",
     "linear-attention": "linear attention and weighted means",
     "oscillator": "oscillators",
     "dense": "dense recurrences",

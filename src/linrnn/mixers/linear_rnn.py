@@ -15,7 +15,7 @@ from linrnn.typing import Complex
 
 
 class LinearRNN(DenseRNN):
-    r"""Linear RNN with a full real matrix; where the ladder to the LRU begins.
+    r"""Linear RNN with a full real matrix; the starting point of the LRU's derivation.
 
     Equation:
         h_t = A h_{t-1} + B x_t                      h in R^{d_state}

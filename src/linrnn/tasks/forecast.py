@@ -53,26 +53,28 @@ _OF_MANY = ("id", "value", "known", "past", "static", "totals", "season", "freq"
 
 
 class Forecast(ForecastTask):
-    """Forecast a series of your own from what went before.
+    """Forecast your own series.
 
-    Give a .csv as ``--data FILE``, with the names of the columns in the first row and a step
-    of time in each row after it, or a .parquet. A column without any number, such as the date, is
-    left out; a cell that is empty or no number in another column is an error, unless ``columns``
-    names those to read. Cells that are empty, or say NaN, NA, null, none or ?, may stand for values
-    that are missing: ``--task.missing ffill`` reads the last one before, ``mask`` the mean of the
-    training part with one more channel for each that says so; what is missing is not asked about.
-    ``--task.time`` names a column of numbers or dates that rise: a forecast then has the times of
-    its steps and, where they lie unevenly, layers that read `dt` get the time since the step
-    before, over its median in the training part.
+    Pass a .csv or .parquet as ``--data FILE``, with column names in the first row and one time step
+    in each later row. Columns without any number, such as dates, are ignored. In all other columns
+    a cell that is not a number is an error, unless ``columns`` selects the columns to read.
 
-    A table of many series has a row for each time of each: name the columns that say which with
-    ``--task.id``, or call them unique_id, ds and y. `linrnn.PanelForecaster` reads such a table;
-    nothing is trained by gradients.
+    Empty cells, NaN, NA, null, none and ? are missing values, and an error. With
+    ``--task.missing ffill`` the previous value replaces them. With ``mask`` the training mean
+    replaces them, and one more channel for each channel marks them. Missing values are no targets.
 
-    The first 70 % of the steps are for training, the next 10 % for validation, the rest for
-    testing. Columns are brought to mean 0 and variance 1 over the training part, and the metric is
-    the mean squared error of those; the chance level is that of always answering the training mean.
-    Before a file is given, the numbers that describe the data are placeholders.
+    ``--task.time`` names a column of increasing numbers or dates, and forecasts then have times. If
+    steps are uneven, layers that read `dt` get the time since the previous step, divided by its
+    median in the training part.
+
+    A table of many series has one row for each series and time. ``--task.id`` names the columns
+    that identify the series; or name the columns unique_id, ds and y. `linrnn.PanelForecaster`
+    then forecasts them, without training by gradients.
+
+    The first 70 % of the steps are for training, the next 10 % for validation, and the rest for
+    testing. Columns are scaled to mean 0 and variance 1 over the training part. The metric is the
+    mean squared error of the scaled values, and the chance level that of predicting the training
+    mean. Before a file is passed, numbers such as the chance level are placeholders.
 
     Args:
         options: `ForecastOptions`.

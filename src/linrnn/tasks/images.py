@@ -34,18 +34,17 @@ class ImagesOptions(FileOptions):
 class Images(LabelledFiles[np.ndarray]):
     """Classes for images of your own, read pixel by pixel or row by row.
 
-    Give a folder with a folder for each class as ``--data FOLDER``, or a .csv or .parquet with
-    the columns ``file``, relative to the table, and ``label``. They are .png, .jpg, .bmp, .gif,
-    .webp, .ppm or .tiff, of one frame, opaque, with at most 8 bits a colour, and turned as their
-    cameras say. All must have one size, or are brought to ``--task.size HEIGHT WIDTH``, with their
-    proportions not kept. Pixels of 0 to 255 become ``(pixel / 255 - 0.5) / 0.5``.
+    Pass a folder with one subfolder per class as ``--data FOLDER``, or a .csv or .parquet with the
+    columns ``file``, relative to the table, and ``label``. Images are .png, .jpg, .bmp, .gif,
+    .webp, .ppm or .tiff, with one frame, opaque, and at most 8 bits per colour. They are rotated as
+    their metadata say. All must have the same size, or ``--task.size HEIGHT WIDTH`` scales them,
+    which may change their proportions. Pixels of 0 to 255 become ``(pixel / 255 - 0.5) / 0.5``.
 
-    Nothing is left out but names that begin with a dot: a file of another kind, a class with a
-    single file, an image that cannot be read are errors. In each class a fifth is for testing,
-    where ``--task.test`` names no second folder, and a tenth for validation; ``--task.data-seed``
-    chooses which. The run folder keeps classes and size, so its model answers without the
-    images it was trained on. Before a folder is given, the numbers that describe the data are
-    placeholders.
+    Files whose names begin with a dot are ignored. Other kinds of files, a class with a single
+    file, and unreadable images are errors. In each class a fifth is for testing, unless
+    ``--task.test`` names a second folder, and a tenth for validation. ``--task.data-seed``
+    selects them. The run folder stores classes and size, so its model predicts without the training
+    images. Before a folder is passed, numbers such as the length are placeholders.
 
     Args:
         options: `ImagesOptions`.

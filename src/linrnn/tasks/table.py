@@ -70,37 +70,37 @@ class TableOptions:
 
 
 class Table(Task):
-    """Classes or numbers for sequences of your own.
+    """Classify your own sequences, or predict a number for each.
 
-    Give the file as ``--data FILE``. Either a row is a sequence:
+    Pass the file as ``--data FILE``. Text files may be packed as .gz or .xz. A row may be a whole
+    sequence:
 
-    - ``.csv`` and ``.parquet``: step after step, with what is asked in the last cell, or the first.
-      Rows may differ in length, with empty cells at their end. A first row of names is skipped.
-    - ``.tsv``, ``.arff`` and ``.ts`` of the UCR and UEA archives, the last with time stamps
-      (``@timeStamps true``, values ``(time,value)``) or without. In .tsv what is asked comes first
+    - ``.csv`` and ``.parquet``: one step after another, with the label in the last or the first
+      cell. Short rows may end with empty cells. A header row is skipped.
+    - ``.tsv``, ``.arff`` and ``.ts`` of the UCR and UEA archives. A ``.ts`` may have time stamps
+      (``@timeStamps true``, values ``(time,value)``). In a .tsv the label comes first
       (``--task.label first``), and NaN at the end is padding.
     - ``.npz``: arrays ``x`` (sequences, time) or (sequences, time, channels), ``y``, and
-      ``lengths`` where rows are padded; or each of them with ``_train`` and ``_test``. ``.npy``: x
-      alone, with y in another file, ``--task.labels``.
+      ``lengths`` if rows are padded; or each of them with ``_train`` and ``_test``.
+    - ``.npy``: only x. The file ``--task.labels`` has y.
 
-    Or a row is a step, of a .csv or .parquet with names: ``--task.id`` names the column that says
-    whose it is, ``--task.target`` the one with what is asked, ``--task.time`` the one with numbers
-    or dates, if there is one. The rows of a sequence are in the order of time, and a test file has
-    columns of the same names.
+    Or a row is one step, in a .csv or .parquet with column names. ``--task.id`` names the column
+    that identifies the sequence, ``--task.target`` the label, and ``--task.time`` a column of
+    numbers or dates. The rows of a sequence are in order of time. A test file has the same columns.
 
-    Where steps lie unevenly, the time since the step before, over its median in the training part,
-    goes to the layers as `dt` (``--task.times dt``; those of some mixers read it), or is one more
-    channel (``column``), or is left out (``none``). A missing value is an error, or
-    (``--task.missing``) becomes the last one before it in its sequence (``ffill``), or the mean of
-    the training part with one more channel that says so for each (``mask``); so does what is
-    missing before the first value. Text is packed as .gz or .xz or not.
+    If steps are uneven, the time since the previous step is divided by its median in the training
+    part. Layers get it as `dt` (``--task.times dt``, which some mixers read), as one more channel
+    (``column``), or not at all (``none``).
 
-    Where there is no test part, a fifth of the sequences is for testing and a tenth for
-    validation; where there is one, a tenth is for validation. The split is fixed and keeps the
-    classes in proportion. In regression the targets are brought to mean 0 and variance
-    1 over the training data, and the metric is the mean squared error of those. Rows are padded to
-    the longest; a batch carries their lengths where they differ. Before a file is given, the
-    numbers that describe the data are placeholders.
+    A missing value is an error. With ``--task.missing ffill`` the previous value of the sequence
+    replaces it. With ``mask`` the mean of the training part replaces it, and one more channel for
+    each channel marks missing values. Missing values before the first value become the mean.
+
+    Without a test file, a fifth of the sequences is for testing and a tenth for validation. With
+    one, a tenth is for validation. The split is fixed and keeps the proportions of classes. In
+    regression, targets are scaled to mean 0 and variance 1 over the training data, and the metric
+    is the mean squared error of these. Rows are padded to the longest, and a batch has their
+    lengths if they differ. Before a file is passed, numbers such as the length are placeholders.
 
     Args:
         options: `TableOptions`.

@@ -38,8 +38,8 @@ def test_show_prints_the_laws_a_mixer_does_not_keep(capsys, monkeypatch):
     declared = {"causal": "it looks ahead", "edges:conv": "it trips"}
     monkeypatch.setattr(mixers.LRU, "declared", declared)
     page = show(capsys, "lru")
-    assert "Does not keep the law 'causal': it looks ahead" in page
-    assert "Does not keep the law 'edges' with form='conv': it trips" in page
+    assert "Lacks the property 'causal': it looks ahead" in page
+    assert "Lacks the property 'edges' with form='conv': it trips" in page
 
 
 @pytest.mark.parametrize("name", learn.names())
