@@ -24,13 +24,18 @@ def page() -> str:
     for name in sorted(known, key=_place(known)):
         words = [getattr(known[name], choice) for choice in WORDS]
         rows.append([f"[{title(name)}]({name}.md)", *words, mixers.load(name).family])
-    return f"""# All systems
+    return f"""---
+hide: [toc]
+---
 
-{len(known)} systems, and what each chooses with its default options: answers to
-[six questions](#words), which each system declares. Tests compare steps, the gate of linear ones
-and memory with what is computed; the other words are read off the equations. Sorted as a tree would
-be: by memory, then steps, transition and gate. The page of a system names those that differ from it
-in no word or in one, or else the nearest, and what differs.
+# All systems
+
+This page compares the designs of all {len(known)} systems with their default options. Each system
+declares its design by the answers to [six questions](#words). Tests compare steps, memory and the
+gate of linear systems with what the layer computes; the other answers follow from the equations.
+
+The table is sorted by memory, then steps, transition and gate. So neighbours are related. The page
+of a system also lists its nearest relatives.
 
 {filtered([*WORDS, "family"], [head, *rows])}
 
@@ -38,7 +43,7 @@ in no word or in one, or else the nearest, and what differs.
 
 {vocabulary()}
 
-By family, as `linrnn list mixers` has them:
+By family, as in `linrnn list mixers`:
 
 {lists.mixer_table()}
 """
@@ -47,12 +52,12 @@ By family, as `linrnn list mixers` has them:
 def vocabulary() -> str:
     """The meaning of every word of every choice."""
     questions = {
-        "transition": "What becomes of the memory from one step to the next?",
-        "gate": "What decides how much of it stays?",
-        "memory": "Where is the past kept?",
-        "normaliser": "What keeps numbers of one size?",
-        "steps": "Is a state a linear function of the one before?",
-        "output": "Is what is read gated?",
+        "transition": "How does a step transform the memory, before the input is added?",
+        "gate": "What controls how much of the memory is kept?",
+        "memory": "In which form is the past stored?",
+        "normaliser": "What keeps outputs in one range?",
+        "steps": "Is a state a linear function of the previous one?",
+        "output": "Is the output gated?",
     }
     parts = []
     for choice, meanings in WORDS.items():

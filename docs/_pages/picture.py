@@ -67,7 +67,7 @@ def _stack(name: str, choices: Choices) -> Iterator[Drawn]:
     if choices.normaliser in _ON_READ:
         yield _box("normaliser", [_NORMALISER[choices.normaliser]])
     if choices.output == "gated":
-        yield _box("output gate", ["what is read × a gate"])
+        yield _box("output gate", ["read-out × gate"])
     yield _box("output y", [f"{measures.WIDTH} channels"])
 
 

@@ -301,8 +301,8 @@ def save(
     """
     if not allow_nonfinite and (bad := bad_part(state)):
         raise NonFiniteError(
-            f"{path}: a state that is kept must be finite, got {bad}. "
-            "The file is as it was; allow_nonfinite=True would write it."
+            f"{path}: a saved state must be finite, got {bad}. "
+            "The file is unchanged; allow_nonfinite=True would write it."
         )
     # tensors that share memory are stored apart
     flat = {n: h.cpu().clone() for n, h in flatten(state).items()}

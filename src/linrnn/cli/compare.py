@@ -190,11 +190,11 @@ def _factors(options: argparse.Namespace) -> list[float]:
 def _whose(start: "Start", run_args: Sequence[str]) -> str:
     """The origin of the learning rate that all mixers share, in words."""
     if peek(run_args, "--optim.lr") is not None:
-        return "that of the command, for all mixers"
+        return "the same for all mixers, from the command line"
     if start.recipe == UNTUNED:
-        return "an untuned default, for all mixers"
-    origin = f"made for {start.config.mixer}"
-    return f"that of the recipe {start.recipe}, scale {start.scale}, {origin}, for all mixers"
+        return "the same untuned default for all mixers"
+    recipe = f"the recipe {start.recipe}, scale {start.scale}"
+    return f"the same for all mixers, from {recipe}, which is tuned for {start.config.mixer}"
 
 
 def _entries(

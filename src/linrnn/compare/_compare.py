@@ -70,6 +70,6 @@ def compare(
         search = tune_rates(entries, tune, seeds[0], folder, task.higher_is_better, say, jobs)
         entries = search.entries
     rows = train_all(entries, seeds, folder, say, jobs)
-    rates = f"learning rates: {whose}; none was searched" if search is None else search.words()
+    rates = f"learning rate: {whose}" if search is None else search.words()
     write_report(rows, task, [e.config for e in entries], folder, search, rates)
     return rows

@@ -38,13 +38,13 @@ class Search:
         rates = {entry.label: entry.config.optim.lr for entry in self.entries}
         ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
         text = (
-            f"learning rates: the best on validation data of seed {self.seed} of those given times "
+            f"learning rates: the best on validation data, seed {self.seed}, of the rate times "
             f"{factors}; {counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
             f"{duration(self.seconds)} of training"
         )
         if ends:
             text += (
-                f"; at an end of what was tried, so a better one may lie beyond: {', '.join(ends)}"
+                f"; at the end of the tried range, so a better rate may exist: {', '.join(ends)}"
             )
         return text
 

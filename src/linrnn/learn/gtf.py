@@ -93,8 +93,8 @@ class GTF(Learner):
         wrong = _misfit(model)
         if wrong:
             raise ArgumentError(
-                "GTF: the model must be one recurrent layer whose state the head reads, and answer "
-                f"with as many numbers as it reads, got {wrong}. Use the mixer plrnn with {_NEEDS}."
+                "GTF: the model must be one recurrent layer whose state the head reads, with "
+                f"as many outputs as inputs, got {wrong}. Use the mixer plrnn with {_NEEDS}."
             )
 
     def step(self, model: nn.Module, batch: Batch, carried: State | None, loop: Loop) -> Step:

@@ -222,7 +222,7 @@ def _train(trainer: Trainer, module: RecurrentModule, data: Loaders, keeper: Kee
         except MisconfigurationException as error:
             reason = " ".join(str(error).split())
             raise ArgumentError(
-                f"fit: what Lightning was given must suit it: {reason:.300}"
+                f"fit: Lightning refused the arguments of its Trainer: {reason:.300}"
             ) from error
         if written is not None:
             keeper.read(written)

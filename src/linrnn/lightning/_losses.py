@@ -156,8 +156,8 @@ def _check_classes(target: Tensor, classes: int) -> None:
     if low < 0 or high >= classes:
         raise ArgumentError(
             f"fit: the classes of y must be in 0..{classes - 1}, as many as the model has scores, "
-            f"or {IGNORE} where nothing is asked, got {low if low < 0 else high}. Count classes "
-            "from 0, or give the model more outputs."
+            f"or {IGNORE} for steps without a target, got {low if low < 0 else high}. Count "
+            "classes from 0, or give the model more outputs."
         )
 
 
@@ -233,8 +233,8 @@ def check_targets(name: str, objective: Objective, target: Tensor) -> None:
     """Raise where a loss needs classes, and all targets of a batch are those of padding."""
     if objective is _cross_entropy and not bool((target != IGNORE).any()):
         raise ArgumentError(
-            f"{name}: a batch must have at least one target that is asked about, got none: all are "
-            f"padding, or {IGNORE}. Leave such batches out of the data."
+            f"{name}: a batch must have at least one target, got only padding or {IGNORE}. Leave "
+            "such batches out of the data."
         )
 
 

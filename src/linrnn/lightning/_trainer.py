@@ -78,7 +78,7 @@ def _check_more(trainer: object) -> None:
         check_kind("fit", "trainer, each name,", name, str)
     if twice := sorted(set(cast(Mapping[str, object], trainer)) & _OURS):
         raise ArgumentError(
-            f"fit: trainer must be without what is an argument of fit, got {twice[0]!r}. Say "
+            f"fit: trainer must not contain arguments of fit, got {twice[0]!r}. Write "
             f"fit(..., {_RENAMED.get(twice[0], twice[0])}=...)."
         )
 

@@ -1,4 +1,4 @@
-"""Linear Recurrent Unit, and the ladder of ablations that leads to it."""
+"""Linear Recurrent Unit, and the ablations of its paper."""
 
 from collections.abc import Mapping
 from math import pi
@@ -31,15 +31,15 @@ PARAMETRISATIONS = {
 def ladder(
     r_min: float = 0.9, r_max: float = 0.999, max_phase: float = pi / 10
 ) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The ablations of the paper, each one change after the one before.
+    """The ablations of the paper in order, each with one change to the previous one.
 
     Args:
-        r_min, r_max: the ring of the rungs from "ring" on.
-        max_phase: of the last rung.
+        r_min, r_max: the ring of the ablations from "ring" on.
+        max_phase: largest initial phase of the last ablation.
 
     Returns:
-        The name of a rung to ``(mixer, options)``, what `linrnn.mixers.build` takes. The dense
-        rung and the first two diagonal ones are not stable by construction: training can carry
+        ``(mixer, options)`` by the name of the ablation, as `linrnn.mixers.build` takes them. The
+        dense one and the first two diagonal ones are not stable by construction: training can move
         an eigenvalue out of the unit disk, and then the numbers overflow.
 
     Example:

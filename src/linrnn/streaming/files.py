@@ -191,7 +191,7 @@ def save_streams(
             )
     if not allow_nonfinite and (bad := states.bad_part(state)):
         raise NonFiniteError(
-            f"{path}: states that are kept must be finite, got {bad}. The file is as it was."
+            f"{path}: saved states must be finite, got {bad}. The file is unchanged."
         )
     text = json.dumps([[name, int(n)] for name, n in zip(names, steps, strict=True)])
     flat = {f"state.{n}": h.cpu().clone() for n, h in states.flatten(state).items()}

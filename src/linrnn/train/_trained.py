@@ -319,8 +319,8 @@ class _Plain(nn.Module):
         self.reads_dt = trained.reads_dt
         if not self.tokens and task.channels != task.d_input:
             raise ArgumentError(
-                f"to_torch: missing must be 'error' or 'ffill', got a task whose steps of "
-                f"{task.channels} numbers are read as {task.d_input}. Use linrnn.load(run)."
+                f"to_torch: missing must be 'error' or 'ffill', got 'mask', which reads "
+                f"{task.channels} numbers of a step as {task.d_input}. Use linrnn.load(run)."
             )
         read, answer = input_scale(task), output_scale(task, model)
         self.regression = answer is not None

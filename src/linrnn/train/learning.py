@@ -239,8 +239,8 @@ def _check_same(folder: RunFolder, config: Config) -> None:
     """Raise unless a folder is of a stream with this configuration."""
     if not os.path.lexists(folder.stream):
         raise RunFolderError(
-            f"{folder.path}: the folder must be new, or of a stream that is learned from, got a "
-            "run, whose weights stay as they are. Choose another --out."
+            f"{folder.path}: the folder must be new, or one of `linrnn stream --learner`, got a "
+            "run of `linrnn train`, which this would change. Choose another --out."
         )
     begun_with = folder.load_config()
     for field in fields(Config):

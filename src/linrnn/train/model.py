@@ -58,8 +58,8 @@ def build_model(
     """
     if config.mixer == BANK:
         raise ArgumentError(
-            "Config: mixer must be one that can be trained, got 'bank', whose read-out is solved "
-            "for. linrnn.contest.run(config, only='bank') does that."
+            "Config: mixer must be one that is trained by gradients, got 'bank', which is solved "
+            "in closed form. Call linrnn.contest.run(config, only='bank')."
         )
     pooled = math.prod(config.model.tiers)
     if pooled > task.sequence_length:

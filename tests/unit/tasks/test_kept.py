@@ -173,7 +173,9 @@ def test_another_length_is_of_the_same_series(tmp_path):
 def test_what_is_not_finite_is_not_kept(tmp_path):
     (tmp_path / "x.csv").write_text("a\n" + "".join(f"{i % 2}e200\n" for i in range(80)))
     task = Forecast(ForecastOptions(data=str(tmp_path / "x.csv"), length=4, horizon=2))
-    with pytest.raises(DataError, match="known of the data must be finite, got another std"):
+    with pytest.raises(
+        DataError, match="statistics of the data must be finite, got an infinite or undefined std"
+    ):
         kept_text(task.known)
 
 

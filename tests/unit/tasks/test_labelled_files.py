@@ -139,7 +139,7 @@ def broken(path):
         (broken, "the file must hold an image"),
         (lambda path: path.with_name("notes.txt").write_text("x"), r"files that end in .*'.txt'"),
         (lambda path: path.with_name("more").mkdir(), "got a folder"),
-        (lambda path: (path.parents[1] / "x.png").write_bytes(b""), "beside the folders"),
+        (lambda path: (path.parents[1] / "x.png").write_bytes(b""), "one folder for each class"),
         (lambda path: (path.parents[1] / "empty").mkdir(), "must hold files, got none"),
         (lambda path: shutil.rmtree(path.parent), "at least 2 classes, got dark"),
         (lambda path: [p.unlink() for p in sorted(path.parent.iterdir())[1:]], "got 1 in 'light'"),

@@ -110,7 +110,7 @@ READERS = {
     "series, packed": ("x.csv", many, lambda p: read_series(packed(p), Layout(1, False))),
     ".ts": ("x.ts", TS.format, lambda p: read_series(p, Layout(1, False))),
     "task table": ("x.csv", many, whole_table),
-    "what is asked in regression": (
+    "target in regression": (
         "x.csv",
         lambda v: "".join(f"{i},{i}\n" for i in range(11)) + f"1,{v}\n",
         lambda p: whole_table(p, kind="regression"),
@@ -163,7 +163,7 @@ def test_what_is_no_number_is_refused(tmp_path, reader, text):
         read(path)
     if "metrics" not in reader:
         assert text in str(error.value)
-        assert "line" in str(error.value) or "asked in regression" in str(error.value)
+        assert "line" in str(error.value) or "target in regression" in str(error.value)
 
 
 @pytest.mark.parametrize("text", NUMBERS)

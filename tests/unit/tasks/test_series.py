@@ -350,7 +350,9 @@ def test_parts_that_do_not_fit(write):
         make(path, test=str(write("b.csv", "1,2,z\n")))
     with pytest.raises(DataError, match=r"c\.ts: sequences must have 1 channels as in .*got 2"):
         make(path, test=str(write("c.ts", HEADER + CASES)))
-    with pytest.raises(DataError, match=r"must be finite numbers, got 'x'. Is it .*classification"):
+    with pytest.raises(
+        DataError, match=r"must be a finite number, got 'x'. For classes .*classification"
+    ):
         make(path, kind="regression")
 
 

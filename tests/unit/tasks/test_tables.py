@@ -74,7 +74,7 @@ def test_columns_are_named_or_all_that_hold_numbers(write):
     ("broken", "says"),
     [
         (("s3,", ","), r"which sequence it belongs to, got '' in line 5, column who"),
-        (("s1,1.5,2,y", "s1,1.5,2,x"), r"same in each row of a sequence, got 'x' in line 43"),
+        (("s1,1.5,2,y", "s1,1.5,2,x"), r"must have the same label, got 'x' in line 43"),
         (("s1,1.5,2,y", "s1,1.5,,y"), r"got '' in line 43, column b\. Fill .*--task\.missing"),
         (("s1,1.5,2,y", "s1,1.5,1_000,y"), r"got '1_000' in line 43, column b\. Correct it"),
         (("s1,1.5,2,y", "s1,1.5,1e400,y"), r"got '1e400' in line 43, column b"),
@@ -375,7 +375,7 @@ def test_columns_are_those_of_the_training_by_name(write, tmp_path):
 
 def test_an_answer_that_is_missing_is_said_to_be(write):
     text = rows().replace("s3,3.5,0,y", "s3,3.5,0,", 1)
-    with pytest.raises(DataError, match=r"said in each row.* missing value, '', in line 5, col"):
+    with pytest.raises(DataError, match=r"must have its label.* missing value, '', in line 5, col"):
         long(write(text))
     nowhere = "\n".join(
         line.rstrip("xy") if line.startswith("s3,") else line for line in rows().splitlines()

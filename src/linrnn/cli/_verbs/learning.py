@@ -58,7 +58,7 @@ def check_options(args: argparse.Namespace, learning_args: Sequence[str]) -> lis
     if args.state is not None:
         raise ArgumentError(
             f"stream: --state must come without --learner, got {args.state} with "
-            f"{args.learner}: the state is part of what is kept in --out."
+            f"{args.learner}: the folder --out has the state too."
         )
     args.every = 64 if args.every is None else args.every
     args.keep = 5 if args.keep is None else args.keep

@@ -48,8 +48,8 @@ class Traced(Windowed):
         for part in model.modules():
             if isinstance(part, Pool) and part.kind == "mean":
                 raise ArgumentError(
-                    f"{where}: pool must be 'none' or 'last', for a mean over time owes to every "
-                    "step and no trace is kept of it, got 'mean'. Use rtrl, tbptt or bptt."
+                    f"{where}: pool must be 'none' or 'last', got 'mean'. A mean over time depends "
+                    "on every step, and this learner has no trace for it. Use rtrl, tbptt or bptt."
                 )
         for name, layer in self.layers(model):
             self._check_fits(name, layer, 1)

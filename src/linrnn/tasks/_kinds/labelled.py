@@ -286,8 +286,8 @@ def answers(path: str, labels: Sequence[str]) -> np.ndarray:
     if not np.isfinite(values).all():
         bad = labels[int(np.argmin(np.isfinite(values)))]
         raise DataError(
-            f"{path}: what is asked in regression must be finite numbers, got {bad!r}. Is it "
-            "--task.kind classification?"
+            f"{path}: the target in regression must be a finite number, got {bad!r}. For "
+            "classes pass --task.kind classification."
         )
     return values
 

@@ -178,7 +178,7 @@ class LabelledFiles(Task, Generic[Content]):
         if facts.sha256 != self._sha256():
             raise DataError(
                 f"{self.options.data}: the files must be those the run began with, got others: "
-                "some were added, taken away or changed in size. Restore them, or start anew."
+                "some were added, removed or changed in size. Restore them, or start a new run."
             )
         places = {name: i for i, name in enumerate(facts.classes)}
         return Splits(

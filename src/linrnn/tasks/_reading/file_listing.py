@@ -58,8 +58,8 @@ def _of_folder(task: str, place: Path, suffixes: tuple[str, ...]) -> Listing:
     for folder in _visible(place):
         if not folder.is_dir():
             raise DataError(
-                f"{folder}: what lies beside the folders of the classes must be none, got a file. "
-                "Put it into the folder of its class, or elsewhere."
+                f"{place}: the folder must contain one folder for each class and nothing else, got "
+                f"the file {folder.name}. Move it into the folder of its class, or away."
             )
         files = _visible(folder)
         for file in files:
@@ -110,8 +110,8 @@ def check_ending(task: str, path: Path, suffixes: tuple[str, ...]) -> bool:
     if path.suffix.lower() not in suffixes or path.is_dir():
         what = "a folder" if path.is_dir() else repr(path.suffix)
         raise DataError(
-            f"{path}: the task {task} must be given files that end in {', '.join(suffixes)}, got "
-            f"{what}. Take it out, or convert it."
+            f"{path}: the task {task} needs files that end in {', '.join(suffixes)}, got "
+            f"{what}. Remove it, or convert it."
         )
     return True
 

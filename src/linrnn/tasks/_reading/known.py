@@ -28,8 +28,8 @@ def kept_text(facts: Any) -> str:
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
             raise DataError(
-                f"what is known of the data must be finite, got another {name}. Give the data in "
-                "a unit that makes its numbers smaller."
+                f"statistics of the data must be finite, got an infinite or undefined {name}. "
+                "Choose a unit that makes the numbers of the data smaller."
             )
     return json.dumps(vars(facts), indent=2) + "\n"
 

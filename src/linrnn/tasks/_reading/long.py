@@ -104,13 +104,13 @@ def _target(frame: Frame, layout: LongLayout, rows: np.ndarray) -> str:
     for row in rows.tolist():
         if is_missing(cells[row]):
             raise DataError(
-                f"{frame.where}: what is asked must be said in each row of a sequence, got a "
-                f"missing value, {cells[row]!r:.60}, in {frame.place(row)}, column "
-                f"{layout.target}. Fill it in, or take the sequence out."
+                f"{frame.where}: each row of a sequence must have its label, got a missing value, "
+                f"{cells[row]!r:.60}, in {frame.place(row)}, column {layout.target}. Fill it in, "
+                "or remove the sequence."
             )
         if cells[row] != cells[int(rows[0])]:
             raise DataError(
-                f"{frame.where}: what is asked must be the same in each row of a sequence, got "
+                f"{frame.where}: all rows of a sequence must have the same label, got "
                 f"{cells[row]!r:.60} in {frame.place(row)}, column {layout.target}, and "
                 f"{cells[int(rows[0])]!r:.60} in {frame.place(int(rows[0]))}."
             )

@@ -167,7 +167,7 @@ def check_rising(frame: Frame, name: str, at: np.ndarray, rows: np.ndarray) -> N
         previous = frame.cells(name)[int(rows[wrong[0]])]
         raise DataError(
             f"{frame.where}: time stamps must rise, got {cell!r:.60} after {previous!r:.60} in "
-            f"{frame.place(row)}, column {name}. Sort the rows, and take out what is there twice."
+            f"{frame.place(row)}, column {name}. Sort the rows, and remove duplicates."
         )
 
 
