@@ -1,8 +1,9 @@
 # %% [markdown]
 # # States in and out
 #
-# After this page you can carry the state of a model: to train on a long series in pieces, to continue a forecast where the
-# history ended, or to start several futures from one past. Every layer takes a state and returns one.
+# After this page you can carry the state of a model from one call to the next. With it you can train on a
+# long series in pieces, continue a forecast where the history ended, or start several futures from one
+# past. Every layer takes a state and returns one.
 
 # %%
 import torch
