@@ -2,6 +2,7 @@
 
 import math
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,17 @@ Jacobian. The run folder gets lyapunov.csv, lyapunov.png and lyapunov.svg.
 cycles of up to K steps, with a constant input: the mean over a test sequence. The run folder gets
 cycles.csv.
 
+A run of many series in one table is tested on the ends of the series in its file: it is fitted
+again to what comes before them. --data names the file if it was moved, or another one with the
+same columns.
+
 example: linrnn eval runs/induction_heads-mingru-1 --lengths 2^6..2^14 --examples 200"""
 
 _LENGTHS = "values of the task's option `length`: numbers, powers such as 2^10, or A..B, doubling"
 _LYAPUNOV = "Lyapunov exponents of the state of every layer, and the spectrum of its Jacobian"
 _STEPS = "number of steps that --lyapunov follows (256)"
 _CYCLES = "fixed points of piecewise-linear layers, and their cycles of up to K steps"
+_DATA = "table to test a run of many series on (the file of the fit)"
 _EXAMPLES = "number of test sequences at each length, spread evenly over the test data (all)"
 
 
@@ -44,6 +50,7 @@ def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("eval", __doc__, epilog=EPILOG)
     parser.add("run", type=Path, metavar="RUN", help="the run folder", kind="folder")
+    parser.add("--data", type=Path, metavar="FILE", help=_DATA, kind="file")
     parser.add("--lengths", metavar="A,B,...", help=_LENGTHS)
     parser.add("--examples", type=int, metavar="N", help=_EXAMPLES)
     parser.add("--lyapunov", action="store_true", help=_LYAPUNOV)
@@ -55,6 +62,8 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Print the test metric of a run, or one for each length."""
     args = parser().parse_args(argv)
+    if args.data is not None:
+        return _of_table(args)
     if args.steps is not None and not args.lyapunov:
         raise ArgumentError(f"eval: --steps is of --lyapunov, got {args.steps} without it.")
     if args.lyapunov or args.cycles is not None:
@@ -71,6 +80,22 @@ def main(argv: Sequence[str]) -> int:
     return _test(args.run, args.examples)
 
 
+def _of_table(args: Namespace) -> int:
+    """The test of a run of many series on a file."""
+    from linrnn.estimators.panel_run import is_panel
+
+    if not is_panel(args.run):
+        raise ArgumentError(
+            f"eval: --data must come with a run of many series, got {args.run}. Other runs are "
+            "tested on the data in their config.json; linrnn predict takes any file."
+        )
+    others = {name: x for name, x in vars(args).items() if name not in ("run", "data") and x}
+    if others:
+        name = next(iter(others))
+        raise ArgumentError(f"eval: --data must be alone, got --{name} too.")
+    return eval_panel(args.run, args.data)
+
+
 def _test(run: Path, examples: int | None) -> int:
     """The test metric."""
     from linrnn.estimators.panel_run import is_panel
@@ -80,7 +105,7 @@ def _test(run: Path, examples: int | None) -> int:
             raise ArgumentError(
                 f"eval: --examples must be left out for many series, got {examples}."
             )
-        return eval_panel(run)
+        return eval_panel(run, None)
     from linrnn.train import evaluate
 
     score, config = evaluate(run, examples=examples)

@@ -155,15 +155,36 @@ def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel | Pane
     return _forecaster_of(run)
 
 
-def evaluate(run: Path | str) -> tuple[PanelResult, Judged | None]:
-    """Judge a run again, on the file it was fitted to.
+def file_of(run: Path | str) -> Path:
+    """The file that a run was fitted to.
 
     Raises:
         RunFolderError: no such run.
-        DataError: the file is missing or cannot be used.
+        DataError: the file is no longer there.
     """
-    options, roles = _read_options(run)
-    table = read_table(open_frame(options.data), roles)
+    file = _read_options(run)[0].data
+    if not os.path.lexists(file):
+        raise DataError(
+            f"{run}: the file of the fit must be at {file}, got no such file. Name it where it is "
+            f"now, or another one: linrnn eval {run} --data FILE"
+        )
+    return file
+
+
+def evaluate(run: Path | str, data: Path | str | None = None) -> tuple[PanelResult, Judged | None]:
+    """Judge a run again: fit to all but the ends of the series in a file, and forecast them.
+
+    Args:
+        run: the run folder.
+        data: a table with the columns of the fit. None: the file of the fit, which must still be
+            where it was.
+
+    Raises:
+        RunFolderError: no such run.
+        DataError, UnknownNameError: the file is missing, cannot be used, or has no such column.
+    """
+    _, roles = _read_options(run)
+    table = read_table(open_frame(file_of(run) if data is None else Path(data)), roles)
     begin = time.perf_counter()
     forecaster = _forecaster_of(run)
     judged = judge(forecaster, table.rows, table.static, forecaster.horizon_)
@@ -294,6 +315,7 @@ __all__ = [
     "PanelOptions",
     "PanelResult",
     "evaluate",
+    "file_of",
     "fit",
     "is_long",
     "is_panel",

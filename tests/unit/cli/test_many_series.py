@@ -82,6 +82,32 @@ def test_eval_repeats_the_test_of_the_training(place, capsys):
     assert "the last value" in (place / "run" / "contest.csv").read_text()
 
 
+def test_eval_names_a_file_that_is_gone_and_takes_it_where_it_is(place, tmp_path, capsys):
+    table().to_csv(tmp_path / "here.csv", index=False)
+    run, here, moved = (str(tmp_path / name) for name in ("run", "here.csv", "moved.csv"))
+    options = ["--task.horizon", "5", "--task.known", "price", "--out", run, "-q"]
+    assert main(["train", "forecast", "--data", here, *options]) == 0
+    capsys.readouterr()
+    assert main(["eval", run, "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert before["data"] == here
+    (tmp_path / "here.csv").rename(moved)
+    assert main(["eval", run]) == 1
+    said = capsys.readouterr().err
+    assert f"must be at {here}, got no such file" in said
+    assert f"linrnn eval {run} --data" in said
+    assert main(["eval", run, "--data", moved, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["test_metric"] == before["test_metric"]
+    assert again["data"] == moved
+    other = table().assign(y=lambda t: t["y"] * np.linspace(1, 2, len(t)))
+    other.to_csv(here, index=False)
+    assert main(["eval", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test_metric"] != before["test_metric"]
+    assert main(["eval", run, "--data", moved, "--cycles", "2"]) != 0
+    assert "--data must be alone, got --cycles too" in capsys.readouterr().err
+
+
 def test_following_the_same_table_says_the_same_and_a_new_series_is_named(place):
     forecaster = linrnn.load(place / "run")
     rows = table()[table()["ds"] < DAYS[30]][["unique_id", "ds", "price", "y"]]

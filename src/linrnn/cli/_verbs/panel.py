@@ -55,13 +55,15 @@ def train_panel(config: "Config", out: Path | None, args: Sequence[str]) -> int:
     return 0
 
 
-def eval_panel(run: Path) -> int:
-    """Judge a run again, and print it."""
-    from linrnn.estimators.panel_run import evaluate
+def eval_panel(run: Path, data: Path | None) -> int:
+    """Judge a run again on its file or another, and print it."""
+    from linrnn.estimators.panel_run import evaluate, file_of
 
-    result, _ = evaluate(run)
+    file = file_of(run) if data is None else data.expanduser()
+    result, _ = evaluate(run, file)
     row(f"{_summary(result)}\n")
-    answer(lambda: plain(result))
+    note(f"tested on the ends of the series in {file}\n")
+    answer(lambda: joined(plain(result), {"data": str(file)}))
     return 0
 
 
