@@ -45,7 +45,9 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     exponential smoothing in eight forms and chosen among them by an information criterion, theta,
     autoregressions of values and of changes, Croston's method and two heirs of it for demands that
     are mostly 0, and a regression of all series at once on frozen modes of the LRU, as
-    `RecurrentForecaster` has it. Several are asked of logarithms and of square roots too.
+    `RecurrentForecaster` has it. Several are asked of logarithms and of square roots too, and a
+    line of the Box-Cox transform with the likeliest power. All come back to the units of the
+    series without a correction: medians stay medians, and lie below the means.
 
     Equation:
         e_c = sum |y_{t+h} - yhat_{c,t+h}| / sum |y_{t+h} - y_t|,   over origins t and steps h
@@ -99,8 +101,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
     Reference:
         Makridakis et al. 2020, "The M4 competition"; Hyndman and Khandakar 2008; Assimakopoulos and
-        Nikolopoulos 2000; Syntetos and Boylan 2005; Teunter et al. 2011; Orvieto et al. 2023,
-        arXiv:2303.06349; Wickramasuriya et al. 2019 for totals.
+        Nikolopoulos 2000; Box and Cox 1964; Syntetos and Boylan 2005; Teunter et al. 2011; Orvieto
+        et al. 2023, arXiv:2303.06349; Wickramasuriya et al. 2019 for totals.
     """
 
     def __init__(

@@ -20,6 +20,11 @@ _CORRECTION = 0.5
 held 83 to 88 %, 0 bands that held 72 to 82 %."""
 _FEW = 4
 """Values of which a row has too few changes to say how much it changes."""
+_UNJUDGED = 1 / 3
+"""First share of the origins, whose errors do not count in bands: too little was judged before
+them, so their means of methods are worse than today's. Where all counted, bands of 80 % of 14
+monthly series covered 84 % from twelve origins, now 82 %. The mean distance of single series from
+80 % fell from 6.9 to 5.7 there, and for yearly, quarterly and hourly series too."""
 _FIRST = frozenset({"comb", "ets", "theta", "damped trend"})
 """Their mean stands for the forecast at origins that nothing was judged before."""
 
@@ -115,6 +120,8 @@ def calibrate(batch: Batch, trial: Trial, horizon: int) -> Bands:
         return Bands(np.ones(len(batch.n)), growth, np.empty(0), 1.0)
     spread = np.stack([_spread_at(batch, int(offset)) for offset in trial.offsets], 1)
     size = np.abs(honest_errors(trial)) * (trial.scale / spread)[..., None]
+    first = int(_UNJUDGED * len(trial.offsets))
+    size[:, :first] = np.nan  # a series that has these origins has the later ones too
     size = np.minimum(size, _FAR)  # whose squares do not overflow
     judged = ~np.isnan(size)
     growth = _growth(size, judged)
@@ -126,7 +133,7 @@ def calibrate(batch: Batch, trial: Trial, horizon: int) -> Bands:
     root = np.sqrt(np.maximum(power, 1e-24))
     pooled = np.sort((unit / root[:, None, None])[judged])
     reach = judged.any(2).sum(1)
-    windows = trial.offsets.max() / math.sqrt(horizon) * float((reach > 0).sum())
+    windows = trial.offsets[first] / math.sqrt(horizon) * float((reach > 0).sum())
     return Bands(root, growth, pooled, float(max(windows, 1.0)))
 
 

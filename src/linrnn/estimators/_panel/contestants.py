@@ -8,6 +8,7 @@ import numpy as np
 from linrnn.estimators._panel import plain
 from linrnn.estimators._panel.autoregression import autoregression, integrated
 from linrnn.estimators._panel.batch import Batch, is_seasonal
+from linrnn.estimators._panel.box_cox import inverse, likeliest, transformed
 from linrnn.estimators._panel.ridge import Inputs, bank
 from linrnn.estimators._panel.smoothing import Form, smooth
 from linrnn.estimators._panel.theta import optimised_theta, theta
@@ -45,6 +46,9 @@ TRANSFORMED: Mapping[str, Method] = {
     "integrated autoregression": partial(integrated, multiply=False),
 }
 """Also of logarithms and of square roots, with the bank; smoothing of logarithms too."""
+BOX_COX = "box-cox drift"
+"""A line through values of the Box-Cox transform that suits a row. Of theta, autoregressions and
+smoothing there, none lowered the error of 236 real series further in every set."""
 
 
 def forecasts(
@@ -91,6 +95,8 @@ def forecasts(
         for name, values in by_name.items():
             result[name] = np.full((len(batch.n), horizon), np.nan)
             result[name][rows] = back(_bounded(part, values))
+    if _asked(only, BOX_COX):
+        result[BOX_COX] = _box_cox_drift(batch, season, horizon)
     return result
 
 
@@ -110,6 +116,18 @@ def _transforms(
         "log": (np.log, np.exp, np.flatnonzero(low > 0)),
         "root": (np.sqrt, lambda x: np.square(np.maximum(x, 0)), np.flatnonzero(low >= 0)),
     }
+
+
+def _box_cox_drift(batch: Batch, season: int, horizon: int) -> np.ndarray:
+    """(rows, horizon): NaN in rows with values that are not positive."""
+    result = np.full((len(batch.n), horizon), np.nan)
+    rows = np.flatnonzero(np.where(batch.mask, batch.y, np.inf).min(1) > 0)
+    if len(rows):
+        part = batch.take(rows)
+        power = likeliest(part, season)
+        part = transformed(part, power)
+        result[rows] = inverse(_bounded(part, plain.drift(part, season, horizon)), power)
+    return result
 
 
 def _bounded(batch: Batch, values: np.ndarray) -> np.ndarray:
