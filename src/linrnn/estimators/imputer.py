@@ -22,6 +22,11 @@ _MOST_MODES = 500
 _MOST_SEASONS = 2
 _ROUNDS = 2
 """Times that the gaps are filled: others are read as they were filled before, at first by lines."""
+_HIDDEN = 0.5
+"""Share of a gap that other channels lack too, from which those that lack it are not read."""
+_LONG = 12
+"""Steps of a gap from which other channels are read only if they are there all through. Each set of
+channels has a read-out of its own, and short gaps have many sets."""
 _FLAT = 1e-12  # of a spread: a channel that never moved
 
 
@@ -30,16 +35,18 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
 
     Equation:
         line_k = y_l + k / (n + 1) (y_r - y_l)       k = 1 .. n, between the values l and r beside
-        yhat_k = line_k + trust W_k (f_l, b_r, y_r - y_l, o_k - their lines)
+        yhat_k = line_k + s_1 W_k (f_l, b_r, y_r - y_l, o_k - their lines)
+                 + s_2 (mean - line_k) + s_3 (y_l - line_k) + s_4 (c o_k - line_k)
 
     ``f_l`` are the states of frozen modes that have read the series up to the gap, ``b_r`` those of
     modes that have read it backwards from its end; see `RecurrentForecaster`. ``o_k`` are the other
     channels, and the values a season before and behind. ``W`` is a ridge regression for each length
-    of a gap and each place in it, fitted to stretches of the training series without a gap. Its
-    penalty and ``trust``, from 0 to 1, are those with the smallest squared error on the last
-    quarter of these: 0 is the line. All gaps are filled twice. At first lines stand in the gaps of
-    other channels, then the values of the first time. At the beginning and the end of a series
-    there is a value on one side only; it takes the place of the line.
+    of a gap and each place in it, fitted to stretches of the training series as long as the gap.
+    ``c`` is a regression on the other channels at the same step, without time. The shares ``s``
+    are not negative and add up to 1 at most; they and the penalty of ``W`` have the smallest
+    squared error on the last quarter of these stretches. All gaps are filled twice. At first lines
+    stand in the gaps of other channels, then the values of the first time. At the beginning and the
+    end of a series there is a value on one side only; it takes the place of the line.
 
     Args:
         n_modes: of each direction.
@@ -61,7 +68,8 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         True
 
     Reference:
-        The modes are those of Orvieto et al. 2023, arXiv:2303.06349.
+        The modes are those of Orvieto et al. 2023, arXiv:2303.06349; the shares are a regression
+        of Breiman 1996, "Stacked regressions".
     """
 
     # nothing is checked before `fit`, as scikit-learn asks for
@@ -156,10 +164,15 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
 
     def _rule(self, missing: np.ndarray, c: int, gap: Gap) -> Rule:
         around = missing[max(0, gap.first - 1) : gap.last + 2]
-        gaps_elsewhere = np.delete(around, c, 1)
-        neighbours_present = gaps_elsewhere.shape[1] > 0 and bool(gaps_elsewhere.mean() < 0.5)
+        hidden = around.mean(0)
+        others = [o for o in range(missing.shape[1]) if o != c]
+        if others and (
+            gap.steps >= _LONG or hidden[others].mean() >= _HIDDEN
+        ):  # those that are there
+            whole = [o for o in others if hidden[o] == 0]
+            others = whole or [o for o in others if hidden[o] < _HIDDEN]
         sides = gap.first > 0, gap.last < len(missing) - 1
-        return Rule(c, gap.steps, *sides, others=neighbours_present, seasons=self.seasons_)
+        return Rule(c, gap.steps, *sides, others=tuple(others), seasons=self.seasons_)
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
