@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-calibration bench-imputing bench-thresholds bench-agents bench-hf first-minutes house clean bench-updates bench-serve bench-quantized FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons test-aeon bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-calibration bench-imputing bench-thresholds bench-agents bench-hf first-minutes house clean bench-updates bench-serve bench-quantized FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -60,6 +60,17 @@ tritons: $(VENV)/.dev  ## compile the GPU kernels with older versions of Triton,
 	  folder=$(CURDIR)/build/triton-$$version; echo "triton $$version"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $$folder triton==$$version; \
 	  PYTHONPATH=$$folder $(PYTEST) tests/unit/ops/test_triton_launches.py; done
+
+AEON ?= 1.6.0
+
+# aeon holds NumPy, pandas and scikit-learn back, so its own versions of these lie in an environment
+# that finds all else in .venv.
+test-aeon: $(VENV)/.dev  ## the estimators by the checks of aeon, in an environment of its own; needs the network; some minutes
+	test -x build/aeon-$(AEON)/bin/python || $(BIN)/python -m venv build/aeon-$(AEON)
+	build/aeon-$(AEON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: aeon==$(AEON)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/aeon-$(AEON)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/linrnn.pth
+	OMP_NUM_THREADS=1 build/aeon-$(AEON)/bin/python -m pytest -q -p no:cacheprovider tests/unit/estimators/test_aeon.py
 
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py

@@ -19,7 +19,7 @@ def shares_of(answers: np.ndarray, target: np.ndarray) -> np.ndarray:
         Breiman 1996, "Stacked regressions".
 
     Example:
-        >>> shares_of(np.array([[1.0, 2.0], [0.0, 4.0]]), np.array([0.5, 2.0])).tolist()
+        >>> shares_of(np.array([[1.0, 2.0], [0.0, 4.0]]), np.array([0.5, 2.0])).round(6).tolist()
         [0.5, 0.25]
     """
     products, cross = answers @ answers.T, answers @ target
