@@ -195,6 +195,7 @@ NAMED = {
     "ltsf": "weather.csv",
     "uea": "EigenWorms_TRAIN.ts",
     "bidmc": "BIDMC32HR_TRAIN.ts",
+    "sepsis": "p000001.psv",
     "har": "train/Inertial Signals/body_acc_x_train.txt",
 }
 OTHER_NAMES = {

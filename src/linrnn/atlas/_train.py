@@ -191,7 +191,7 @@ def _test(model: nn.Module, task: Task, data: Any) -> tuple[float, float]:
             return task.chance, float("inf")
         scores.append(task.scores(y, batch[1]))
         losses.append(float(task.loss(y, batch[1])))
-    score = float(torch.cat(scores).mean())
+    score = float(task.contributions(torch.cat(scores)).mean())
     return (score if score == score else task.chance), sum(losses) / len(losses)
 
 

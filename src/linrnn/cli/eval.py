@@ -17,7 +17,7 @@ from linrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
     from linrnn.dynamics import Cycle
-    from linrnn.train import LengthScore
+    from linrnn.train import LengthScore, Score
 
 EPILOG = """\
 --lengths prints a table, and writes lengths.csv and the plots lengths.png and lengths.svg to the
@@ -114,12 +114,22 @@ def _test(run: Path, examples: int | None) -> int:
         f"test {value} on {counted(score.examples, 'sequence')}, loss {score.loss:.4g} "
         f"({config.task}, {config.mixer}, seed {config.seed})\n"
     )
+    for name, other in score.side_metrics.items():
+        row(f"{metric_text(name, other)}\n")
     more: dict[str, Any] = {}
     if tasks.load(config.task).perplexity:
         more = _language(run, score.loss)
     about = {"run": run, "task": config.task, "mixer": config.mixer, "seed": config.seed}
-    answer(lambda: joined(about, plain(score), more))
+    answer(lambda: joined(about, _scored(score), more))
     return 0
+
+
+def _scored(score: "Score") -> dict[str, Any]:
+    """A score as JSON; other metrics only where the task has some."""
+    fields: dict[str, Any] = plain(score)
+    if not score.side_metrics:
+        del fields["side_metrics"]
+    return fields
 
 
 def _lyapunov(run: Path, steps: int) -> int:

@@ -114,6 +114,8 @@ class Scale:
         """In standard errors; 1 is no lead, whatever rounding says."""
         ahead = rival - holder if self.higher_is_better else holder - rival
         mean, error = float(ahead.mean()), self.error_of(ahead)
+        if math.isnan(mean):  # the metric is undefined where only one class is judged
+            return -math.inf
         if not math.isfinite(error) or error == 0:
             return math.copysign(math.inf, mean) if mean else 0.0
         return mean / error - 1e-6

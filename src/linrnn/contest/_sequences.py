@@ -78,9 +78,17 @@ class Pool:
         return answers
 
     def scores(self, answers: np.ndarray) -> Tensor:
-        """The metric of each of answers (sequences,)."""
+        """Numbers (sequences,) whose mean is the metric.
+
+        Args:
+            answers: class numbers (sequences,) or scores of classes (sequences, classes); in
+                regression numbers (sequences,).
+        """
         if self.classes:
-            return torch.from_numpy(answers == self.answers).double()
+            y = torch.from_numpy(answers)
+            if y.ndim == 1:
+                y = nn.functional.one_hot(y.long(), self.task.d_output)
+            return self.task.contributions(self.task.scores(y.double(), self.target).double())
         return torch.from_numpy((answers - self.answers.astype(np.float64)) ** 2)
 
     def observed(self) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
@@ -116,10 +124,18 @@ def fit_bank(pool: Pool, seed: int) -> tuple[BankModel, Tensor]:
     left_out = estimator.readout_.left_out
     if not pool.classes:
         return model, pool.scores(left_out[:, 0])
-    columns = left_out.shape[1]
-    codes = (left_out[:, 0] > 0).astype(int) if columns == 1 else left_out.argmax(1)
     present = estimator.classes_
-    return _for_all(model, present, pool.task.d_output), pool.scores(present[codes])
+    if left_out.shape[1] == 1:  # the margin of the second of two classes
+        left_out = np.concatenate([-left_out, left_out], 1)
+    answers = _spread(left_out, present, pool.task.d_output)
+    return _for_all(model, present, pool.task.d_output), pool.scores(answers)
+
+
+def _spread(scores: np.ndarray, present: np.ndarray, n_classes: int) -> np.ndarray:
+    """Scores (sequences, classes) of the classes that occur, beside minus infinity for others."""
+    spread = np.full((len(scores), n_classes), -np.inf)
+    spread[:, present] = scores
+    return spread
 
 
 def _for_all(model: BankModel, present: np.ndarray, n_classes: int) -> BankModel:
@@ -154,12 +170,17 @@ def _linear_name(pool: Pool) -> str:
 
 def _linear(pool: Pool) -> np.ndarray:
     linear = LogisticRegression(max_iter=200) if pool.classes else RidgeCV(np.logspace(-3, 3, 10))
+    ranked = pool.classes and pool.task.pooled  # a metric of all may need more than the class
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged as it is
         answers: np.ndarray = cross_val_predict(
-            make_pipeline(StandardScaler(), linear), pool.flat, pool.answers, cv=folds(pool, 0)
+            make_pipeline(StandardScaler(), linear),
+            pool.flat,
+            pool.answers,
+            cv=folds(pool, 0),
+            method="predict_proba" if ranked else "predict",
         )
-    return answers
+    return _spread(answers, np.unique(pool.answers), pool.task.d_output) if ranked else answers
 
 
 def folds(pool: Pool, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

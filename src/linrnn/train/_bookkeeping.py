@@ -9,7 +9,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from linrnn._files.storage import link
 from linrnn._process.signals import NoStopRequest, StopRequest
 from linrnn.errors import InterruptedRunError
-from linrnn.train._means import Mean
 from linrnn.train._report import EpochReport, StepReport
 from linrnn.train._restored import progress
 from linrnn.train._run_module import RunModule
@@ -87,7 +86,7 @@ class Bookkeeping(Callback):
                 "loss": row.validation_loss,
                 "step": module.done_steps,
             }
-        module.train_mean = Mean()
+        module.train_mean = module.new_mean()
         module.guard.epoch_end()
         self.records.append(row)
         # wherever a run is killed in here, `usable_checkpoint` can do what is left to do

@@ -60,6 +60,8 @@ class Progress:
     """State of `Best`; empty before the first validation."""
     train_mean: dict[str, Any]
     """State of `Sums`."""
+    train_scores: Tensor | None = None
+    """(examples, numbers) of the epoch so far, where the metric is one of all predictions."""
     carried: dict[str, Tensor] | None = None
     not_finite: dict[str, Any] = field(default_factory=dict)
     """State of `Counts`."""

@@ -52,8 +52,13 @@ class RunModule(TrainingModule):
         self.epoch_steps, self.total_steps = run.plan.steps_per_epoch, run.plan.steps
         self.seconds_before = 0.0
         self.started_at = time.monotonic()
-        self.train_mean, self.validation_mean = Mean(), Mean()
+        self.train_mean, self.validation_mean = self.new_mean(), self.new_mean()
         self.best: dict[str, float] = {}
+
+    def new_mean(self) -> Mean:
+        """Loss and metric of no batch yet."""
+        task = self.run.task
+        return Mean(measure=task.contributions if task.pooled else None)
 
     def seconds(self) -> float:
         """Training time so far, that before an interruption included."""
@@ -112,11 +117,14 @@ class RunModule(TrainingModule):
         return self.done_steps % self.epoch_steps == 0
 
     def observe(self, stage: str, loss: float, y: Tensor, target: Tensor) -> None:
-        """Count a batch into the means of the epoch."""
+        """Count a batch into the means of the epoch, or collect its scores for a pooled metric."""
         mean = self.train_mean if stage == "train" else self.validation_mean
-        scores = self.run.task.scores(y, target)[: self._own_rows].double().sum().item()
+        scores = self.run.task.scores(y, target)[: self._own_rows].double()
+        if self.run.task.pooled:
+            mean.collect(self.group.in_order(scores.cpu()))
+        total = 0.0 if self.run.task.pooled else scores.sum().item()
         share = loss * self.weight / self.group.size
-        mean.add(*self.group.sums(share, scores, self._own_rows))
+        mean.add(*self.group.sums(share, total, self._own_rows))
 
     def place(self, step: int) -> str:
         """A step, and the number of all steps."""
@@ -124,7 +132,7 @@ class RunModule(TrainingModule):
 
     def learn_from(self, batch: Sequence[Tensor], batch_idx: int = 0) -> Tensor | None:
         """Note the means before the step, which may be left out."""
-        self._mean_before = dict(self.train_mean.values)
+        self._mean_before = self.train_mean.copy()
         loss = super().learn_from(batch, batch_idx)
         if not self._own_rows:
             self.carried = None
@@ -132,7 +140,7 @@ class RunModule(TrainingModule):
 
     def undo(self) -> None:
         """Go back to what was before this step, or before this epoch."""
-        self.train_mean = Mean(self._mean_before)
+        self.train_mean = self._mean_before
         if self.guard.on_nan == "rollback":
             self._roll_back()
         else:
@@ -181,7 +189,7 @@ class RunModule(TrainingModule):
     def on_validation_epoch_start(self) -> None:
         """Start the means anew, and every row without a past."""
         super().on_validation_epoch_start()
-        self.validation_mean = Mean()
+        self.validation_mean = self.new_mean()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Replace Lightning's counters by ours."""
@@ -192,6 +200,8 @@ class RunModule(TrainingModule):
             "best": dict(self.best),
             "train_mean": self.train_mean.values,
         }
+        if self.train_mean.scores:
+            checkpoint["run"]["train_scores"] = torch.cat(self.train_mean.scores)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Continue from a checkpoint's counters, once its weights were found to be of this run.
@@ -202,7 +212,8 @@ class RunModule(TrainingModule):
         check_weights(self, checkpoint["state_dict"], self.trainer.ckpt_path)
         run = checkpoint["run"]
         self.seconds_before, self.best = run["seconds"], run["best"]
-        self.train_mean = Mean(run["train_mean"])
+        scores = [run["train_scores"]] if "train_scores" in run else []
+        self.train_mean = Mean(run["train_mean"], self.train_mean.measure, scores)
         self.go_on(run)
         if self.carried is not None:
             carried = map_state(lambda h: own_rows(h, self.group), self.carried)

@@ -48,6 +48,11 @@ class Group:
         dist.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
+    def in_order(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, on the CPU, in the order of the batch they were dealt from."""
+        every = [part for part in self.gathered(rows) if len(part)]
+        return _in_turn(every) if every else rows
+
     def rows(self, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows of a state in the order of the batch, of which each process has its share.
 

@@ -3,8 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ _HELD_STEPS = 2**21  # of sequences in memory, which are smaller than what is co
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Means over a data set."""
+    """Loss and metric over a data set."""
 
     loss: float
     metric: float
@@ -36,6 +36,8 @@ class Score:
     examples: int
     standard_error: float
     """Standard error of the metric over the examples; NaN for a single one."""
+    side_metrics: Mapping[str, float] = field(default_factory=dict)
+    """Other metrics of the same predictions, by name: see `Task.side_metrics`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +77,13 @@ class Tally:
         self._loss += value * len(target)
 
     @property
-    def scores(self) -> Tensor:
-        """(examples,): the metric of each, of one batch at least."""
-        return torch.cat(self._scores)
+    def contributions(self) -> Tensor:
+        """(examples,): numbers whose mean is the metric, of one batch at least."""
+        return self.task.contributions(torch.cat(self._scores))
 
     def score(self) -> Score:
         """The score of all batches so far, one at least."""
-        every = self.scores
+        every = self.contributions
         n = len(every)
         return Score(
             loss=self._loss / n,
@@ -89,12 +91,13 @@ class Tally:
             metric_name=self.task.metric,
             examples=n,
             standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
+            side_metrics=self.task.side_metrics(torch.cat(self._scores)),
         )
 
 
 @torch.no_grad()
 def each(model: Model, task: Task, batches: Iterable[Batch]) -> Tensor:
-    """The metric of each example of some batches, (examples,).
+    """Numbers (examples,) of some batches whose mean is the metric.
 
     Raises:
         NonFiniteError: as `score`.
@@ -102,7 +105,7 @@ def each(model: Model, task: Task, batches: Iterable[Batch]) -> Tensor:
     tally = Tally(task)
     for batch in batches:
         tally.add(*answers(model, batch, None))
-    return tally.scores
+    return tally.contributions
 
 
 @torch.no_grad()

@@ -46,6 +46,7 @@ def write_all(root):
     write_ts_pair(root / "EigenWorms", "EigenWorms")
     write_ts_pair(root / "BIDMC32HR", "BIDMC32HR", regression=True)
     write_ett(root / "weather" / "weather.csv", 2000)
+    write_patients(root / "sepsis")
 
 
 def write_table(folder):
@@ -104,6 +105,7 @@ def options(task, root):
         "har": {"check_counts": False},
         "uea": {"check_counts": False},
         "bidmc": {"check_counts": False},
+        "sepsis": {"check_counts": False, "hours": 12},
         "ltsf": {"check_counts": False},
         "pg19": {"check_counts": False, "length": 40},
         "enwik8": {"length": 40, "train_size": 900, "validation_size": 50, "test_size": 50},
@@ -230,6 +232,34 @@ def write_ts_pair(folder, name, *, regression=False):
         ]
         (folder / f"{name}_{part}.ts").write_text("\n".join([header, "@data", *lines]))
     return x, y
+
+
+PSV = (
+    "HR|O2Sat|Temp|SBP|MAP|DBP|Resp|EtCO2|BaseExcess|HCO3|FiO2|pH|PaCO2|SaO2|AST|BUN|Alkalinephos|"
+    "Calcium|Chloride|Creatinine|Bilirubin_direct|Glucose|Lactate|Magnesium|Phosphate|Potassium|"
+    "Bilirubin_total|TroponinI|Hct|Hgb|PTT|WBC|Fibrinogen|Platelets|Age|Gender|Unit1|Unit2|"
+    "HospAdmTime|ICULOS|SepsisLabel"
+)
+
+
+def write_patients(folder, count=40, septic=12):
+    """Patients in two folders, whose heart beats faster with sepsis; returns rows by path."""
+    rng, tables = np.random.RandomState(0), {}
+    for i in range(count):
+        hours = 5 + i % 7
+        table = np.full((hours, 41), np.nan)
+        table[:, 0] = (80 + 12 * (i < septic) + 20 * rng.randn(hours)).round(1)
+        table[rng.rand(hours) < 0.3, 0] = np.nan
+        table[::3, 31] = rng.rand(len(table[::3])).round(2)
+        table[:, 34:39] = [50 + i, i % 2, *([1, 0] if i % 3 else [np.nan] * 2), -5.5]
+        table[:, 39] = np.arange(1, hours + 1)
+        table[:, 40] = (i < septic) * (np.arange(hours) > hours - 3)
+        path = folder / f"training_set{'AB'[i % 2]}" / f"p{i:06d}.psv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = ["|".join("NaN" if np.isnan(v) else f"{v:g}" for v in row) for row in table]
+        path.write_text("\n".join([PSV, *rows, ""]))
+        tables[path] = table
+    return tables
 
 
 def write_pairs(folder, each=6, length=30):

@@ -57,8 +57,11 @@ def test_every_task_builds_an_untuned_model_and_scores_it(name, made_data):
     x, target = x[None], target[None]
     y = build_model(config, task).eval()(x, lengths=lengths[0][None] if lengths else None)[0]
     assert task.loss(y, target).ndim == 0
-    assert task.scores(y, target).shape == (1,)
-    assert 0 <= task.scores(y, target).item() < float("inf")
+    scores = task.scores(y, target)
+    assert scores.shape[:1] == (1,)
+    assert scores.ndim == (2 if task.pooled else 1)
+    assert task.contributions(scores.double()).shape == (1,)
+    assert task.pooled or 0 <= scores.item() < float("inf")
 
 
 @pytest.mark.unchecked

@@ -38,6 +38,7 @@ CHANGES = [
     *((("run", "best", "step"), value) for value in ("6", 0, 2**64, None)),
     *((("run", "best", "metric"), value) for value in ("4", None, [1])),
     *((("run", "train_mean"), value) for value in (None, [], {"loss": "x"}, {"other": 1.0})),
+    *((("run", "train_scores"), value) for value in (1.0, [], {"0": torch.zeros(1)})),
     *((("run", "carried"), value) for value in ([], {"0": 1}, {"0": torch.zeros(1, 99)})),
     *((("run", "not_finite"), value) for value in ([], {"skipped": "1"}, {"skipped": -1})),
     *((("state_dict",), value) for value in (None, [], {}, {"model.x": torch.zeros(1)})),

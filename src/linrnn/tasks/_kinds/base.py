@@ -83,7 +83,11 @@ class Task(ABC):
     """One line for a list of tasks."""
 
     metric: ClassVar[str] = "accuracy"
-    """Name of what the mean of `scores` is; a fraction in [0, 1] for accuracy."""
+    """Name of the mean of `contributions`; a fraction in [0, 1] for accuracy."""
+
+    pooled: ClassVar[bool] = False
+    """Whether the metric depends on all predictions at once, as a rank statistic or BLEU does. Then
+    `scores` are collected, not averaged, before `contributions` turns them into the metric."""
 
     higher_is_better: ClassVar[bool] = True
     """Whether a larger metric is a better one."""
@@ -238,12 +242,35 @@ class Task(ABC):
 
         Default: 1 where right, else 0; with one target a step, the fraction of steps that are
         right among those whose target is not `IGNORE`.
+
+        Returns:
+            (batch,). A task that is `pooled` returns (batch, numbers): the part of an example in
+            its metric, as a predicted score with its label, or counts.
         """
         right = (y.argmax(-1) == target).float()
         if target.ndim == 1:
             return right
         counts = target != IGNORE
         return (right * counts).sum(1) / counts.sum(1)
+
+    def contributions(self, scores: Tensor) -> Tensor:
+        """Numbers whose mean over all examples is the metric.
+
+        Their standard deviation over the square root of their count is the metric's standard error.
+        For a metric f of the collected scores they are f plus the influence of each example on f.
+
+        Args:
+            scores: `scores` of all examples, one batch after the other: (examples,), or (examples,
+                numbers) if `pooled`; float64.
+
+        Returns:
+            (examples,), float64. Default: ``scores``. All are NaN if the metric is undefined.
+        """
+        return scores
+
+    def side_metrics(self, scores: Tensor) -> Mapping[str, float]:
+        """Other metrics of the collected ``scores``, by name, that tables state. Default: none."""
+        return {}
 
     def numbers(self, y: Tensor) -> Tensor:
         """Outputs of a regression in the units of the data, not those of training.
