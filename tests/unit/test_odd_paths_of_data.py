@@ -195,6 +195,7 @@ NAMED = {
     "ltsf": "weather.csv",
     "uea": "EigenWorms_TRAIN.ts",
     "bidmc": "BIDMC32HR_TRAIN.ts",
+    "skeletons": "S001C001P001R001A001.skeleton",
     "sepsis": "p000001.psv",
     "har": "train/Inertial Signals/body_acc_x_train.txt",
 }

@@ -47,6 +47,7 @@ def write_all(root):
     write_ts_pair(root / "BIDMC32HR", "BIDMC32HR", regression=True)
     write_ett(root / "weather" / "weather.csv", 2000)
     write_patients(root / "sepsis")
+    write_skeletons(root / "skeletons")
 
 
 def write_table(folder):
@@ -105,6 +106,7 @@ def options(task, root):
         "har": {"check_counts": False},
         "uea": {"check_counts": False},
         "bidmc": {"check_counts": False},
+        "skeletons": {"check_counts": False},
         "sepsis": {"check_counts": False, "hours": 12},
         "ltsf": {"check_counts": False},
         "pg19": {"check_counts": False, "length": 40},
@@ -232,6 +234,38 @@ def write_ts_pair(folder, name, *, regression=False):
         ]
         (folder / f"{name}_{part}.ts").write_text("\n".join([header, "@data", *lines]))
     return x, y
+
+
+def skeleton(bodies):
+    """The text of a .skeleton file of bodies (frames, 25, 3) by number, NaN where absent."""
+    frames = len(next(iter(bodies.values())))
+    lines = [str(frames)]
+    for frame in range(frames):
+        present = {name: x[frame] for name, x in bodies.items() if not np.isnan(x[frame]).any()}
+        lines.append(str(len(present)))
+        for name, joints in present.items():
+            lines += [f"{name} 0 1 1 1 1 0 0.1 -0.2 2", "25"]
+            lines += [f"{x:.7g} {y:.7g} {z:.7g} 1 2 3 4 0.5 0 0 0 2" for x, y, z in joints.tolist()]
+    return "\n".join([*lines, ""])
+
+
+def write_skeletons(folder, people=(1, 2, 3, 4, 6), cameras=(1, 2, 3), actions=(1, 2, 60)):
+    """A recording of each person, camera and action, with one or two bodies; returns the joints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, joints = np.random.RandomState(0), {}
+    for person in people:
+        for camera in cameras:
+            for action in actions:
+                frames = 8 + person
+                bodies = {
+                    7205759403793000 + n: rng.randn(frames, 25, 3) for n in range(1 + action % 2)
+                }
+                for n, x in enumerate(bodies.values()):
+                    x += np.linspace(0, action * (1 + n), frames)[:, None, None]
+                path = folder / f"S001C{camera:03d}P{person:03d}R001A{action:03d}.skeleton"
+                path.write_text(skeleton(bodies))
+                joints[path] = list(bodies.values())
+    return joints
 
 
 PSV = (
