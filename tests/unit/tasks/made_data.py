@@ -48,6 +48,7 @@ def write_all(root):
     write_ett(root / "weather" / "weather.csv", 2000)
     write_patients(root / "sepsis")
     write_skeletons(root / "skeletons")
+    write_timit(root / "timit")
 
 
 def write_table(folder):
@@ -106,6 +107,7 @@ def options(task, root):
         "har": {"check_counts": False},
         "uea": {"check_counts": False},
         "bidmc": {"check_counts": False},
+        "speech_frames": {"check_counts": False},
         "skeletons": {"check_counts": False},
         "sepsis": {"check_counts": False, "hours": 12},
         "ltsf": {"check_counts": False},
@@ -266,6 +268,55 @@ def write_skeletons(folder, people=(1, 2, 3, 4, 6), cameras=(1, 2, 3), actions=(
                 path.write_text(skeleton(bodies))
                 joints[path] = list(bodies.values())
     return joints
+
+
+def sphere(samples, rate=16_000, order="01"):
+    """A NIST sphere file of samples of 16 bits, least significant byte first for 01."""
+    lines = [
+        *("NIST_1A", "   1024", f"sample_count -i {len(samples)}", f"sample_rate -i {rate}"),
+        *("channel_count -i 1", "sample_n_bytes -i 2", f"sample_byte_format -s2 {order}"),
+        *("sample_sig_bits -i 16", "sample_coding -s3 pcm", "end_head", ""),
+    ]
+    header = "\n".join(lines).encode().ljust(1024)
+    return header + samples.astype("<i2" if order == "01" else ">i2").tobytes()
+
+
+SPEAKERS = (
+    "TRAIN/DR1/FCJF0",
+    "TRAIN/DR1/MDPK0",
+    "TRAIN/DR2/FAEM0",
+    "TEST/DR1/MDAB0",
+    "TEST/DR2/FDHC9",
+)
+
+
+def write_timit(folder, speakers=SPEAKERS):
+    """Two sentences of each speaker, and one that everybody reads; returns samples and phones."""
+    rng, spoken = np.random.RandomState(0), {}
+    for number, speaker in enumerate(speakers):
+        for name in ("SI648", "SX37", "SA1"):
+            phones = ["h#", *rng.choice(["iy", "ax-h", "s", "q", "tcl"], 4), "h#"]
+            ends = np.cumsum(rng.randint(400, 1600, 6))
+            spans = np.stack([[0, *ends[:-1]], ends], 1)
+            time = np.arange(ends[-1] + 90)
+            index = np.searchsorted(ends, time, side="right").clip(max=5)
+            pitch = np.array([200 + 400 * (hash_of(phone) % 8) for phone in phones])[index]
+            samples = 4000 * np.sin(2 * np.pi * pitch * time / 16_000) + 50 * rng.randn(len(time))
+            samples = samples.astype("<i2")
+            path = folder / speaker / f"{name}.PHN"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(
+                "".join(f"{a} {b} {p}\n" for (a, b), p in zip(spans, phones, strict=True))
+            )
+            content = sphere(samples) if number % 2 else wav(samples, 16_000)
+            path.with_suffix(".WAV").write_bytes(content)
+            spoken[path] = (samples, spans, phones)
+    return spoken
+
+
+def hash_of(text):
+    """A small number that is the same in every process."""
+    return sum(map(ord, text))
 
 
 PSV = (
