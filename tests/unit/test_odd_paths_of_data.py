@@ -196,6 +196,7 @@ NAMED = {
     "uea": "EigenWorms_TRAIN.ts",
     "bidmc": "BIDMC32HR_TRAIN.ts",
     "skeletons": "S001C001P001R001A001.skeleton",
+    "translation": "train.de",
     "speech_frames": "TRAIN/DR1/FCJF0/SI648.PHN",
     "sepsis": "p000001.psv",
     "har": "train/Inertial Signals/body_acc_x_train.txt",

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from linrnn.compute.finite import first_bad
-from linrnn.learn import Batch
+from linrnn.learn import Batch, unpack
 from linrnn.state import flatten, leaves, map_state
 from linrnn.train._means import Mean
 from linrnn.train._module import TrainingModule
@@ -48,6 +48,7 @@ class RunModule(TrainingModule):
         )
         self.run, self.guard, self.group = run, run.guard(), group
         self._own_rows = 0  # of the batch at hand
+        self._decoded: Tensor | None = None  # scores of the validation batch at hand
         self.never_used = NeverUsed() if group.size > 1 else None
         self.epoch_steps, self.total_steps = run.plan.steps_per_epoch, run.plan.steps
         self.seconds_before = 0.0
@@ -116,10 +117,19 @@ class RunModule(TrainingModule):
         """At the first step of an epoch, which after an interruption is not the first batch."""
         return self.done_steps % self.epoch_steps == 0
 
+    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+        """Count one batch into the means, by what the model writes if the task decodes."""
+        if self.run.task.decodes:
+            own = self.share(unpack(batch))
+            self._decoded = self.run.task.decoded_scores(self.model, own.x, own.target)
+        super().validation_step(batch, batch_idx)
+
     def observe(self, stage: str, loss: float, y: Tensor, target: Tensor) -> None:
         """Count a batch into the means of the epoch, or collect its scores for a pooled metric."""
         mean = self.train_mean if stage == "train" else self.validation_mean
-        scores = self.run.task.scores(y, target)[: self._own_rows].double()
+        scores, self._decoded = self._decoded, None
+        scores = self.run.task.scores(y, target) if scores is None else scores
+        scores = scores[: self._own_rows].double()
         if self.run.task.pooled:
             mean.collect(self.group.in_order(scores.cpu()))
         total = 0.0 if self.run.task.pooled else scores.sum().item()

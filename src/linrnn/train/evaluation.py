@@ -60,14 +60,19 @@ class Tally:
         self.task, self._loss = task, 0.0
         self._scores: list[Tensor] = []
 
-    def add(self, y: Tensor, target: Tensor) -> None:
+    def add(self, y: Tensor, target: Tensor, scores: Tensor | None = None) -> None:
         """Count what a model answers to a batch.
+
+        Args:
+            y, target: outputs and targets.
+            scores: of the batch; None takes those of the outputs.
 
         Raises:
             NonFiniteError: its loss is not finite.
         """
         value = self.task.loss(y, target).item()
-        self._scores.append(self.task.scores(y, target).double().cpu())
+        scores = self.task.scores(y, target) if scores is None else scores
+        self._scores.append(scores.double().cpu())
         if not math.isfinite(value):
             raise NonFiniteError(
                 f"{type(self.task).__name__}: the loss of what the model answers must be finite, "
@@ -140,11 +145,13 @@ def score(
     )
     tally = Tally(task)
     batches = map(unpack, eval_loader(data, rows, examples, contiguous=carry))
-    pairs = (
-        carried_answers(model, batches) if carry else (answers(model, b, chunk) for b in batches)
-    )
-    for y, target in pairs:
-        tally.add(y, target)
+    if carry:
+        for y, target in carried_answers(model, batches):
+            tally.add(y, target)
+        return tally.score()
+    for batch in batches:
+        decoded = task.decoded_scores(model, batch.x, batch.target) if task.decodes else None
+        tally.add(*answers(model, batch, chunk), decoded)
     return tally.score()
 
 

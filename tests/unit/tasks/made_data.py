@@ -49,6 +49,7 @@ def write_all(root):
     write_patients(root / "sepsis")
     write_skeletons(root / "skeletons")
     write_timit(root / "timit")
+    write_translations(root / "translation")
 
 
 def write_table(folder):
@@ -107,6 +108,7 @@ def options(task, root):
         "har": {"check_counts": False},
         "uea": {"check_counts": False},
         "bidmc": {"check_counts": False},
+        "translation": {"vocabulary": 40},
         "speech_frames": {"check_counts": False},
         "skeletons": {"check_counts": False},
         "sepsis": {"check_counts": False, "hours": 12},
@@ -268,6 +270,20 @@ def write_skeletons(folder, people=(1, 2, 3, 4, 6), cameras=(1, 2, 3), actions=(
                 path.write_text(skeleton(bodies))
                 joints[path] = list(bodies.values())
     return joints
+
+
+def write_translations(folder, sizes=(60, 12, 12), words=6):
+    """Pairs of files of sentences, translated word by word; returns the pairs of each part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, parts = np.random.RandomState(0), {}
+    for part, size in zip(("train", "valid", "test"), sizes, strict=True):
+        rows = [rng.randint(0, words, 2 + rng.randint(5)) for _ in range(size)]
+        pairs = [(" ".join(f"w{i}" for i in row), " ".join(f"v{i}" for i in row)) for row in rows]
+        for side, language in enumerate(("de", "en")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{part}.{language}").write_text(text)
+        parts[part] = pairs
+    return parts
 
 
 def sphere(samples, rate=16_000, order="01"):

@@ -61,6 +61,7 @@ def test_every_task_builds_an_untuned_model_and_scores_it(name, made_data):
     assert scores.shape[:1] == (1,)
     assert scores.ndim == (2 if task.pooled else 1)
     assert task.contributions(scores.double()).shape == (1,)
+    assert task.decodes == (type(task).decoded_scores is not tasks.Task.decoded_scores)
     assert task.pooled or 0 <= scores.item() < float("inf")
 
 

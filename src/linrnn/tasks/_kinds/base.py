@@ -89,6 +89,10 @@ class Task(ABC):
     """Whether the metric depends on all predictions at once, as a rank statistic or BLEU does. Then
     `scores` are collected, not averaged, before `contributions` turns them into the metric."""
 
+    decodes: ClassVar[bool] = False
+    """Whether a model is scored in validation and testing by what it writes by itself, each word
+    being read next: then `decoded_scores` stand for `scores` there."""
+
     higher_is_better: ClassVar[bool] = True
     """Whether a larger metric is a better one."""
 
@@ -267,6 +271,18 @@ class Task(ABC):
             (examples,), float64. Default: ``scores``. All are NaN if the metric is undefined.
         """
         return scores
+
+    def decoded_scores(self, model: Any, x: Tensor, target: Tensor) -> Tensor:
+        """`scores` of what a model writes by itself, for a task that `decodes`.
+
+        Args:
+            model: a `linrnn.backbone.Model` in evaluation mode; its steps are used.
+            x, target: of a batch, as the data sets give them.
+
+        Returns:
+            As `scores`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not decode")
 
     def side_metrics(self, scores: Tensor) -> Mapping[str, float]:
         """Other metrics of the collected ``scores``, by name, that tables state. Default: none."""
