@@ -70,10 +70,7 @@ def paper() -> Recipe:
         seeds=(),
         seconds=None,
         hardware="a GPU",
-        source=(
-            "Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329, its medium model; not checked "
-            "against the paper"
-        ),
+        source="Zaremba, Sutskever and Vinyals 2014, arXiv:1409.2329, its medium model",
         departures=(
             "AdamW with a cosine, where the paper has SGD at 1.0 that falls by 1.2 after six passes"
         ),

@@ -8,8 +8,7 @@ from linrnn.tasks._kinds.base import Published
 from linrnn.tasks._kinds.labelled import Known
 from linrnn.tasks._kinds.pooled import PooledSeries, Shape
 
-_UNCHECKED = "; not checked against the paper"
-_S4 = f"public code of Gu, Goel and Re 2022, arXiv:2111.00396{_UNCHECKED}"
+_S4 = "public code of Gu, Goel and Re 2022, arXiv:2111.00396, as arXiv:2209.12951 quotes it"
 _UNICORNN = "Rusch and Mishra 2021, arXiv:2103.05487"
 _LEM = "Rusch et al. 2022, arXiv:2110.04744"
 _ERRORS = (
