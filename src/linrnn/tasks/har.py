@@ -122,7 +122,7 @@ class HAR(Task):
             raise DataError(
                 f"har: each file of {self._root / part} must have {max(expected):,} rows, got "
                 f"{', '.join(map(str, sorted(sizes)))}. Get the published archive, or say "
-                "--task.check-counts false for other windows in its layout."
+                "--task.no-check-counts for other windows in its layout."
             )
         wrong = labels[~torch.isin(labels, torch.arange(1.0, 7.0))]
         if len(wrong):

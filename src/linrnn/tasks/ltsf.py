@@ -94,7 +94,7 @@ class LTSF(ForecastTask):
             raise DataError(
                 f"{path}: the file must have {rows:,} rows of {columns} numbers as published, got "
                 f"{len(values):,} of {len(names)}. Get the published file, or say "
-                "--task.check-counts false for another of its layout."
+                "--task.no-check-counts for another of its layout."
             )
         if options.columns == "OT":
             values, names = values[:, -1:], names[-1:]

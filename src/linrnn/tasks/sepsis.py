@@ -168,7 +168,7 @@ class Sepsis(Task):
         if self.options.check_counts and len(paths) != _PATIENTS:
             raise DataError(
                 f"sepsis: there must be {_PATIENTS:,} patients in {place} as published, got "
-                f"{len(paths):,}. Get both training sets, or say --task.check-counts false for "
+                f"{len(paths):,}. Get both training sets, or pass --task.no-check-counts for "
                 "others of their layout."
             )
         parts = self._split([p for p in patients if len(p.measured) >= _SHORTEST])

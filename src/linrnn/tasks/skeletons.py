@@ -135,7 +135,7 @@ class Skeletons(Task):
             raise DataError(
                 f"skeletons: there must be {_FILES[0]:,} files in {place} as published, or "
                 f"{_FILES[1]:,} without those that lack skeletons, got {len(paths):,}. Get the "
-                "published files, or say --task.check-counts false for others of their layout."
+                "published files, or pass --task.no-check-counts for others of their layout."
             )
         examples = [example for example in examples if len(example.x)]
         wrong = [e.name.action for e in examples if not 1 <= e.name.action <= _CLASSES]

@@ -213,7 +213,7 @@ class SpeechFrames(Task):
                 raise DataError(
                     f"speech_frames: there must be {_SENTENCES[what]:,} sentences of {what} in "
                     f"{place} as published, got {count:,}. Get the published files, or say "
-                    "--task.check-counts false for others of their layout."
+                    "--task.no-check-counts for others of their layout."
                 )
 
     def _sentence(self, place: Path, names: Mapping[str, Path], name: str) -> _Sentence:

@@ -115,7 +115,7 @@ class PooledSeries(Task):
                 raise DataError(
                     f"{self.name}: there must be {expected:,} {what} in {self._place} as "
                     f"published, got {actual:,}. Get the published files, or say "
-                    "--task.check-counts false for others of their layout."
+                    "--task.no-check-counts for others of their layout."
                 )
 
     def _split(self, x: list[np.ndarray], y: list[str]) -> Parts:

@@ -145,7 +145,7 @@ class PublishedText(TextTask):
         if expected != actual:
             raise DataError(
                 f"{self.name}: there must be {expected:,} {what} in {self.place} as published, got "
-                f"{actual:,}. Get the published files, or say --task.check-counts false for others "
+                f"{actual:,}. Get the published files, or pass --task.no-check-counts for others "
                 "of their layout."
             )
 
