@@ -222,8 +222,9 @@ class RunModule(TrainingModule):
         check_weights(self, checkpoint["state_dict"], self.trainer.ckpt_path)
         run = checkpoint["run"]
         self.seconds_before, self.best = run["seconds"], run["best"]
-        scores = [run["train_scores"]] if "train_scores" in run else []
-        self.train_mean = Mean(run["train_mean"], self.train_mean.measure, scores)
+        scores = run.get("train_scores")
+        collected = [] if scores is None else [scores]
+        self.train_mean = Mean(run["train_mean"], self.train_mean.measure, collected)
         self.go_on(run)
         if self.carried is not None:
             carried = map_state(lambda h: own_rows(h, self.group), self.carried)
