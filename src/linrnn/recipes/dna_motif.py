@@ -29,9 +29,9 @@ def cpu() -> Recipe:
             "words are recognised, also where a base is replaced: fewer bits than the best Markov "
             "model has (1.459, order 8); not how near longer training comes to 1.270, the bound"
         ),
-        expected=1.4208,
-        spread=0.0,
-        seeds=(0,),
+        expected=1.4227,
+        spread=0.0028,
+        seeds=(0, 1, 2),
         seconds=84.0,
         hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own",
