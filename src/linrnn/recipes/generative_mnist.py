@@ -29,9 +29,9 @@ def cpu() -> Recipe:
             "fewer bits than the previous pixel alone allows (1.42); not what all images and "
             "longer training give, so compare nothing with published results"
         ),
-        expected=1.1806,
-        spread=0.0,
-        seeds=(0,),
+        expected=1.1759,
+        spread=0.0047,
+        seeds=(0, 1, 2),
         seconds=115.0,
         hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own",
