@@ -102,7 +102,7 @@ def pretend(shared: int = 227 * 1024) -> None:
 
 
 def launch_uncompiled() -> None:
-    """Note launches and compile nothing: to count them needs no machine code, and takes no minute."""
+    """Note launches and compile nothing: to count them needs no machine code."""
 
     def run(kernel: Any, *arguments: Any, grid: tuple[int, ...], **options: Any) -> _Uncompiled:
         done = _Uncompiled(kernel.fn.__name__, options.get("num_warps", 4))
