@@ -1,5 +1,7 @@
 """Every law of every op on every backend this machine has; nothing is listed by hand."""
 
+from itertools import combinations
+
 import pytest
 
 import linrnn.ops
@@ -19,6 +21,7 @@ from linrnn.testing._every_op import (
     operators,
 )
 from linrnn.testing._examples import ops
+from linrnn.testing._laid_out import FLAGS, dtypes_in_turns, layouts, with_both_dtypes
 
 NEEDS_NO_CHECKER = {"compiles"}  # torch.compile cannot trace the shape checker
 # what returns no recurrence; what is distributed, which needs several processes; Newton's method,
@@ -46,7 +49,23 @@ def test_every_backend_of_an_op_is_tried():
 @pytest.mark.parametrize(("op", "backend"), PAIRS)
 @pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law != IN_GRAPHS])
 def test_op_keeps_law(op, backend, law):
-    BACKEND_LAWS[law](op, backend)
+    """`test_every_law_of_an_op` has each call in two dtypes, and here it has one of them."""
+    in_turns = {"one_dtype": True} if law == matches_its_steps.__name__ else {}
+    BACKEND_LAWS[law](op, backend, **in_turns)
+
+
+@pytest.mark.parametrize("op", ["linear_scan", "recurrence", "ridge_solve", "siso_scan"])
+def test_every_kind_and_pair_of_layouts_meets_both_dtypes(op):
+    def met(calls):
+        for call, layout, dtypes in calls:
+            on = [(n, layout.get(n, False) is not False) for n in FLAGS]
+            for dtype in dtypes:
+                yield from ((*two, dtype.itemsize == 8) for two in combinations(on, 2))
+                yield call.kind, dtype.itemsize == 8
+
+    every, some = (list(run(layouts(op, 3))) for run in (with_both_dtypes, dtypes_in_turns))
+    assert {*met(some)} == {*met(every)}
+    assert sum(len(c[2]) for c in some) < sum(len(c[2]) for c in every) or op == "ridge_solve"
 
 
 # whose steps, in operators one by one, take half a minute
@@ -61,7 +80,7 @@ COMPOSED = [
 @pytest.mark.parametrize("op", COMPOSED)
 def test_blocks_and_halvings_equal_the_steps(op):
     """Reads more steps than any block has; the layouts of all kinds have few steps."""
-    matches_its_steps(op, backends(op)[0], time=75, in_turns=True)
+    matches_its_steps(op, backends(op)[0], time=75, in_turns=True, one_dtype=True)
 
 
 @pytest.mark.slow

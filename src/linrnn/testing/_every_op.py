@@ -5,7 +5,7 @@ in a batch, in packed sequences, over resets and backward is defined here once, 
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,10 @@ from linrnn.testing._derivatives import check_derivatives, varied
 from linrnn.testing._devices import there
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._examples import calls, examples
+from linrnn.testing._laid_out import TIME as _TIME
+from linrnn.testing._laid_out import dtypes_in_turns, with_both_dtypes
+from linrnn.testing._laid_out import layouts as _layouts
+from linrnn.testing._laid_out import random_state as _random
 from linrnn.testing._one_device import one_device
 from linrnn.testing._op_laws import OP_LAWS
 from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
@@ -32,9 +36,6 @@ Results = dict[str, Tensor]
 Run = Callable[..., tuple[Tensor, Tensor]]
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
-_TIME = 11
-_TURNS = 4  # layouts of which a kind of call has one, in turns
-_OFFSETS = (0, 0, 4, 5)  # and the end, twice
 # what is not finite anywhere in a row is so everywhere: said there
 _TRANSFORMED = ("fft_conv", "fft_scan")
 _SIZES = ((11, 13), (2, 70), (5, 7))
@@ -84,16 +85,23 @@ def by_steps(call: Call, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def matches_its_steps(
-    op: str | Cell, backend: str, device: str = "cpu", time: int = _TIME, *, in_turns: bool = False
+    op: str | Cell,
+    backend: str,
+    device: str = "cpu",
+    time: int = _TIME,
+    *,
+    in_turns: bool = False,
+    one_dtype: bool = False,
 ) -> None:
     """Outputs, final state and all gradients are those of its step, in every layout and dtype.
 
     ``in_turns``, a layout has one kind of call, or a quarter of the kinds, and not two or all.
+    With ``one_dtype``, a call has one of the dtypes that `dtypes_in_turns` gives it, and not both.
     """
     double, single = torch.float64, torch.float32
-    for call, layout, i in _layouts(op, time, in_turns=in_turns):
-        lower = (single, torch.bfloat16, torch.float16) if call.half else (single,)
-        for dtype in (double, lower[i % len(lower)]):
+    laid = _layouts(op, time, in_turns=in_turns)
+    for call, layout, dtypes in dtypes_in_turns(laid) if one_dtype else with_both_dtypes(laid):
+        for dtype in dtypes:
             exact = _cast({**call.arguments, **layout}, dtype)
             truth, loop = (_evaluate(call, _loop(call), exact, d) for d in (double, single))
             got = _evaluate(call, there(device, _on(call, backend)), exact, dtype)
@@ -303,44 +311,6 @@ def _packed(op: str | Cell, sequences: int, time: int) -> dict[str, Any]:
     )
 
 
-def _layouts(
-    op: str | Cell, time: int = _TIME, *, in_turns: bool = False
-) -> Iterator[tuple[Call, dict[str, Any], int]]:
-    """Every combination of initial state, resets, packing and direction; the kinds take turns.
-
-    For an op that lacks some of them every kind has every other one, unless it is ``in_turns``.
-    """
-    flags = itertools.product((False, True), repeat=4)
-    tried = 0
-    for i, (initial, resets, packed, reverse) in enumerate(flags):
-        kinds = list(calls(op, 1 if packed else 2, time, 3))
-        turns: Sequence[int] = (i, i + i // len(kinds) + 1)
-        turns = range(len(kinds)) if kinds[0].lacks else turns
-        chosen = {"reset": resets, "cu_seqlens": packed, "reverse": reverse}
-        if in_turns and not kinds[0].lacks:
-            turns = (i,)
-        elif in_turns and len(kinds) >= _TURNS:
-            turns = range(-tried % _TURNS, len(kinds), _TURNS)
-        tried += not any(on and name in kinds[0].lacks for name, on in chosen.items())
-        for j in turns:
-            call = kinds[j % len(kinds)]
-            if any(on and name in call.lacks for name, on in chosen.items()):
-                continue
-            sequences = len(_OFFSETS) + 1 if packed else 2
-            is_complex = call.is_complex()
-            layout: dict[str, Any] = {} if "reverse" in call.lacks else {"reverse": reverse}
-            if initial:
-                layout["initial_state"] = _random(sequences, *call.state, is_complex=is_complex)
-            if resets:
-                mask = torch.Generator().manual_seed(i)
-                layout["reset"] = torch.rand(1 if packed else 2, time, generator=mask) < 0.3
-            if packed:
-                layout["cu_seqlens"] = torch.tensor((*_OFFSETS, time, time))
-            yield call, layout, i + j
-            if len(kinds) == 1:
-                break
-
-
 def _on(call: Call, backend: str) -> Run:
     def run(**arguments: Any) -> tuple[Tensor, Tensor]:
         y, final = call.function(**arguments, backend=backend)
@@ -413,12 +383,6 @@ def _wanting(x: Any) -> Any:
 
 def _differentiable(x: Any) -> bool:
     return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
-
-
-def _random(*shape: int, is_complex: bool = False) -> Tensor:
-    generator = torch.Generator().manual_seed(2)
-    dtype = torch.complex128 if is_complex else torch.float64
-    return torch.randn(shape, dtype=dtype, generator=generator)
 
 
 def _named(layout: dict[str, Any]) -> str:
