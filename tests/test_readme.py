@@ -120,17 +120,21 @@ def test_a_wrong_command_is_noticed(wrong):
     assert problem(wrong) is not None
 
 
-# which trace graphs of any size, whose symbols the shape checker does not take for numbers
-UNCHECKED = {"docs/own-recurrence.md"}
+# pages whose blocks another test runs, and looks at what they give
+RUN_BY = {
+    "docs/learners.md": "tests/unit/train/test_training_module.py",
+    "docs/own-recurrence.md": "tests/unit/cells/test_page.py",
+}
+
+
+@pytest.mark.parametrize(("page", "test"), RUN_BY.items())
+def test_pages_that_others_run_are_read_there(page, test):
+    assert blocks(page, "python")
+    assert f'"{Path(page).name}"' in (ROOT / test).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.unchecked] if page in UNCHECKED else [])
-        for page in PAGES
-        if blocks(page, "python")
-    ],
+    "page", [page for page in PAGES if blocks(page, "python") and page not in RUN_BY]
 )
 def test_python_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where they may leave files

@@ -23,6 +23,9 @@ def test_the_examples_of_the_page_run(root, capsys, tmp_path, monkeypatch):
     assert all(x.grad is not None for x in space["model"].parameters())
     assert (tmp_path / "cornn.onnx").stat().st_size
     assert re.match(r"(native|scan): ", capsys.readouterr().out)
+    made = [x for x in space.values() if isinstance(x, torch.Tensor)]
+    assert made
+    assert all(x.isfinite().all() for x in made)
 
 
 @pytest.mark.unchecked

@@ -309,4 +309,5 @@ def test_the_documented_examples_run(tmp_path, monkeypatch, capsys):
         exec(compile(block, "learners.md", "exec"), names)
     assert names["trainer"].callback_metrics["train_loss"] < 0.1  # 0.125 is the target's variance
     assert (tmp_path / "mine.ckpt").is_file()
+    assert all(x.isfinite().all() for x in names.values() if isinstance(x, torch.Tensor))
     assert "torch.Size([4, 32, 1])" in capsys.readouterr().out
