@@ -162,7 +162,9 @@ def test_a_file_that_cannot_be_used(patients, change, text):
 @pytest.mark.unchecked
 def test_data_and_options_that_cannot_be_used(patients, tmp_path):
     folder, _ = patients
-    with pytest.raises(DataError, match=r"there must be 40,336 .* got 40\. .*--task\.no-check-counts"):
+    with pytest.raises(
+        DataError, match=r"there must be 40,336 .* got 40\. .*--task\.no-check-counts"
+    ):
         make(folder, check_counts=True).datasets()
     with pytest.raises(DataError, match=r"must hold files p000001\.psv and so on"):
         make(tmp_path / "none").datasets()
