@@ -16,7 +16,7 @@ from torch import Tensor
 from linrnn.engine.graph import ELEMENTWISE, SPREADS, Graph, Program, evaluate, finish
 from linrnn.ops import cell_scan
 from linrnn.ops.cell.cell_scan import _cpu
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 
 sys.path.append(str(Path(__file__).parents[1] / "cells"))
 from literature import CELLS, draw

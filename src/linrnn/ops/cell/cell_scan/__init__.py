@@ -10,12 +10,19 @@ from linrnn.compute.arguments import check_flags
 from linrnn.compute.op import STOPPED
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import DTypeError, check_positive_int
+from linrnn.ops.cell.cell_scan import _loop
 from linrnn.ops.cell.cell_scan._arguments import Call, prepare
-from linrnn.ops.cell.cell_scan._asked import requested_form, use_form
-from linrnn.ops.cell.cell_scan._loop import loop
 from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
 from linrnn.ops.cell.cell_scan._plan import again, joined, remember, signature
-from linrnn.ops.cell.cell_scan.run import compute, has_kernels, obstacles, of_text
+from linrnn.ops.cell.cell_scan.run import (
+    choose,
+    compute,
+    has_kernels,
+    obstacles,
+    of_text,
+    requested_form,
+    use_form,
+)
 from linrnn.typing import CuSeqlens, ResetMask
 
 __all__ = [
@@ -103,9 +110,9 @@ def cell_scan(
     if checkpoint is not None:
         check_positive_int("cell_scan", checkpoint=checkpoint)
         call = call._replace(layout=call.layout._replace(checkpoint=checkpoint))
-    outputs, finals = _computed(cell, call, form, backend)
+    outputs, finals, kernels = _computed(cell, call, form, backend)
     if sig is not None:
-        remember(cell, call, sig, form, backend)
+        remember(cell, call, sig, kernels)
     if call.channels is not None and len(call.channels) != 1:
         outputs = [y.reshape(*y.shape[:2], *call.channels) for y in outputs]
         finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
@@ -160,11 +167,12 @@ def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:
 
 def _computed(
     cell: Cell, call: Call, form: str | None, backend: str | None
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> tuple[list[Tensor], list[Tensor], Any]:
+    """Outputs, final states, and the module that computed them where it may do so again."""
     leaves, layout = call.leaves, call.layout
     if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
-        return loop(cell.program, leaves, layout, cell.by_parts)
+        return *_loop.results(cell.program, leaves, layout, cell.by_parts), None
     if STOPPED.get() or torch.compiler.is_compiling() or leaves.states[0].is_meta:
         results = of_text(
             list(leaves.states),
@@ -183,6 +191,8 @@ def _computed(
             backend,
         )
         n = len(layout.widths)
-        return list(results[:n]), list(results[n:])
+        return list(results[:n]), list(results[n:]), None
     with without_autocast(leaves.states[0].device):
-        return compute(cell.program, leaves, layout, form, backend, cell.by_parts)
+        chosen = choose(cell.program, leaves, layout, form, backend)
+        outputs, finals = compute(chosen, cell.program, leaves, layout, cell.by_parts)
+    return outputs, finals, chosen.kernels

@@ -9,14 +9,82 @@ from torch import Tensor
 
 from linrnn.cells import Cell
 from linrnn.compute.arguments import check_device, check_numbers, check_packed, check_reset
-from linrnn.compute.layout import accumulator_dtype
+from linrnn.compute.layout import accumulator_dtype, previous_state
 from linrnn.engine.widths import widths
-from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int, check_shape
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+from linrnn.errors import ArgumentError, DTypeError, ShapeError, check_positive_int
 
 WHERE = "cell_scan"
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _REAL = {wide: real for real, wide in _COMPLEX.items()}
+
+
+class Leaves(NamedTuple):
+    """The leaves of a program by kind, all real; or their gradients."""
+
+    states: Sequence[Any]
+    """Before the first step, (sequences, width), in the dtype that is computed in."""
+    inputs: Sequence[Any]
+    """(batch, time, width), in any one dtype."""
+    parameters: Sequence[Any]
+    """(width,), in the dtype that is computed in."""
+    matrices: Sequence[Any]
+    """(rows, columns) or (heads, rows, columns), in the dtype that is computed in."""
+
+    def flat(self) -> list[Tensor]:
+        """All of them in this order."""
+        return [x for group in self for x in group]
+
+    def like(self, flat: Sequence[Any]) -> "Leaves":
+        """Group the values of ``flat`` as this one groups its own."""
+        values = iter(flat)
+        return Leaves(*([next(values) for _ in kind] for kind in self))
+
+
+class Layout(NamedTuple):
+    """How steps follow one another, and what their outputs look like."""
+
+    reset: Tensor | None
+    cu_seqlens: Tensor | None
+    time: int
+    reverse: bool
+    starts: Sequence[float]
+    """The value of each state after a reset."""
+    dtype: torch.dtype
+    """The dtype of the outputs."""
+    widths: Sequence[int]
+    """The widths of the outputs."""
+    checkpoint: int | None = None
+    """The native kernels store the state of every n-th step, n this number; None: of every step."""
+    half_products: bool = False
+    """Kernels may round what is multiplied with matrices, which are bfloat16, to bfloat16."""
+
+    def batch(self, states: Sequence[Tensor]) -> int:
+        """How many rows the inputs have."""
+        return states[0].shape[0] if self.cu_seqlens is None else 1
+
+    def before(self, h: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
+        """The states each step starts from, given those after each step, (batch, time, width)."""
+        return [self.one_before(i, x, states[i]) for i, x in enumerate(h)]
+
+    def one_before(self, i: int, h: Tensor, initial: Tensor) -> Tensor:
+        """The same of the i-th state."""
+        marks = (self.reset, self.cu_seqlens, self.reverse)
+        return previous_state(h, initial, *marks, empty=self.starts[i])
+
+    def stored(self, outputs: Sequence[Tensor], batch: int) -> list[Tensor]:
+        """Outputs of all steps as they are returned."""
+        pairs = zip(outputs, self.widths, strict=True)
+        return [y.expand(batch, self.time, width).to(self.dtype) for y, width in pairs]
+
+
+Results = tuple[list[Tensor], list[Tensor]]
+"""Outputs and final states."""
+
+
+def wide_inputs(leaves: Leaves) -> list[Tensor]:
+    """The inputs in the dtype that is computed in."""
+    dtype = leaves.states[0].dtype
+    return [x.to(dtype) for x in leaves.inputs]
 
 
 class Call(NamedTuple):
@@ -38,19 +106,25 @@ def prepare(
     time: int | None,
 ) -> Call:
     """Check and convert the arguments of a call."""
-    named = _named(cell, arguments)
-    states = _states(cell, state)
-    check_numbers(WHERE, {**named, **states})
+    named, states = _named(cell, arguments), _states(cell, state)
+    tensors = {**named, **states}
+    check_numbers(WHERE, tensors)
+    like = (*cell.inputs, *cell.states)[0]
+    device = tensors[like].device if like in tensors else None
+    if device is not None:
+        marks = reset if isinstance(reset, Tensor) else None
+        check_device(WHERE, like, device, **tensors, reset=marks)
     inputs = {name: named[name] for name in cell.inputs}
     rows, steps = _rows_and_steps(cell, inputs, states, cu_seqlens, time)
-    like, lead = next(iter({**inputs, **states}.items()))
+    assert device is not None
     seqs = rows if cu_seqlens is None else cu_seqlens.shape[0] - 1
     for name, h in states.items():
         axis = "batch" if cu_seqlens is None else "sequences"
         if h.ndim < 2 or h.shape[0] != seqs:
-            check_shape(WHERE, name, h.shape, {axis: seqs, "channels": None})
+            raise ShapeError(
+                f"{WHERE}: {name} must have shape ({axis}={seqs}, channels), got {tuple(h.shape)}."
+            )
     check_reset(WHERE, reset, rows, steps)
-    check_device(WHERE, like, lead.device, **named, **states, reset=reset)
     dtype, stored = _dtypes(cell, named, states)
     channels = _channels(cell, named, states)
     if channels is not None:
@@ -64,7 +138,7 @@ def prepare(
     )
     leaves, sizes = _sized(cell, parts, channels)
     if not states:
-        leaves = leaves._replace(states=_starts(cell, sizes[0], seqs, lead.device, dtype))
+        leaves = leaves._replace(states=_starts(cell, sizes[0], seqs, device, dtype))
     layout = Layout(reset, cu_seqlens, steps, reverse, list(cell.starts()), stored, sizes[1])
     if cell.matrices and stored is torch.bfloat16:
         rounded = all([named[n].dtype is torch.bfloat16 for n in cell.matrices])

@@ -22,8 +22,8 @@ from linrnn.engine.adjoint import adjoint
 from linrnn.engine.assemble import Operand, assemble
 from linrnn.engine.graph import ELEMENTWISE, SPREADS, Program
 from linrnn.errors import BackendError
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
 
 MACHINE = native.Kernel(
     "machine",
@@ -72,9 +72,9 @@ def forward(
     marks: list[Tensor] = []
     if every:
         steps = (layout.batch(leaves.states), layout.time // every)
-        marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.computed_in())
+        marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.states[0].dtype)
     written = tensors["output"]
-    code.run(layout, leaves.computed_in(), tensors, len(leaves.states[0]), marks=marks)
+    code.run(layout, leaves.states[0].dtype, tensors, len(leaves.states[0]), marks=marks)
     return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in saved_outputs]
 
 
@@ -83,7 +83,7 @@ def forward_code(
 ) -> "tuple[_Code, list[int]]":
     """Return the program that `forward` runs, and which of its outputs the adjoint reads."""
     cell = _cell(program, tuple(layout.starts))
-    return cell.keeping(layout.dtype == leaves.computed_in()) if keep else (cell.forward, [])
+    return cell.keeping(layout.dtype == leaves.states[0].dtype) if keep else (cell.forward, [])
 
 
 def read(leaves: Leaves) -> Operands:
@@ -106,7 +106,7 @@ def room(
         operands: what `read` found.
         few: None instead of all but the program's outputs.
     """
-    states, dtype = leaves.states, leaves.computed_in()
+    states, dtype = leaves.states, leaves.states[0].dtype
     steps = (layout.batch(states), layout.time)
     shapes = ((*steps, n) for n in layout.widths)
     outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for shape in shapes]

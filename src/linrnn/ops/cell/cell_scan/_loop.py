@@ -1,30 +1,35 @@
 """A cell one step after another, in PyTorch's operators: the definition of every form."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from linrnn.engine.graph import Program, evaluate
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, Results, wide_inputs
-
-Step = Callable[..., tuple[list[Tensor], list[Tensor]]]
-"""``step(states, inputs, parameters, matrices)`` to outputs and next states."""
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, Results
 
 
-def loop(program: Program, leaves: Leaves, layout: Layout, step: Step | None = None) -> Results:
+def results(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    step: Callable[..., Results] | None = None,
+    backend: str | None = None,
+) -> Results:
     """Outputs and final states.
 
     Args:
         program: of the cell.
         leaves, layout: see there.
         step: the function the program was read from; by default the program is computed.
+        backend: as of the other forms; there is none here.
     """
     step = step or (lambda *arguments: evaluate(program, *arguments)[:2])
     rows, reset = layout.batch(leaves.states), layout.reset
     # unbind, not x[:, t]: the gradient of an index is as large as the whole tensor
-    inputs = [x.unbind(1) for x in wide_inputs(leaves)]
+    dtype = leaves.states[0].dtype
+    inputs = [x.to(dtype).unbind(1) for x in leaves.inputs]
     time, cu_seqlens = layout.time, layout.cu_seqlens
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     outputs: dict[int, list[Tensor]] = {}
@@ -34,7 +39,8 @@ def loop(program: Program, leaves: Leaves, layout: Layout, step: Step | None = N
         shapes = [h.shape for h in states]
         for t in range(end - 1, start - 1, -1) if layout.reverse else range(start, end):
             if reset is not None:
-                states = _restarted(states, reset[:, t, None], layout.starts)
+                pairs = zip(states, layout.starts, strict=True)
+                states = [torch.where(reset[:, t, None], start, h) for h, start in pairs]
             now = [x[t] for x in inputs]
             outputs[t], states = step(states, now, leaves.parameters, leaves.matrices)
             # a next state may be a number
@@ -48,7 +54,3 @@ def loop(program: Program, leaves: Leaves, layout: Layout, step: Step | None = N
     if not finals:
         return stacked, list(leaves.states)
     return stacked, [torch.cat(parts) for parts in zip(*finals, strict=True)]
-
-
-def _restarted(states: Sequence[Tensor], reset: Tensor, starts: Sequence[float]) -> list[Tensor]:
-    return [torch.where(reset, start, h) for h, start in zip(states, starts, strict=True)]

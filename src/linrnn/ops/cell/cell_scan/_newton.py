@@ -19,9 +19,9 @@ from linrnn.engine.adjoint import adjoint
 from linrnn.engine.graph import Program, Values, evaluate
 from linrnn.engine.jacobian import jacobian, mixing
 from linrnn.errors import BackendError
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, wide_inputs
 from linrnn.ops.cell.cell_scan._gradients import outer_sum
-from linrnn.ops.cell.cell_scan._loop import loop
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, wide_inputs
+from linrnn.ops.cell.cell_scan._loop import results as by_steps
 from linrnn.ops.cell.cell_scan._straight import Scan, straight
 
 ROUNDS = 100
@@ -50,11 +50,6 @@ class Solution(NamedTuple):
     """The state before each step, (batch, time, width)."""
     next_states: list[Tensor]
     convergence: Convergence
-
-
-def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Never: it runs wherever PyTorch does."""
-    return None
 
 
 def forward(
@@ -99,14 +94,14 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
         slopes, next_states, *_ = evaluate(derivative, previous_states, *operands)
         next_states = [f.expand(x.shape) for f, x in zip(next_states, h, strict=True)]
         residuals.append(_residual(h, next_states))
-        if _settled(residuals, leaves.computed_in()):
+        if _settled(residuals, leaves.states[0].dtype):
             convergence = Convergence(residuals[-1], rounds)
             noted = NOTED.get()
             if noted is not None:
                 noted.append(convergence)
             return Solution(previous_states, next_states, convergence)
         h = _corrected(program, slopes, next_states, previous_states, leaves, layout, finite)
-    allowed = _ROUNDINGS * torch.finfo(leaves.computed_in()).eps
+    allowed = _ROUNDINGS * torch.finfo(leaves.states[0].dtype).eps
     raise BackendError(
         f"cell_scan: newton must reach a residual of {allowed:.1g} within {ROUNDS} rounds, "
         f"got {residuals[-1]:.1g}{_left_out(program)}. Use form='loop', or leave form= away."
@@ -192,7 +187,7 @@ def backward(
 
     Where that does not settle, they are those of the loop.
     """
-    dtype = leaves.computed_in()
+    dtype = leaves.states[0].dtype
     inputs = [*wide_inputs(leaves), *saved, *(g.to(dtype) for g in grad_outputs)]
     back = adjoint(program)
     slopes = evaluate(
@@ -221,7 +216,7 @@ def _by_the_loop(
     program: Program, leaves: Leaves, layout: Layout, grads: Sequence[Tensor]
 ) -> list[Tensor | None]:
     def definition(*flat: Tensor) -> tuple[Tensor, ...]:
-        outputs, finals = loop(program, leaves.like(flat), layout)
+        outputs, finals = by_steps(program, leaves.like(flat), layout)
         return (*outputs, *finals)
 
     flat = leaves.flat()

@@ -20,9 +20,7 @@ from linrnn.compute.op import watched
 from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
 from linrnn.engine.graph import Program
 from linrnn.ops.cell.cell_scan import _cpu, run
-from linrnn.ops.cell.cell_scan._arguments import WHERE, Call
-from linrnn.ops.cell.cell_scan._asked import requested_form
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
+from linrnn.ops.cell.cell_scan._arguments import WHERE, Call, Layout, Leaves
 
 _FLAGS = frozenset((bool, int, str, type(None)))
 
@@ -71,7 +69,7 @@ def signature(
     if None in kinds or 0 in marks:
         return None
     keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
-    selected = requested_form(flags[2])[0], requested(flags[3])[0]
+    selected = run.requested_form(flags[2])[0], requested(flags[3])[0]
     key = (*flags[:2], *selected, keep, native.threads(), len(states), *marks, *kinds)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
 
@@ -105,7 +103,7 @@ class Plan:
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
         record, sizes, _ = code.record(
-            layout, leaves.computed_in(), tensors | written, len(leaves.states[0])
+            layout, leaves.states[0].dtype, tensors | written, len(leaves.states[0])
         )
         if any(sizes):
             raise ValueError("values of several widths")
@@ -114,7 +112,9 @@ class Plan:
             raise ValueError("offsets are a copy")
         places = code.places()
         order = [(kind, i) for kind, group in tensors.items() for i in range(len(group))]
-        sources = list(_parts(cell, sig, leaves, [x for group in tensors.values() for x in group]))
+        pairs = zip(leaves, tensors.values(), strict=True)
+        flat = [pair for both in pairs for pair in zip(*both, strict=True)]
+        sources = list(_parts(cell, sig, leaves, flat))
         reads = [Read(word, *sources[order.index(x)]) for x, word in places if x in order]
         order = [(kind, i) for kind, group in written.items() for i in range(len(group))]
         writes = [(word, order.index(x)) for x, word in places if x in order]
@@ -178,17 +178,19 @@ class Plan:
 
 
 def _parts(
-    cell: Cell, sig: Signature, leaves: Leaves, read: Sequence[Tensor]
+    cell: Cell, sig: Signature, leaves: Leaves, pairs: Sequence[tuple[Tensor, Tensor]]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield for each leaf the index of its argument, its offset in bytes and its alignment mask."""
-    flat = leaves.flat()
+    """Yield for each leaf the index of its argument, its offset in bytes and its alignment mask.
+
+    ``pairs`` are the leaves and what the machine reads of each: itself, or a copy.
+    """
     values = list(leaves.states) if sig.stateless else []
     owners = list(range(len(values)))
     names = (*cell.inputs, *cell.constants, *cell.matrices)
     for name in names if sig.stateless else (*cell.states, *names):
         owners += [len(values)] * (2 if name in cell.is_complex else 1)
         values.append(sig.tensors[len(values) - len(leaves.states) * sig.stateless])
-    for leaf, x, owner in zip(flat, read, owners, strict=True):
+    for (leaf, x), owner in zip(pairs, owners, strict=True):
         y = values[owner]
         as_it_is = (x.data_ptr(), x.shape, x.stride(), x.dtype)
         if sig.keep and as_it_is != (y.data_ptr(), y.shape, y.stride(), y.dtype):
@@ -227,15 +229,14 @@ def again(cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
     return plan(cell, sig)
 
 
-def remember(cell: Cell, call: Call, sig: Signature, form: str | None, backend: str | None) -> None:
-    """Note how a call was computed."""
+def remember(cell: Cell, call: Call, sig: Signature, kernels: Any) -> None:
+    """Note by which kernels a call was computed."""
     plans = _plans.setdefault(cell, Replays())
     if sig.key in plans:
         return
     leaves, layout, _ = call
-    chosen = run.choose(cell.program, leaves, layout, form, backend)
     plan = None
-    if chosen.kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
+    if kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
         with contextlib.suppress(ValueError):
             plan = Plan(cell, call, sig)
     plans.store(sig.key, plan)

@@ -5,6 +5,7 @@ others may say themselves how it is done.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,18 +13,24 @@ from torch import Tensor
 from linrnn.engine.affine import Group, affine
 from linrnn.engine.cell import known_at_once
 from linrnn.engine.graph import Program, evaluate
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, Results, wide_inputs
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, Results, wide_inputs
 from linrnn.ops.linear.linear_scan import linear_scan
 
 
-def obstacle(program: Program) -> str | None:
+def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     """Why scans do not compute a program, or None."""
     reason = affine(program).reason
     return None if reason is None or known_at_once(program) else reason
 
 
-def scan(program: Program, leaves: Leaves, layout: Layout, backend: str | None = None) -> Results:
-    """Outputs and final states of a program that `obstacle` finds none in."""
+def results(
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    step: Any = None,
+    backend: str | None = None,
+) -> Results:
+    """Outputs and final states of a program that is not declined; no ``step`` is called."""
     inputs = wide_inputs(leaves)
     operands = (inputs, leaves.parameters, leaves.matrices)
     parallel = known_at_once(program)

@@ -19,8 +19,8 @@ from linrnn.compute.layout import dense, unit_channels
 from linrnn.engine.adjoint import adjoint
 from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
 from linrnn.engine.widths import widths
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves
 from linrnn.ops.cell.cell_scan._triton_source import Sizes, Task, load, write
 
 #: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
@@ -107,7 +107,7 @@ def forward(
 
     That is the states after each step, and the products with matrices.
     """
-    cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
+    cell, dtype = _cell(program, leaves, layout), leaves.states[0].dtype
     code, saved_outputs = cell.keeping(layout.dtype == dtype) if keep else (cell.forward, [])
     rows, n, first = layout.batch(leaves.states), len(program.outputs), leaves.states[0]
     written = [
@@ -129,7 +129,7 @@ def backward(
     grad_finals: Sequence[Tensor],
 ) -> Leaves:
     """The gradients of all leaves."""
-    cell, dtype = _cell(program, leaves, layout), leaves.computed_in()
+    cell, dtype = _cell(program, leaves, layout), leaves.states[0].dtype
     stored = leaves.inputs[0].dtype if leaves.inputs else dtype  # inputs have one dtype
     code, of_factors = cell.backward(stored == dtype)
     rows, first = layout.batch(leaves.states), leaves.states[0]
@@ -166,8 +166,9 @@ def backward(
 
 def _shape(leaves: Leaves, layout: Layout) -> Shape:
     states, inputs, parameters = (tuple(x.shape[-1] for x in group) for group in leaves[:3])
-    matrices, words = tuple(tuple(w.shape) for w in leaves.matrices), leaves.computed_in().itemsize
-    return Shape(states, inputs, parameters, matrices, tuple(layout.widths), words // 4)
+    matrices = tuple(tuple(w.shape) for w in leaves.matrices)
+    words = leaves.states[0].dtype.itemsize // 4
+    return Shape(states, inputs, parameters, matrices, tuple(layout.widths), words)
 
 
 def _rounded(n: int) -> int:
@@ -240,7 +241,7 @@ class _Code:
 
     def tile(self, seqs: int, leaves: Leaves) -> tuple[int, dict[str, Any]]:
         """The parts of the channels, and what the kernel is compiled for."""
-        tl, dtype = gpu.language(), leaves.computed_in()
+        tl, dtype = gpu.language(), leaves.states[0].dtype
         words = dtype.itemsize // 4
         options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
         if self.heads:

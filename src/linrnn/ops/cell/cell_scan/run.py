@@ -3,45 +3,95 @@
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from linrnn._process.ambient import Ambient
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
 from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import eager, transformed
 from linrnn.engine.graph import Program, parse
 from linrnn.errors import BackendError, check_in
-from linrnn.ops.cell.cell_scan._asked import FORMS, requested_form
-from linrnn.ops.cell.cell_scan._loop import Step, loop
-from linrnn.ops.cell.cell_scan._problem import Layout, Leaves, Results
-from linrnn.ops.cell.cell_scan._scan import obstacle, scan
+from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, Results
+from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
+
+FORMS = ("native", "scan", "loop", "newton")
+"""How a cell can be computed; fastest first; last the form that must be requested."""
+_REQUESTED: Ambient[str | None] = Ambient("form", lambda form: form is not None)
+
 
 _NATIVE = {name: f"linrnn.ops.cell.cell_scan._{name}" for name in ("triton", "cpu")}
-_NEWTON = "linrnn.ops.cell.cell_scan._newton"
+_MODULES = _NATIVE | {name: f"linrnn.ops.cell.cell_scan._{name}" for name in FORMS[1:]}
+
+
+@contextmanager
+def use_form(form: str | None) -> Iterator[list[Convergence]]:
+    """Compute every cell inside the ``with`` block in one form: that of a layer or a whole model.
+
+    Args:
+        form: as of `cell_scan`; None restores its own choice. It holds for this thread and task,
+            as `use_backend` does; a call's own ``form=`` is stronger. A single step of a stream,
+            and layers that PyTorch's own kernels compute, take it where they are cells.
+
+    Yields:
+        A list, to which each call that Newton's method solves adds its residual and rounds.
+
+    Raises:
+        UnknownNameError: no such form.
+        BackendError: inside of the block, for a cell that the form cannot compute.
+
+    Example:
+        >>> import torch
+        >>> from linrnn.mixers import UnICORNN
+        >>> from linrnn.ops import use_form
+        >>> with torch.no_grad(), use_form("newton") as found:
+        ...     y, state = UnICORNN(8)(torch.randn(1, 500, 8))
+        >>> found[0].rounds < 20
+        True
+    """
+    if form is not None:
+        check_in("use_form", "form", form, FORMS)
+    noted: list[Convergence] = []
+    with NOTED.set(noted), _REQUESTED.set(form):
+        yield noted
+
+
+def requested_form(explicit: str | None) -> tuple[str | None, str]:
+    """The requested form and by what: the argument, or `use_form`."""
+    form = _REQUESTED.get() if explicit is None else None
+    if form is None:
+        return explicit, "the argument form="
+    return form, "linrnn.ops.use_form"
 
 
 class CellKernels(Protocol):
-    """A module that computes cells: the native machine, or Newton's method.
+    """A module that computes cells: the native machine, Triton, or Newton's method.
 
-    ``unavailable(device, dtype)``: why it cannot compute there, or None; the dtype is that of the
-    outputs. There may be ``declines(program, leaves, layout)``: why it cannot compute this cell, or
-    had better not; None otherwise. ``forward(program, leaves, layout, keep)`` returns outputs
+    There may be ``unavailable(device, dtype)``: why it cannot compute there, or None; the dtype is
+    that of the outputs; and ``declines(program, leaves, layout)``: why it cannot compute this cell,
+    or had better not. ``forward(program, leaves, layout, keep)`` returns outputs
     (batch, time, width) in ``layout.dtype``, final states (sequences, width) in the dtype of
     ``leaves.states``, and what it saves for the gradient, if ``keep`` (a list of tensors).
     ``backward(program, leaves, layout, saved, grad_outputs, grad_finals)`` returns the gradients
-    as `Leaves` of the same lengths and dtypes; None stands for zeros.
+    as `Leaves` of the same lengths and dtypes; None stands for zeros. A form made of PyTorch's
+    operators has ``results(program, leaves, layout, step, backend)`` in place of these two, and
+    autograd derives it.
 
     Leaves of one width have been expanded to it, and may have any strides; there is at least one
     step and one number in each state.
     """
 
-    unavailable: Callable[..., str | None]
     forward: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]]
     backward: Callable[..., Leaves]
+
+
+Step = Callable[..., tuple[list[Tensor], list[Tensor]]]
+"""``step(states, inputs, parameters, matrices)`` to outputs and next states."""
 
 
 class Choice(NamedTuple):
@@ -50,7 +100,8 @@ class Choice(NamedTuple):
     form: str
     backend: str | None
     why: str
-    kernels: Any = None
+    kernels: Any
+    """The module that computes it."""
 
 
 @functools.cache
@@ -80,21 +131,24 @@ def problems(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
 
 def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str | None]:
     """Each form, and why it cannot compute a call, or None."""
-    kind = _kind(leaves.states[0].device)
-    reasons: dict[str, str | None] = {"native": _native_obstacle(kind, program, leaves, layout)}
-    return reasons | {"scan": obstacle(program), "loop": None, "newton": None}
+    names = (_kind(leaves.states[0].device), *FORMS[1:])
+    reasons = [_obstacle(name, program, leaves, layout) for name in names]
+    return dict(zip(FORMS, reasons, strict=True))
 
 
 def _kind(device: torch.device) -> str:
     return next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
 
 
-def _native_obstacle(kind: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
-    kernels = _module(_NATIVE[kind])
-    if kernels is None:
-        return f"there are no {kind} kernels for cells"
-    reason: str | None = kernels.unavailable(leaves.states[0].device, layout.dtype)
-    declines = getattr(kernels, "declines", None)
+def _obstacle(name: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
+    """Why native kernels of a kind, or another form, cannot compute a call, or None."""
+    module = _module(_MODULES[name])
+    if module is None:
+        return f"there are no {name} kernels for cells"
+    unavailable, declines = (getattr(module, x, None) for x in ("unavailable", "declines"))
+    reason: str | None = None
+    if unavailable is not None:
+        reason = unavailable(leaves.states[0].device, layout.dtype)
     if reason is None and declines is not None:
         reason = declines(program, leaves, layout)
     return reason
@@ -116,27 +170,30 @@ def choose(
         check_in("cell_scan", "form", form, FORMS)
         return _choose_form(program, leaves, layout, form, name, why)
     if name in _NATIVE:
-        reason = _native_obstacle(name, program, leaves, layout)
+        reason = _obstacle(name, program, leaves, layout)
         if reason is not None:
             raise BackendError(
                 f"cell_scan: backend {name!r} (requested by {asked_by}) cannot compute this "
                 f"call: {reason}. Use backend='tree', which runs everywhere."
             )
-        return Choice(
-            "native", name, f"native: {name} requested by {asked_by}", _module(_NATIVE[name])
-        )
+        return _choice("native", name, f"{name} requested by {asked_by}")
+    fastest = "the fastest that supports the call" if name == "auto" else name
     if name == "auto":
         kind = _kind(leaves.states[0].device)
-        if _native_obstacle(kind, program, leaves, layout) is None:
-            return _native(leaves, "the fastest that supports the call")
+        if _obstacle(kind, program, leaves, layout) is None:
+            return _choice("native", kind, f"{fastest}, on {kind}")
         _announce(leaves, layout)
     if name == "auto" and layout.time == 1:
-        return Choice("loop", None, "loop: one step is one call of the function")
-    if name != "reference" and obstacle(program) is None:
-        return Choice("scan", None if name == "auto" else name, "scan: all steps at once, by scans")
-    return Choice(
-        "loop", None, f"loop: {'the fastest that supports the call' if name == 'auto' else name}"
-    )
+        return _choice("loop", None, "one step is one call of the function")
+    if name != "reference" and _obstacle("scan", program, leaves, layout) is None:
+        backend = None if name == "auto" else name
+        return _choice("scan", backend, "all steps at once, by scans")
+    return _choice("loop", None, fastest)
+
+
+def _choice(form: str, backend: str | None, why: str) -> Choice:
+    kind = backend if form == "native" else form
+    return Choice(form, backend, f"{form}: {why}", _module(_MODULES[kind or "cpu"]))
 
 
 def _announce(leaves: Leaves, layout: Layout) -> None:
@@ -152,11 +209,8 @@ def _announce(leaves: Leaves, layout: Layout) -> None:
 def _choose_form(
     program: Program, leaves: Leaves, layout: Layout, form: str, name: str, asked_by: str
 ) -> Choice:
-    kind = name if form == "native" and name in _NATIVE else None
-    if kind is not None:
-        reason = _native_obstacle(kind, program, leaves, layout)
-    else:
-        reason = obstacles(program, leaves, layout)[form]
+    kind = name if name in _NATIVE else _kind(leaves.states[0].device)
+    reason = _obstacle(kind if form == "native" else form, program, leaves, layout)
     if reason is not None:
         raise BackendError(
             f"cell_scan: form {form!r} must be one that can compute this cell, got one, requested "
@@ -164,15 +218,8 @@ def _choose_form(
         )
     why = f"requested by {asked_by}"
     if form == "native":
-        return _native(leaves, why, kind)
-    backend = None if name == "auto" else name
-    return Choice(form, backend, f"{form}: {why}", _module(_NEWTON) if form == "newton" else None)
-
-
-def _native(leaves: Leaves, why: str, kind: str | None = None) -> Choice:
-    device = leaves.states[0].device.type
-    kind = kind or next(n for n, where in WRITTEN_FOR.items() if where == device)
-    return Choice("native", kind, f"native: {why}, on {kind}", _module(_NATIVE[kind]))
+        return _choice(form, kind, f"{why}, on {kind}")
+    return _choice(form, None if name == "auto" else name, why)
 
 
 def explain(
@@ -186,32 +233,25 @@ def explain(
 
 
 def compute(
-    program: Program,
-    leaves: Leaves,
-    layout: Layout,
-    form: str | None,
-    backend: str | None,
-    step: Step | None = None,
+    chosen: Choice, program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
-    """Outputs and final states, in the requested form or the fastest that supports the call."""
-    chosen = choose(program, leaves, layout, form, backend)
-    if not layout.time or not all(h.numel() for h in leaves.states):
-        return loop(program, leaves, layout, step)
-    if chosen.form == "scan":
-        return scan(program, leaves, layout, chosen.backend)
+    """Outputs and final states, in a form; ``step`` is the function the program was read from."""
     tensors = leaves.flat()
     modified = transformed()
-    if modified:  # the graph is real; transforms do not know all of complex arithmetic
-        step = None
-    if chosen.kernels is None:
-        return loop(program, leaves, layout, step)
-    if modified or not all(map(eager, tensors)):
-        return definition(program, leaves, layout, step)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        results = _Function.apply(chosen.kernels, program, leaves.like, layout, *tensors)
+    empty = not layout.time or not all(h.numel() for h in leaves.states)
+    if modified and not (empty or chosen.form == "scan"):
+        step = None  # the graph is real; transforms do not know all of complex arithmetic
+    kernels = _module(_MODULES["loop"]) if empty else chosen.kernels
+    if hasattr(kernels, "results"):
+        outputs, finals = kernels.results(program, leaves, layout, step, chosen.backend)
+    elif modified or not all(map(eager, tensors)):
+        outputs, finals = definition(program, leaves, layout, step)
+    elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        results = _Function.apply(kernels, program, leaves.like, layout, *tensors)
         n = len(layout.widths)
-        return list(results[:n]), list(results[n:])
-    outputs, finals, _ = chosen.kernels.forward(program, leaves, layout, False)
+        outputs, finals = list(results[:n]), list(results[n:])
+    else:
+        outputs, finals, _ = kernels.forward(program, leaves, layout, False)
     return outputs, finals
 
 
@@ -219,9 +259,10 @@ def definition(
     program: Program, leaves: Leaves, layout: Layout, step: Step | None = None
 ) -> Results:
     """Compute a call by PyTorch's operators: differentiable to any order, in every mode."""
-    if layout.time != 1 and obstacle(program) is None:
-        return scan(program, leaves, layout)
-    return loop(program, leaves, layout, step)
+    scans = layout.time != 1 and _obstacle("scan", program, leaves, layout) is None
+    by_operators = _module(_MODULES["scan" if scans else "loop"])
+    results: Results = by_operators.results(program, leaves, layout, step)
+    return results
 
 
 class _Function(torch.autograd.Function):
@@ -327,5 +368,7 @@ def of_text(
     """Outputs, then final states; the cell is the text of its program."""
     leaves = Leaves(states, inputs, parameters, matrices)
     layout = Layout(reset, cu_seqlens, time, reverse, starts, dtype, widths)
-    outputs, finals = compute(parse(program), leaves, layout, form, backend)
+    parsed = parse(program)
+    chosen = choose(parsed, leaves, layout, form, backend)
+    outputs, finals = compute(chosen, parsed, leaves, layout)
     return (*outputs, *finals)
