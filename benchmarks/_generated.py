@@ -18,7 +18,7 @@ from torch import Tensor
 
 from _report import ROOT
 from linrnn.cells import Cell
-from linrnn.engine.adjoint import adjoint
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import Node, Program
 
 #: What differs from the machine's name in `functions.h`; others are ``v<name>``.

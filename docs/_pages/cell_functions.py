@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import Cell
-from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.table import written
+from linrnn.engine.functions import FUNCTIONS, written
 from linrnn.ops import cell_scan
 
 EDGES = (-math.inf, -1.0, 0.0, 1.0, math.inf, math.nan)

@@ -14,7 +14,7 @@
     WORD(differ)  /* where 1 is written if they are not; then nothing is computed */
 
 // What an instruction does beside the operations of the machine, whose numbers come first; the
-// rules that write instructions are linrnn/engine/replay/instructions.py and engine/replay/sums.py.
+// rules that write instructions are linrnn/engine/replay/rules.py and engine/replay/sums.py.
 #define LINRNN_RECORDED_OPS(X) X(total) X(largest) X(product) X(standardise) X(take) X(quantized)
 
 namespace linrnn {

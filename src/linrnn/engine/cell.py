@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from linrnn.engine import functions as functions  # fills in what a step may use
-from linrnn.engine.affine import affine
+from linrnn.engine.derivatives import affine, jacobian, mixing, traces
 from linrnn.engine.graph import Program, evaluate
-from linrnn.engine.jacobian import jacobian, mixing, traces
 from linrnn.engine.trace import Names, Traced, trace
 from linrnn.errors import ArgumentError, check_in
 

@@ -16,7 +16,7 @@ and have names, used or not:
 * ``constant``: its attribute, a number.
 
 ``outputs`` are the nodes given out at every step, ``next_states`` one node for each state: what it
-is after the step. Programs that are derivatives (`linrnn.engine.adjoint`) have two more kinds of
+is after the step. Derivatives (`linrnn.engine.derivatives`) have two more kinds of
 results: ``sums``, pairs (parameter, node): the node summed over all steps and sequences is the
 gradient of that parameter; ``products``, triples (matrix, left, right): the outer product of the
 two nodes, summed over all steps and sequences, is a part of the gradient of that matrix (of each

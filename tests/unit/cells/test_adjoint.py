@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from literature import CELLS, draw
 
 from linrnn.cells import Cell
-from linrnn.engine.adjoint import adjoint
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import evaluate, parse
 
 KINDS = ("states", "inputs", "constants", "matrices")

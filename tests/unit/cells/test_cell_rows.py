@@ -14,7 +14,7 @@ import torch
 
 from linrnn.engine import graph as _graph
 from linrnn.engine import operations
-from linrnn.engine.adjoint import backward
+from linrnn.engine.derivatives import backward
 from linrnn.engine.graph import ELEMENTWISE, Graph, finish
 
 NATIVE = Path(__file__).parents[3] / "src" / "native" / "machine_args.h"

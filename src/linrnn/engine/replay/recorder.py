@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_map
 
 from linrnn.compute.layout import aligned
 from linrnn.compute.op import ALL
-from linrnn.engine.replay.instructions import is_constant
 from linrnn.engine.replay.operands import RefusedError, Slot, tensors_in
-from linrnn.engine.replay.slopes import RULES
+from linrnn.engine.replay.rules import is_constant
+from linrnn.engine.replay.sums import COMPOSED, RULES
 from linrnn.engine.replay.tape import Tape
 
 #: The dtype that a tensor's numbers are stored as.
@@ -183,7 +183,7 @@ class Recorder(TorchDispatchMode):
     def _write(self, facts: "_Facts", args: Any, kwargs: Any, results: list[Any]) -> None:
         tape, name, plain = self.tape, facts.name, facts.name.removesuffix("_")
         self.count += 1
-        if facts.random and name not in RULES:
+        if facts.random and name not in RULES and name not in COMPOSED:
             raise RefusedError("it draws random numbers")
         if facts.looks or not isinstance(results[0], Tensor):
             raise RefusedError("it looks at numbers")
@@ -197,6 +197,9 @@ class Recorder(TorchDispatchMode):
             return
         if name == "detach" or name == "alias":
             raise RefusedError("it reads a tensor that is no parameter or buffer")
+        if plain in COMPOSED:
+            self._compose(COMPOSED[plain], args, kwargs, results[0])
+            return
         write = RULES.get(plain)
         if write is None:
             raise RefusedError("it has no instructions")
@@ -206,6 +209,15 @@ class Recorder(TorchDispatchMode):
                 write = _narrowing(plain, results[0].dtype)
         to = tape.result(args[0] if facts.written else results[0])
         write(tape, to, *args, **kwargs)
+
+    def _compose(self, function: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        """Write an operator as those that it is made of, which count as one."""
+        start, count, to = len(self.tape.instructions), self.count, self.tape.result(result)
+        with self:
+            value = function(*args, **kwargs)
+        self.count = count
+        if self.reason is None:
+            self.tape.deliver(start, to, self.tape.number(value))
 
 
 class _Facts(NamedTuple):

@@ -18,8 +18,8 @@ from linrnn.compute import native
 from linrnn.compute.layout import checked_offsets, dense, unit_channels
 from linrnn.compute.native import DTYPES, array, pointer
 from linrnn.compute.parts import like_parts
-from linrnn.engine.adjoint import adjoint
 from linrnn.engine.assemble import Operand, assemble
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import ELEMENTWISE, SPREADS, Program
 from linrnn.errors import BackendError
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from linrnn.engine.adjoint import adjoint
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import CONTRACTIONS, Program
 
 #: Into how many pieces a sum over steps is divided on a GPU, where these steps allow.

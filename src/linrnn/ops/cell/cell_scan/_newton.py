@@ -15,9 +15,8 @@ from torch import Tensor
 from linrnn._process.ambient import Ambient
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.layout import ends, shift_time
-from linrnn.engine.adjoint import adjoint
+from linrnn.engine.derivatives import adjoint, jacobian, mixing
 from linrnn.engine.graph import Program, Values, evaluate
-from linrnn.engine.jacobian import jacobian, mixing
 from linrnn.errors import BackendError
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, wide_inputs
 from linrnn.ops.cell.cell_scan._gradients import outer_sum

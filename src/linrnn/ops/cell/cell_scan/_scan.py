@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.engine.affine import Group, affine
 from linrnn.engine.cell import known_at_once
+from linrnn.engine.derivatives import Group, affine
 from linrnn.engine.graph import Program, evaluate
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, Results, wide_inputs
 from linrnn.ops.linear.linear_scan import linear_scan

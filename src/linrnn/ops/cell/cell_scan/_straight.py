@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.engine.affine import multiplies, state_groups
+from linrnn.engine.derivatives import coupled, multiplies, state_groups
 from linrnn.engine.graph import Program
-from linrnn.engine.jacobian import coupled
 from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.linear.tree import Semiring, products, solve
 

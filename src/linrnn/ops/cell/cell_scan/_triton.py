@@ -16,7 +16,7 @@ from torch import Tensor
 from linrnn.compute import gpu
 from linrnn.compute.launch import launch
 from linrnn.compute.layout import dense, unit_channels
-from linrnn.engine.adjoint import adjoint
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
 from linrnn.engine.widths import widths
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves

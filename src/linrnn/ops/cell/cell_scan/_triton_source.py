@@ -6,7 +6,7 @@ are dense, or where channels are repeated or summed up. Small matrices stay in r
 ones are read again at every step, out of a cache. Rows of the next steps are on their way while
 those of the present ones are used.
 
-The adjoint (`linrnn.engine.adjoint`) is a program of the same kind; what differs is that some
+The adjoint (`linrnn.engine.derivatives`) is a program of the same kind; what differs is that some
 inputs are the states before a step, which are those kept after the step before, and that sums and
 the factors of products are results.
 """

@@ -1,0 +1,400 @@
+"""The instructions of a recorded step for each operator of PyTorch.
+
+An elementwise operator is compiled as in cells (`linrnn.engine.functions`), where a handle is a
+`View` of memory, or a number; unless a rule here says otherwise: because it is shorter without a
+gradient, or because its arguments have another order. Operators that are others of PyTorch's say
+which (`COMPOSED`).
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from linrnn.engine.derivatives import backward
+from linrnn.engine.functions import FUNCTIONS
+from linrnn.engine.graph import ELEMENTWISE, LEAVES, Node, Program, finish
+from linrnn.engine.operations import LOGICAL, TRUTHS
+from linrnn.engine.replay.operands import Number, Real, RefusedError, View, tensors_in
+from linrnn.engine.replay.tape import Tape
+from linrnn.engine.trace import Tracer
+from linrnn.engine.values import Value, Writer, call
+from linrnn.errors import ArgumentError
+
+#: Writes an operator's instructions: ``(tape, where to, *arguments)``.
+Rule: TypeAlias = Callable[..., None]
+#: By the operator's name, without the underscore of one in place.
+RULES: dict[str, Rule] = {}
+#: Operators that are written as others: functions of the same arguments and options.
+COMPOSED: dict[str, Callable[..., Tensor]] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorate the rule of operators."""
+
+    def decorate(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return decorate
+
+
+def real(x: Number) -> Real:
+    """The only part of an operand."""
+    if x.im is not None:
+        raise RefusedError("of complex numbers")
+    return x.re
+
+
+def target(x: Number) -> View:
+    """Return where real numbers are written to."""
+    view = real(x)
+    assert isinstance(view, View)
+    return view
+
+
+class _Instructions:
+    """Writes an instruction for each operation: what a graph is for a cell."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+    def __call__(self, op: str, *args: Real) -> Real:
+        numbers = [x for x in args if not isinstance(x, View)]
+        if len(numbers) == len(args):
+            return ELEMENTWISE[op].of_numbers(*numbers)
+        result = self.tape.new(op, *args)
+        truths = args[1:] if op == "where" else args
+        if op in TRUTHS or (op in LOGICAL and all(map(self.tape.is_truth, truths))):
+            self.tape.truths.add(result.slot)
+        return result
+
+    def value(self, x: Real) -> float | None:
+        """A number that is no memory."""
+        return None if isinstance(x, View) else x
+
+    def constant(self, x: Any) -> float:
+        """A number as a handle."""
+        return float(x)
+
+
+class Recording(Writer):
+    """Writes instructions for values."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape, self.graph = tape, _Instructions(tape)
+
+    def refuse(self, got: str, fix: str) -> RefusedError:
+        """The error that keeps a step from being recorded."""
+        return RefusedError(got)
+
+    def operand(self, x: object) -> Value:
+        """A tensor of the recording, or a number."""
+        return Value(self, *self.tape.number(x))
+
+    def is_truth(self, handle: Real) -> bool:
+        """Whether numbers are truth values."""
+        return self.tape.is_truth(handle)
+
+
+def write(
+    tape: Tape, name: str, to: Number, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Write what a function of `linrnn.cells.functions` does.
+
+    Args:
+        tape: to write to.
+        name: of the function.
+        to: where its result belongs.
+        args, kwargs: tensors of the recording and numbers.
+
+    Raises:
+        RefusedError: there is no such function, or not with these arguments.
+    """
+    start, recording = len(tape.instructions), Recording(tape)
+    values = [recording.operand(x) if isinstance(x, Tensor) else x for x in args]
+    options = {k: recording.operand(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()}
+    result = call(recording, name, values, options)
+    tape.deliver(start, to, Number(result.re, result.im))
+
+
+@functools.lru_cache(maxsize=256)
+def _slope(name: str, options: tuple[Any, ...]) -> Program:
+    """The gradient of a function of one number: of ``x`` and the gradient ``g`` of its result."""
+    tracer = Tracer(name)
+    x, g = (tracer.graph.leaf("input", i) for i in range(2))
+    with torch.enable_grad():
+        y = call(tracer, name, (Value(tracer, x), *options), {})
+    graph = tracer.graph
+    forward = finish(graph, ((), ("x", "g"), (), ()), (y.re,), ())
+    gradients = {forward.outputs[0]: g}
+    node_map = graph.copy(forward)
+    backward(graph, forward, node_map, gradients)
+    (leaf,) = (i for i, n in enumerate(forward.nodes) if n == Node("input", (), 0))
+    return finish(graph, ((), ("x", "g"), (), ()), (gradients[leaf],), ())
+
+
+def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any) -> None:
+    """Write the gradient of a function of `linrnn.cells.functions` with one argument.
+
+    Args:
+        tape, name, to: as of `write`.
+        x: the argument, real.
+        g: the gradient of the result.
+        options: more arguments, which are numbers.
+    """
+    start, recording = len(tape.instructions), Recording(tape)
+    leaves = [recording.operand(z) for z in (x, g)]
+    if any(z.im is not None for z in leaves):
+        raise RefusedError("of complex numbers")
+    try:
+        program = _slope(name, options)
+    except ArgumentError as error:
+        raise RefusedError(f"of {name} with these options") from error
+    handles: list[Any] = []
+    for node in program.nodes:
+        if node.op in LEAVES:
+            handles.append(leaves[node.attribute].re)
+        elif node.op == "constant":
+            handles.append(node.attribute)
+        else:
+            handles.append(recording.graph(node.op, *(handles[i] for i in node.args)))
+    tape.deliver(start, to, Number(handles[program.outputs[0]]))
+
+
+def _function(name: str) -> Rule:
+    def write_it(tape: Tape, to: Number, *args: Any, **options: Any) -> None:
+        write(tape, name, to, args, options)
+
+    return write_it
+
+
+RULES |= {name: _function(name) for name in FUNCTIONS if hasattr(torch.ops.aten, name)}
+RULES["log_sigmoid_forward"] = _function("logsigmoid")
+
+
+@rule("move", "clone", "_to_copy", "copy", "contiguous")
+def _move(tape: Tape, to: Number, x: Any, *operands: Any, **options: Any) -> None:
+    tape.move(to, tape.number(operands[0] if operands and isinstance(operands[0], Tensor) else x))
+
+
+@rule("abs")
+def _abs(tape: Tape, to: Number, x: Any) -> None:
+    a = tape.number(x)
+    if a.im is None:
+        tape.put("abs", target(to), a.re)
+        return
+    sizes = [tape.new("abs", part) for part in (a.re, a.im)]
+    # of squares of numbers up to 1, which do not overflow
+    larger = tape.new("maximum", *sizes)
+    ratio = tape.new("div", tape.new("minimum", *sizes), larger)
+    ratio = tape.new("where", tape.new("eq", larger, 0.0), 0.0, ratio)
+    root = tape.new("sqrt", tape.new("add", tape.new("square", ratio), 1.0))
+    tape.put("mul", target(to), larger, root)
+
+
+def _sgn(x: Tensor) -> Tensor:
+    if not x.is_complex():
+        return torch.sign(x)
+    size = x.abs()
+    return torch.where(size == 0, 0.0, x / size)
+
+
+def _glu(x: Tensor, dim: int = -1) -> Tensor:
+    a, b = x.chunk(2, dim)
+    return a * torch.sigmoid(b)
+
+
+def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    below = torch.expm1(x * float(input_scale)) * float(alpha)
+    return torch.where(x > 0, x, below) * float(scale)
+
+
+COMPOSED |= {
+    "elu": _elu,
+    "glu": _glu,
+    "sgn": _sgn,
+    "floor_divide": functools.partial(torch.div, rounding_mode="floor"),
+    "sigmoid_backward": lambda g, y: g * (y * (1 - y)),
+    "tanh_backward": lambda g, y: g * (1 - y.square()),
+}
+
+
+@rule("clamp", "clamp_min")
+def _clamp(tape: Tape, to: Number, x: Any, min: Any = None, max: Any = None) -> None:
+    clamped = real(tape.number(x))
+    for op, bound in (("maximum", min), ("minimum", max)):
+        if bound is not None:
+            clamped = tape.new(op, clamped, real(tape.number(bound)))
+    tape.put("move", target(to), clamped)
+
+
+@rule("clamp_max")
+def _clamp_max(tape: Tape, to: Number, x: Any, max: Any) -> None:
+    _clamp(tape, to, x, None, max)
+
+
+@rule("cat")
+def _cat(tape: Tape, to: Number, tensors: Sequence[Tensor], dim: int = 0) -> None:
+    first = 0
+    for x in tensors:
+        if x.shape == (0,):
+            continue
+        n, axis = x.shape[dim], dim % x.ndim
+        place = to.seen(functools.partial(View.narrowed, axis=axis, first=first, n=n))
+        tape.move(place, tape.number(x))
+        first += n
+
+
+RULES["stack"] = lambda tape, to, tensors, dim=0: _cat(
+    tape, to, [x.unsqueeze(dim) for x in tensors], dim
+)
+
+
+@rule("roll")
+def _roll(
+    tape: Tape, to: Number, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()
+) -> None:
+    if len(dims) != 1:
+        raise RefusedError("along several axes")
+    n, axis = x.shape[dims[0]], dims[0] % x.ndim
+    at = -shifts[0] % max(n, 1)
+    _cat(tape, to, [x.narrow(axis, at, n - at), x.narrow(axis, 0, at)], axis)
+
+
+@rule("repeat")
+def _repeat(tape: Tape, to: Number, x: Tensor, repeats: Sequence[int]) -> None:
+    x = x[(None,) * (len(repeats) - x.ndim)]
+    sizes = x.shape
+
+    def split_axes(part: View) -> View:
+        """Each axis as two: which copy, and where in it."""
+        shape = [n for pair in zip(repeats, sizes, strict=True) for n in pair]
+        steps = [k for n, step in zip(sizes, part.strides, strict=True) for k in (n * step, step)]
+        return part._replace(shape=tuple(shape), strides=tuple(steps))
+
+    for axis in range(len(sizes)):
+        x = x.unsqueeze(2 * axis)
+    tape.move(to.seen(split_axes), tape.number(x))
+
+
+@rule("constant_pad_nd")
+def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float = 0) -> None:
+    if min(pad) < 0:
+        raise RefusedError("by less than nothing")
+    output = target(to)
+    tape.put("move", output, float(value))
+    for i, left in enumerate(pad[::2]):
+        axis = x.ndim - 1 - i
+        output = output.narrowed(axis, left, x.shape[axis])
+    tape.put("move", output, real(tape.number(x)))
+
+
+@rule("index")
+def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) -> None:
+    axes = [axis for axis, at in enumerate(indices) if at is not None]
+    at = indices[axes[0]]
+    if len(axes) != 1 or at is None or at.dtype is not torch.int64:
+        raise RefusedError("by several tensors, or by truth values")
+    (axis,), source, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
+    rank = at.ndim
+
+    def spread(sizes: Sequence[int], filler: int) -> tuple[int, ...]:
+        return (*sizes[:axis], *[filler] * rank, *sizes[axis + 1 :])
+
+    shape, strides = spread(source.shape, 1), spread(source.strides, 0)
+    for _ in source.shape[axis + 1 :]:
+        place = tape.view(place).wider()
+    _take(tape, to, source._replace(shape=shape, strides=strides), place, x, axis)
+
+
+@rule("gather")
+def _gather(tape: Tape, to: Number, x: Tensor, dim: int, index: Tensor, **_: Any) -> None:
+    axis, source = dim % x.ndim, tape.view(real(tape.number(x)))
+    strides = (*source.strides[:axis], 0, *source.strides[axis + 1 :])
+    source = source._replace(shape=tuple(index.shape), strides=strides)
+    _take(tape, to, source, real(tape.number(index)), x, axis)
+
+
+def _take(tape: Tape, to: Number, source: View, place: Real, x: Tensor, axis: int) -> None:
+    """Take from ``source``, which is x but for its axis, along which ``place`` goes."""
+    stride = tape.view(real(tape.number(x))).strides[axis]
+    tape.put("take", target(to), source, place, float(x.shape[axis]), value=stride)
+
+
+@rule("fill")
+def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
+    tape.move(to, tape.number(value))
+
+
+def _of_argument(name: str, options: Callable[..., Sequence[Any]]) -> Rule:
+    """Rule of a function whose argument PyTorch saves: ``(gradient, argument, *options)``."""
+
+    def write(tape: Tape, to: Number, g: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> None:
+        write_slope(tape, name, to, x, g, *options(*args, **kwargs))
+
+    return write
+
+
+def _numbers(*options: Any) -> list[Any]:
+    return [z for z in options if not isinstance(z, Tensor)]  # a tensor is a buffer
+
+
+RULES |= {
+    f"{name}_backward": _of_argument(name, _numbers)
+    for name in ("softplus", "silu", "mish", "hardtanh", "log_sigmoid")
+}
+RULES["threshold_backward"] = _of_argument("threshold", lambda threshold: (threshold, 0.0))
+RULES["gelu_backward"] = _of_argument("gelu", lambda *, approximate="none": (approximate,))
+
+
+@rule("elu_backward")
+def _elu_slope(
+    tape: Tape, to: Number, g: Tensor, alpha: float, scale: float, of_input: float,
+    is_result: bool, x: Tensor,
+) -> None:  # fmt: skip
+    if (scale, of_input) != (1, 1) or is_result:
+        raise RefusedError("with scales, or of a result")
+    write_slope(tape, "elu", to, x, g, float(alpha))
+
+
+@rule("select_backward")
+def _select(tape: Tape, to: Number, g: Tensor, sizes: Sequence[int], dim: int, index: int) -> None:
+    axis = dim % len(sizes)
+    _within(tape, to, g.unsqueeze(axis), axis, index % sizes[axis], 1)
+
+
+@rule("slice_backward")
+def _slice(
+    tape: Tape, to: Number, g: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, by: int
+) -> None:
+    axis = dim % len(sizes)
+    first, _, _ = slice(start, end).indices(sizes[axis])
+    _within(tape, to, g, axis, first, by)
+
+
+def _within(tape: Tape, to: Number, g: Tensor, axis: int, first: int, by: int) -> None:
+    """Some places along an axis, among zeros."""
+    tape.move(to, Number(0.0))
+    for place, part in zip(to, tape.number(g), strict=True):
+        if isinstance(place, View):
+            inner = place.narrowed(axis, first, g.shape[axis], by)
+            tape.put("move", inner, 0.0 if part is None else part)
+
+
+#: Operators whose result has no number of their arguments.
+CONSTANT = {
+    *("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like", "new_zeros"),
+    *("ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "scalar_tensor"),
+    *("linspace", "eye", "lift_fresh"),
+}
+
+
+def is_constant(name: str, args: Sequence[Any], tape: Tape) -> bool:
+    """Whether an operator's result is the same at every step."""
+    if name in CONSTANT:
+        return True
+    slots = [tape.slot(x) for x in tensors_in(args)]
+    return bool(slots) and all(slot is not None and slot.kind == "constant" for slot in slots)
