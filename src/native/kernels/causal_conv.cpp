@@ -25,6 +25,7 @@ struct CausalConv {
     static constexpr int L = 256 / sizeof(A);  // channels of a block
     static constexpr i64 CHUNK = 32;           // steps of a unit of work
     static constexpr i64 TILE = 512;           // steps of one channel at a time
+    static constexpr int STEPS = 4;            // whose shares of the taps' gradients are added at once
     const CausalConvArgs& args;
 
     // Step t of the one sequence that the arrays hold: see unit().
@@ -62,9 +63,59 @@ struct CausalConv {
         }
     }
 
-    void forward(i64 s, i64 t0, i64 t1) const {
+    // Whether every term of step t is an input of its own sequence, which is what most are.
+    bool whole(i64 t) const { return t >= args.width - 1 && reach(t) == args.width - 1; }
+    // Calls f with the width and whether there is a silu, known to the compiler; false: it varies.
+    template <class F>
+    bool known_width(F f) const {
+        switch (args.width) {
+            case 2: return args.silu ? f(Known<2, true>()) : f(Known<2, false>()), true;
+            case 3: return args.silu ? f(Known<3, true>()) : f(Known<3, false>()), true;
+            case 4: return args.silu ? f(Known<4, true>()) : f(Known<4, false>()), true;
+        }
+        return false;
+    }
+    template <int W, bool SILU>
+    struct Known {
+        static constexpr int width = W;
+        static constexpr bool silu = SILU;
+    };
+    // Rows t, t - 1, .. of the input and the weights of each, for a step that is `whole`.
+    template <int W>
+    struct Window {
+        const S* x[W];
+        const A *w[W], *bias;
+
+        Window(const CausalConv& of, i64 t, const A* none) : bias(none) {
+            for (int j = 0; j < W; ++j) x[j] = at(of.args.x, t - j), w[j] = of.tap(j, 0);
+            if (of.args.bias) bias = reinterpret_cast<const A*>(of.args.bias);
+        }
+        LINRNN_INLINE A at_channel(i64 c) const {
+            A v = bias[c];
+            for (int j = 0; j < W; ++j) v += w[j][c] * widen(x[j][c]);
+            return v;
+        }
+    };
+    template <int W, bool SILU>
+    void forward_row(i64 t, const A* none) const {
+        const Window<W> window(*this, t, none);
+        S* __restrict y = at(args.y, t);
+        for (i64 c = 0; c < args.channels; ++c) {
+            A v = window.at_channel(c);
+            if constexpr (SILU) v *= vsigmoid(v);
+            store_one(v, y[c]);
+        }
+    }
+    static LINRNN_INLINE void store_one(A v, float& to) { to = float(v); }
+    static LINRNN_INLINE void store_one(A v, double& to) { to = double(v); }
+    template <class T>
+    static LINRNN_INLINE void store_one(A v, T& to) { narrow(v, to); }
+
+    // `none` is a row of zeros, where there is no bias.
+    void forward(i64 s, i64 t0, i64 t1, const A* none) const {
         alignas(64) A v[L];
-        for (i64 t = t0; t < t1; ++t)
+        for (i64 t = t0; t < t1; ++t) {
+            if (whole(t) && known_width([&](auto k) { forward_row<k.width, k.silu>(t, none); })) continue;
             for (i64 c = 0; c < args.channels; c += L) {
                 i64 n = width(c);
                 convolve(s, t, c, n, v);
@@ -72,23 +123,92 @@ struct CausalConv {
                     for (int l = 0; l < L; ++l) v[l] *= vsigmoid(v[l]);
                 put(at(args.y, t) + c, v, n);
             }
+        }
     }
 
     // Gradients of x (and past) for steps [t0, t1); of weight and bias from outputs [t0, t1).
-    void backward(i64 s, i64 t0, i64 t1, double* sums, A* work) const {
+    void backward(i64 s, i64 t0, i64 t1, double* sums, A* work, const A* none) const {
         i64 end = t1 + args.width - 1 < args.time ? t1 + args.width - 1 : args.time;
         A* parts = work + (CHUNK + args.width) * stride();
         std::memset(parts, 0, size_t((args.width + 1) * stride()) * sizeof(A));
         for (i64 t = t0; t < end; ++t) {
             A* g = work + (t - t0) * stride();
+            if (whole(t) && known_width([&](auto k) { slope_row<k.width, k.silu>(t, g, none); })) continue;
             for (i64 c = 0; c < args.channels; c += L) grad_before_silu(s, t, c, width(c), g + c);
-            if (t < t1) add_parts(s, t, g, parts);
         }
-        for (i64 t = t0 == 0 ? 1 - args.width : t0; t < t1; ++t)
+        for (i64 t = t0, n; t < t1; t += n) {
+            const A* g = work + (t - t0) * stride();
+            n = 1;
+            if (t + STEPS <= t1 && whole(t, t + STEPS) &&
+                known_width([&](auto k) { add_steps<k.width>(t, g, parts); }))
+                n = STEPS;
+            else
+                add_parts(s, t, g, parts);
+        }
+        for (i64 t = t0 == 0 ? 1 - args.width : t0; t < t1; ++t) {
+            const i64 last = t + args.width;
+            if (t >= 0 && last <= end && whole(t + 1 > args.width - 1 ? t + 1 : args.width - 1, last) &&
+                known_width([&](auto k) { grad_row<k.width>(t, work + (t - t0) * stride()); }))
+                continue;
             for (i64 c = 0; c < args.channels; c += L) grad_input(s, t, t0, end, c, width(c), work);
+        }
         for (i64 j = 0; j <= args.width; ++j)
             for (i64 c = 0; c < args.channels; ++c)
                 sums[j * args.channels + c] += double(parts[j * stride() + c]);
+    }
+    // Whether steps [t0, t1) all are.
+    bool whole(i64 t0, i64 t1) const {
+        for (i64 t = t0; t < t1; ++t)
+            if (!whole(t)) return false;
+        return true;
+    }
+    // The gradient of v at step t.
+    template <int W, bool SILU>
+    void slope_row(i64 t, A* __restrict to, const A* none) const {
+        const Window<W> window(*this, t, none);
+        const S* g = at(args.y, t);
+        for (i64 c = 0; c < args.channels; ++c) {
+            A slope = widen(g[c]);
+            if constexpr (SILU) {
+                const A v = window.at_channel(c), gate = vsigmoid(v);
+                slope *= gate * (A(1) + v * (A(1) - gate));
+            }
+            to[c] = slope;
+        }
+    }
+    // What STEPS steps from t on add to the gradients of the taps and of the bias, in their order.
+    template <int W>
+    void add_steps(i64 t, const A* __restrict g, A* parts) const {
+        const S* x[STEPS + W - 1];
+        for (int i = 0; i < STEPS + W - 1; ++i) x[i] = at(args.x, t + i - (W - 1));
+        A* __restrict to[W + 1];
+        for (int j = 0; j <= W; ++j) to[j] = parts + j * stride();
+        const i64 step = stride();
+        for (i64 c = 0; c < args.channels; ++c) {
+            A slopes[STEPS];
+            for (int i = 0; i < STEPS; ++i) slopes[i] = g[i * step + c];
+            for (int j = 0; j < W; ++j) {
+                A total = to[j][c];
+                for (int i = 0; i < STEPS; ++i) total += slopes[i] * widen(x[i + j][c]);
+                to[j][c] = total;
+            }
+            A total = to[W][c];
+            for (int i = 0; i < STEPS; ++i) total += slopes[i];
+            to[W][c] = total;
+        }
+    }
+    // The gradient of x at step t, from those of v there and at the steps behind it.
+    template <int W>
+    void grad_row(i64 t, const A* g) const {
+        const A* w[W];
+        for (int j = 0; j < W; ++j) w[j] = tap(j, 0);
+        const i64 step = stride();
+        S* __restrict to = at(args.grad_x, t);
+        for (i64 c = 0; c < args.channels; ++c) {
+            A total = A(0);
+            for (int j = 0; j < W; ++j) total += w[j][c] * g[j * step + c];
+            store_one(total, to[c]);
+        }
     }
     void grad_input(i64 s, i64 t, i64 t0, i64 end, i64 c, i64 n, const A* work) const {
         alignas(64) A g[L] = {};
@@ -168,7 +288,7 @@ struct CausalConv {
     }
 
     // Chunk k of sequence s, whose kernel sees no other.
-    void unit(i64 s, i64 k, double* sums, A* work) const {
+    void unit(i64 s, i64 k, double* sums, A* work, const A* none) const {
         const Span span(args, s);
         CausalConvArgs own = args;
         own.time = span.count;
@@ -176,8 +296,8 @@ struct CausalConv {
         for (Array* x : arrays) *x = span.of(*x, sizeof(S));
         own.reset = span.of(own.reset, 1);
         const i64 t0 = k * CHUNK, t1 = t0 + CHUNK < own.time ? t0 + CHUNK : own.time;
-        if (args.backward) CausalConv{own}.backward(s, t0, t1, sums, work);
-        else CausalConv{own}.forward(s, t0, t1);
+        if (args.backward) CausalConv{own}.backward(s, t0, t1, sums, work, none);
+        else CausalConv{own}.forward(s, t0, t1, none);
     }
     // The chunks before sequence s. Packed sequences begin one anew each: some of these are empty.
     i64 units_before(i64 s) const {
@@ -204,8 +324,10 @@ struct CausalConv {
         i64 worth = steps * args.channels / 16384 + 1;
         i64 threads = worth < args.threads ? worth : args.threads;
         i64 per_row = args.backward ? (units + args.rows - 1) / args.rows : 1;
-        A* work = args.backward ? static_cast<A*>(std::malloc(size_t(threads * room) * sizeof(A))) : nullptr;
-        if (args.backward && !work) return 1;
+        room *= args.backward;
+        A* none = static_cast<A*>(std::calloc(size_t(stride() + threads * room), sizeof(A)));
+        if (!none) return 1;
+        A* work = none + stride();
 #pragma omp parallel for num_threads(int(threads)) schedule(static) if (threads > 1)
         for (i64 group = 0; group < (units + per_row - 1) / per_row; ++group) {
 #ifdef _OPENMP
@@ -216,10 +338,10 @@ struct CausalConv {
             auto sums = reinterpret_cast<double*>(args.sums) + group * (args.width + 1) * args.channels;
             for (i64 u = group * per_row; u < units && u < (group + 1) * per_row; ++u) {
                 i64 s = sequence_of(u);
-                unit(s, u - units_before(s), sums, mine);
+                unit(s, u - units_before(s), sums, mine, none);
             }
         }
-        std::free(work);
+        std::free(none);
         return 0;
     }
 };
