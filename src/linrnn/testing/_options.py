@@ -1,5 +1,6 @@
 """The options of a mixer, from the annotations of its constructor."""
 
+import functools
 import inspect
 from collections.abc import Iterator
 from types import UnionType
@@ -25,6 +26,16 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
         >>> list(option_sets(LEM))
         [{}, {'d_state': 4, 'step_size': 2.0}, {'step_size': 2.0}, {'d_state': 4}]
     """
+    sets = _sets_of_class(make) if isinstance(make, type) else _sets(make)
+    yield from (dict(options) for options in sets)
+
+
+@functools.lru_cache(maxsize=256)  # several laws ask; to build what may be refused takes longest
+def _sets_of_class(mixer: type[Mixer]) -> tuple[dict[str, Any], ...]:
+    return tuple(_sets(mixer))
+
+
+def _sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     choices = _values(type(build(make)))
 
     def options(chosen: Chosen) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from linrnn.testing._every_op import (
     derivatives,
     matches_its_steps,
 )
+from linrnn.testing._mixer_runs import build
 from linrnn.testing._options import option_sets
 
 
@@ -89,8 +90,8 @@ CHECKED = {*OURS}  # names
 @pytest.mark.parametrize("name", mixers.names())
 def test_cells_that_a_mixer_makes_are_their_steps(name):
     """Those made in functions, which no module has: whatever is alive; of one name one."""
-    for _ in option_sets(mixers.load(name)):
-        pass  # whose layers have made them
+    for options in option_sets(mixers.load(name)):
+        build(mixers.load(name), **options)  # which makes them
     gc.unfreeze()  # and what was there before the first test
     alive = [x for x in gc.get_objects() if issubclass(type(x), Cell)]  # not what a proxy is of
     made = {x.name: x for x in alive if x.function.__module__.startswith("linrnn.")}
