@@ -65,7 +65,7 @@ AEON ?= 1.6.0
 
 # aeon holds NumPy, pandas and scikit-learn back, so its own versions of these lie in an environment
 # that finds all else in .venv.
-test-aeon: $(VENV)/.dev  ## the estimators by the checks of aeon, in an environment of its own; needs the network; some minutes
+test-aeon: $(VENV)/.dev  ## the estimators by the checks of aeon, in a separate environment; needs the network; some minutes
 	test -x build/aeon-$(AEON)/bin/python || $(BIN)/python -m venv build/aeon-$(AEON)
 	build/aeon-$(AEON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: aeon==$(AEON)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \

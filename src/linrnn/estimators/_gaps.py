@@ -132,7 +132,7 @@ class Rule(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """What fills gaps of one kind: a line, and shares of others where these were better."""
+    """Values for gaps of one kind: a line, and shares of others where these were better."""
 
     rule: Rule
     knots: np.ndarray

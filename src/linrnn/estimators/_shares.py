@@ -8,8 +8,8 @@ import numpy as np
 def shares_of(answers: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Shares (answers,) of least squares, none below 0 and at most 1 together.
 
-    What is left of 1 is the share of an answer that is 0 everywhere. All sets of answers are
-    tried, so there should be few.
+    The rest of 1 is the share of an answer that is 0 everywhere. All sets of answers are tried, so
+    there should be few.
 
     Args:
         answers: (answers, rows).

@@ -26,7 +26,7 @@ _HIDDEN = 0.5
 """Share of a gap that other channels lack too, from which those that lack it are not read."""
 _LONG = 12
 """Steps of a gap from which other channels are read only if they are there all through. Each set of
-channels has a read-out of its own, and short gaps have many sets."""
+channels needs a separate read-out, and short gaps have many sets."""
 _FLAT = 1e-12  # of a spread: a channel that never moved
 
 
