@@ -23,9 +23,9 @@ def cpu() -> Recipe:
             "numbers of six digits are looked up in books of five lines, where the number of a "
             "random line is right once in five; not how many lines such a state holds"
         ),
-        expected=0.8645,
-        spread=0.0,
-        seeds=(0,),
+        expected=0.844,
+        spread=0.104,
+        seeds=(0, 1, 2),
         seconds=135.0,
         hardware="one core of a two-core x86-64 virtual machine, processor time",
         source="our own",
