@@ -233,13 +233,6 @@ TABLE = (
         "a training step of log-linear Mamba-2, 64 channels, 16 rows of 1,024 steps",
     ),
     Threshold(
-        "linrnn.ops.matrix._memory._cpu",
-        "WINDOW",
-        (32, 128),
-        lambda: trained("gated_delta_net", (4, 1024, 64)),
-        "a training step of Gated DeltaNet, 64 channels, 4 rows of 1,024 steps",
-    ),
-    Threshold(
         "linrnn.ops.matrix._memory._definition",
         "HEAD_CHUNK",
         (16, 32, 128),

@@ -11,7 +11,8 @@ from linrnn.compute.native import array, pointer
 from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import joined, parted
 
-#: Steps between the memories kept for the backward pass, which computes those between once more.
+#: Steps between the memories kept for the backward pass, which computes those between once more. No
+#: more than 4 chunks: `MOST` in src/native/memory_adjoint.h is the room for them.
 WINDOW = 64
 #: Writes of a chunk.
 CHUNK = 16
