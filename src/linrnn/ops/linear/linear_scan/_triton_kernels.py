@@ -87,6 +87,7 @@ def run_forward(
     """
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
+    PRODUCT: tl.constexpr = WIDE if CHAINED else DTYPE  # many tiles' roundings would add up
     lane, k, chunk = tl.program_id(0), 0, time
     if CHAINED:  # tickets go along time, so whoever is waited for runs already
         ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
@@ -170,10 +171,11 @@ def run_forward(
             for i in tl.static_range(STEPS):
                 if not CONSTANT:
                     a_re, a_im = parts(a_now[i], CX, DTYPE)
+                    f_re, f_im = a_re.to(PRODUCT), a_im.to(PRODUCT)
                     if i == 0:
-                        p_re, p_im = a_re, a_im
+                        p_re, p_im = f_re, f_im
                     else:
-                        p_re, p_im = multiply(a_re, a_im, p_re, p_im, CX)
+                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, CX)
                 b_re, b_im = parts(b_now[i], CX, DTYPE)
                 if reset is not None:
                     q_re, q_im = choose(reset_now[i], start, zero, q_re, q_im, CX)
@@ -184,6 +186,7 @@ def run_forward(
                     if CX:
                         b_im += q_im
                 q_re, q_im = b_re, b_im
+            p_re, p_im = p_re.to(DTYPE), p_im.to(DTYPE)
             y_re, y_im, x_re, x_im = entered(
                 p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
                 CHAINED, CUTS, CX, DTYPE, GROUP,
@@ -262,6 +265,7 @@ def run_backward(
     """
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
+    PRODUCT: tl.constexpr = WIDE if CHAINED else DTYPE  # many tiles' roundings would add up
     lane, k, chunk = tl.program_id(0), 0, time
     if CHAINED:  # tickets go along time, so whoever is waited for runs already
         ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
@@ -370,10 +374,11 @@ def run_backward(
                         if GATES > 1:
                             w = w_now[i].to(DTYPE)
                         a_re, w = gated(b_now[i].to(DTYPE), a_re, w, GATES, POSITIVE)
+                    f_re, f_im = a_re.to(PRODUCT), (-a_im).to(PRODUCT)
                     if i == 0:
-                        p_re, p_im = a_re, -a_im
+                        p_re, p_im = f_re, f_im
                     else:
-                        p_re, p_im = multiply(a_re, -a_im, p_re, p_im, CX)
+                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, CX)
                 d_re, d_im = parts(g_now[i], CX, DTYPE)
                 if i > 0:
                     d_re += q_re
@@ -383,6 +388,7 @@ def run_backward(
                 if reset is not None:
                     q_re, q_im = choose(reset_now[i], zero, zero, q_re, q_im, CX)
                     cut = tl.where(reset_now[i], 1, cut)
+            p_re, p_im = p_re.to(DTYPE), p_im.to(DTYPE)
             y_re, y_im, x_re, x_im = entered(
                 p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
                 CHAINED, CUTS, CX, DTYPE, GROUP,
