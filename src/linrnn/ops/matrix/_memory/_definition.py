@@ -20,9 +20,10 @@ from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import by_columns, each_head, rolled, unrolled
 
 #: Steps of a chunk: of decays by channel, whose pairs are (steps, steps, d_key), and of others. A
-#: training step of GLA (64 channels, 4 rows of 512 steps) takes 0.75 times as long with 8 instead of
-#: 16 and 1.57 with 32; of Gated DeltaNet (4 rows of 1,024) 1.20 with 16 instead of 64, 1.03 with 32
-#: and 1.38 with 128 (2026-11-29, EPYC with AVX-512, one core of a shared machine, in turn).
+#: training step of GLA (64 channels, 4 rows of 512 steps) takes 0.75 times as long with 8 instead
+#: of 16 and 1.57 with 32; of Gated DeltaNet (4 rows of 1,024) 1.20 with 16 instead of 64, 1.03
+#: with 32 and 1.38 with 128 (2026-11-29, EPYC with AVX-512, one core of a shared machine, in
+#: turn).
 CHANNEL_CHUNK, HEAD_CHUNK = 16, 64
 #: What sees other steps: reads, and what a write corrects.
 QUERY, WRITE = "query", "write"
