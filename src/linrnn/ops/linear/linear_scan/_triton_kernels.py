@@ -87,7 +87,7 @@ def run_forward(
     """
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
-    PRODUCT: tl.constexpr = WIDE if CHAINED else DTYPE  # many tiles' roundings would add up
+    PRODUCT: tl.constexpr = WIDE  # roundings of many tiles would add up
     lane, k, chunk = tl.program_id(0), 0, time
     if CHAINED:  # tickets go along time, so whoever is waited for runs already
         ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
@@ -265,7 +265,7 @@ def run_backward(
     """
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
-    PRODUCT: tl.constexpr = WIDE if CHAINED else DTYPE  # many tiles' roundings would add up
+    PRODUCT: tl.constexpr = WIDE  # roundings of many tiles would add up
     lane, k, chunk = tl.program_id(0), 0, time
     if CHAINED:  # tickets go along time, so whoever is waited for runs already
         ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
