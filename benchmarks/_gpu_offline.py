@@ -105,20 +105,20 @@ def launch_uncompiled() -> None:
     """Note launches and compile nothing: to count them needs no machine code."""
 
     def run(kernel: Any, *arguments: Any, grid: tuple[int, ...], **options: Any) -> _Uncompiled:
-        done = _Uncompiled(kernel.fn.__name__, options.get("num_warps", 4))
-        done[grid](*arguments)
-        return done
+        compiled = _Uncompiled(kernel.fn.__name__, options.get("num_warps", 4))
+        compiled[grid](*arguments)
+        return compiled
 
     triton.JITFunction.run = run
 
 
-class _Uncompiled(NamedTuple):
+class _Uncompiled:
     """Stands for what a first launch compiled; by its grid, later launches call it."""
 
-    name: str
-    warps: int
+    def __init__(self, name: str, warps: int) -> None:
+        self.name, self.warps = name, warps
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def launch(*arguments: Any) -> None:
             LAUNCHES.append(Launch(self.name, math.prod(grid), b"", self.warps))
 
