@@ -74,6 +74,8 @@ struct Adjoint : Chunk<A> {
         std::memcpy(states, S, size_t(size) * sizeof(A));
         i64 count = 0;
         for (i64 t = begin; t < end; t += most, ++count) {
+            const i64 next = t + most < end ? t + most : begin - args.window;
+            head.ask(next, next + most);
             Tape& x = tapes[count];
             work = Base::lay_out(work, x);
             this->load(t, this->steps(t, end), x);
@@ -124,6 +126,7 @@ struct Adjoint : Chunk<A> {
 
     // From the gradient R of the memory after a chunk to that before it.
     void retreat(Tape& x, A* R, const Slope& d) const {
+        head.ask_out(x.t - most, x.t);
         for (i64 i = 0; i < x.m; ++i) head.out_row(x.t + this->place(x, i), d.o + i * width);
         head.clear(d.o, x.m * width, C * width);
         if (two_sided) {

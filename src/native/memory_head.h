@@ -5,6 +5,7 @@
 
 #include "memory_scan_args.h"
 #include "memory_tile.h"
+#include "prefetch.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -73,11 +74,31 @@ struct Head {
         }
     }
     void store(const Array& x, i64 t, i64 channel, i64 n, const A* __restrict from) const {
-        i64 place = x.data + (t * x.step + channel) * (args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2);
+        i64 place = x.data + (t * x.step + channel) * stored_bytes();
         if constexpr (sizeof(A) == 8) put(reinterpret_cast<double*>(place), from, n);
         else if (args.dtype == F32) put(reinterpret_cast<float*>(place), from, n);
         else if (args.dtype == BF16) put(reinterpret_cast<bf16*>(place), from, n);
         else put(reinterpret_cast<f16*>(place), from, n);
+    }
+    void ask(const Array& x, i64 t, i64 channel, i64 n, i64 bytes) const {
+        if (x.data) prefetch(x.data + (t * x.step + channel) * bytes, n * bytes);
+    }
+    i64 stored_bytes() const { return args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2; }
+    // Names what steps [t, end) are computed from, as far as there are any.
+    void ask(i64 t, i64 end) const {
+        const i64 bytes = stored_bytes();
+        for (t = t < 0 ? 0 : t, end = end < args.time ? end : args.time; t < end; ++t) {
+            ask(args.q, read_row(t), q_head * args.keys, args.keys, bytes);
+            ask(args.k, t, k_head * args.keys, args.keys, bytes);
+            ask(args.v, t, v_head * args.values + first, given(), bytes);
+            ask(args.a, t, a_head * args.keys, args.keys, bytes);
+            ask(args.b, t, b_head * args.keys, args.keys, bytes);
+            if (args.channels == 2) ask(args.g, row(t), g_head * args.keys, args.keys, i64(sizeof(A)));
+        }
+    }
+    // The same for gradients of what these steps give.
+    void ask_out(i64 t, i64 end) const {
+        for (t = t < 0 ? 0 : t; t < end; ++t) ask(args.o, read_row(t), h * columns() + first, count, stored_bytes());
     }
     // Of q, k, a or b.
     void key_row(const Array& x, i64 of_head, i64 t, A* to) const {

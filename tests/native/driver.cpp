@@ -10,6 +10,7 @@
 #include "cells.h"
 #include "learning.h"
 #include "memories.h"
+#include "mixes.h"
 #include "modes.h"
 #include "quantized.h"
 #include "recorded.h"
@@ -55,6 +56,7 @@ int checks(i64 rounds) {
             one<OuterStep>(random, large);
             one<DeltaStep>(random, large);
             one<GatedNorms>(random, large);
+            one<Mixes>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus, mixed
+from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops.conv.past import last_inputs
@@ -94,10 +94,8 @@ class RWKV5(MatrixRWKV):
         self._reset_maps(self.gate)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
-        r, k, v, g = (
-            mixed(now, back, 1 - mu) for mu in (self.mu_r, self.mu_k, self.mu_v, self.mu_g)
-        )
+        mu = 1 - torch.stack([self.mu_r, self.mu_k, self.mu_v, self.mu_g])
+        r, k, v, g = self._mixes(x, state, reset, mu)  # (B, T, d_model) each
         r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
         with without_autocast(x.device):
             decay, bonus = -bounded_exp(wide(self.time_decay)), wide(self.time_first)

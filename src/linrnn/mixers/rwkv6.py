@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus, mixed
+from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus
 from linrnn.nn import LowRank, bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.ops.conv.past import last_inputs
@@ -110,11 +110,10 @@ class RWKV6(MatrixRWKV):
             nn.init.uniform_(second, -CORRECTION, CORRECTION)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
-        low_rank = self.mix_down(mixed(now, back, self.mu_x)).tanh().unflatten(-1, (len(MIXES), -1))
+        (to_move,) = self._mixes(x, state, reset, self.mu_x[None])
+        low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
-        mu = moved.to(now.dtype) + self.mu[:, None, None].to(now.dtype)
-        w, k, v, r, g = mixed(now, back, mu)  # (B, T, d_model) each
+        w, k, v, r, g = self._mixes(x, state, reset, self.mu, moved)  # (B, T, d_model) each
         d = wide(self.time_decay) + wide(self.decay(w))  # (B, T, d_model)
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):

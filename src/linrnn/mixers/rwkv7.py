@@ -10,7 +10,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.signals import check_receives
-from linrnn.mixers._families.rwkv import MatrixRWKV, mixed
+from linrnn.mixers._families.rwkv import MatrixRWKV
 from linrnn.nn import LowRank, empty_parameters, l2_normalise
 from linrnn.nn.channel_mix import INITS, fractions, initial_mix, orthogonal
 from linrnn.ops.conv.past import last_inputs
@@ -166,8 +166,7 @@ class RWKV7(MatrixRWKV):
     def _read(
         self, x: Tensor, state: Any, reset: Tensor | None, signals: Signals
     ) -> tuple[Tensor, Any, Signals]:
-        now, back = self._shifted(x, state, reset)  # each (B, T, d_model)
-        r, w, k, v, a, g = (mixed(now, back, mu) for mu in self.mu)
+        r, w, k, v, a, g = self._mixes(x, state, reset, self.mu)  # (B, T, d_model) each
         decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()  # each (B, T, d_model)
         key = wide(self.key(k))  # (B, T, d_model)
         c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import autocast_dtype, wide
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn.channel_mix import (
@@ -17,13 +17,13 @@ from linrnn.nn.channel_mix import (
     initial_decay,
     initial_mix,
     orthogonal,
-    token_shift,
     zigzag,
 )
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
-from linrnn.ops.conv.past import last_inputs, recall
+from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.conv.token_mix import token_mix
 from linrnn.ops.linear.weighted_mean import EMPTY
 from linrnn.state_spec import Part, complex_, real
 
@@ -132,10 +132,10 @@ class MeanRWKV(Mixer):
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keys, values and receptance, at least float32: rounded to 8 bits, a key is no weight."""
-        dtype = self.key.weight.dtype
-        x_k = x_v = x_r = x.to(dtype)
+        x_k = x_v = x_r = x.to(self.key.weight.dtype)
         if self.token_shift:
-            last = recall(x, state["shift"], 1, reset)
-            x_k, x_v, x_r = (token_shift(x, last, mu) for mu in (self.mu_k, self.mu_v, self.mu_r))
+            mu = 1 - torch.stack([self.mu_k, self.mu_v, self.mu_r])
+            dtype = autocast_dtype(self.key.weight)
+            x_k, x_v, x_r = token_mix(x, state["shift"], mu, reset=reset, dtype=dtype)
         k, r = wide(self.key(x_k)), wide(self.receptance(x_r))
         return k, self._values(wide(self.value(x_v))), r

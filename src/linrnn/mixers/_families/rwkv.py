@@ -12,7 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
 from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
 from linrnn.nn.heads import normed_at_once, whole_sequence
-from linrnn.ops.conv.past import recall
+from linrnn.ops.conv.token_mix import token_mix
 from linrnn.ops.gated_norm import gated_norm
 from linrnn.state_spec import Part, real
 
@@ -87,10 +87,17 @@ class MatrixRWKV(Mixer):
         memory = real(n_heads=self.n_heads, d_key=self.d_head, d_value=self.d_head)
         return {"memory": memory, "shift": real(past=1, d_model=self.d_model)}
 
-    def _shifted(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The input, and the way from it to the previous one, in the dtype of products."""
-        x = x.to(autocast_dtype(self.key.weight))
-        return x, recall(x, state["shift"], 1, reset) - x
+    def _mixes(
+        self,
+        x: Tensor,
+        state: Any,
+        reset: Tensor | None,
+        mu: Tensor,
+        moved: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Mixes of each input with the previous one, in the dtype of products."""
+        dtype = autocast_dtype(self.key.weight)
+        return token_mix(x, state["shift"], mu, moved, reset, dtype=dtype)
 
     def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
         """(..., H, d_head), at least float32 unless a memory takes them in bfloat16."""
@@ -127,11 +134,6 @@ class MatrixRWKV(Mixer):
 
 def _half(x: Tensor) -> bool:
     return x.dtype is torch.bfloat16 and whole_sequence(x)
-
-
-def mixed(now: Tensor, back: Tensor, mu: Tensor) -> Tensor:
-    """``now + back * mu``, in the dtype of ``now``."""
-    return torch.addcmul(now, back, mu.to(now.dtype))
 
 
 def initial_bonus(width: int, depth: float) -> Tensor:

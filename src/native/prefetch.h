@@ -1,0 +1,23 @@
+// Short rows of several arrays in turn are no stream to a processor: it waits for the first line of
+// each. Here a kernel names the rows that it reads next.
+#pragma once
+#include "array.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+inline void prefetch(i64 address, i64 bytes) {
+#ifdef __GNUC__
+    constexpr i64 LINE = 64;
+    const i64 end = address + bytes;
+    for (i64 at = address / LINE * LINE; at < end; at += LINE)
+        __builtin_prefetch(reinterpret_cast<const void*>(at));
+#else
+    (void)address, (void)bytes;
+#endif
+}
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn

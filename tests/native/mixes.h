@@ -1,0 +1,80 @@
+// The kernel of token_mix.
+#pragma once
+#include "../../src/native/token_mix_args.h"
+#include "mamba.h"
+
+extern "C" int linrnn_token_mix(const void*);
+
+struct Mixes : Problem {
+    enum { X, PAST, MU, MOVED };
+    i64 seqs, time, channels, mixes, parts, apart;
+    Values marks;
+
+    Mixes(Random& random, bool large) {
+        name = "token_mix";
+        seqs = random.size(3), time = random.size(90), channels = random.size(60);
+        mixes = 1 + random.below(5), parts = 1 + random.below(4), apart = random.coin() ? 0 : 3;
+        if (large) time += 200, channels += 100;
+        const i64 numbers = seqs * time * channels;
+        inputs = {random.numbers(numbers), random.numbers(seqs * channels), random.numbers(mixes * channels),
+                  random.coin() ? random.numbers(mixes * numbers) : Values()};
+        marks = random.coin() ? Values() : Values(size_t(seqs * time));
+        for (double& mark : marks) mark = random.below(9) == 0;
+    }
+    double before(i64 s, i64 t, i64 c) const {
+        if (!marks.empty() && marks[size_t(s * time + t)] != 0) return 0;
+        return t ? inputs[X][size_t((s * time + t - 1) * channels + c)] : inputs[PAST][size_t(s * channels + c)];
+    }
+    Many loop() const override {
+        Many outputs;
+        for (i64 i = 0; i < mixes; ++i) {
+            Values y = inputs[X];
+            for (i64 at = 0; at < i64(y.size()); ++at) {
+                const i64 c = at % channels, row = at / channels;
+                double m = inputs[MU][size_t(i * channels + c)];
+                if (!inputs[MOVED].empty()) m += inputs[MOVED][size_t(i * i64(y.size()) + at)];
+                y[size_t(at)] += m * (before(row / time, row % time, c) - y[size_t(at)]);
+            }
+            outputs.push_back(y);
+        }
+        return outputs;
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), numbers = seqs * time * channels;
+        Rows x(dtype, seqs, time, channels, apart, in[X]);
+        Memory past(wide, in[PAST]), mu(wide, in[MU]), moved(dtype, in[MOVED]);
+        std::vector<unsigned char> reset(marks.begin(), marks.end());
+        std::vector<Memory> outputs;
+        std::vector<i64> addresses;
+        for (i64 i = 0; i < mixes; ++i) {
+            if (weights) outputs.emplace_back(dtype, (*weights)[size_t(i)]);
+            else outputs.emplace_back(dtype, numbers);
+            addresses.push_back(outputs.back().address());
+        }
+        Memory grad_x(dtype, numbers), grad_past(wide, zeros(seqs * channels)), grad_moved(dtype, moved.count());
+        Memory sums(linrnn::F64, zeros(parts * mixes * channels));
+        linrnn::TokenMixArgs args{};
+        args.size = sizeof args, args.dtype = wide, args.threads = threads;
+        args.seqs = seqs, args.time = time, args.channels = channels, args.mixes = mixes;
+        args.x = x.array(), args.x_dtype = dtype, args.past = past.address(), args.mu = mu.address();
+        args.moved = {moved.address(), time * channels, channels};
+        args.moved_dtype = dtype, args.moved_mix = numbers;
+        if (!reset.empty()) args.reset = {reinterpret_cast<i64>(reset.data()), time, 1};
+        args.outputs = reinterpret_cast<i64>(addresses.data()), args.output_dtype = dtype;
+        args.backward = weights != nullptr, args.parts = parts;
+        args.grad_x = grad_x.address(), args.grad_past = grad_past.address();
+        args.grad_moved = grad_moved.address(), args.sums = sums.address();
+        run(linrnn_token_mix, &args);
+        if (weights)
+            return {grad_x.values(), grad_past.values(), sum_of(sums.values(), mixes * channels), grad_moved.values()};
+        Many results;
+        for (const Memory& y : outputs) results.push_back(y.values());
+        return results;
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
