@@ -63,7 +63,7 @@ struct CausalConv {
         }
     }
 
-    // Whether every term of step t is an input of its own sequence, which is what most are.
+    // Whether every term of step t is an input of the sequence itself, as most are.
     bool whole(i64 t) const { return t >= args.width - 1 && reach(t) == args.width - 1; }
     // Calls f with the width and whether there is a silu, known to the compiler; false: it varies.
     template <class F>
