@@ -96,7 +96,7 @@ DECLARED = {
     ("interop/_hf_files.py", "hf_hub_download"): "into the hub's own cache; read through the door",
     ("compute/native.py", "ctypes.CDLL"): "the library built with the package, or the user's own",
     ("recipes/__init__.py", "Path(spec.origin).read_text"): SOURCE,
-    ("cli/__init__.py", "Path(__path__[0], f'{module.name}.py').read_text"): SOURCE,
+    ("cli/_line/command.py", "(_VERBS / f'{module.name}.py').read_text"): SOURCE,
     ("_options/catalogue.py", "path.read_text"): SOURCE,
     ("cli/_line/source.py", "path.read_text"): SOURCE,
     ("cli/_line/precomputed.py", "Path(path).read_bytes"): SOURCE,

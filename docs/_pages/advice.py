@@ -75,7 +75,7 @@ def _uses(name: str) -> list[str]:
 
 
 def _measured(name: str) -> str:
-    """What a small model of it learned in the atlas, and where it failed; empty if not measured."""
+    """Results of a small model of it in the atlas, and where it failed; empty if not measured."""
     figures = _figures().get(name, {})
     done = [(a, figures[a.name]) for a in atlas.ABILITIES if a.name in figures]
     learned = [

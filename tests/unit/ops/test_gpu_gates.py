@@ -66,7 +66,7 @@ def offline(warm, tmp_path):
 
 @needs_triton
 def test_launches_and_operators(offline):
-    """Of all calls in one process, which compiles none of their kernels."""
+    """Counts them in one process, which compiles no kernel."""
     counted = offline(f"""
 offline.launch_uncompiled()
 result = {{name: counts(calls.CALLS[name]) for name in {list(MOST)}}}

@@ -22,7 +22,7 @@ def make(place, **options):
 
 
 def features(table, mean, std, hours=12):
-    """What a model reads of a table (time, 41), hour by hour."""
+    """The inputs of a model from a table (time, 41), hour by hour."""
     last, seen, rows = np.full(39, np.nan), np.zeros(34), []
     for hour, row in enumerate(table[:, :39], 1):
         seen += ~np.isnan(row[:34])

@@ -22,7 +22,7 @@ def make(place, **options):
 
 
 def steps_of(joints, frames):
-    """What a model reads of the joints (time, 25, 3) of bodies, those that move most first."""
+    """The inputs of a model from joints (time, 25, 3) of bodies, those that move most first."""
     order = sorted(joints, key=lambda x: x.var(0).sum(), reverse=True)
     time = len(order[0])
     middle = [int((i + 0.5) * time / frames) for i in range(frames)]
