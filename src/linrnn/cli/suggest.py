@@ -10,24 +10,24 @@ from linrnn.cli._line.parser import Parser
 from linrnn.errors import check_positive_int
 
 EPILOG = """\
-A need is an ability of the map with a difficulty, such as recall=32 for 32 pairs. The ability
-alone means its first difficulty. `linrnn suggest --needs list` explains all needs. Three needs are
-properties: stream=SIZE (the state never grows and takes at most SIZE, such as 4KB or 1MB), parallel
-(a sequence is read in parallel) and times (times between steps are read).
+A need is an ability of the map with a difficulty, such as copying=32 for 32 silent steps. The
+ability alone means its first difficulty. `linrnn suggest --needs list` explains all needs. Three
+needs are properties: stream=SIZE (the state never grows and takes at most SIZE, such as 4KB or
+1MB), parallel (a sequence is read in parallel) and times (times between steps are read).
 
 Verdicts are yes, no, unclear and not measured. A verdict is unclear if the interval over seeds, or
 a factor of two around a single seed, contains the value, or if the tested difficulties end before
 it. The map shows small models with short training: see `linrnn atlas`.
 
 examples:
-  linrnn suggest --needs recall=32,stream=1MB,parity
+  linrnn suggest --needs selective-copying=16,stream=1MB,parity
   linrnn suggest --needs parity=64,parallel --map atlas/state-512/atlas.csv"""
 
 
 def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("suggest", __doc__, epilog=EPILOG)
-    words = "needs, separated by commas, such as recall=32,stream=1MB,parity; list explains all"
+    words = "needs, separated by commas, such as copying=16,stream=1MB; list explains all"
     parser.add("--needs", required=True, metavar="NEED[,NEED...]", help=words)
     parser.add("--top", type=int, default=10, metavar="N", help="number of systems to print (10)")
     words = "atlas.csv of your own map (the map of this package)"
