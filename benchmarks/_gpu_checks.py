@@ -113,14 +113,14 @@ def checks() -> Iterator[tuple[str, Check]]:
     """Checks that can run apart from the others, by name."""
     dtypes = (torch.float32, torch.float64, torch.bfloat16)
     for name in sorted(set(ALL) - {"linear_scan", "outer_scan", "delta_scan"}):  # they come below
-        yield name, partial(check_law, partial(matches_its_steps, name, "auto", "cuda"))
+        yield name, partial(check_property, partial(matches_its_steps, name, "auto", "cuda"))
     for dtype, constant in itertools.product(TOLERANCE, (False, True)):
         what = f"layouts {dtype}{' constant' if constant else ''}"
         yield what, partial(check_layouts, dtype, constant)
     for name, dtype in itertools.product(CELLS, dtypes):
         yield f"{name} {dtype}", partial(check_cell, name, dtype)
     for name in mixers.names():
-        yield name, partial(check_law, partial(same_numbers_on, "cuda", mixers.load(name)))
+        yield name, partial(check_property, partial(same_numbers_on, "cuda", mixers.load(name)))
     for name, dtype in itertools.product(MEMORIES, (torch.float32, torch.bfloat16)):
         yield f"{name} {dtype}", partial(check_memory, name, dtype)
 
@@ -132,7 +132,7 @@ def large_checks() -> Iterator[tuple[str, Check]]:
         yield what, partial(check_shape, shape, dtype, constant)
 
 
-def check_law(law: Callable[[], None]) -> list[str]:
+def check_property(law: Callable[[], None]) -> list[str]:
     """A law of `linrnn.testing` on this GPU."""
     law()
     return []

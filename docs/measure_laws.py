@@ -20,17 +20,17 @@ COLUMNS = ("mixer", "law", "verdict", "worst_error")
 
 
 def measured(name: str) -> list[dict[str, str]]:
-    """A row for each law, as `linrnn check` says it."""
+    """A row for each property, as `linrnn check` says it."""
     command = [sys.executable, "-m", "linrnn", "check", name, "--json"]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
     return [
         {
             "mixer": name,
-            "law": law["law"],
-            "verdict": law["status"],
-            "worst_error": "" if law["worst_error"] is None else f"{float(law['worst_error']):.2g}",
+            "law": row["property"],
+            "verdict": row["status"],
+            "worst_error": "" if row["worst_error"] is None else f"{float(row['worst_error']):.2g}",
         }
-        for law in found["laws"]
+        for row in found["properties"]
     ]
 
 

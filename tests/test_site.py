@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from linrnn import mixers
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "linrnn"
@@ -207,7 +207,7 @@ def test_laws_that_were_measured_are_whole_and_kept(hooks):
     found = hooks.mixer.measures.laws()
     assert found.keys() <= set(mixers.names())
     for name, rows in found.items():
-        assert list(rows) == list(MIXER_LAWS), name
+        assert list(rows) == list(MIXER_PROPERTIES), name
         assert {row["verdict"] for row in rows.values()} <= {"pass", "declared"}, name
 
 

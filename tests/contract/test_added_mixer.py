@@ -95,7 +95,7 @@ def test_code_finds_it(added):
 
 @pytest.mark.unchecked
 def test_the_laws_are_checked_on_it(added, capsys):
-    assert main(["check", added, *(w for law in LAWS for w in ("--law", law))]) == 0
+    assert main(["check", added, *(w for law in LAWS for w in ("--property", law))]) == 0
     assert f"{added} passes or declares all {len(LAWS)} contract tests" in capsys.readouterr().out
 
 
@@ -142,7 +142,7 @@ def test_the_pages_are_made_with_it(added, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     lists, hooks = importlib.import_module("lists"), importlib.import_module("hooks")
     assert lists.mixer_table().endswith("| slow | `slow_lru` |")
-    config = type("Config", (), {"nav": [{"Mixers": []}, {"Results": []}]})()
+    config = type("Config", (), {"nav": [{"Mixers": []}, {"Results": []}], "repo_url": None})()
     hooks.on_config(config)
     assert config.nav[0]["Mixers"][-1] == {"slow": [{"SlowLRU": "mixers/slow_lru.md"}]}
     page = importlib.import_module("_pages.mixer").pages()[f"mixers/{added}.md"]

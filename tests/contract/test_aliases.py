@@ -143,7 +143,7 @@ def test_runs_of_the_command_line_take_it(tmp_path, monkeypatch, capsys):
     _, _, config = load_model("run")
     assert config.mixer == "gau,flash_gau"
     assert config.mixer_options["flash_gau"]["chunk"] == 5
-    assert main(["check", "flash:chunk=3", "--law", "edges"]) == 0
+    assert main(["check", "flash:chunk=3", "--property", "edges"]) == 0
 
 
 def test_a_package_may_have_the_name(monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from linrnn import mixers
 from linrnn.ops import linear_scan
 from linrnn.ops.conv.causal_conv import _OP as CONV
-from linrnn.testing import BrokenLawError, check_derivatives, check_law
+from linrnn.testing import BrokenPropertyError, check_derivatives, check_property
 from linrnn.testing._examples import examples
 from linrnn.testing._options import option_sets
 
@@ -45,7 +45,7 @@ class CountsTwice(torch.autograd.Function):
 def test_law_sees_paths_that_are_counted_twice():
     x, past, weight = (torch.randn(s, dtype=torch.float64) for s in ((2, 6, 2), (2, 3, 2), (2, 4)))
     arguments = {"x": x, "past": past, "weight": weight}
-    with pytest.raises(BrokenLawError, match="gradient with create_graph"):
+    with pytest.raises(BrokenPropertyError, match="gradient with create_graph"):
         check_derivatives("twice", lambda **a: CountsTwice.apply(*a.values()), arguments)
 
 
@@ -56,7 +56,7 @@ def test_law_sees_a_wrong_second_derivative():
 
     arguments = next(examples("linear_scan")).arguments
     arguments = {n: arguments[n] for n in ("a", "b")}
-    with pytest.raises(BrokenLawError, match="Hessian"):
+    with pytest.raises(BrokenPropertyError, match="Hessian"):
         check_derivatives("wrong", wrong, arguments)
 
 
@@ -72,4 +72,4 @@ def test_second_derivatives_with_every_option(name):
     make = mixers.load(name)
     for options in option_sets(make):
         if not any(options.get(option) for option in ROUGH):
-            check_law("higher_derivatives", partial(make, **options))
+            check_property("higher_derivatives", partial(make, **options))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linrnn import mixers
-from linrnn.testing import BrokenLawError
+from linrnn.testing import BrokenPropertyError
 from linrnn.testing._devices import same_numbers_on, there
 from linrnn.testing._every_op import matches_its_steps
 
@@ -25,7 +25,7 @@ class Left(mixers.LRU):
 
 
 def test_a_layer_that_changes_on_its_way_is_caught():
-    with pytest.raises(BrokenLawError, match=r"cpu torch\.float64 scan at once: y"):
+    with pytest.raises(BrokenPropertyError, match=r"cpu torch\.float64 scan at once: y"):
         same_numbers_on("cpu", Left)
 
 

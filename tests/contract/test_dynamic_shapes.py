@@ -8,7 +8,7 @@ from linrnn import RNN, SequenceModel, mixers
 from linrnn.errors import ArgumentError
 from linrnn.nn import CausalConv
 from linrnn.state import map_state
-from linrnn.testing import BrokenLawError
+from linrnn.testing import BrokenPropertyError
 from linrnn.testing._dynamic import check_dynamic
 from linrnn.testing._examples import calls, ops
 
@@ -172,9 +172,9 @@ def test_sequence_model_of_every_mixer_trains_in_one_graph(name):
 
 def test_a_graph_of_one_size_is_noticed():
     calls = [{"x": randn(*size)} for size in SIZES]
-    with pytest.raises(BrokenLawError, match="compiled once more"):
+    with pytest.raises(BrokenPropertyError, match="compiled once more"):
         check_dynamic("a loop", lambda x: sum(x.unbind(1)), calls, export=False)
-    with pytest.raises(BrokenLawError, match="specialized"):
+    with pytest.raises(BrokenPropertyError, match="specialized"):
         check_dynamic("a number", lambda x: x * len(x), calls)
 
 
@@ -182,5 +182,5 @@ def test_other_numbers_in_a_graph_are_noticed():
     def differs(x):
         return x * (2 if torch.compiler.is_compiling() else 1)
 
-    with pytest.raises(BrokenLawError, match="compiled"):
+    with pytest.raises(BrokenPropertyError, match="compiled"):
         check_dynamic("differs", differs, [{"x": randn(*s)} for s in SIZES], export=False)

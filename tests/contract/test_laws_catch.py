@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 import torch
 
+from linrnn import testing
 from linrnn.mixers import GAU, LRU, RWKV4, RWKV7, S4D, ComplexRWKV, MinGRU, SelectiveLRU
 from linrnn.ops.linear import tree
 from linrnn.ops.linear.linear_scan import _tree as _scan_tree
-from linrnn.testing import MIXER_LAWS, OP_LAWS, BrokenLawError, check_law
+from linrnn.testing import MIXER_PROPERTIES, OP_PROPERTIES, BrokenPropertyError, check_property
 
 
 class ForgetsState(LRU):
@@ -526,12 +527,12 @@ def test_broken_mixer_is_caught(law, broken):
             options |= {"r_min": 0.998, "r_max": 0.9995}
         return broken(**options)
 
-    with pytest.raises(BrokenLawError):
-        check_law(law, make)
+    with pytest.raises(BrokenPropertyError):
+        check_property(law, make)
 
 
 def test_every_mixer_law_has_a_broken_mixer():
-    assert {law for law, _ in BROKEN_MIXERS} == set(MIXER_LAWS)
+    assert {law for law, _ in BROKEN_MIXERS} == set(MIXER_PROPERTIES)
 
 
 @pytest.mark.unchecked
@@ -548,32 +549,32 @@ def test_a_choice_that_may_turn_excuses_numbers_and_no_infinity():
             y, state = super().forward(x, state, reset=reset)
             return (y * math.inf if y.dtype == torch.bfloat16 else y), state
 
-    check_law("low_precision", partial(Turns, r_min=0.998, r_max=0.9995))
-    with pytest.raises(BrokenLawError, match="not finite"):
-        check_law("low_precision", Bursts)
+    check_property("low_precision", partial(Turns, r_min=0.998, r_max=0.9995))
+    with pytest.raises(BrokenPropertyError, match="not finite"):
+        check_property("low_precision", Bursts)
 
 
 def test_stale_declaration_is_caught():
     class Modest(LRU):
         declared = {"causal": "claims to see the future"}  # noqa: RUF012
 
-    with pytest.raises(BrokenLawError, match="yet it holds"):
-        check_law("causal", Modest)
+    with pytest.raises(BrokenPropertyError, match="yet it holds"):
+        check_property("causal", Modest)
 
 
 def test_stale_declaration_of_a_form_is_caught():
     class Modest(LRU):
         declared = {**LRU.declared, "causal:real": "claims to see it"}  # noqa: RUF012
 
-    with pytest.raises(BrokenLawError, match="yet it holds"):
-        check_law("causal", Modest)
+    with pytest.raises(BrokenPropertyError, match="yet it holds"):
+        check_property("causal", Modest)
 
 
 def test_true_declaration_is_accepted():
     class Honest(LooksAhead):
         declared = {"causal": "rolls its input"}  # noqa: RUF012
 
-    check_law("causal", Honest)
+    check_property("causal", Honest)
 
 
 def scan_changed(monkeypatch, change):
@@ -681,12 +682,12 @@ BROKEN_BACKENDS = [
 )
 def test_broken_backend_is_caught(monkeypatch, law, break_it):
     break_it(monkeypatch)
-    with pytest.raises(BrokenLawError):
-        OP_LAWS[law]("tree")
+    with pytest.raises(BrokenPropertyError):
+        OP_PROPERTIES[law]("tree")
 
 
 def test_every_op_law_has_a_broken_backend():
-    assert {law for law, _ in BROKEN_BACKENDS} == set(OP_LAWS)
+    assert {law for law, _ in BROKEN_BACKENDS} == set(OP_PROPERTIES)
 
 
 def test_unwritten_output_is_caught(monkeypatch):
@@ -696,5 +697,14 @@ def test_unwritten_output_is_caught(monkeypatch):
         return hole, result[1]
 
     scan_changed(monkeypatch, leaves_a_hole)
-    with pytest.raises(BrokenLawError):
-        OP_LAWS["matches_loop"]("tree")
+    with pytest.raises(BrokenPropertyError):
+        OP_PROPERTIES["matches_loop"]("tree")
+
+
+@pytest.mark.parametrize("former", ["MIXER_LAWS", "OP_LAWS", "BrokenLawError", "check_law"])
+def test_former_names_warn_and_work(former):
+    with pytest.warns(FutureWarning, match=rf"linrnn\.testing\.{former} is called (\w+)") as caught:
+        member = getattr(testing, former)
+    current = str(caught[0].message).split(" is called ")[1].split(";")[0]
+    assert member is getattr(testing, current)
+    assert former not in dir(testing)

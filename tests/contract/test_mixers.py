@@ -4,7 +4,7 @@ import pytest
 
 import quick_sample
 from linrnn import mixers
-from linrnn.testing import MIXER_LAWS, check_law
+from linrnn.testing import MIXER_PROPERTIES, check_property
 from linrnn.testing._graph_laws import dynamic_shapes
 from linrnn.testing._mixer_laws import LONG, finite_when_long
 
@@ -15,7 +15,7 @@ NEEDS_NO_CHECKER |= {"ranges", "finite_when_long", "higher_derivatives"}
 
 
 def laws(*, unchecked: bool) -> list[str]:
-    return [n for n in MIXER_LAWS if (n in NEEDS_NO_CHECKER) == unchecked]
+    return [n for n in MIXER_PROPERTIES if (n in NEEDS_NO_CHECKER) == unchecked]
 
 
 def test_catalogue_is_not_empty():
@@ -25,7 +25,7 @@ def test_catalogue_is_not_empty():
 @pytest.mark.parametrize("name", mixers.names())
 @pytest.mark.parametrize("law", laws(unchecked=False))
 def test_mixer_keeps_law(name, law):
-    check_law(law, mixers.load(name))
+    check_property(law, mixers.load(name))
 
 
 # the mixers of which a graph for every size is a quick test; of the others, those of one size are
@@ -50,7 +50,7 @@ def is_slow(law, name):
     ],
 )
 def test_mixer_keeps_law_unchecked(law, name):
-    check_law(law, mixers.load(name))
+    check_property(law, mixers.load(name))
 
 
 def sequential():

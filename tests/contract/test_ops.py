@@ -10,7 +10,7 @@ from linrnn.compute.in_place import UPDATES
 from linrnn.compute.op import ALL
 from linrnn.errors import UnknownNameError
 from linrnn.ops import backend_report
-from linrnn.testing import OP_LAWS, BrokenLawError, check_op
+from linrnn.testing import OP_PROPERTIES, BrokenPropertyError, check_op
 from linrnn.testing._every_op import (
     ALONE_LAWS,
     BACKEND_LAWS,
@@ -130,7 +130,7 @@ def test_check_op_takes_ops_and_backends():
 
 
 def cases(*, unchecked: bool) -> list[tuple[str, str]]:
-    laws = [n for n in OP_LAWS if (n in NEEDS_NO_CHECKER) == unchecked]
+    laws = [n for n in OP_PROPERTIES if (n in NEEDS_NO_CHECKER) == unchecked]
     return [(backend, law) for law in laws for backend in backend_report()]  # laws share loops
 
 
@@ -138,7 +138,7 @@ def run(backend: str, law: str) -> None:
     problem = backend_report()[backend]
     if problem != "available":
         pytest.skip(f"{backend}: {problem}")
-    OP_LAWS[law](backend)
+    OP_PROPERTIES[law](backend)
 
 
 @pytest.mark.parametrize(("backend", "law"), cases(unchecked=False))
@@ -179,5 +179,5 @@ def test_law_notices_an_op_that_forgets_its_layout(monkeypatch, op, name):
         return original(self, *arguments, backend=backend)
 
     monkeypatch.setattr(kind, "__call__", forgetful)
-    with pytest.raises((BrokenLawError, RuntimeError)):
+    with pytest.raises((BrokenPropertyError, RuntimeError)):
         BACKEND_LAWS["matches_its_steps"](op, backends(op)[-1])

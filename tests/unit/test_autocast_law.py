@@ -7,7 +7,7 @@ from torch import nn
 from linrnn.mixers import Mixer
 from linrnn.state_spec import real
 from linrnn.testing._autocast_law import check_autocast_gradients
-from linrnn.testing._tolerance import BrokenLawError
+from linrnn.testing._tolerance import BrokenPropertyError
 
 
 class Sums(torch.autograd.Function):
@@ -59,7 +59,7 @@ def test_right_gradients_pass():
 
 
 def test_sums_in_half_precision_are_caught():
-    with pytest.raises(BrokenLawError, match="autocast: grad gain differs"):
+    with pytest.raises(BrokenPropertyError, match="autocast: grad gain differs"):
         check_autocast_gradients(*drawn("loop"))
 
 

@@ -2,15 +2,16 @@
 
 import time
 import warnings
+from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from linrnn._files.reading import why
-from linrnn.cli._line.entries import laws
+from linrnn.cli._line.entries import properties
 from linrnn.cli._line.names import known_as
-from linrnn.cli._line.output import answer, row
+from linrnn.cli._line.output import answer, note, row
 from linrnn.cli._line.parser import Parser
 from linrnn.cli.compare import as_known, parse_mixer
 from linrnn.errors import ArgumentError
@@ -26,8 +27,8 @@ Each test checks one property of the contract and has one of three verdicts.
   declared  it lacks the property, and its class gives the reason
   broken    it lacks the property without a reason, or has one that it declares to lack
 The worst error is the largest over all compared numbers, divided by the tolerance: above 1 it is
-too large. `linrnn.testing.MIXER_LAWS` lists the properties, and the page "Testing" explains them.
-In your own tests, call `linrnn.testing.check_mixer`.
+too large. `linrnn.testing.MIXER_PROPERTIES` lists the properties, and the page "Testing" explains
+them. In your own tests, call `linrnn.testing.check_mixer`.
 
 exit codes: 0 all passed or declared, 1 one is broken, 2 the command was wrong."""
 
@@ -36,7 +37,7 @@ exit codes: 0 all passed or declared, 1 one is broken, 2 the command was wrong."
 class Verdict:
     """The result of one contract test."""
 
-    law: str
+    property: str
     status: str
     """pass, declared or broken."""
     worst_error: float | None
@@ -50,8 +51,9 @@ def parser() -> Parser:
     """The parser of the verb's arguments."""
     parser = Parser("check", __doc__, epilog=EPILOG)
     parser.add("mixer", metavar="MIXER", help="a name or pkg.module:Mine", kind="mixer")
-    law = "test only this property, such as causal; may be repeated"
-    parser.add("--law", action="append", metavar="NAME", help=law, kind="law")
+    words = "test only this property, such as causal; may be repeated"
+    parser.add("--property", action="append", metavar="NAME", help=words, kind="property")
+    parser.add("--law", action="append", metavar="NAME", help=SUPPRESS, kind="property")
     return parser
 
 
@@ -59,9 +61,12 @@ def main(argv: Sequence[str]) -> int:
     """Run all contract tests, or the selected ones, and print a line for each."""
     options = parser().parse_args(argv)
     options.mixer = as_known(options.mixer)
-    every_law = laws()
-    chosen = [known_as("law", law, every_law) for law in options.law or ()]
-    make, checked, verdicts = _maker(options.mixer), chosen or every_law, []
+    if options.law:
+        note("--law is called --property; the former name goes with linrnn 0.4\n")
+    names = properties()
+    selection = [*(options.property or ()), *(options.law or ())]
+    chosen = [known_as("property", name, names) for name in selection]
+    make, checked, verdicts = _maker(options.mixer), chosen or names, []
     width = max(len("property"), *map(len, checked))
     row(f"{'property':<{width}}  verdict   worst error     time  reason\n")
     with warnings.catch_warnings():
@@ -69,9 +74,9 @@ def main(argv: Sequence[str]) -> int:
         for verdict in _verdicts(make, checked):
             verdicts.append(verdict)
             _say(verdict, width)
-    broken = [verdict.law for verdict in verdicts if verdict.status == "broken"]
+    broken = [verdict.property for verdict in verdicts if verdict.status == "broken"]
     row(_ending(options.mixer, len(verdicts), broken))
-    answer(lambda: {"mixer": options.mixer, "laws": verdicts})
+    answer(lambda: {"mixer": options.mixer, "properties": verdicts})
     return 1 if broken else 0
 
 
@@ -89,37 +94,39 @@ def _maker(text: str) -> "MakeMixer":
     return partial(cls, **mixer_options) if mixer_options else cls
 
 
-def _verdicts(make: "MakeMixer", laws: Sequence[str]) -> Iterator[Verdict]:
-    from linrnn.testing import BrokenLawError, check_law, recording
+def _verdicts(make: "MakeMixer", names: Sequence[str]) -> Iterator[Verdict]:
+    from linrnn.testing import BrokenPropertyError, check_property, recording
 
     reasons = cast(Any, getattr(make, "func", make)).declared
-    for law in laws:
-        start, declared = time.perf_counter(), _declared(reasons, law)
+    for name in names:
+        start, declared = time.perf_counter(), _declared(reasons, name)
         with recording() as worst:
             try:
-                check_law(law, make)
+                check_property(name, make)
                 status, reason = ("declared", declared) if declared else ("pass", "")
-            except BrokenLawError as error:
-                status, reason = "broken", str(error).removeprefix(f"{law}: ")
+            except BrokenPropertyError as error:
+                status, reason = "broken", str(error).removeprefix(f"{name}: ")
             except Exception as error:  # noqa: BLE001 - whatever a layer that is wrong raises
                 status, reason = "broken", f"raised {type(error).__name__}: {why(error)}"
         seconds = time.perf_counter() - start
-        yield Verdict(law, status, worst.error, seconds, reason)
+        yield Verdict(name, status, worst.error, seconds, reason)
 
 
-def _declared(reasons: Any, law: str) -> str:
-    """Why a mixer cannot keep a law, or cannot in some of its forms."""
+def _declared(reasons: Any, name: str) -> str:
+    """Why a mixer lacks a property, or lacks it in some of its forms."""
     texts = [
-        f"{reason} (form {name.partition(':')[2]!r})" if ":" in name else reason
-        for name, reason in reasons.items()
-        if name.partition(":")[0] == law
+        f"{reason} (form {key.partition(':')[2]!r})" if ":" in key else reason
+        for key, reason in reasons.items()
+        if key.partition(":")[0] == name
     ]
     return "; ".join(texts)
 
 
 def _say(verdict: Verdict, width: int) -> None:
     error = "-" if verdict.worst_error is None else f"{verdict.worst_error:.2g}"
-    line = f"{verdict.law:<{width}}  {verdict.status:<8}  {error:>11}  {verdict.seconds:5.1f} s"
+    line = (
+        f"{verdict.property:<{width}}  {verdict.status:<8}  {error:>11}  {verdict.seconds:5.1f} s"
+    )
     row(f"{line}  {verdict.reason}".rstrip() + "\n")
 
 

@@ -19,7 +19,7 @@ def check_autocast_gradients(mixer: Mixer, x: Tensor) -> None:
     """Compare all gradients with those of float32, beside how much these move by a rounding.
 
     Raises:
-        BrokenLawError: one is not finite, is not of its parameter's dtype, or is farther away.
+        BrokenPropertyError: one is not finite, is not of its parameter's dtype, or is farther away.
     """
     exact = _gradients(mixer, x, autocast=False)
     besides = [_moved_gradients(mixer, x, seed) for seed in _SEEDS]

@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.errors import LinrnnError
 from linrnn.testing._mixer_runs import MakeMixer, busy_state, in_each_form, results, signal
-from linrnn.testing._tolerance import BrokenLawError, check_true
+from linrnn.testing._tolerance import BrokenPropertyError, check_true
 
 _ROWS, _TIME = 2, 9
 
@@ -16,7 +16,7 @@ def same_when_checkpointed(make: MakeMixer) -> None:
     """Outputs, states and all gradients of every form in training, noise included, to the bit.
 
     Raises:
-        BrokenLawError: they differ, or the backward pass takes out twice what it kept, which
+        BrokenPropertyError: they differ, or the backward pass takes out twice what it kept, which
             is computed again once.
     """
     for form, mixer in in_each_form(make):
@@ -30,7 +30,7 @@ def same_when_checkpointed(make: MakeMixer) -> None:
         except LinrnnError:
             raise
         except RuntimeError as error:
-            raise BrokenLawError(f"form {form!r}, checkpointed: {error}") from error
+            raise BrokenPropertyError(f"form {form!r}, checkpointed: {error}") from error
         for name, value in expected.items():
             same = name in checkpointed and torch.equal(checkpointed[name], value)
             check_true(f"form {form!r}, checkpointed: {name} differs", same)

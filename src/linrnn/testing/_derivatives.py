@@ -48,7 +48,7 @@ def check_derivatives(
         singly: vary each argument alone too; a name varies that one.
 
     Raises:
-        BrokenLawError: two of them differ.
+        BrokenPropertyError: two of them differ.
     """
     names = varied(arguments)
     alone = [[n] for n in names if singly in (True, n)] if len(names) > 1 else []

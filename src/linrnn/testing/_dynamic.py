@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten, tree_leaves, tree_map, tree_map_with_path
 
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true
+from linrnn.testing._tolerance import BrokenPropertyError, check_close, check_true
 
 Call = dict[str, Any]
 """Arguments by name: tensors and trees of them."""
@@ -37,7 +37,7 @@ def check_dynamic(
         compiled: whether `torch.compile` is tried.
 
     Raises:
-        BrokenLawError: the graph is bound to a size, is made again for another, or gives other
+        BrokenPropertyError: the graph is bound to a size, is made again for another, or gives other
             numbers than eager mode.
     """
     try:
@@ -46,11 +46,13 @@ def check_dynamic(
                 _check_exported(what, function, calls)
             if compiled:
                 _check_compiled(what, function, calls, compiler)
-    except BrokenLawError:
+    except BrokenPropertyError:
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).split("\n") if line.strip()]
-        raise BrokenLawError(f"{what}: {type(error).__name__}: {' '.join(lines[:3])}") from error
+        raise BrokenPropertyError(
+            f"{what}: {type(error).__name__}: {' '.join(lines[:3])}"
+        ) from error
 
 
 def _check_exported(what: str, function: Callable[..., Any], calls: Sequence[Call]) -> None:

@@ -29,8 +29,14 @@ from linrnn.testing._laid_out import dtypes_in_turns, with_both_dtypes
 from linrnn.testing._laid_out import layouts as _layouts
 from linrnn.testing._laid_out import random_state as _random
 from linrnn.testing._one_device import one_device
-from linrnn.testing._op_laws import OP_LAWS
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
+from linrnn.testing._op_laws import OP_PROPERTIES
+from linrnn.testing._tolerance import (
+    BrokenPropertyError,
+    check_close,
+    check_true,
+    difference,
+    epsilon,
+)
 
 Results = dict[str, Tensor]
 Run = Callable[..., tuple[Tensor, Tensor]]
@@ -234,7 +240,7 @@ def operators(op: str) -> None:
     for example in examples(op):
         call = reached(example.function, **example.arguments)
         if call is None:
-            raise BrokenLawError(f"{example.name}: comes to no operator")
+            raise BrokenPropertyError(f"{example.name}: comes to no operator")
         target, arguments, backend = call
         first, remaining = list(arguments[: target.gradients]), arguments[target.gradients :]
         inputs = (*tree_map(_wanting, first), *remaining)
@@ -413,7 +419,7 @@ def check_cell(cell: Cell) -> None:
     gradients, in pieces, in any memory, in graphs of any size, with derivatives of derivatives.
 
     Raises:
-        BrokenLawError: naming the law, the case and the error found.
+        BrokenPropertyError: naming the law, the case and the error found.
 
     Example:
         >>> from linrnn.cells import cell
@@ -434,7 +440,7 @@ def check_op(name: str) -> None:
         name: of an op of `linrnn.ops`; or a backend, for all laws of `linear_scan` on it.
 
     Raises:
-        BrokenLawError: naming the law, the case and the error found.
+        BrokenPropertyError: naming the law, the case and the error found.
         BackendError: the backend cannot run on this machine.
         UnknownNameError: neither an op nor a backend.
 
@@ -444,7 +450,7 @@ def check_op(name: str) -> None:
     check_in("check_op", "name", name, (*ALL, *BACKENDS))
     if name in BACKENDS:
         laws: list[tuple[Callable[..., None], tuple[str, ...]]]
-        laws = [(law, (name,)) for law in OP_LAWS.values()]
+        laws = [(law, (name,)) for law in OP_PROPERTIES.values()]
     else:
         laws = [(law, (name,)) for law in ALONE_LAWS.values()]
         laws += [(law, (name, b)) for law in BACKEND_LAWS.values() for b in backends(name)]
@@ -455,5 +461,5 @@ def _check(laws: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
     for law, arguments in laws:
         try:
             law(*arguments)
-        except BrokenLawError as error:
-            raise BrokenLawError(f"{law.__name__}: {error}") from error
+        except BrokenPropertyError as error:
+            raise BrokenPropertyError(f"{law.__name__}: {error}") from error

@@ -27,7 +27,7 @@ from linrnn.testing._mixer_runs import (
 )
 from linrnn.testing._one_device import one_device
 from linrnn.testing._options import option_sets
-from linrnn.testing._tolerance import BrokenLawError, check_true
+from linrnn.testing._tolerance import BrokenPropertyError, check_true
 from linrnn.typing import State
 
 Run = Callable[..., tuple[Tensor, State]]
@@ -91,9 +91,9 @@ def untraceable(make: MakeMixer) -> None:
         except ArgumentError as error:
             check_true(f"{what}: message {error}", "torch.export" in str(error))
         except Exception as error:
-            raise BrokenLawError(f"{what} in a trace: {error!r:.200}") from error
+            raise BrokenPropertyError(f"{what} in a trace: {error!r:.200}") from error
         else:
-            raise BrokenLawError(f"{what} in a trace must be refused, and was written down")
+            raise BrokenPropertyError(f"{what} in a trace must be refused, and was written down")
 
     for mode in (torch.enable_grad, torch.no_grad):
         with mode():
@@ -243,7 +243,7 @@ def _named(what: str) -> Iterator[None]:
     """Make any error a broken law that says what was tried."""
     try:
         yield
-    except BrokenLawError:
+    except BrokenPropertyError:
         raise
     except Exception as error:
-        raise BrokenLawError(f"{what}: {type(error).__name__}: {error!s:.200}") from error
+        raise BrokenPropertyError(f"{what}: {type(error).__name__}: {error!s:.200}") from error

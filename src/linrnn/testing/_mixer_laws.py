@@ -42,7 +42,7 @@ from linrnn.testing._state_laws import zeros_begin_anew
 from linrnn.testing._time_laws import GRADCHECK, times
 from linrnn.testing._tolerance import (
     LOOP_MULTIPLE,
-    BrokenLawError,
+    BrokenPropertyError,
     check_close,
     check_true,
     difference,
@@ -173,7 +173,7 @@ def gradients(make: MakeMixer) -> None:
     try:
         torch.autograd.gradcheck(run, (x, *leaves(state)), fast_mode=True, **GRADCHECK)
     except RuntimeError as error:
-        raise BrokenLawError(f"gradcheck: {error}") from error
+        raise BrokenPropertyError(f"gradcheck: {error}") from error
     same_when_checkpointed(make)
 
 
@@ -334,11 +334,11 @@ def compiles(make: MakeMixer, compiler: str = "aot_eager") -> None:
     torch._dynamo.reset()
     try:
         _compare_compiled(mixer, x, state, compiler)
-    except BrokenLawError:
+    except BrokenPropertyError:
         raise
     except Exception as error:
         first_line = str(error).strip().split("\n")[0]
-        raise BrokenLawError(f"{type(error).__name__}: {first_line}") from error
+        raise BrokenPropertyError(f"{type(error).__name__}: {first_line}") from error
 
 
 def _compare_compiled(mixer: Mixer, x: Tensor, state: State, compiler: str) -> None:
@@ -405,14 +405,14 @@ def bad_input(make: MakeMixer) -> None:
         except expected as error:
             check_true(f"{what}: message {error} has no numbers", "got" in str(error))
         except Exception as error:
-            raise BrokenLawError(
+            raise BrokenPropertyError(
                 f"{what}: must raise {expected.__name__}, got {error!r}"
             ) from error
         else:
-            raise BrokenLawError(f"{what}: must raise {expected.__name__}, raised nothing")
+            raise BrokenPropertyError(f"{what}: must raise {expected.__name__}, raised nothing")
 
 
-MIXER_LAWS: dict[str, Callable[[MakeMixer], None]] = {
+MIXER_PROPERTIES: dict[str, Callable[[MakeMixer], None]] = {
     law.__name__: law
     for law in (
         forms_agree,
@@ -455,11 +455,11 @@ READ_EXCEPTIONS = ("low_precision",)
 LAWS_OF_FORMS = ("causal",)
 
 
-def check_law(name: str, make: MakeMixer) -> None:
+def check_property(name: str, make: MakeMixer) -> None:
     """Check one law, or, where the mixer declares an exception, that it really is one.
 
     Raises:
-        BrokenLawError: the law does not hold, or it holds although the class declares it cannot.
+        BrokenPropertyError: the mixer lacks it, or has it although the class declares to lack it.
     """
     mixer = build(make)
     _check_law(name, make, mixer)
@@ -473,13 +473,13 @@ def _check_law(name: str, make: MakeMixer, mixer: Mixer) -> None:
     declared = {} if name in READ_EXCEPTIONS else mixer.declared
     reason = declared.get(f"{name}:{form}", declared.get(name))
     try:
-        MIXER_LAWS[name](make)
-    except BrokenLawError as error:
+        MIXER_PROPERTIES[name](make)
+    except BrokenPropertyError as error:
         if reason is None:
-            raise BrokenLawError(f"{name}: {error}") from error
+            raise BrokenPropertyError(f"{name}: {error}") from error
     else:
         if reason is not None:
-            raise BrokenLawError(f"{name}: declared impossible ({reason}), yet it holds")
+            raise BrokenPropertyError(f"{name}: declared impossible ({reason}), yet it holds")
 
 
 def check_mixer(make: MakeMixer) -> None:
@@ -490,11 +490,11 @@ def check_mixer(make: MakeMixer) -> None:
             ``form=...`` where the mixer has several forms.
 
     Raises:
-        BrokenLawError: naming the law, the case and the error found.
+        BrokenPropertyError: naming the law, the case and the error found.
 
     Example:
         >>> from linrnn.mixers import LRU
         >>> check_mixer(LRU)  # doctest: +SKIP
     """
-    for name in MIXER_LAWS:
-        check_law(name, make)
+    for name in MIXER_PROPERTIES:
+        check_property(name, make)

@@ -12,7 +12,13 @@ from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer
 from linrnn.nn.parameters import working_dtype
 from linrnn.state import leaves, map_state
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
+from linrnn.testing._tolerance import (
+    BrokenPropertyError,
+    check_close,
+    check_true,
+    difference,
+    epsilon,
+)
 from linrnn.typing import State
 
 MakeMixer = Callable[..., Mixer]
@@ -62,8 +68,8 @@ def busy_state(mixer: Mixer, batch: int = BATCH) -> State:
     """A state that has read something, as leaves that ask for their gradient.
 
     Raises:
-        BrokenLawError: a part of the state lost its gradient and `Mixer.constant_state` does not
-            say that it has none.
+        BrokenPropertyError: a part of the state lost its gradient and `Mixer.constant_state` does
+            not say that it has none.
     """
     x = signal(batch, 5, mixer.d_model, dtype=working_dtype(mixer), seed=2)
     state = mixer(x.requires_grad_())[1]  # a part may hold nothing but past inputs
@@ -129,7 +135,7 @@ def compare(
     for name, value in got.items():
         try:
             check_close(f"{what}: {name}", value, expected[name], roundings=roundings)
-        except BrokenLawError:
+        except BrokenPropertyError:
             if single is None:
                 raise
             smaller = epsilon(torch.float64) / epsilon(torch.float32)

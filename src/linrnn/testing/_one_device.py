@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from linrnn.testing._tolerance import BrokenLawError
+from linrnn.testing._tolerance import BrokenPropertyError
 
 _MOVES = ("aten.copy_", "aten._to_copy")
 
@@ -25,5 +25,7 @@ class one_device(TorchDispatchMode):  # noqa: N801  # used as a function is
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         devices = {x.device.type for x in tensors if x.ndim or x.device.type != "cpu"}
         if len(devices) > 1 and not str(function).startswith(_MOVES):
-            raise BrokenLawError(f"{function} is given tensors of {' and '.join(sorted(devices))}")
+            raise BrokenPropertyError(
+                f"{function} is given tensors of {' and '.join(sorted(devices))}"
+            )
         return function(*args, **(kwargs or {}))

@@ -12,7 +12,13 @@ from torch import Tensor
 from linrnn.compute.layout import accumulator_dtype
 from linrnn.ops import linear_scan
 from linrnn.testing._definition import loop_scan
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true, difference, epsilon
+from linrnn.testing._tolerance import (
+    BrokenPropertyError,
+    check_close,
+    check_true,
+    difference,
+    epsilon,
+)
 
 Results = dict[str, Tensor]
 
@@ -288,7 +294,7 @@ def gradients(backend: str) -> None:
                 torch.autograd.gradcheck(run, inputs, fast_mode=True, **GRADCHECK)
                 torch.autograd.gradgradcheck(run, inputs, fast_mode=True, **GRADCHECK)
             except RuntimeError as error:
-                raise BrokenLawError(f"{backend} {case.name}: {error}") from error
+                raise BrokenPropertyError(f"{backend} {case.name}: {error}") from error
 
 
 def isolation(backend: str) -> None:
@@ -400,7 +406,7 @@ class _PoisonedMemory:
         torch.use_deterministic_algorithms(self.before)
 
 
-OP_LAWS: dict[str, Callable[[str], None]] = {
+OP_PROPERTIES: dict[str, Callable[[str], None]] = {
     law.__name__: law
     for law in (
         matches_loop,

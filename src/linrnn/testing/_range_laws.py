@@ -16,7 +16,7 @@ from linrnn.mixers import Mixer
 from linrnn.state import leaves
 from linrnn.testing._mixer_runs import TIME, WIDTH, MakeMixer, build, signal
 from linrnn.testing._options import texts_and_flags
-from linrnn.testing._tolerance import BrokenLawError, check_true, difference, epsilon
+from linrnn.testing._tolerance import BrokenPropertyError, check_true, difference, epsilon
 
 RECURRENT = (0.0, 10.0, -10.0, 100.0, 1000.0, -1000.0)
 FEWER = (0.0, 10.0, 100.0, -1000.0)
@@ -64,8 +64,8 @@ def ranges(make: MakeMixer) -> None:
         for push in pushes(twins.double, every=not options, long=other_parameters):
             try:
                 keeps(twins, push)
-            except BrokenLawError as error:
-                raise BrokenLawError(f"{options or 'defaults'}: {error}") from error
+            except BrokenPropertyError as error:
+                raise BrokenPropertyError(f"{options or 'defaults'}: {error}") from error
 
 
 class Twins:
@@ -122,7 +122,7 @@ def pushes(mixer: Mixer, *, every: bool, long: bool) -> Iterator[Push]:
 
 
 def keeps(twins: Twins, push: Push) -> None:
-    """Raise `BrokenLawError` unless the law holds in one case."""
+    """Raise `BrokenPropertyError` unless the law holds in one case."""
     twins.fill(push.numbers)
     double, x = twins.double, signal(2, push.time, WIDTH, dtype=torch.float32)
     try:

@@ -24,7 +24,7 @@ from linrnn.testing._mixer_runs import (
     signal,
     stepwise,
 )
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true
+from linrnn.testing._tolerance import BrokenPropertyError, check_close, check_true
 from linrnn.typing import Signals, State
 
 DEPTH = 3
@@ -169,4 +169,4 @@ def _refused(what: str, attempt: Callable[[], object]) -> None:
     except ArgumentError as error:
         check_true(f"{what}: message {error} has no values", "got" in str(error))
     else:
-        raise BrokenLawError(f"{what}: must raise ArgumentError, raised nothing")
+        raise BrokenPropertyError(f"{what}: must raise ArgumentError, raised nothing")

@@ -21,7 +21,7 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 from linrnn.testing._options import sizes
-from linrnn.testing._tolerance import BrokenLawError
+from linrnn.testing._tolerance import BrokenPropertyError
 
 _FEW = (1, 2, 4)
 _SHAPES = ((1, 1), (1, 3), (BATCH, 7))  # sequences and steps
@@ -38,10 +38,10 @@ def small(make: MakeMixer) -> None:
                 what = f"{options}, form {form!r}, {batch} of {time} steps"
                 try:
                     _is_its_loop(what, mixer, batch, time)
-                except (BrokenLawError, LinrnnError):
+                except (BrokenPropertyError, LinrnnError):
                     raise
                 except Exception as error:
-                    raise BrokenLawError(f"{what}: {type(error).__name__}: {error}") from error
+                    raise BrokenPropertyError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _is_its_loop(what: str, mixer: Mixer, batch: int, time: int) -> None:

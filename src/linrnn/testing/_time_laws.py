@@ -26,7 +26,7 @@ from linrnn.testing._mixer_runs import (
     stepwise,
 )
 from linrnn.testing._options import texts_and_flags
-from linrnn.testing._tolerance import BrokenLawError, check_close, check_true
+from linrnn.testing._tolerance import BrokenPropertyError, check_close, check_true
 from linrnn.typing import State
 
 GRADCHECK: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-7}  # finite differences in float64 reach 1e-9
@@ -130,7 +130,7 @@ def _gradients(mixer: Mixer) -> None:
     try:
         torch.autograd.gradcheck(run, arguments, fast_mode=True, **GRADCHECK)
     except RuntimeError as error:
-        raise BrokenLawError(f"gradcheck with times: {error}") from error
+        raise BrokenPropertyError(f"gradcheck with times: {error}") from error
 
 
 def _numbers_of_any_kind(
@@ -212,9 +212,11 @@ def _refused(what: str, expected: type[LinrnnError], attempt: Callable[[], objec
         clear = "dt must" in str(error) and "got" in str(error)
         check_true(f"{what}: message {error} does not say what dt must be", clear)
     except Exception as error:
-        raise BrokenLawError(f"{what}: must raise {expected.__name__}, got {error!r}") from error
+        raise BrokenPropertyError(
+            f"{what}: must raise {expected.__name__}, got {error!r}"
+        ) from error
     else:
-        raise BrokenLawError(f"{what}: must raise {expected.__name__}, raised nothing")
+        raise BrokenPropertyError(f"{what}: must raise {expected.__name__}, raised nothing")
 
 
 def _call(mixer: Mixer, batch: int, time: int) -> dict[str, Any]:

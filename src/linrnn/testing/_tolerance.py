@@ -15,7 +15,7 @@ LOOP_MULTIPLE = 4.0
 ROUNDINGS = 4.0
 
 
-class BrokenLawError(AssertionError):
+class BrokenPropertyError(AssertionError):
     """A contract is not kept; says which law, in which case and by how much."""
 
 
@@ -73,7 +73,7 @@ def check_close(
     loop_error: float = 0.0,
     roundings: float = ROUNDINGS,
 ) -> None:
-    """Raise `BrokenLawError` unless ``got`` is ``expected`` up to rounding of ``got``'s dtype.
+    """Raise `BrokenPropertyError` unless ``got`` is ``expected`` up to rounding of ``got``'s dtype.
 
     Args:
         what: names the case in the message.
@@ -83,7 +83,7 @@ def check_close(
         roundings: allowed roundings of the largest value besides.
     """
     if got.shape != expected.shape:
-        raise BrokenLawError(
+        raise BrokenPropertyError(
             f"{what}: shape must be {tuple(expected.shape)}, got {tuple(got.shape)}"
         )
     finite = expected.detach().abs()[expected.detach().isfinite()]
@@ -92,7 +92,7 @@ def check_close(
     error = difference(got, expected)
     _note(what, error, allowed)
     if not error <= allowed:
-        raise BrokenLawError(
+        raise BrokenPropertyError(
             f"{what}: differs by {error:.3g} at a scale of {scale:.3g}; allowed {allowed:.3g}, "
             f"of which a plain loop's own error is {loop_error:.3g}"
         )
@@ -106,6 +106,6 @@ def _note(what: str, error: float, allowed: float) -> None:
 
 
 def check_true(what: str, claim: bool) -> None:
-    """Raise `BrokenLawError` unless ``claim`` holds."""
+    """Raise `BrokenPropertyError` unless ``claim`` holds."""
     if not claim:
-        raise BrokenLawError(what)
+        raise BrokenPropertyError(what)

@@ -12,7 +12,7 @@ import package_modules
 from linrnn import mixers
 from linrnn.cells import Cell
 from linrnn.ops import cell_scan
-from linrnn.testing import BrokenLawError, check_cell
+from linrnn.testing import BrokenPropertyError, check_cell
 from linrnn.testing._every_op import (
     BACKEND_LAWS,
     any_size_in_one_graph,
@@ -113,5 +113,7 @@ def test_a_wrong_way_to_compute_all_steps_is_caught():
     wrong = Cell(leak, state="h", parallel=late, name="leak that is not its steps")
     y, _ = cell_scan(wrong, x=torch.ones(1, 2, 1), form="scan")
     assert torch.equal(y, torch.ones(1, 2, 1))
-    with pytest.raises(BrokenLawError, match=r"leak that .* scan torch.float64 .*: y: differs by"):
+    with pytest.raises(
+        BrokenPropertyError, match=r"leak that .* scan torch.float64 .*: y: differs by"
+    ):
         matches_its_steps(wrong, "scan")

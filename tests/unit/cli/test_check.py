@@ -8,7 +8,7 @@ import torch
 
 from linrnn import mixers
 from linrnn.cli import main
-from linrnn.testing import MIXER_LAWS, BrokenLawError, check_close
+from linrnn.testing import MIXER_PROPERTIES, BrokenPropertyError, check_close
 from linrnn.testing._tolerance import recording
 
 SOURCE = '''
@@ -16,7 +16,7 @@ from linrnn.mixers import LRU
 
 
 class Kept(LRU):
-    """It keeps the laws."""
+    """It has the properties."""
 
 
 class Ahead(LRU):
@@ -71,7 +71,7 @@ QUICK = ("forms_agree", "causal", "constant_memory", "edges")
 
 
 def laws(*names):
-    return [word for name in names for word in ("--law", name)]
+    return [word for name in names for word in ("--property", name)]
 
 
 def test_a_layer_that_keeps_the_laws(capsys):
@@ -117,18 +117,20 @@ def test_names_options_and_json(capsys):
     assert code == 0
     found = json.loads(out)
     assert found["mixer"] == "lru:form=conv:d_state=4"
-    assert [law["law"] for law in found["laws"]] == ["causal", "trains"]
-    assert found["laws"][0]["status"] == "declared"
-    assert found["laws"][0]["reason"] == (mixers.LRU.declared["causal:conv"] + " (form 'conv')")
-    assert found["laws"][1]["worst_error"] is None
+    assert [row["property"] for row in found["properties"]] == ["causal", "trains"]
+    assert found["properties"][0]["status"] == "declared"
+    assert found["properties"][0]["reason"] == (
+        mixers.LRU.declared["causal:conv"] + " (form 'conv')"
+    )
+    assert found["properties"][1]["worst_error"] is None
 
 
 def test_without_a_law_all_are_checked(capsys, monkeypatch):
     seen = []
-    monkeypatch.setattr("linrnn.testing.check_law", lambda name, make: seen.append(name))
+    monkeypatch.setattr("linrnn.testing.check_property", lambda name, make: seen.append(name))
     code, out = check(capsys, "gru")
     assert code == 0
-    assert seen == list(MIXER_LAWS)
+    assert seen == list(MIXER_PROPERTIES)
     assert out.endswith(f"gru passes or declares all {len(seen)} contract tests\n")
 
 
@@ -137,7 +139,7 @@ def test_without_a_law_all_are_checked(capsys, monkeypatch):
     ("args", "message"),
     [
         (["lur"], "no mixer named 'lur'. Did you mean 'lru'"),
-        (["lru", "--law", "edge"], "no law named 'edge'. Did you mean 'edges'"),
+        (["lru", "--property", "edge"], "no property named 'edge'. Did you mean 'edges'"),
         (["layers_of_mine:Nothing"], "has Nothing, got AttributeError"),
         (["lru:d_stat=3"], "no option of mixer 'lru' named 'd_stat'"),
         (["lru+gru"], "MIXER must be one mixer, got the pattern 'lru,gru'"),
@@ -157,7 +159,7 @@ def test_the_worst_error_is_that_of_all_comparisons():
         check_close("third", one, one, roundings=0)
     assert (worst.error, worst.what) == (0.75, "second")
     with recording() as worst:
-        with pytest.raises(BrokenLawError):
+        with pytest.raises(BrokenPropertyError):
             check_close("fourth", one + eps, one, roundings=0)
         with recording() as inner:
             pass
@@ -165,3 +167,10 @@ def test_the_worst_error_is_that_of_all_comparisons():
     assert inner.error is None
     check_close("outside", one, one)
     assert worst.what == "fourth"
+
+
+def test_the_former_name_of_the_option(capsys):
+    code, out = check(capsys, "layers_of_mine:Kept", "--law", "causal")
+    assert code == 0
+    assert "--law is called --property" in out
+    assert "causal" in table(out)

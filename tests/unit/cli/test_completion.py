@@ -38,7 +38,7 @@ from linrnn.errors import UnknownNameError
         (["reproduce", "lru-table-4"], ["lru-table-4"]),
         (["reproduce", "LRU-Table-1", "--scale", "c"], ["cpu"]),
         (["reproduce", "nothing", "--scale", "c"], []),
-        (["check", "lru", "--law", "ca"], ["causal"]),
+        (["check", "lru", "--property", "ca"], ["causal"]),
         (["show", "lru-table_4"], ["lru_table_4"]),
         (["list", "t"], ["tasks"]),
         (["help", "ev"], ["eval"]),

@@ -98,9 +98,9 @@ def test_doctor(capsys, shapes):
 
 
 def test_check(capsys, shapes):
-    _, found = answer(capsys, "check", "lru", "--law", "causal")
+    _, found = answer(capsys, "check", "lru", "--property", "causal")
     assert found["mixer"] == "lru"
-    has(found["laws"][0], shapes["check"][2:])
+    has(found["properties"][0], shapes["check"][2:])
 
 
 def test_train_and_where_progress_and_remarks_go(trained, shapes):

@@ -16,13 +16,13 @@ from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn._options.declared import declared
 from linrnn.backbone.pattern import option_names
 from linrnn.cli import main, verbs
-from linrnn.cli._line.entries import laws, scales_of
+from linrnn.cli._line.entries import properties, scales_of
 from linrnn.cli._line.mixer_options import mixer_class
 from linrnn.cli._line.options import Start, _command, learner_class, short_names
 from linrnn.cli._line.train_options import Options, _check, _with_words, recipe_says, train_options
 from linrnn.cli._line.values import ANY, choices, values_of
 from linrnn.errors import ArgumentError
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 from linrnn.train import ModelConfig, OptimConfig, TrainConfig
 
 
@@ -226,7 +226,10 @@ WRONG = [
     (["sweep", "digits", "more", "--over", "optim.lr=1"], "must begin with --, got 'more'."),
     (["compare", "digits", "--mixers", "lru,mingruu"], "no mixer named 'mingruu'. Did you mean"),
     (["compare", "digits", "--mixers", "lru", "--optim.lrr", "1"], "Did you mean --optim.lr?"),
-    (["check", "LRU", "--law", "Causall"], "no law named 'Causall'. Did you mean 'causal'?"),
+    (
+        ["check", "LRU", "--property", "Causall"],
+        "no property named 'Causall'. Did you mean 'causal'?",
+    ),
     (["reproduce", "LRU-Table-1", "--scale", "CPUU"], "--scale named 'CPUU'. Did you mean 'cpu'?"),
     (["check", "lruu"], "no mixer named 'lruu'. Did you mean 'lru'?"),
     (["show", "lur"], "named 'lur'. Did you mean 'lru'?"),
@@ -351,7 +354,7 @@ def test_every_option_of_every_task_is_refused_twice(task):
 
 
 COLLECT = {
-    ("check", "--law"),
+    ("check", "--property"),
     ("generate", "--prompt"),
     ("generate", "--stop"),
     ("sweep", "--over"),
@@ -386,7 +389,7 @@ result = [sorted(set(codes)), heavy]
     "argv",
     [
         ["train", "digits", "--mixxer", "lru"],
-        ["check", "LRU", "--law", "Causall"],
+        ["check", "LRU", "--property", "Causall"],
         ["reproduce", "LRU-Table-1", "--scale", "CPUU"],
         ["sweep", "digits", "--over", "learner=bptt,tbpt"],
     ],
@@ -425,8 +428,8 @@ def test_names_go_in_any_case_and_with_either_line(monkeypatch, typed, meant):
     assert heard[0] == heard[1]
 
 
-def test_laws_and_scales_are_those_of_the_classes():
-    assert laws() == list(MIXER_LAWS)
+def test_properties_and_scales_are_those_of_the_classes():
+    assert properties() == list(MIXER_PROPERTIES)
     for name in reproductions.names():
         assert scales_of(name) == list(reproductions.load(name).scales), name
 

@@ -9,7 +9,7 @@ import torch
 from linrnn.errors import LinrnnError
 from linrnn.mixers import AFT
 from linrnn.ops import attention
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 OPTIONS = {
     "simple": {},
@@ -100,7 +100,7 @@ LAWS = ("forms_agree", "causal", "reset_and_packing", "gradients", "low_precisio
 )
 def test_kinds_keep_the_laws(kind, law):
     options = {"window": 2, "rank": 2, "max_length": 6}
-    check_law(law, partial(AFT, kind=kind, **options))
+    check_property(law, partial(AFT, kind=kind, **options))
 
 
 @each_kind

@@ -9,7 +9,7 @@ from transcribed import check, livelier, sigmoid, weights
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import AntisymmetricRNN
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -51,7 +51,7 @@ def test_initial_spread():
 @pytest.mark.unchecked
 @pytest.mark.parametrize("gated", [False, True])
 def test_two_layers_learn_with_steps_of_one(gated):
-    MIXER_LAWS["trains"](partial(AntisymmetricRNN, step_size=1.0, gamma=0.5, gated=gated))
+    MIXER_PROPERTIES["trains"](partial(AntisymmetricRNN, step_size=1.0, gamma=0.5, gated=gated))
 
 
 @pytest.mark.unchecked

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Attention
 from linrnn.nn.rotary import rotate
-from linrnn.testing import BrokenLawError, check_law
+from linrnn.testing import BrokenPropertyError, check_property
 
 
 def transcription(layer, x):
@@ -131,7 +131,7 @@ def test_initial_weights_are_glorot_uniform():
 @pytest.mark.parametrize("law", ["constant_memory", "reset_and_packing", "forms_agree"])
 @pytest.mark.parametrize("options", [{}, {"n_heads": 2, "n_kv_heads": 1, "d_rotary": 4}], ids=str)
 def test_windowed_attention_keeps_the_laws(law, options):
-    check_law(law, partial(Attention, window=4, **options))
+    check_property(law, partial(Attention, window=4, **options))
 
 
 def test_shared_keys_make_a_smaller_state():
@@ -157,8 +157,8 @@ class RemembersTooMuch(Attention):
 
 
 def test_growing_state_that_ignores_a_reset_is_caught():
-    with pytest.raises(BrokenLawError, match="what follows the last one"):
-        check_law("reset_and_packing", RemembersTooMuch)
+    with pytest.raises(BrokenPropertyError, match="what follows the last one"):
+        check_property("reset_and_packing", RemembersTooMuch)
 
 
 BAD = [
@@ -185,7 +185,7 @@ BAD = [
     ids=["qwen3-next", "capped", "capped window"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(Attention, **options))
+    check_property(law, partial(Attention, **options))
 
 
 def test_a_high_cap_changes_nothing_and_a_low_one_averages():

@@ -11,7 +11,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import Attention
 from linrnn.ops import attention
 from linrnn.ops.attention import eviction
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 from linrnn.testing._options import option_sets
 
@@ -94,7 +94,7 @@ def test_nothing_is_given_up_without_a_window():
 @pytest.mark.parametrize("evict", POLICIES)
 @pytest.mark.parametrize("law", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in REST)])
 def test_laws_hold(law, evict):
-    check_law(law, partial(Attention, window=5, evict=evict, sinks=2, n_heads=2, d_head=2))
+    check_property(law, partial(Attention, window=5, evict=evict, sinks=2, n_heads=2, d_head=2))
 
 
 def test_sinks_are_seen_through_resets_in_any_number_of_pieces(monkeypatch):
@@ -146,7 +146,7 @@ def test_nan_in_a_sink_stays_and_one_in_between_passes():
 @pytest.mark.unchecked
 @pytest.mark.parametrize("evict", POLICIES)
 def test_one_graph_serves_every_length(evict):
-    check_law("dynamic_shapes", partial(Attention, window=5, evict=evict, sinks=2))
+    check_property("dynamic_shapes", partial(Attention, window=5, evict=evict, sinks=2))
 
 
 def test_keys_that_are_shared_equal_keys_repeated():

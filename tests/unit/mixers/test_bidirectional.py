@@ -9,7 +9,7 @@ from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameErro
 from linrnn.mixers import Bidirectional
 from linrnn.nn.lengths import reverse
 from linrnn.state import leaves
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 WIDTH = 6
 each_mixer = pytest.mark.parametrize("name", mixers.names())
@@ -78,13 +78,13 @@ def test_packed_sequences_and_padding_give_what_each_sequence_gives_alone(name):
 def test_it_keeps_the_laws_of_its_mixer(name, law):
     if law in mixers.load(name).declared:
         pytest.skip(f"{name} itself declares that it cannot")
-    check_law(law, lambda **options: Bidirectional(mixers.load(name)(**options)))
+    check_property(law, lambda **options: Bidirectional(mixers.load(name)(**options)))
 
 
 @pytest.mark.parametrize("law", ["causal", "reset_and_packing", "constant_memory", "round_trip"])
 def test_further_laws(law):
     make = lambda **options: Bidirectional(mixers.load("lru")(**options))  # noqa: E731
-    check_law(law, make)
+    check_property(law, make)
     assert (law in layer().declared) == (law == "causal")
     assert not layer().causal
 

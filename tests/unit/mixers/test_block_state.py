@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.mixers import BlockState
 from linrnn.nn import rotate
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 CONTEXTS = ("single_head", "multi_head", "multi_filter")
 
@@ -108,7 +108,7 @@ def test_a_block_sees_nothing_of_its_own_states():
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing"])
 @pytest.mark.parametrize("ssm", ["lru", "s5"])
 def test_laws_hold_over_other_state_spaces(law, ssm):
-    check_law(law, partial(BlockState, ssm=ssm, context="single_head", n_context=2))
+    check_property(law, partial(BlockState, ssm=ssm, context="single_head", n_context=2))
 
 
 @pytest.mark.unchecked

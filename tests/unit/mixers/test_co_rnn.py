@@ -9,7 +9,7 @@ from transcribed import check, golden, livelier, state_jacobian, weights
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import CoRNN
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 
 
 @pytest.mark.parametrize("damping", ["explicit", "implicit"])
@@ -79,7 +79,7 @@ def test_gradients_through_time_are_within_the_bound_and_do_not_vanish():
 
 @pytest.mark.unchecked
 def test_two_layers_learn_with_steps_of_one():
-    MIXER_LAWS["trains"](partial(CoRNN, step_size=1.0, gamma=1.0, eps=1.0))
+    MIXER_PROPERTIES["trains"](partial(CoRNN, step_size=1.0, gamma=1.0, eps=1.0))
 
 
 @pytest.mark.unchecked

@@ -11,7 +11,7 @@ from fla_naive import naive
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Comba, GatedDeltaNet
 from linrnn.nn.memories import erase_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def test_the_rule_gives_the_golden_numbers():
@@ -70,7 +70,7 @@ def test_feedback_starts_as_published():
     ids=["scaled", "without"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(Comba, **options))
+    check_property(law, partial(Comba, **options))
 
 
 @pytest.mark.unchecked

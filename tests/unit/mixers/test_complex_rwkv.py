@@ -9,7 +9,7 @@ from torch import nn
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RWKV4, ComplexRWKV
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 
@@ -31,7 +31,7 @@ CASES = [(make, law) for make in (lively, real_values) for law in NUMERIC_LAWS]
 
 @pytest.mark.parametrize(("make", "law"), CASES)
 def test_keeps_the_laws_where_its_output_is_not_zero(make, law):
-    check_law(law, make)
+    check_property(law, make)
 
 
 def literal(layer, x):

@@ -8,7 +8,7 @@ import torch
 from linrnn.errors import LinrnnError
 from linrnn.learn import Batch, Loop, build
 from linrnn.mixers import CompressiveTransformer, TransformerXL, added_losses
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 SMALL = {"segment": 4, "memory": 8, "compressed": 3, "ratio": 2, "n_heads": 2, "d_head": 3}
 
@@ -190,7 +190,7 @@ def test_nothing_is_added_for_a_learner_that_is_called_by_itself():
 @pytest.mark.parametrize("compression", ["conv", "used"])
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "edges"])
 def test_laws_hold_with_other_rows(law, compression):
-    check_law(law, partial(CompressiveTransformer, **SMALL, compression=compression))
+    check_property(law, partial(CompressiveTransformer, **SMALL, compression=compression))
 
 
 @pytest.mark.unchecked

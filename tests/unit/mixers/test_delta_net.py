@@ -9,7 +9,7 @@ from fla_naive import naive
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DeltaNet
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 KINDS = [
     {},
@@ -95,7 +95,7 @@ def test_golden_numbers():
     ids=["elu", "identity"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(DeltaNet, **options))
+    check_property(law, partial(DeltaNet, **options))
 
 
 @pytest.mark.unchecked

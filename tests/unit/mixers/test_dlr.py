@@ -8,7 +8,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DLR
 from linrnn.ops.conv import siso
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 KINDS = ("complex", "imaginary", "real")
 each_form = pytest.mark.parametrize("form", DLR.forms)
@@ -80,7 +80,7 @@ def test_laws_hold_with_every_kind(law, kind):
     def small(**to):
         return DLR(d_state=4, kind=kind, **to)
 
-    check_law(law, small)
+    check_property(law, small)
 
 
 def test_initial_statistics():

@@ -8,7 +8,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DSS, S4D
 from linrnn.nn.hippo import hippo_normal
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 each_form = pytest.mark.parametrize("form", DSS.forms)
 
@@ -141,7 +141,7 @@ def test_laws_hold_with_both_kernels(law, kernel):
     def short(**to):
         return DSS(d_state=4, kernel=kernel, separate_dt=True, **to)
 
-    check_law(law, short)
+    check_property(law, short)
 
 
 def test_initial_statistics():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import FlashGAU
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -96,7 +96,7 @@ LAWS = ("forms_agree", "causal", "reset_and_packing", "gradients", "constant_mem
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_short_chunks_keep_the_laws(chunk, law):
-    check_law(law, partial(FlashGAU, chunk=chunk, d_key=4))
+    check_property(law, partial(FlashGAU, chunk=chunk, d_key=4))
 
 
 def test_first_chunk_is_a_gated_attention_unit():
@@ -130,7 +130,7 @@ def test_starts_scaled_or_as_published():
     ids=["laplace", "as FLASH-pytorch", "table"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(FlashGAU, **options))
+    check_property(law, partial(FlashGAU, **options))
 
 
 BAD = [

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError
 from linrnn.mixers import DeltaNet, GatedDeltaNet
 from linrnn.ops import delta_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def published(layer, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_weight_of_the_norm_is_that_of_the_last_map():
     ids=["sigmoid", "neither"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GatedDeltaNet, **options))
+    check_property(law, partial(GatedDeltaNet, **options))
 
 
 @pytest.mark.unchecked

@@ -11,7 +11,7 @@ from fla_naive import naive
 from linrnn.errors import LinrnnError
 from linrnn.mixers import DeltaNet, GatedDeltaNet, GatedDeltaProduct
 from linrnn.ops import delta_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def pairs(first, second):
@@ -79,7 +79,7 @@ def test_two_reflections_turn_a_memory():
     ids=["three", "ungated"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GatedDeltaProduct, **options))
+    check_property(law, partial(GatedDeltaProduct, **options))
 
 
 @pytest.mark.unchecked

@@ -11,7 +11,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import GatedOja
 from linrnn.mixers.gated_oja import oja_scan
 from linrnn.ops import delta_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def test_the_rule_gives_the_golden_numbers():
@@ -56,7 +56,7 @@ def test_it_is_the_delta_rule_of_the_transposed_memory():
     ids=["shared keys", "without convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GatedOja, **options))
+    check_property(law, partial(GatedOja, **options))
 
 
 @pytest.mark.unchecked

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GAU
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def livelier(layer):
@@ -144,7 +144,7 @@ def test_published_start_is_normal():
 
 @pytest.mark.parametrize("law", ["constant_memory", "reset_and_packing"])
 def test_windowed_unit_keeps_the_laws(law):
-    check_law(law, partial(GAU, window=4))
+    check_property(law, partial(GAU, window=4))
 
 
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
@@ -158,7 +158,7 @@ def test_windowed_unit_keeps_the_laws(law):
     ids=["laplace", "as FLASH-pytorch", "table"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GAU, **options))
+    check_property(law, partial(GAU, **options))
 
 
 def test_far_steps_share_a_bucket():

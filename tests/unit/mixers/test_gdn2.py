@@ -11,7 +11,7 @@ from fla_naive import naive
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GDN2, KDA
 from linrnn.nn.memories import erase_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def test_the_rule_gives_the_golden_numbers():
@@ -65,7 +65,7 @@ def test_the_matrix_of_a_step_has_the_norm_that_the_docstring_says(erase_max, no
     ids=["shared keys", "without convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GDN2, **options))
+    check_property(law, partial(GDN2, **options))
 
 
 @pytest.mark.unchecked

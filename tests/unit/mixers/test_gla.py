@@ -10,7 +10,7 @@ from public_loops import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GLA
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def quadratic(layer, x):
@@ -83,7 +83,7 @@ def test_starts_as_published():
     ids=["shared keys", "convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(GLA, **options))
+    check_property(law, partial(GLA, **options))
 
 
 def test_heads_that_share_keys_and_values_share_a_memory():

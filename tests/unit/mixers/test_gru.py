@@ -10,7 +10,7 @@ from linrnn.errors import ArgumentError, DTypeError, ShapeError, UnknownNameErro
 from linrnn.mixers import GRU
 from linrnn.ops.cell.cell_scan import forms
 from linrnn.ops.cell.dense_recurrence import CELLS
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def arguments(cell, size):
@@ -100,7 +100,7 @@ def test_reset_before_the_product_equals_a_transcription_gradients_too():
 
 @pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "round_trip", "low_precision"])
 def test_reset_before_the_product_keeps_the_laws(law):
-    check_law(law, partial(GRU, reset_gate="before"))
+    check_property(law, partial(GRU, reset_gate="before"))
 
 
 def resets():

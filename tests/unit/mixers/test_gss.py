@@ -9,7 +9,7 @@ from scipy.special import erf
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import DSS, GSS
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 each_form = pytest.mark.parametrize("form", GSS.forms)
@@ -75,7 +75,7 @@ def test_initial_statistics_and_sizes():
 
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 def test_laws_hold_with_a_norm_of_its_input(law):
-    check_law(law, partial(GSS, d_state=5, d_ssm=3, norm="layer"))
+    check_property(law, partial(GSS, d_state=5, d_ssm=3, norm="layer"))
 
 
 @pytest.mark.unchecked

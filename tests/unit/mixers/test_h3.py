@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import H3
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 each_form = pytest.mark.parametrize("form", H3.forms)
 each_head = pytest.mark.parametrize("d_head", [1, 2, 4])
@@ -112,7 +112,7 @@ def test_state_of_the_shift_system_is_carried(d_shift):
     ids=["pairs", "real"],
 )
 def test_laws_hold_with_every_option(law, options):
-    check_law(law, partial(H3, **options))
+    check_property(law, partial(H3, **options))
 
 
 def test_initial_statistics():

@@ -9,7 +9,7 @@ from public_loops import naive
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import HGRN2
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 DEEP = {"layer": 2, "n_layers": 3}
 
@@ -81,7 +81,7 @@ def test_default_heads_are_as_wide_as_published():
     ids=["fla", "convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(HGRN2, **options))
+    check_property(law, partial(HGRN2, **options))
 
 
 BAD = [

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Hyena
-from linrnn.testing import check_close, check_law
+from linrnn.testing import check_close, check_property
 
 
 def filters(layer):
@@ -187,9 +187,9 @@ def test_hyena_words_its_errors():
 @pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing"])
 @pytest.mark.parametrize("ordering", ["code", "paper"])
 def test_laws_hold_in_blocks(law, ordering):
-    check_law(law, partial(Hyena, form="blocks", l_max=50, ordering=ordering))
+    check_property(law, partial(Hyena, form="blocks", l_max=50, ordering=ordering))
 
 
 @pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing", "gradients"])
 def test_laws_hold_with_heads(law):
-    check_law(law, partial(Hyena, n_heads=2, l_max=50))
+    check_property(law, partial(Hyena, n_heads=2, l_max=50))

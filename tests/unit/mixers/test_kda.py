@@ -13,7 +13,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError
 from linrnn.mixers import KDA
 from linrnn.ops import delta_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def published(layer, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_weight_of_the_norm_is_that_of_the_last_map():
     ids=["bounded", "shared keys"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(KDA, **options))
+    check_property(law, partial(KDA, **options))
 
 
 @pytest.mark.unchecked

@@ -7,7 +7,7 @@ import torch
 from linrnn.distillation import distill
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Hyena, LaughingHyena
-from linrnn.testing import check_close, check_law
+from linrnn.testing import check_close, check_property
 
 
 def oracle(layer, x):
@@ -102,7 +102,7 @@ def test_a_hyena_with_heads_is_distilled_into_one():
     ],
 )
 def test_laws_hold_with_heads(law):
-    check_law(law, partial(LaughingHyena, n_heads=2, d_state=3))
+    check_property(law, partial(LaughingHyena, n_heads=2, d_state=3))
 
 
 def test_its_state_does_not_grow():

@@ -8,7 +8,7 @@ import torch
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LinearAttention
 from linrnn.nn import feature_map
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def make(d_model=6, **options):
@@ -89,7 +89,7 @@ def test_begins_as_torch_does():
     ids=["hedgehog", "t2r", "product"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(LinearAttention, **options))
+    check_property(law, partial(LinearAttention, **options))
 
 
 @pytest.mark.unchecked

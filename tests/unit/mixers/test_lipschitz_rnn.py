@@ -9,7 +9,7 @@ from transcribed import check, livelier, weights
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LipschitzRNN
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 
 F64 = {"dtype": torch.float64}
 
@@ -88,7 +88,7 @@ def test_initial_spread():
 
 @pytest.mark.unchecked
 def test_two_layers_learn_with_steps_of_one():
-    MIXER_LAWS["trains"](partial(LipschitzRNN, step_size=1.0, gamma_A=0.5))
+    MIXER_PROPERTIES["trains"](partial(LipschitzRNN, step_size=1.0, gamma_A=0.5))
 
 
 @pytest.mark.unchecked

@@ -8,7 +8,7 @@ import torch
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4D, LiquidS4
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 KERNELS = [("pb", "scan"), ("pb", "conv"), ("kb", "scan"), ("kb", "conv"), ("exact", "scan")]
 each_kernel = pytest.mark.parametrize(("kernel", "form"), KERNELS)
@@ -92,7 +92,7 @@ def test_laws_hold_with_every_kernel(law, kernel, degree):
         def __init__(self, **to):
             super().__init__(d_state=4, kernel=kernel, degree=degree, **to)
 
-    check_law(law, Small)
+    check_property(law, Small)
 
 
 BAD = [

@@ -12,7 +12,7 @@ from transcribed import check, weights
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import LMU
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 F64 = {"dtype": torch.float64}
 
@@ -114,7 +114,7 @@ def test_initial_parameters_are_the_published_ones():
 @pytest.mark.parametrize("options", [{"recurrent": False}, {"learn_theta": True}])
 def test_keeps_the_laws_of_numbers_with_other_options(options):
     for law in ("forms_agree", "causal", "reset_and_packing", "gradients", "trains"):
-        check_law(law, partial(LMU, order=4, theta=20.0, **options))
+        check_property(law, partial(LMU, order=4, theta=20.0, **options))
 
 
 @pytest.mark.parametrize("recurrent", [True, False])

@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import LRU
 from linrnn.mixers.lru import PARAMETRISATIONS, ladder
 from linrnn.ops import linear_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import compare, results, signal
 
 RUNGS = {
@@ -202,7 +202,7 @@ def test_parametrisations_start_from_the_same_eigenvalues(parametrisation):
 @each_rung
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "round_trip"])
 def test_rung_keeps_law(rung, law):
-    check_law(law, RUNGS[rung])
+    check_property(law, RUNGS[rung])
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_rung_keeps_law(rung, law):
     ],
 )
 def test_real_form_keeps_law(law):
-    check_law(law, partial(LRU, form="real"))
+    check_property(law, partial(LRU, form="real"))
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("options", [{"form": "real"}, {"parametrisation": "naive"}], ids=str)
 def test_option_compiles(options):
-    check_law("compiles", partial(LRU, **options))
+    check_property("compiles", partial(LRU, **options))
 
 
 @pytest.mark.parametrize("time", [1, 2, 64, 1500])

@@ -12,7 +12,7 @@ from linrnn.mixers import LSTM
 from linrnn.ops import use_backend
 from linrnn.ops.cell.cell_scan import forms
 from linrnn.ops.cell.dense_recurrence import CELLS, _weights_apart
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def grads(y, h, c, sources):
@@ -128,7 +128,7 @@ def test_variants_equal_a_transcription_gradients_too(options):
 @each_variant
 @pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "round_trip", "low_precision"])
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(LSTM, **options))
+    check_property(law, partial(LSTM, **options))
 
 
 def projected(layer, x, h, c):
@@ -168,7 +168,7 @@ def test_every_variant_has_a_projection(options):
 @pytest.mark.parametrize("options", PROJECTED, ids=str)
 @pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "low_precision"])
 def test_every_variant_with_a_projection_keeps_the_laws(law, options):
-    check_law(law, partial(LSTM, d_state=5, proj_size=3, **options))
+    check_property(law, partial(LSTM, d_state=5, proj_size=3, **options))
 
 
 def test_variants_have_native_kernels():

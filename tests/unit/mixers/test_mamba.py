@@ -11,7 +11,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, ShapeError, UnknownNameError
 from linrnn.mixers import S4D, Mamba
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 F64 = torch.float64
 
@@ -306,7 +306,7 @@ def test_what_chooses_nothing_is_real_s4d_of_many_channels(b_disc):
 @pytest.mark.parametrize("norm", ["rms", "weighted"])
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 def test_laws_hold_with_norms(norm, law):
-    check_law(law, partial(Mamba, bcdt_norm=norm, dt_rank=2))
+    check_property(law, partial(Mamba, bcdt_norm=norm, dt_rank=2))
 
 
 @pytest.mark.parametrize("norm", ["rms", "weighted"])

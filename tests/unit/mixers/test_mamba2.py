@@ -8,7 +8,7 @@ import torch
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import Mamba2
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 WIDTHS = {"d_state": 5, "d_head": 4, "n_groups": 2, "d_conv": 3}
 
@@ -189,7 +189,7 @@ def test_equals_a_transcription_in_numpy_with_every_option(options):
 @pytest.mark.parametrize("options", CHOSEN)
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 def test_laws_hold_with_every_option(options, law):
-    check_law(law, partial(Mamba2, d_head=2, n_groups=2, d_state=3, **options))
+    check_property(law, partial(Mamba2, d_head=2, n_groups=2, d_state=3, **options))
 
 
 def test_decays_start_in_the_given_range():

@@ -7,7 +7,7 @@ import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Mega
-from linrnn.testing import check_close, check_law
+from linrnn.testing import check_close, check_property
 
 TIME = 23
 
@@ -118,7 +118,7 @@ def test_initial_statistics():
     ids=["layer", "rms", "table"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(Mega, **options))
+    check_property(law, partial(Mega, **options))
 
 
 def test_with_a_norm_of_its_own_the_input_passes_as_it_came():

@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import MinGRU
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 MODELS = [{}, {"positive": False}, {"form": "log"}]
 
@@ -100,7 +100,7 @@ def test_every_model_keeps_the_laws(options, law):
             layer.forms = ("scan",)  # the law asks the instance which forms there are
         return layer
 
-    check_law(law, make)
+    check_property(law, make)
 
 
 @pytest.mark.parametrize("options", MODELS, ids=str)
@@ -196,7 +196,7 @@ def test_a_refined_gate_equals_the_printed_one(gates, options):
 
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "low_precision"])
 def test_laws_hold_with_a_refined_gate(law):
-    check_law(law, partial(MinGRU, gates="ur", bias=True))
+    check_property(law, partial(MinGRU, gates="ur", bias=True))
 
 
 def test_memories_start_uniform_up_to_t_max():

@@ -10,7 +10,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import MLSTM
 from linrnn.mixers._families.mlstm import memory_spec, read_memory
 from linrnn.state_spec import initial
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def scattered(layer):
@@ -125,7 +125,7 @@ def test_a_sigmoid_gate_writes_at_most_what_there_is(normalize):
     ids=["normalized", "plain"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(MLSTM, **options))
+    check_property(law, partial(MLSTM, **options))
 
 
 def test_starts_as_published():

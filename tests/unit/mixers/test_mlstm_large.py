@@ -7,7 +7,7 @@ import torch
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import MLSTMLarge
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def theirs(ours):
@@ -70,7 +70,7 @@ def test_starts_as_published():
     ids=["normalized", "plain"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(MLSTMLarge, **options))
+    check_property(law, partial(MLSTMLarge, **options))
 
 
 BAD = [

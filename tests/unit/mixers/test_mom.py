@@ -12,7 +12,7 @@ from linrnn.mixers import MoM
 from linrnn.mixers._families.routes import Route
 from linrnn.nn import l2_normalise
 from linrnn.ops import delta_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def test_two_memories_give_the_golden_numbers():
@@ -110,7 +110,7 @@ def test_a_memory_that_is_not_sent_anything_stays_but_for_resets():
     ids=["shared", "one map"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(MoM, **options))
+    check_property(law, partial(MoM, **options))
 
 
 @pytest.mark.unchecked

@@ -11,7 +11,7 @@ from fla_naive import naive
 from linrnn.errors import LinrnnError
 from linrnn.mixers import GatedDeltaNet, MomentumDeltaNet
 from linrnn.ops.matrix.momentum_delta import momentum_scan, momentum_step
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 NOTHING = torch.zeros(1, 1, 2, 2, dtype=torch.float64)
 
@@ -112,7 +112,7 @@ def test_rates_start_as_published():
     ids=["shared keys", "neither"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(MomentumDeltaNet, **options))
+    check_property(law, partial(MomentumDeltaNet, **options))
 
 
 @pytest.mark.unchecked

@@ -12,7 +12,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import PreconditionedGatedDelta
 from linrnn.mixers._families.preconditioner import Preconditioner
 from linrnn.nn.memories import erase_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def preconditioned(k, log_decay, rate, squash=1.5):
@@ -75,7 +75,7 @@ def test_the_centre_starts_as_published():
     ids=["shared keys", "neither"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(PreconditionedGatedDelta, **options))
+    check_property(law, partial(PreconditionedGatedDelta, **options))
 
 
 @pytest.mark.unchecked

@@ -12,7 +12,7 @@ from test_preconditioned_gated_delta import preconditioned
 from linrnn.errors import LinrnnError
 from linrnn.mixers import PreconditionedKDA
 from linrnn.nn.memories import erase_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def test_the_rule_gives_the_golden_numbers():
@@ -56,7 +56,7 @@ def test_decays_start_as_published():
     ids=["shared keys", "without convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(PreconditionedKDA, **options))
+    check_property(law, partial(PreconditionedKDA, **options))
 
 
 @pytest.mark.unchecked

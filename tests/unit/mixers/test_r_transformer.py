@@ -9,7 +9,7 @@ from torch import nn
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import RTransformer
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 THEIRS = {"gru": nn.GRU, "lstm": nn.LSTM, "tanh": nn.RNN}
@@ -86,7 +86,7 @@ def test_the_recurrence_sees_its_window_and_attention_what_windows_begin_with():
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 @pytest.mark.parametrize("options", [{"cell": "lstm", "n_local": 2, "window": 4}, {"local": 1}])
 def test_laws_hold_with_a_bounded_cache_and_several_cells(law, options):
-    check_law(law, partial(RTransformer, **options))
+    check_property(law, partial(RTransformer, **options))
 
 
 @pytest.mark.unchecked

@@ -10,7 +10,7 @@ from torch import nn
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import RecurrentPosition
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 
@@ -84,7 +84,7 @@ def test_order_is_known_by_the_state_and_the_waves_alone():
 
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 def test_laws_hold_with_heads_apart_and_a_window(law):
-    check_law(law, partial(RecurrentPosition, heads="split", window=4))
+    check_property(law, partial(RecurrentPosition, heads="split", window=4))
 
 
 @pytest.mark.unchecked

@@ -10,7 +10,7 @@ from public_loops import naive
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RetNet
 from linrnn.nn import rotate
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def make(d_model=6, **options):
@@ -111,7 +111,7 @@ def test_starts_as_published():
     ids=["shared keys", "convolution"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(RetNet, **options))
+    check_property(law, partial(RetNet, **options))
 
 
 @pytest.mark.unchecked

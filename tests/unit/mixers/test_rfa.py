@@ -7,7 +7,7 @@ import torch
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import RFA
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def make(d_model=6, **options):
@@ -141,7 +141,7 @@ def test_the_published_norm_leaves_vectors_a_little_short():
     ids=["published"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(RFA, **options))
+    check_property(law, partial(RFA, **options))
 
 
 @pytest.mark.unchecked

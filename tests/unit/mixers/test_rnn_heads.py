@@ -11,7 +11,7 @@ from linrnn.mixers import GRU, LSTM, TanhRNN
 from linrnn.ops import use_backend
 from linrnn.ops.cell.cell_scan import forms
 from linrnn.ops.cell.dense_recurrence import CELLS
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 CASES = {
     "tanh": (TanhRNN, {}),
@@ -118,7 +118,7 @@ def test_steps_equal_the_whole(case):
 @pytest.mark.parametrize("law", ["reset_and_packing", "gradients", "round_trip", "low_precision"])
 @pytest.mark.parametrize("cls", [TanhRNN, LSTM, GRU])
 def test_keeps_the_laws(cls, law):
-    check_law(law, partial(cls, n_heads=2))
+    check_property(law, partial(cls, n_heads=2))
 
 
 def test_one_head_is_the_layer_without():

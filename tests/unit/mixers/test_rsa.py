@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.mixers import RSA
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 ALL = {"encoding": "rcsRCS", "n_heads": 7, "dilation": 3}
@@ -105,7 +105,7 @@ def test_a_closed_gate_is_softmax_attention():
 
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 def test_laws_hold_with_every_kind_of_head(law):
-    check_law(law, partial(RSA, **ALL, window=4))
+    check_property(law, partial(RSA, **ALL, window=4))
 
 
 def test_initial_numbers():

@@ -13,7 +13,7 @@ from linrnn.errors import LinrnnError
 from linrnn.mixers import RWKV4
 from linrnn.mixers.rwkv4 import from_running_max, to_running_max
 from linrnn.ops import linear_scan
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 from published.rwkv4 import theirs_of
 
@@ -57,7 +57,7 @@ CASES = [(make, law) for make in (lively, bare) for law in NUMERIC_LAWS]
 
 @pytest.mark.parametrize(("make", "law"), CASES)
 def test_keeps_the_laws_where_its_output_is_not_zero(make, law):
-    check_law(law, make)
+    check_property(law, make)
 
 
 def test_golden_values():

@@ -13,7 +13,7 @@ from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4, S4D
 from linrnn.nn.hippo import hippo, hippo_normal, nplr
 from linrnn.ops.conv import cauchy, dplr
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 GOLDEN = [0.5470521977, 0.2234393675, 0.0639939291, -0.0045994186]  # N = 4, dt = 0.1, C = 1
 each_form = pytest.mark.parametrize("form", S4.forms)
@@ -243,7 +243,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients"])
 def test_laws_hold_with_every_option(law, options):
-    check_law(law, partial(S4, **options))
+    check_property(law, partial(S4, **options))
 
 
 @each_form

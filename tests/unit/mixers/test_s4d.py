@@ -13,7 +13,7 @@ from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4D
 from linrnn.nn.hippo import hippo_normal
 from linrnn.ops.conv import siso
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 INITS = ("lin", "inv", "legs", "real")
 GOLDEN = {  # d_state 4, lin, dt = 0.1, B = C = 1
@@ -242,7 +242,7 @@ def test_resets_cut_blocks_anywhere(init):
     ids=lambda o: o["init"],
 )
 def test_laws_hold_with_every_option(law, options):
-    check_law(law, partial(S4D, **{"d_state": 8, **options}))
+    check_property(law, partial(S4D, **{"d_state": 8, **options}))
 
 
 def test_separate_B_is_a_factor_of_the_absorbed_one():

@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import S4D, S5
 from linrnn.nn.hippo import hippo_normal
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 each_form = pytest.mark.parametrize("form", S5.forms)
 each_rule = pytest.mark.parametrize("discretisation", ["zoh", "bilinear"])
@@ -235,7 +235,7 @@ def test_step_rescale_multiplies_the_step_size():
     ids=["full", "blocks", "one dt"],
 )
 def test_laws_hold_with_every_option(law, options):
-    check_law(law, partial(S5, **options))
+    check_property(law, partial(S5, **options))
 
 
 @each_form

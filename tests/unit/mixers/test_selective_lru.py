@@ -13,7 +13,7 @@ from linrnn.ops import linear_scan
 from linrnn.ops.linear.cumsum import LIMITS, cumsum_mean, cumsum_scan
 from linrnn.ops.linear.weighted_mean import mean_of_past
 from linrnn.state import leaves, map_state
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 GATES = ("stable", "free", "normalised")
@@ -56,7 +56,7 @@ CASES = [
 
 @pytest.mark.parametrize(("make", "law"), CASES)
 def test_keeps_the_laws_with_every_gate(make, law):
-    check_law(law, make)
+    check_property(law, make)
 
 
 def g_and_b(layer, x):

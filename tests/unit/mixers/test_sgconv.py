@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import SGConv
-from linrnn.testing import check_close, check_law
+from linrnn.testing import check_close, check_property
 
 
 def oracle(layer, x):
@@ -132,7 +132,7 @@ LONG = {"d_kernel": 16, "l_max": 300, "form": "blocks"}
 
 @pytest.mark.parametrize("law", ["causal", "forms_agree", "reset_and_packing", "gradients"])
 def test_laws_hold_in_blocks(law):
-    check_law(law, partial(SGConv, **LONG))
+    check_property(law, partial(SGConv, **LONG))
 
 
 @pytest.mark.parametrize("value", [1e6, float("nan"), float("inf")])

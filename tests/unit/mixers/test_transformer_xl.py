@@ -8,7 +8,7 @@ import torch
 from linrnn.errors import ArgumentError
 from linrnn.mixers import TransformerXL
 from linrnn.nn.relative import distance_scores
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import NUMERIC_LAWS
 
 SMALL = {"segment": 4, "memory": 3, "n_heads": 2}
@@ -39,7 +39,7 @@ def test_a_memory_of_everything_is_one_causal_pass():
 
 @pytest.mark.parametrize("law", NUMERIC_LAWS)
 def test_laws_hold_where_segments_are_short(law):
-    check_law(law, partial(TransformerXL, **SMALL))
+    check_property(law, partial(TransformerXL, **SMALL))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from linrnn import SequenceModel
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.mixers import TransNormer
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def make(d_model=6, **options):
@@ -83,7 +83,7 @@ LAWS = ["forms_agree", "causal", "reset_and_packing", "batch_independence", "con
 @pytest.mark.parametrize("variant", ["T1", "T2"])
 @pytest.mark.parametrize("law", LAWS)
 def test_blocks_keep_laws(law, variant):
-    check_law(law, partial(TransNormer, attention="block", block_size=4, variant=variant))
+    check_property(law, partial(TransNormer, attention="block", block_size=4, variant=variant))
 
 
 @pytest.mark.parametrize("bad", [2, 3])

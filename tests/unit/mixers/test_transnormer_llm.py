@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from linrnn.errors import LinrnnError
 from linrnn.mixers import TransNormerLLM
 from linrnn.nn import head_norm
-from linrnn.testing import check_law
+from linrnn.testing import check_property
 
 
 def quadratic(layer, x, rates):
@@ -115,7 +115,7 @@ def test_a_weight_of_the_norm_is_that_of_the_last_map():
     ids=["minimax", "norm weight"],
 )
 def test_variants_keep_the_laws(law, options):
-    check_law(law, partial(TransNormerLLM, **options))
+    check_property(law, partial(TransNormerLLM, **options))
 
 
 BAD = [

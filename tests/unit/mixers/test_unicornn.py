@@ -11,7 +11,7 @@ from transcribed import check, livelier, sigmoid, state_jacobian, weights
 from linrnn import RNN, SequenceModel
 from linrnn.errors import ArgumentError
 from linrnn.mixers import UnICORNN
-from linrnn.testing import MIXER_LAWS
+from linrnn.testing import MIXER_PROPERTIES
 
 F64 = {"dtype": torch.float64}
 
@@ -137,7 +137,7 @@ def test_the_published_stack_is_an_rnn():
 
 @pytest.mark.unchecked
 def test_two_layers_learn_with_steps_of_one():
-    MIXER_LAWS["trains"](partial(UnICORNN, step_size=1.0, alpha=1.0))
+    MIXER_PROPERTIES["trains"](partial(UnICORNN, step_size=1.0, alpha=1.0))
 
 
 @pytest.mark.unchecked

@@ -23,7 +23,7 @@ from linrnn.ops.linear import _scan_kernel, _traces_cpu
 from linrnn.ops.linear.block_scan import _cpu as block_cpu
 from linrnn.ops.linear.gated_scan import _cpu as gated_cpu
 from linrnn.ops.selective_scan import _cpu as selective_cpu
-from linrnn.testing import OP_LAWS, check_close
+from linrnn.testing import OP_PROPERTIES, check_close
 
 needs_native = pytest.mark.skipif(
     native.load()[0] is None, reason=f"no native kernels: {native.load()[1]}"
@@ -99,10 +99,10 @@ def test_library_of_another_version_is_named(spoil):
 @pytest.mark.parametrize("isa", ["baseline", "avx2"])
 def test_every_instruction_set_keeps_the_laws(isa):
     code = (
-        "from linrnn.testing import OP_LAWS; from linrnn.compute import native as _native\n"
+        "from linrnn.testing import OP_PROPERTIES; from linrnn.compute import native as _native\n"
         f"assert _native.load()[0].isa in ({isa!r}, 'baseline'), _native.load()\n"
         "for law in ('matches_loop', 'every_shape', 'half_precision', 'isolation'):\n"
-        "    OP_LAWS[law]('cpu')\n"
+        "    OP_PROPERTIES[law]('cpu')\n"
         "print('kept')"
     )
     result = run_python(code, LINRNN_ISA=isa)
@@ -229,6 +229,6 @@ def test_a_reset_cuts_off_chunks_that_other_threads_compute():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        OP_LAWS["isolation_across_chunks"]("cpu")
+        OP_PROPERTIES["isolation_across_chunks"]("cpu")
     finally:
         torch.set_num_threads(before)

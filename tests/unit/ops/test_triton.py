@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 import interpreted_scan
 from linrnn.ops.linear.linear_scan import triton_plan
 triton_plan.MOST_STEPS = 2
-from linrnn.testing import OP_LAWS, _op_laws as laws
+from linrnn.testing import OP_PROPERTIES, _op_laws as laws
 """
 # rows so short that a tile of two stretches has few channels
 TILE = f"""{WALK}
@@ -100,14 +100,14 @@ def test_every_layout_agrees_with_the_loop(interpreted, regime, dtypes, pick):
 @tiles_first
 @pytest.mark.parametrize("law", ["isolation", "edges", "layouts_in_memory"])
 def test_law(interpreted, regime, law):
-    interpreted(regime, f"OP_LAWS[{law!r}]('triton')")
+    interpreted(regime, f"OP_PROPERTIES[{law!r}]('triton')")
 
 
 @needs_triton
 @pytest.mark.slow
 @each_regime
 def test_a_cut_sequence_is_the_whole(interpreted, regime):
-    interpreted(regime, "OP_LAWS['splits']('triton')")
+    interpreted(regime, "OP_PROPERTIES['splits']('triton')")
 
 
 @needs_triton
@@ -155,7 +155,7 @@ def test_derivatives_of_both_orders(interpreted, regime):
         """
 first = laws.layouts
 laws.layouts = lambda **options: list(first(**options))[5::26]
-OP_LAWS["gradients"]("triton")
+OP_PROPERTIES["gradients"]("triton")
 """,
     )
 

@@ -104,12 +104,12 @@ def scales_of(reproduction: str) -> list[str]:
     return [key.value for key in keys if isinstance(key, ast.Constant)]  # type: ignore[misc]
 
 
-def laws() -> list[str]:
-    """The laws of mixers, in the order in which they are checked; see `linrnn.testing`."""
+def properties() -> list[str]:
+    """The properties of mixers, in the order in which they are tested; see `linrnn.testing`."""
     path = file_of("linrnn", "testing/_mixer_laws")  # to import the package would import PyTorch
     assert path
     for node in tree(path).body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "MIXER_LAWS":
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "MIXER_PROPERTIES":
             assert isinstance(node.value, ast.DictComp)  # of the functions, by their names
             return [ast.unparse(one) for one in node.value.generators[0].iter.elts]  # type: ignore[attr-defined]
     raise AssertionError(path)

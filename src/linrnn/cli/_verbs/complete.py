@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from linrnn import learn, mixers, recipes, reproductions, tasks
 from linrnn._options.catalogue import entries
 from linrnn.cli import verbs
-from linrnn.cli._line.entries import CATALOGUES, laws, package_of, scales_of
+from linrnn.cli._line.entries import CATALOGUES, package_of, properties, scales_of
 from linrnn.cli._line.names import UNTUNED, canonical
 from linrnn.cli._line.options import peek
 from linrnn.cli._line.parser import Parser
@@ -175,7 +175,7 @@ _KINDS: dict[str, Callable[[], Iterable[str]]] = {
     "catalogue": lambda: CATALOGUES,
     "task": tasks.names,
     "learner": learn.names,
-    "law": laws,
+    "property": properties,
     "recipe": lambda: [UNTUNED, *recipes.names()],
     "reproduction": lambda: [name.replace("_", "-") for name in reproductions.names()],
     "entry": lambda: sorted({name for kind in CATALOGUES for name in entries(package_of(kind))}),
