@@ -16,7 +16,7 @@ ROUNDINGS = 4.0
 
 
 class BrokenPropertyError(AssertionError):
-    """A contract is not kept; says which law, in which case and by how much."""
+    """A tested property is missing; says which, in which case and by how much."""
 
 
 @dataclass

@@ -109,12 +109,12 @@ class Mixer(KeepsPrecision):
     """Forms that cannot start anew inside a sequence: a reset mask is an error there."""
 
     declared: ClassVar[Mapping[str, str]] = {}
-    """Laws of `linrnn.testing.check_mixer` this mixer cannot keep, each with its reason; as
-    ``"law:form"`` where only that form cannot."""
+    """Properties of `linrnn.testing.MIXER_PROPERTIES` that this mixer lacks, each with its reason;
+    as ``"property:form"`` where only that form lacks it."""
 
     overflows: ClassVar[str] = ""
-    """Why a layer as it begins overflows float32 within 65,536 steps, where it does; the law that
-    reads that many reads 2,048 of a sequential layer."""
+    """Why an untrained layer overflows float32 within 65,536 steps; empty if it does not. The test
+    of that many steps reads 2,048 of a sequential layer."""
 
     timed: ClassVar[bool] = False
     """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
@@ -129,7 +129,7 @@ class Mixer(KeepsPrecision):
 
     random_training: ClassVar[bool] = False
     """Whether training draws random numbers, from torch's global generator; evaluation never
-    does, and the laws about numbers are those of evaluation then."""
+    does, and the tests of numbers are those of evaluation then."""
 
     widening: ClassVar[bool] = False
     """Whether it projects to more channels, gates these and projects back: what a feed-forward
