@@ -37,7 +37,7 @@ PIXELS = Size(
 )
 """sCIFAR of the scale "pixels": as long as published, and little of it."""
 
-RUNGS = {
+ROWS = {
     "dense A": "dense",
     "Λ real + imaginary": "naive",
     "Λ exponential": "exponential",
@@ -83,7 +83,7 @@ _REPRODUCED_PATHX = {"S4D, reproduced": "97.5 ± 0.0", "S5, reproduced": "96.0 �
 class LRUTable8(Reproduction):
     """The ladder of the LRU paper: diagonal, exponential, stable, ring, gamma.
 
-    A rung is one change after the one before: eigenvalues in place of a matrix; learned as decay
+    Each row is one change after the one before: eigenvalues in place of a matrix; learned as decay
     and phase; decays that cannot leave the unit disk; initial eigenvalues on a ring; a normalised
     input. The last row is the LRU as its paper has it, which also learns the logarithm of the
     phase and, for PathX, starts with small phases.
@@ -96,11 +96,11 @@ class LRUTable8(Reproduction):
     source: ClassVar[str] = f"{SOURCE}, Tables 2, 7 and 8"
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
-            "a part of colour CIFAR-10 read by rows, narrow models; shows that every rung trains "
+            "a part of colour CIFAR-10 read by rows, narrow models; shows that every change trains "
             "and how they order at 32 steps; not the accuracies, nor which matter at length 1,024"
         ),
         "pixels": (
-            "the same by the pixel, 1,024 steps, with two of the rungs, two layers of width 32 and "
+            "the same by the pixel, 1,024 steps, with two of the rows, two layers of width 32 and "
             "270 steps of training; shows whether a model that has learned so little gains "
             "by a ring and gamma, not what they are worth later; 20 minutes of processor time with "
             "five seeds"
@@ -129,35 +129,35 @@ class LRUTable8(Reproduction):
         self.columns = columns
 
     def run(self, setting: Setting) -> Findings:
-        """Train every rung on every task."""
+        """Train every row on every task."""
         columns = self.columns or _columns(setting.scale)
         labels = AT_SCALE.get(setting.scale, tuple(_PRINTED))
         outcomes = [
-            train(column, {label: rungs(column)[label] for label in labels}, setting)
+            train(column, {label: configurations(column)[label] for label in labels}, setting)
             for column in columns
         ]
         page = findings(outcomes, PRINTED, notes=(*NOTES, _START))
         return replace(page, verdicts=orders(self, setting))
 
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
-        """The printed order of the rungs on each task."""
+        """The printed order of the rows on each task."""
         columns = self.columns or _columns(scale)
         return [judged for column in columns for judged in in_order(runs, column, PRINTED)]
 
 
 _START = (
-    "rungs without a ring start with eigenvalues uniform in the unit disk; the rings of the others "
+    "rows without a ring start with eigenvalues uniform in the unit disk; the rings of the others "
     "are those of Table 8."
 )
 
 
-def rungs(column: Column) -> dict[str, Config]:
+def configurations(column: Column) -> dict[str, Config]:
     """The configuration of every row."""
     task = column.config.task
-    ladder_rungs, last = ladder(*RINGS[task]), LRU_TABLE[task]
+    ablations, last = ladder(*RINGS[task]), LRU_TABLE[task]
     options = {"r_min": last.ring[0], "r_max": last.ring[1], "max_phase": last.max_phase}
     configs = {
-        label: with_mixer(column.config, *ladder_rungs[rung]) for label, rung in RUNGS.items()
+        label: with_mixer(column.config, *ablations[ablation]) for label, ablation in ROWS.items()
     }
     return {**configs, LAST: with_mixer(column.config, "lru", options)}
 

@@ -40,7 +40,7 @@ def test_forward_of_one_channel_equals_scipy_lfilter():
 
 
 def test_naive_lru_in_the_basis_of_the_eigenvectors_is_the_same_layer():
-    """``A = P diag(lam) P^-1``: the second rung of the ladder can do all that the first can."""
+    """``A = P diag(lam) P^-1``: the second row of the ablation can do all that the first can."""
     torch.manual_seed(0)
     dense = LinearRNN(3, d_state=8, dtype=torch.float64)
     lru = LRU(3, d_state=8, parametrisation="naive", gamma=False, dtype=torch.float64)

@@ -19,10 +19,12 @@ from linrnn.ops import linear_scan
 from linrnn.testing import check_property
 from linrnn.testing._mixer_laws import compare, results, signal
 
-RUNGS = {
-    rung: partial(LRU, **options) for rung, (name, options) in ladder().items() if name == "lru"
+ABLATIONS = {
+    ablation: partial(LRU, **options)
+    for ablation, (name, options) in ladder().items()
+    if name == "lru"
 }
-each_rung = pytest.mark.parametrize("rung", RUNGS)
+each_ablation = pytest.mark.parametrize("ablation", ABLATIONS)
 
 
 def complex_weights(layer):
@@ -160,7 +162,9 @@ def test_state_defaults_to_the_model_width_and_complex64():
 
 
 def test_ladder_is_that_of_the_paper():
-    layers = {rung: mixers.build(name, 4, options) for rung, (name, options) in ladder().items()}
+    layers = {
+        ablation: mixers.build(name, 4, options) for ablation, (name, options) in ladder().items()
+    }
     weights = {"A", "B", "C", "D"}
     expected = {
         "dense": {"A"},
@@ -171,22 +175,22 @@ def test_ladder_is_that_of_the_paper():
         "gamma": {"nu_log", "theta", "gamma_log"},
         "small phase": {"nu_log", "theta_log", "gamma_log"},
     }
-    got = {rung: {n for n, _ in layer.named_parameters()} for rung, layer in layers.items()}
+    got = {ablation: {n for n, _ in layer.named_parameters()} for ablation, layer in layers.items()}
     assert list(got) == list(expected)
-    for rung, names in got.items():
-        assert names - (weights - {"A"}) == expected[rung]
-        assert names <= weights | set(layers[rung].recurrent_parameters) - {"b"}
+    for ablation, names in got.items():
+        assert names - (weights - {"A"}) == expected[ablation]
+        assert names <= weights | set(layers[ablation].recurrent_parameters) - {"b"}
 
 
-@each_rung
-def test_rung_starts_where_it_should(rung):
-    """On the unit disk, from "ring" on in the ring, on the last rung at small phases."""
-    lam = RUNGS[rung](1, d_state=2000).eigenvalues().detach()
+@each_ablation
+def test_rung_starts_where_it_should(ablation):
+    """On the unit disk, from "ring" on in the ring, on the last ablation at small phases."""
+    lam = ABLATIONS[ablation](1, d_state=2000).eigenvalues().detach()
     radius, phase = lam.abs(), lam.angle() % (2 * pi)
-    on_ring = rung in ("ring", "gamma", "small phase")
+    on_ring = ablation in ("ring", "gamma", "small phase")
     assert (radius.min() >= 0.9 - 1e-6) == on_ring
     assert (radius.max() <= 0.999 + 1e-6) == on_ring
-    assert (phase.max() <= pi / 10 + 1e-6) == (rung == "small phase")
+    assert (phase.max() <= pi / 10 + 1e-6) == (ablation == "small phase")
 
 
 @pytest.mark.parametrize("parametrisation", PARAMETRISATIONS)
@@ -199,10 +203,10 @@ def test_parametrisations_start_from_the_same_eigenvalues(parametrisation):
     torch.testing.assert_close(lam(parametrisation), lam("stable"))
 
 
-@each_rung
+@each_ablation
 @pytest.mark.parametrize("law", ["forms_agree", "reset_and_packing", "gradients", "round_trip"])
-def test_rung_keeps_law(rung, law):
-    check_property(law, RUNGS[rung])
+def test_rung_keeps_law(ablation, law):
+    check_property(law, ABLATIONS[ablation])
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_published_columns_are_the_published_experiment(task):
     if size:
         steps = config.train.epochs * math.ceil(size / config.train.batch_size)
         assert steps == pytest.approx(column.steps, rel=0.02)
-    rows = lru_table_8.rungs(column)
+    rows = lru_table_8.configurations(column)
     assert len(rows) == 6
     assert {row.mixer_options["d_state"] for row in rows.values()} == {LRU_TABLE[task].d_state}
 
@@ -122,7 +122,7 @@ def test_every_row_at_the_scale_cpu_is_a_model():
     found += [lru.small(t, s) for m in (lru_table_1, lru_table_8) for t, s in m.CPU.items()]
     rows = [*kinds.models("cpu").values(), copying.column("cpu").config]
     rows += [with_mixer(c.config, "linear_rnn") for c in found]
-    rows += [row for c in found for row in lru_table_8.rungs(c).values()]
+    rows += [row for c in found for row in lru_table_8.configurations(c).values()]
     for config in rows:
         small = replace(config, model=replace(config.model, d_model=4, n_layers=1))
         assert build_model(small, build_task(config))

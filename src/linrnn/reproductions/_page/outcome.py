@@ -82,7 +82,7 @@ def in_words(judged: Sequence[Verdict]) -> str:
     published, ours = ([v for v in judged if v.judged.ours == is_ours] for is_ours in (False, True))
     counts = [_counted(published, "published claim"), _counted(ours, "claim of ours")]
     decided = [v for v in published or ours if v.word in (REPRODUCED, SAME, OPPOSITE)]
-    clearest = "No difference decides anything"
+    clearest = "No difference decides a claim"
     if decided:
         best = min(decided, key=lambda v: v.p)
         size = best.size.replace("[", "\\[")

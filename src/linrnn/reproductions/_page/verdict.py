@@ -105,7 +105,16 @@ class Verdict(NamedTuple):
         return [judged.claim, judged.published, whose, self.size, n, p, scale, word]
 
 
-HEAD = ["claim", "published", "whose", "difference [95 %]", "of", "p (Holm)", "scale", "verdict"]
+HEAD = [
+    "claim",
+    "published",
+    "claimed by",
+    "difference [95 %]",
+    "sample",
+    "p (Holm)",
+    "scale",
+    "verdict",
+]
 _DECIMALS = 6
 
 
