@@ -312,9 +312,9 @@ def test_a_page_begins_with_its_outcome_and_ends_with_its_claims(tmp_path):
     with table.open(newline="") as lines:
         first, second = csv.DictReader(lines)
     assert first["difference [95 %]"] == "+1.04 [+0.90, +1.18]"
-    assert (first["whose"], first["verdict"]) == ("published", rules.SAME)
+    assert (first["claimed by"], first["verdict"]) == ("published", rules.SAME)
     assert second["difference [95 %]"] == "holds with 3 of 5 seeds"
-    assert (second["whose"], second["verdict"]) == ("ours", rules.UNRESOLVED)
+    assert (second["claimed by"], second["verdict"]) == ("ours", rules.UNRESOLVED)
 
 
 def test_tables_of_an_older_page_do_not_stay_beside_a_new_one(tmp_path):
