@@ -35,7 +35,7 @@ class SepsisOptions:
     """Options of the task `sepsis`."""
 
     data: str = ""
-    """Folder of the .psv files; empty: the folder sepsis of `LINRNN_DATA`."""
+    """Folder of the .psv files. Default: the folder sepsis of `LINRNN_DATA`."""
     hours: int = 72
     """Hours of a stay that are read; the label is whether sepsis is noted in them."""
     counts: bool = True

@@ -39,7 +39,7 @@ class SkeletonsOptions:
     """Options of the task `skeletons`."""
 
     data: str = ""
-    """Folder of the .skeleton files, or a .npz; empty: the folder skeletons of `LINRNN_DATA`."""
+    """Folder of the .skeleton files, or a .npz. Default: the folder skeletons of `LINRNN_DATA`."""
     protocol: Protocol = "subject"
     """Whether the test part has other persons (subject) or another camera (view)."""
     frames: int = 20

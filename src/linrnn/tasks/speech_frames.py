@@ -46,7 +46,7 @@ class SpeechFramesOptions:
     """Options of the task `speech_frames`."""
 
     data: str = ""
-    """Folder with TRAIN and TEST; empty: the folder timit of `LINRNN_DATA`."""
+    """Folder with TRAIN and TEST. Default: the folder timit of `LINRNN_DATA`."""
     classes: Classes = "39"
     """All 61 phones, or the 39 classes they are folded to."""
     test: Test = "core"

@@ -36,7 +36,7 @@ class TranslationOptions:
     """Options of the task `translation`."""
 
     data: str = ""
-    """Folder of the files; empty: the folder translation of `LINRNN_DATA`."""
+    """Folder of the files. Default: the folder translation of `LINRNN_DATA`."""
     source: str = "de"
     """Ending of the files of sentences to translate, such as train.de; of .tsv the first column."""
     target: str = "en"

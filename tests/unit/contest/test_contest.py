@@ -168,7 +168,7 @@ def test_a_bank_is_no_mixer_that_is_trained(waves, capsys):
     assert main(line) == 2
     assert "--mixer must be left out" in capsys.readouterr().err
     options = TableOptions(data="x.npz")
-    with pytest.raises(ArgumentError, match="can be trained"):
+    with pytest.raises(ArgumentError, match="trained by gradients"):
         train.run(train.Config(task="table", mixer="bank", task_options=options))
 
 
