@@ -556,7 +556,7 @@ def test_data_without_an_end_needs_a_number_of_steps():
         ({"epochs": 0}, ArgumentError, "epochs must be an integer of at least 1, got 0"),
         ({"threads": 0}, ArgumentError, "threads must be"),
         ({"threads": "all"}, ArgumentError, "threads must be"),
-        ({"trainer": {"max_epochs": 3}}, ArgumentError, r"Say fit\(\.\.\., epochs=\.\.\.\)"),
+        ({"trainer": {"max_epochs": 3}}, ArgumentError, r"Write fit\(\.\.\., epochs=\.\.\.\)"),
         ({"monitor": "val_f1"}, ArgumentError, "monitor must be something that is logged"),
         ({"loss": lambda y, target: (y[:, 0] - target) ** 2}, ArgumentError, "one number"),
         ({"loss": "mse"}, ShapeError, r"shape of the target \(8,\), got \(8, 2\)"),
