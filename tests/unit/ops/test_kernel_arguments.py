@@ -1,5 +1,8 @@
 """Arguments that do not fit end in an error of ours before any kernel sees them."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,6 +19,8 @@ from linrnn.ops import (
     outer_scan,
     selective_scan,
 )
+from linrnn.ops.matrix._memory import _cpu as memory
+from linrnn.ops.matrix._memory._problem import Problem
 
 pytestmark = pytest.mark.unchecked  # the shape checker would word the errors first
 
@@ -142,3 +147,27 @@ def test_a_compiled_graph_does_not_take_the_kernel_beyond_an_array(bad):
     torch.testing.assert_close(compiled(ROW, ROW, good), linear_scan(ROW, ROW, cu_seqlens=good)[0])
     with pytest.raises(ArgumentError, match=r"cu_seqlens must rise from 0 to time=6"):
         compiled(ROW, ROW, offsets(*bad))
+
+
+NATIVE = Path(__file__).parents[3] / "src" / "native"
+
+
+def constant(header, name):
+    """A whole number that a header of the native kernels defines."""
+    text = (NATIVE / header).read_text(encoding="utf-8")
+    (value,) = re.findall(rf"static constexpr i64 {name} = (\d+);", text)
+    return int(value)
+
+
+def test_a_window_of_a_memory_fits_the_room_of_its_adjoint():
+    # the kernel has room for MOST chunks, and writes beyond it where there are more
+    chunk, most = constant("memory_tile.h", "STEPS"), constant("memory_adjoint.h", "MOST")
+    assert chunk == memory.CHUNK
+    for rank in range(1, chunk + 1):
+        for reads in {1, rank}:
+            q, k = torch.rand(1, 1, reads, 1, 1), torch.rand(1, 1, rank, 1, 1)
+            fields = {name: None for name in Problem._fields} | {"q": q, "k": k, "v": k}
+            writes = chunk // rank * rank if reads > 1 else chunk  # of a chunk
+            window = memory.window(Problem(**fields))
+            assert 0 < window <= most * writes
+            assert window % writes == 0
