@@ -257,3 +257,78 @@ def test_functions_have_at_most_50_lines_of_code():
 def test_code_lines_leave_out_docstrings_and_signatures():
     source = 'def f(\n    x,\n):\n    """One.\n\n    Two."""\n    y = x\n    return y'
     assert code_lines(ast.parse(source).body[0]) == 2
+
+
+CONTRACTS = {
+    "mixers._contract.base": "Mixer",
+    "tasks._kinds.base": "Task",
+    "learn._parts.base": "Learner",
+    "ops.attention.segments": "Rule",
+    "backbone": "SequenceModel",
+}
+"""Where the contracts are whose attributes everything that keeps them has."""
+FOREIGN = {
+    ("cli._line.entries", "summary"): "a task of a package, which may state none",
+    ("engine.replay.step", "shape"): "a leaf of a state, which may be no tensor",
+    ("estimators._forecast_series", "kind"): "a dtype of NumPy",
+    ("estimators._inputs", "kind"): "a dtype of NumPy or pandas",
+    ("tasks._reading.frame", "kind"): "a dtype of NumPy or pandas",
+    ("learn._parts.windows", "documents"): "any module",
+    ("learn.ridge", "head"): "any module",
+    ("learn.ridge", "tie_embeddings"): "any module",
+    ("lightning._module", "blocks"): "any module",
+    ("lightning._losses", "forward"): "a function or a module",
+    ("nn.parameters", "weight_parameters"): "any module",
+    ("train.optim", "recurrent_parameters"): "any part of a model",
+    ("testing._mixer_runs", "in_laws"): "a function that makes a mixer",
+}
+"""Attributes of a contract that are read with a default, since what they are read of may have none:
+by module and name, with what that is."""
+
+
+def attributes(tree, of):
+    """Names that a class states in its body, or sets in its constructor."""
+    (body,) = [n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == of]
+    names = set()
+    for part in body:
+        if isinstance(part, ast.AnnAssign):
+            names.add(part.target.id)
+        elif isinstance(part, ast.FunctionDef):
+            names.add(part.name)
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+            names |= {
+                node.attr
+                for node in ast.walk(part)
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            }
+    return names
+
+
+def read_with_defaults(tree):
+    """Names of attributes in calls of getattr with a default."""
+    return [
+        node.args[1].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "getattr"
+        and len(node.args) == 3
+        and isinstance(node.args[1], ast.Constant)
+    ]
+
+
+def test_attributes_of_a_contract_are_read_without_a_default(package):
+    stated = set().union(*(attributes(package[m][1], cls) for m, cls in CONTRACTS.items()))
+    assert {"form", "declared", "tokenizer", "documents", "independent", "head"} <= stated
+    left = {
+        (module, name)
+        for module, (_, tree) in package.items()
+        for name in read_with_defaults(tree)
+        if name in stated
+    }
+    assert left == set(FOREIGN)
+
+
+def test_a_default_is_found():
+    source = 'a = getattr(x, "form", None)\nb = getattr(x, "form")\nc = getattr(x, n, None)'
+    assert read_with_defaults(ast.parse(source)) == ["form"]

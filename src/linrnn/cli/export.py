@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     from linrnn.train.suits import reads_dt
 
     model, task, config = load_model(args.run)
-    tokenizer = getattr(task, "tokenizer", None)
+    tokenizer = task.tokenizer
     about = None if tokenizer is None else json.loads(tokenizer.to_json())
     times = reads_dt(task, model)
     facts = described(config.task, task, model, times=times)

@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
             "Train one with: linrnn train sound"
         )
     args.max_new_tokens = 200 if args.max_new_tokens is None else args.max_new_tokens
-    tokenizer = getattr(task, "tokenizer", None)
+    tokenizer = task.tokenizer
     if tokenizer is None:
         raise ArgumentError(
             f"generate: RUN must be of a language model, got one of the task {config.task}. "

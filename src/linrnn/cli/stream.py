@@ -52,7 +52,7 @@ def _watcher(args: argparse.Namespace) -> Any:
 
     run = open_run(args.run)
     model, task, config = run.model, run.task, run.config
-    tokenizer = getattr(task, "tokenizer", None)
+    tokenizer = task.tokenizer
     if tokenizer is not None:
         flag = Threshold(args.above, args.quantile)
         return Surprise(run.layers, tokenizer, flag, args.only_flagged, as_json=MANNER.json)

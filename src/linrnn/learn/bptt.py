@@ -95,7 +95,7 @@ class BPTT(Learner):
 def _check_reversible(model: nn.Module) -> None:
     mixers = layers(model)
     for name, layer in mixers:
-        if getattr(layer, "form", layer.forms[0]) not in layer.sequence_parallel:
+        if layer.form not in layer.sequence_parallel:
             raise ArgumentError(
                 "BPTT: for reverse every layer must mix along time by linear_scan alone, got "
                 f"{name} ({type(layer).__name__}). Use recompute without reverse, or lru, s5 or "

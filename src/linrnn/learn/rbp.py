@@ -104,7 +104,7 @@ class RBP(Learner):
                     "RBP: a model must answer once a sequence, from its last step, got pool "
                     f"{part.kind!r}. Use --model.pool last and a task that asks once a sequence."
                 )
-            if "constant_memory" in getattr(part, "declared", {}):
+            if isinstance(part, Mixer) and "constant_memory" in part.declared:
                 raise ArgumentError(
                     f"RBP: every layer must have a state that can settle, got {name} "
                     f"({type(part).__name__}), whose state grows with what was read. Use bptt."

@@ -11,6 +11,7 @@ from linrnn.errors import ArgumentError
 from linrnn.learn._exact.influence import advanced, owing
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.learn._parts.windows import Window, Windowed
+from linrnn.mixers import Mixer
 from linrnn.state import detach
 from linrnn.typing import State
 
@@ -59,7 +60,7 @@ class RTRL(Windowed):
         """Raise unless every layer reads forward in time and has a state of fixed size."""
         super().check(model)
         for name, layer in model.named_modules():
-            if "constant_memory" in getattr(layer, "declared", {}):
+            if isinstance(layer, Mixer) and "constant_memory" in layer.declared:
                 raise ArgumentError(
                     f"RTRL: every layer must have a state of fixed size, got {name} "
                     f"({type(layer).__name__}), whose state grows with what was read. Use tbptt."

@@ -103,7 +103,7 @@ class Service:
         self._series: dict[str, Series] = {}
         self._workers: list[Worker] = []
         for name, run in runs.items():
-            if getattr(run.task, "tokenizer", None) is not None:
+            if run.task.tokenizer is not None:
                 self._writers[name] = Writer(name, run, limits, metrics)
                 self._workers.append(self._writers[name].worker)
             else:

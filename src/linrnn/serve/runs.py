@@ -29,14 +29,11 @@ def open_runs(path: Path) -> dict[str, Trained]:
         )
     runs = {folder.resolve().name: open_run(folder) for folder in folders}
     for name, run in runs.items():
-        growing = [m.declared["constant_memory"] for m in run.model.mixers if _grows(m)]
+        declared = [mixer.declared for mixer in run.model.mixers]
+        growing = [laws["constant_memory"] for laws in declared if "constant_memory" in laws]
         if growing:
             raise ArgumentError(
                 f"serve: the model of {name} must have a state of fixed size, got one that grows: "
                 f"{growing[0]}. Train it with a window, or distil it with: linrnn distill"
             )
     return runs
-
-
-def _grows(mixer: object) -> bool:
-    return "constant_memory" in getattr(mixer, "declared", {})

@@ -198,7 +198,7 @@ def every_option(make: MakeMixer) -> None:
             reset = torch.tensor([[False, False, True, True, False]])
             mask = reset if _knows_resets(mixer) else torch.zeros_like(reset)
             ways: list[dict[str, Tensor]] = [{}]
-            if mixer.timed and getattr(mixer, "form", mixer.forms[0]) not in mixer.without_dt:
+            if mixer.timed and mixer.form not in mixer.without_dt:
                 ways.append({"dt": 0.5 + signal(1, 5, 1)[..., 0].square()})
             for times in ways:
                 passed = results(_one_pass(mixer, mask), mixer, x, state, **times)

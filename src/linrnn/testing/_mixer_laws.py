@@ -469,7 +469,7 @@ def check_property(name: str, make: MakeMixer) -> None:
 
 
 def _check_law(name: str, make: MakeMixer, mixer: Mixer) -> None:
-    form = getattr(mixer, "form", mixer.forms[0])
+    form = mixer.form
     declared = {} if name in READ_EXCEPTIONS else mixer.declared
     reason = declared.get(f"{name}:{form}", declared.get(name))
     try:

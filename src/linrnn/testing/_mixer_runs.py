@@ -45,7 +45,7 @@ def in_each_form(make: MakeMixer, **options: Any) -> Iterator[tuple[str, Mixer]]
     """Every form that these options allow, by name, with the same parameters."""
     first = build(make, **options)
     for form in first.forms:
-        if form == getattr(first, "form", first.forms[0]):
+        if form == first.form:
             yield form, first
             continue
         try:

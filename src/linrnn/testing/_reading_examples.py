@@ -371,6 +371,8 @@ def _attentive(draw: Draw) -> Iterator[Call]:
 class _Averages:
     """A rule of `linrnn.ops.attention.segments`: a memory takes a segment's mean, by a weight."""
 
+    independent = False
+
     @staticmethod
     def attend(
         mode: str, q: Any, entries: Any, age: Tensor | None, memory: Any, weights: Any

@@ -89,7 +89,7 @@ class Learning:
         rule = learn.build(config.learner, config.learner_options)
         optimizer = make_optimizer(model, config.optim)
         more: dict[str, Any] = {"every": every, "clip": config.optim.clip, "seed": config.seed}
-        if getattr(task, "tokenizer", None) is not None:
+        if task.tokenizer is not None:
             self.session: LearningSession = LearningText(model, rule, optimizer, **more)
         else:
             self.session = LearningSession(model, rule, task.loss, optimizer, **more)

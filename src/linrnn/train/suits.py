@@ -53,7 +53,7 @@ def _timed(dataset: Dataset[Any]) -> bool:
 
 def _check_times(config: Config, task: Task, model: SequenceModel) -> None:
     timed = [layer for layer in mixers_of(model) if layer.timed]
-    bad = [form for m in timed if (form := getattr(m, "form", m.forms[0])) in m.without_dt]
+    bad = [m.form for m in timed if m.form in m.without_dt]
     if timed and not bad:
         return
     got = f"form {bad[0]!r} of {config.mixer}" if bad else f"{config.mixer}"

@@ -164,7 +164,7 @@ def _watcher(run: Any, args: argparse.Namespace) -> Any:
     from linrnn.cli._verbs.watch import Surprise, Threshold, check_flags
 
     model, task = run.session.model, run.task
-    tokenizer = getattr(task, "tokenizer", None)
+    tokenizer = task.tokenizer
     if tokenizer is None:
         check_flags(args, run.config.task)
         settings = {"place": args.target, "as_json": MANNER.json}

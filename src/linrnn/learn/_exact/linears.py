@@ -209,7 +209,7 @@ def linears_of(layer: Mixer, owners: Owners, read: Read = by_window) -> Linears:
         probe = shaken(layer)
         x, previous_state = _random_call(probe, steps)
         calls, next_state = calls_of(probe, x, previous_state, read)
-        timed = layer.timed and getattr(layer, "form", "") not in layer.without_dt
+        timed = layer.timed and layer.form not in layer.without_dt
         if timed:  # such steps may be given to other maps
             timed_reading = calls_of(probe, x, previous_state, partial(read, timed=True))
             timed = not _same_weights(calls, timed_reading[0])

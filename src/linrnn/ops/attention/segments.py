@@ -33,6 +33,10 @@ class Rule(Protocol):
     the last at the query's step. What is not to be seen is finite.
     """
 
+    independent: bool
+    """Whether `write` makes nothing of the memory that it is given: all segments of a call are then
+    read at once."""
+
     def attend(
         self, mode: str, q: Tensors, entries: Tensors, age: Age, memory: Tensors, weights: Tensors
     ) -> Tensor:
@@ -300,7 +304,7 @@ class _Reader:
         if not all(map(seen_finite, (*begun, *entries))):
             bad = [_bad(begun), _bad(entries)]
             begun, entries = (_hidden(b, z) for b, z in zip(bad, (begun, entries), strict=True))
-        if getattr(self.rule, "independent", False):
+        if self.rule.independent:
             every = list(zip(begun, entries, strict=True))
             y, carried = self._together(plan, q, every, bad, memory)
             return [y, *last, *carried]

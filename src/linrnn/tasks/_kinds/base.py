@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from linrnn.errors import ArgumentError, show
+from linrnn.tokenizers import Tokenizer
 
 IGNORE = -100
 """Target of a step that is not asked about."""
@@ -148,6 +149,9 @@ class Task(ABC):
 
     number_names: tuple[str, ...] = ()
     """Name of each number that `numbers` gives, for regression; none: y, or y1, y2, ..."""
+
+    tokenizer: Tokenizer | None = None
+    """The tokenizer of a task of text; None of other tasks."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
