@@ -26,7 +26,6 @@ UPDATES: dict[str, "Update"] = {}
 
 _WORDS_OF_OPERAND = 5
 _ABSENT = (0,) * _WORDS_OF_OPERAND
-_REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _MODULES = (("cpu", __name__),)
 
 

@@ -13,7 +13,6 @@ from linrnn.errors import ArgumentError, ShapeError, check_shape
 from linrnn.typing import Float
 
 _WHERE = "outer_update"
-_A_AXES = ("heads", "width", "d_state")
 
 
 def outer_update(
