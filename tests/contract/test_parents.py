@@ -1,8 +1,9 @@
-"""A class of mixers is abstract or final, and one family at most stands between it and `Mixer`."""
+"""Classes of mixers and learners are abstract or final, with few between them and a contract."""
 
 import pytest
 
-from linrnn import mixers
+from linrnn import learn, mixers
+from linrnn.learn import Learner
 from linrnn.mixers import GRU, Mixer
 
 FINAL = {name: mixers.load(name) for name in mixers.names()}
@@ -25,6 +26,14 @@ def faults(cls):
 @pytest.mark.parametrize("name", FINAL)
 def test_a_mixer_has_one_family_at_most_and_no_other_mixer_as_a_parent(name):
     assert faults(FINAL[name]) == []
+
+
+@pytest.mark.parametrize("name", learn.names())
+def test_a_learner_derives_from_no_other_and_two_families_at_most(name):
+    cls, final = learn.load(name), {learn.load(other) for other in learn.names()}
+    between = [p for p in cls.__mro__[1:] if p is not Learner and issubclass(p, Learner)]
+    assert not final & set(between)
+    assert len(between) <= 2  # what has windows, and of that what has traces
 
 
 def test_no_part_of_a_mixer_is_of_an_abstract_class():

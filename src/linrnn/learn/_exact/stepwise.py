@@ -6,29 +6,24 @@ where that can be done (`linrnn.engine.replay.program`), and one pass through th
 linear map, which gives the gradient of its weight as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from linrnn.compute.layout import like
 from linrnn.compute.modes import eager
 from linrnn.compute.precision import without_autocast
 from linrnn.engine.replay.program import Kind, kind_of, operations, ready
 from linrnn.learn._exact.linears import by_step, weights
-from linrnn.learn._exact.owners import tensors, with_tensors
-from linrnn.learn._exact.step_derivatives import Named, Stepped, derivatives, stepped
-from linrnn.learn._exact.traced import Traced
-from linrnn.learn._exact.traces import Known, Traces, linear_name, restarted
+from linrnn.learn._exact.owners import tensors
+from linrnn.learn._exact.step_derivatives import Named, Stepped, derivatives
+from linrnn.learn._exact.traces import Traces, linear_name
 from linrnn.learn._parts.again import Mode, generators
-from linrnn.learn._parts.batch import Batch, read
-from linrnn.learn._parts.windows import Window
 from linrnn.mixers import Mixer
 from linrnn.ops.linear.traces import learned
-from linrnn.state import detach, leaves
+from linrnn.state import leaves
 from linrnn.typing import State
 
 _NATIVE = (torch.float32, torch.float64)
@@ -183,7 +178,7 @@ class Call:
         kind.record(self.layer, run, list(arguments.values()), self.x.dtype, 0, constants)
 
 
-class _Learned(torch.autograd.Function):
+class Learned(torch.autograd.Function):
     """The output of a call, with gradients computed from the traces."""
 
     @staticmethod
@@ -203,87 +198,3 @@ class _Learned(torch.autograd.Function):
         wrt = [n for n in ctx.names[:inputs] if needs_grad[n]]
         grads = ctx.call.learn(credit, wrt)
         return (None, None, *(grads.get(n) if needs_grad[n] else None for n in ctx.names))
-
-
-class Stepwise(Traced):
-    """Steps that are learned from as they come; windows of one step where a layer needs those."""
-
-    def __init__(self, update: Any) -> None:
-        super().__init__(1, update)
-        self._calls: dict[str, Call] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the calls of a window that something has ended in the middle."""
-        return {**vars(self), "_calls": {}}
-
-    def look(self, layer: Mixer) -> Known:
-        """Analyse a layer; see `stepped`."""
-        return stepped(layer)
-
-    def read_window(
-        self, model: nn.Module, batch: Batch, window: Window, previous_state: State | None
-    ) -> tuple[Tensor, State]:
-        """Answer by steps of the layers, which learn when the gradient is computed."""
-        layers = self.layers(model)
-        steps = {n: z for n, z in layers if isinstance(self._known(n, z), Stepped)}
-        with (
-            self._answering(steps) as calls,
-            self._listening([(n, z) for n, z in layers if n not in steps]) as heard,
-        ):
-            y, next_state = read(model, batch, previous_state, slice(window.start, window.stop))
-        waiting = {n: self.traces.get(n, {}) for n in calls}
-        self.traces = {**waiting, **self._advanced(layers, heard)}
-        self._calls = calls
-        return y, detach(next_state)
-
-    def end_window(self) -> None:
-        """Let all traces go on that wait for it."""
-        calls, self._calls = self._calls, {}
-        for name, call in calls.items():
-            self.traces[name] = call.finish()
-        self.traces = {name: traces for name, traces in self.traces.items() if traces}
-
-    @contextmanager
-    def _answering(self, layers: Mapping[str, Mixer]) -> Iterator[dict[str, Call]]:
-        """Inside, layers answer by steps, which are noted down."""
-        calls: dict[str, Call] = {}
-        try:
-            for name, layer in layers.items():
-                vars(layer)["forward"] = partial(self._answer, name, layer, calls)
-            yield calls
-        finally:
-            for layer in layers.values():
-                vars(layer).pop("forward", None)
-
-    def _answer(
-        self,
-        name: str,
-        layer: Mixer,
-        calls: dict[str, Call],
-        x: Tensor,
-        state: State | None = None,
-        *,
-        reset: Tensor | None = None,
-        dt: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        layer._check_input(x, time=True)
-        if reset is not None:
-            layer._check_reset(reset, x)
-        if x.shape[1] == 0:
-            return type(layer).forward(layer, x, state, reset=reset, dt=dt)
-        if state is None:
-            state = layer.init_state(len(x), device=x.device)
-        traces: Traces = self.traces.get(name, {})
-        if reset is not None:
-            ended = reset[:, 0]
-            state = restarted(layer, state, ended)
-            traces = {n: torch.where(like(ended, t[0]), 0, t) for n, t in traces.items()}
-        layout = self._known(name, layer)
-        if layout.linears.timed and dt is None:
-            dt = x.new_ones(x.shape[:2])
-        time = None if dt is None else dt[:, 0]
-        call = calls[name] = Call(layer, layout, traces, x[:, 0].detach(), detach(state), time)
-        inputs = {"x": x[:, 0], **{str(i): h for i, h in enumerate(tensors(state))}}
-        inputs |= call.parameters
-        y, *next_tensors = _Learned.apply(call, tuple(inputs), *inputs.values())
-        return y.unsqueeze(1), with_tensors(call.after, next_tensors)
