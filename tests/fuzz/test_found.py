@@ -85,7 +85,12 @@ def test_sequences_without_a_channel(tmp_path, shape):
 def test_too_few_rows_name_the_file(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("1,a\n2,b\n")
-    refused(DataError, f"{path}: there must be at least 10 sequences, got 2", Table, Table.Options(data=str(path)))
+    refused(
+        DataError,
+        f"{path}: there must be at least 10 sequences, got 2",
+        Table,
+        Table.Options(data=str(path)),
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -84,7 +84,7 @@ class Writer:
 
     def __init__(self, name: str, run: Trained, limits: Limits, metrics: Metrics) -> None:
         self.name, self.run = name, run
-        self.tokenizer: Any = run.task.tokenizer  # type: ignore[attr-defined]
+        self.tokenizer = cast(Any, run.task.tokenizer)
         check_tokenizer(TokenStream(run.layers), self.tokenizer)
         self._limits, self._metrics = limits, metrics
         self._sessions = Sessions(run.model)
