@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, ShapeError, show
 
 _LONGEST = 400  # letters of somebody else's message
 
@@ -55,6 +55,16 @@ def as_numbers(where: str, what: str, data: Any) -> Any:
         numbers: Any = data.astype(np.float64)
         return numbers.filled(np.nan)
     return data
+
+
+def check_has_channels(where: str, X: Any) -> None:
+    """Raise `ShapeError` for a single sequence of numbers, which may be one step or one channel."""
+    n_axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+    if n_axes == 1:
+        raise ShapeError(
+            f"{where}: X must have shape (time, channels), got ({len(X)},). Reshape your data: "
+            "X[:, None] is a series of one channel, X[None] a single step."
+        )
 
 
 def refuse_kind(where: str, what: str, dtype: Any) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ArgumentError, ShapeError, check_at_most, check_positive_int, show
-from linrnn.estimators._inputs import as_numbers, worded
+from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import Channel, Past
 from linrnn.estimators._whole import whole
@@ -190,6 +190,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         fewest = _FEWEST if reset else 1
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         X = as_numbers("RecurrentDetector", "X", X)
+        check_has_channels("RecurrentDetector", X)
         table: np.ndarray = validate_data(self, X, reset=reset, ensure_min_samples=fewest, **checks)
         return table
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ShapeError, check_at_most, check_positive_int
 from linrnn.estimators._gaps import Filling, Gap, Round, Rule, Sides, gaps_of, lines
-from linrnn.estimators._inputs import as_numbers, worded
+from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
 from linrnn.estimators._whole import whole
@@ -177,6 +177,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         X = as_numbers("RecurrentImputer", "X", X)
+        check_has_channels("RecurrentImputer", X)
         table: np.ndarray = validate_data(self, X, reset=reset, **checks)
         return table
 

@@ -171,3 +171,11 @@ def test_wrong_use_is_named():
         detector.update([1.0, 2.0])
     with pytest.raises(ArgumentError, match="row must be finite or NaN, got infinity"):
         detector.update(np.inf)
+
+
+def test_a_series_without_channels_is_told_how_to_be_one():
+    words = r"RecurrentDetector: X must have shape \(time, channels\), got \(1500,\)\. Reshape"
+        r"RecurrentDetector: X must have shape \(time, channels\), got \(1500,\)\. .*X\[:, None\]"
+    )
+    with pytest.raises(ShapeError, match=words):
+        RecurrentDetector().fit(beats())

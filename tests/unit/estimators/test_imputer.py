@@ -185,3 +185,9 @@ def test_settings_that_cannot_be():
     x[:, 1] = np.nan
     with pytest.raises(ShapeError, match="each channel of X must hold a value"):
         clone(RecurrentImputer()).fit(x)
+
+
+def test_a_series_without_channels_is_told_how_to_be_one():
+    words = r"RecurrentImputer: X must have shape \(time, channels\), got \(100,\)\. .*X\[:, None\]"
+    with pytest.raises(ShapeError, match=words):
+        RecurrentImputer().fit(np.zeros(100))
