@@ -354,6 +354,7 @@ def test_every_option_of_every_task_is_refused_twice(task):
 
 
 COLLECT = {
+    ("check", "--law"),
     ("check", "--property"),
     ("generate", "--prompt"),
     ("generate", "--stop"),

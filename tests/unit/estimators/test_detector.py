@@ -175,7 +175,5 @@ def test_wrong_use_is_named():
 
 def test_a_series_without_channels_is_told_how_to_be_one():
     words = r"RecurrentDetector: X must have shape \(time, channels\), got \(1500,\)\. Reshape"
-        r"RecurrentDetector: X must have shape \(time, channels\), got \(1500,\)\. .*X\[:, None\]"
-    )
     with pytest.raises(ShapeError, match=words):
         RecurrentDetector().fit(beats())
