@@ -147,7 +147,7 @@ def text_of_run(path):
 
 def kept_of_run(path, cls):
     """A task of a user's data, by what its run folder keeps of them."""
-    return cls.of_run(cls.Options(data="gone.csv"), path.parent).kept()
+    return cls.of_run(cls.Options(data="gone.csv"), path.parent).run_files()
 
 
 SCALE = {"mean": [0.5], "std": [2.0], "chance": 0.5, "stamps": "dates", "unit": 60.0, "even": True}

@@ -165,7 +165,7 @@ def test_a_folder_that_is_filled_is_whole_once_it_has_its_configuration(disk, tm
             begun += 1
             create(path)
         folder = RunFolder(path)
-        assert folder.kept() == {"tokenizer.json": "{}"}
+        assert folder.run_files() == {"tokenizer.json": "{}"}
         assert folder.model.read_bytes() == b"weights" * 100
         assert folder.distillation.read_bytes() == b"table" * 100
         assert half_written(path) == []

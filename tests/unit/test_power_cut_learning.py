@@ -40,7 +40,7 @@ def untrained(tmp_path_factory):
             train=TrainConfig(threads=1),
         )
         task = build_task(config)
-        run = RunFolder.create(folder / "run", config, task.kept())
+        run = RunFolder.create(folder / "run", config, task.run_files())
         save_tensors(build_model(config, task).state_dict(), run.model)
     return run.path
 

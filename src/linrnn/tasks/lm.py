@@ -162,7 +162,7 @@ class LM(TextTask):
         vars(task).update({k: v for k, v in vars(self).items() if k == "corpus"})
         return task
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The tokenizer, and the checksum of the text."""
         return kept_text_of(self.tokenizer, self.corpus.sha256, len(self.corpus.tokens))
 

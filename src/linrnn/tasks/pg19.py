@@ -156,9 +156,9 @@ class PG19(PublishedText):
     def _counts(self) -> Counts:
         return Counts(words=self._words, tokens=len(self.held_out))
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The tokenizer, the checksum of the text, and how many words a token is."""
-        return {**super().kept(), KEPT: kept_text(self._counts)}
+        return {**super().run_files(), KEPT: kept_text(self._counts)}
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "PG19":

@@ -264,7 +264,7 @@ class Sepsis(Task):
         x, lengths = zip(*(self._features(row) for row in rows), strict=True)
         return Given(torch.stack(x), torch.tensor(lengths), ids=tuple(p.stem for p in paths))
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the data that a model needs, as a file of a run folder."""
         return {_KEPT: kept_text(self.known)}
 

@@ -287,7 +287,7 @@ class SpeechFrames(Task):
         x = self.scaled(torch.from_numpy(_features(path, None)[0]))
         return Given(x[None])
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the data that a model needs, as a file of a run folder."""
         return {_KEPT: kept_text(self.known)}
 

@@ -210,7 +210,7 @@ class Table(Task):
             check_same(options.data, self._stored.sha256, parts_checksum(parts))
         return parts
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the data that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 

@@ -350,7 +350,7 @@ class Translation(Task):
         source, target = (" ".join(text) for text in self._texts["train"][0])
         return f"source {source}\ntarget {target}"
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The vocabulary and the checksum of the data, as a file of a run folder."""
         facts = {"words": self.words, "steps": self.sequence_length, "sha256": self._sha256}
         return {_KEPT: json.dumps(facts, indent=2) + "\n"}

@@ -71,7 +71,7 @@ def run(
     check_data(config, task, model, splits)
     config = _with_threads(config, model, task, learner, splits, reporter)
     config = _with_precision(config, model, task, learner, splits, reporter)
-    folder = RunFolder.create(None if out is None else Path(out), config, task.kept())
+    folder = RunFolder.create(None if out is None else Path(out), config, task.run_files())
     run = Run(
         config=config,
         task=task,

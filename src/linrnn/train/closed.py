@@ -63,7 +63,7 @@ def write_run(
         if contest:
             write_atomically(folder.contest, contest.encode(), inside=folder.path)
 
-    folder = RunFolder.create(out, config, task.kept(), fill)
+    folder = RunFolder.create(out, config, task.run_files(), fill)
     return finish(folder, reporter)
 
 

@@ -113,7 +113,7 @@ def distill_run(
         save_tensors(last.state_dict(), folder.model, inside=folder.path)
         write_atomically(folder.distillation, _table(fits).encode(), inside=folder.path)
 
-    folder = RunFolder.create(out, config, trained.task.kept(), fill)
+    folder = RunFolder.create(out, config, trained.task.run_files(), fill)
     replaced = {layer.name for layer in fits[-1].layers}
     mixers = [(type(m).__name__, f"blocks.{i}.mixer") for i, m in enumerate(model.mixers)]
     return DistilledRun(

@@ -272,7 +272,7 @@ class RunFolder:
                     f"(SHA-256 {actual:.12} instead of {expected:.12}). Restore it from a copy."
                 )
 
-    def kept(self) -> dict[str, str]:
+    def run_files(self) -> dict[str, str]:
         """The texts of the files that came with the configuration, by their names.
 
         Raises:

@@ -219,7 +219,7 @@ def learning(
             save_tensors(model.state_dict(), new.model, inside=new.path)
             save_tree(first, stream._at(0), inside=new.path)
 
-        RunFolder.create(folder.path, config, source.kept(), fill)
+        RunFolder.create(folder.path, config, source.run_files(), fill)
     with folder.locked():
         with folder_at(folder.stream, folder.path) as below:
             for name in below.names():

@@ -29,7 +29,7 @@ def made(path, config):
     def fill(folder):
         save_tensors(build_model(config, task).state_dict(), folder.model)
 
-    RunFolder.create(path, config, task.kept(), fill)
+    RunFolder.create(path, config, task.run_files(), fill)
     return path
 
 

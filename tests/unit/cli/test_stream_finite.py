@@ -56,7 +56,7 @@ def runs(tmp_path_factory):
 
 def _write(config, path):
     task = build_task(config)
-    folder = RunFolder.create(path, config, task.kept())
+    folder = RunFolder.create(path, config, task.run_files())
     weights = build_model(config, task).state_dict()
     if config.task == "lm":
         weights["encoder.weight"][ord("Z")] = float(HUGE)

@@ -41,7 +41,7 @@ def untrained(tmp_path_factory):
             train=TrainConfig(threads=1),
         )
         task = build_task(config)
-        run = RunFolder.create(folder / "run", config, task.kept())
+        run = RunFolder.create(folder / "run", config, task.run_files())
         save_tensors(build_model(config, task).state_dict(), run.model)
     finally:
         del os.environ["LINRNN_DATA"]
@@ -187,7 +187,7 @@ def test_lines_that_are_passed_over_leave_no_trace(learn_from, untrained, tmp_pa
     weights = load_file(untrained / "model.safetensors")
     weights["encoder.weight"][ord("Z")] = 3e38
     run = RunFolder.create(
-        tmp_path / "run", RunFolder(untrained).load_config(), RunFolder(untrained).kept()
+        tmp_path / "run", RunFolder(untrained).load_config(), RunFolder(untrained).run_files()
     )
     save_tensors(weights, run.model)
     bad = [LINES[0], b"a ZZ\n", *LINES[1:6]]

@@ -95,7 +95,7 @@ def make_run(folder, tokenizer="byte", task="lm", options=None, **changes):
     run = RunFolder.create(folder / "run", config)
     task = build_task(config)
     save_tensors(build_model(config, task).state_dict(), run.model)
-    for name, text in task.kept().items():
+    for name, text in task.run_files().items():
         (run.path / name).write_text(text)
     return run.path
 

@@ -81,7 +81,7 @@ def test_a_run_refuses_another_genome(tmp_path):
     write_genome(tmp_path / "g.fa")
     task = make(tmp_path / "g.fa")
     (tmp_path / "run").mkdir()
-    for name, content in task.kept().items():
+    for name, content in task.run_files().items():
         (tmp_path / "run" / name).write_text(content)
     again = Genomics.of_run(task.options, tmp_path / "run")
     assert torch.equal(again.datasets().test[0][0], task.datasets().test[0][0])

@@ -45,7 +45,7 @@ def test_a_model_needs_what_is_kept_and_not_its_data(name, tmp_path, monkeypatch
     task = cls(cls.Options(**options(name, tmp_path / "data")))
     task.datasets()
     (tmp_path / "run").mkdir()
-    for file, text in task.kept().items():
+    for file, text in task.run_files().items():
         (tmp_path / "run" / file).write_text(text)
     expected = answered(task)
     (tmp_path / "data").rename(tmp_path / "gone")
@@ -83,7 +83,7 @@ def made(kind, path):
 
 def kept_in(task, folder):
     folder.mkdir()
-    for file, text in task.kept().items():
+    for file, text in task.run_files().items():
         (folder / file).write_text(text)
     return folder
 
@@ -103,7 +103,7 @@ def test_answers_to_a_file_are_those_of_the_training(kind, tmp_path):
         for ours, theirs in zip(found, expected, strict=True):
             same = torch.equal if isinstance(ours, torch.Tensor) else lambda a, b: a == b
             assert same(ours, theirs)
-        assert again.kept() == task.kept()
+        assert again.run_files() == task.run_files()
 
 
 CHANGED = [
@@ -152,7 +152,7 @@ def test_a_folder_of_an_earlier_version_reads_the_data(tmp_path):
 def test_a_damaged_record_is_refused(kind, field, value, tmp_path):
     task = made(kind, tmp_path / "x.csv")
     folder = kept_in(task, tmp_path / "run")
-    (name,) = task.kept()
+    (name,) = task.run_files()
     record = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(record | {field: value}))
     with pytest.raises(DataError, match=rf"{name}: the file must hold what is known of the"):
@@ -194,3 +194,17 @@ def test_a_constant_channel_is_left_alone_whatever_its_mean_rounds_to(tmp_path):
     (tmp_path / "y.csv").write_text(wide)
     table = Table(replace(TableOptions(), data=str(tmp_path / "y.csv"), channels=2))
     assert (table.known.mean[0], table.known.std[0]) == (0.1, 1.0)
+
+
+def test_the_former_name_of_a_task_of_a_user_warns_and_works(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{i},{-i}\n" for i in range(83)))
+
+    class Mine(Forecast):
+        run_files = tasks.Task.run_files
+
+        def kept(self):
+            return {"mine.json": "{}"}
+
+    task = Mine(ForecastOptions(data=str(tmp_path / "x.csv"), length=4, horizon=2))
+    with pytest.warns(FutureWarning, match="Mine.kept is called run_files"):
+        assert task.run_files() == {"mine.json": "{}"}

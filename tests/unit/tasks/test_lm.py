@@ -205,7 +205,7 @@ def test_tokens_that_another_process_makes_are_waited_for(file, cache, monkeypat
 
 def test_a_run_keeps_tokenizer_and_checksum(file, tmp_path):
     task = make(file, tokenizer="char")
-    for name, text in task.kept().items():
+    for name, text in task.run_files().items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     again = LM.of_run(task.options, tmp_path)
     assert again.d_input == task.d_input

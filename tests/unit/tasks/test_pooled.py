@@ -89,7 +89,7 @@ def test_a_run_keeps_what_its_model_needs(worms, tmp_path):
     folder, x, _ = worms
     task = make(folder)
     (tmp_path / "run").mkdir()
-    for name, text in task.kept().items():
+    for name, text in task.run_files().items():
         (tmp_path / "run" / name).write_text(text)
     again = UEA.of_run(task.options, tmp_path / "run")
     given = torch.from_numpy(x[:2]).float()

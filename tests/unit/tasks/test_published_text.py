@@ -132,7 +132,7 @@ def test_a_run_keeps_its_vocabulary_and_refuses_other_text(name, root, tmp_path)
     task = make(name, root)
     first = task.datasets().train[0][0]
     (tmp_path / "run").mkdir()
-    for file, text in task.kept().items():
+    for file, text in task.run_files().items():
         (tmp_path / "run" / file).write_text(text, encoding="utf-8")
     again = type(task).of_run(task.options, tmp_path / "run")
     assert again.d_input == task.d_input

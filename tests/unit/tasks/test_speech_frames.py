@@ -140,7 +140,7 @@ def test_a_run_keeps_what_its_model_needs(sentences, tmp_path):
     folder, spoken = sentences
     task = make(folder)
     (tmp_path / "run").mkdir()
-    for name, text in task.kept().items():
+    for name, text in task.run_files().items():
         (tmp_path / "run" / name).write_text(text)
     again = SpeechFrames.of_run(task.options, tmp_path / "run")
     path = next(iter(spoken)).with_suffix(".WAV")

@@ -103,7 +103,7 @@ def test_losses_by_position_name_the_window(tiny, tmp_path, monkeypatch):
     shape = replace(with_norm(tiny).model, pool="none")
     config = replace(tiny, task="lm", task_options=options, model=shape, mixer_options={})
     task = build_task(config)
-    folder = RunFolder.create(tmp_path / "run", config, task.kept())
+    folder = RunFolder.create(tmp_path / "run", config, task.run_files())
     weights = build_model(config, task).state_dict()
     weights["encoder.weight"][ord("Z")] = 3e38
     save_tensors(weights, folder.model)

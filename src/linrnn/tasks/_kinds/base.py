@@ -1,10 +1,11 @@
 """The contract of a task: data, the numbers that describe it, and how an output is scored."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -192,13 +193,19 @@ class Task(ABC):
             )
         return type(self)(replace(self.options, **{option: length}))
 
-    def kept(self) -> Mapping[str, str]:
-        """Text files a run folder keeps because its model needs them: name to content."""
-        return {}
+    def run_files(self) -> Mapping[str, str]:
+        """Text files of a run folder that its model needs: name to content. Default: none."""
+        if not hasattr(self, "kept"):
+            return {}
+        name = type(self).__name__
+        words = f"{name}.kept is called run_files; the former name goes with linrnn 0.4."
+        warnings.warn(words, FutureWarning, stacklevel=2)
+        files: Mapping[str, str] = cast(Any, self).kept()
+        return files
 
     @classmethod
     def of_run(cls, options: Any, folder: Path) -> "Task":
-        """The task of a run, given its folder with the files of `kept` in it.
+        """The task of a run, given its folder with the files of `run_files` in it.
 
         Raises:
             DataError: such a file is missing or damaged.

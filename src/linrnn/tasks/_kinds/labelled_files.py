@@ -188,7 +188,7 @@ class LabelledFiles(Task, Generic[Content]):
             )
         )
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the files that a model needs, as a file of a run folder."""
         assert self.known is not None
         return {KEPT: kept_text(self.known)}

@@ -170,7 +170,7 @@ class PooledSeries(Task):
             return (y - target).square().mean(1) * self.known.asked[1] ** 2
         return super().scores(y, target)
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the data that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 

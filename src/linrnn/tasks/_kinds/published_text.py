@@ -185,7 +185,7 @@ class PublishedText(TextTask):
         )
         return {name: value / self.unit for name, value in bits.items()}
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The tokenizer, and the checksum of the text."""
         tokens = sum(len(corpus.tokens) for corpus in self.parts.values())
         assert self._sha256 is not None

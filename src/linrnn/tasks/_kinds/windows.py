@@ -157,7 +157,7 @@ class ForecastTask(Regression, Task):
         """The usual time between steps, where that is not the same for all."""
         return None if self.known.even else self.known.unit
 
-    def kept(self) -> Mapping[str, str]:
+    def run_files(self) -> Mapping[str, str]:
         """The facts about the series that a model needs, as a file of a run folder."""
         return {KEPT: kept_text(self.known)}
 
