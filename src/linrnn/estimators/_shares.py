@@ -26,8 +26,8 @@ def shares_of(answers: np.ndarray, target: np.ndarray) -> np.ndarray:
     best, least = np.zeros(len(answers)), 0.0
     useful = np.flatnonzero(np.diag(products) > 0).tolist()
     for count in range(1, len(useful) + 1):
-        for some in combinations(useful, count):
-            inner, right = products[np.ix_(some, some)], cross[list(some)]
+        for chosen in combinations(useful, count):
+            inner, right = products[np.ix_(chosen, chosen)], cross[list(chosen)]
             free = np.linalg.lstsq(inner, right, rcond=1e-10)[0]
             if free.sum() > 1:  # the best on the border
                 ones = np.linalg.lstsq(inner, np.ones(count), rcond=1e-10)[0]
@@ -37,5 +37,5 @@ def shares_of(answers: np.ndarray, target: np.ndarray) -> np.ndarray:
             error = float(free @ inner @ free - 2 * right @ free)
             if error < least - 1e-12:
                 best, least = np.zeros(len(answers)), error
-                best[list(some)] = free
+                best[list(chosen)] = free
     return best

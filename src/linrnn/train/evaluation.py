@@ -88,7 +88,8 @@ class Tally:
 
     def score(self) -> Score:
         """The score of all batches so far, one at least."""
-        every = self.contributions
+        scores = torch.cat(self._scores)
+        every = self.task.contributions(scores)
         n = len(every)
         return Score(
             loss=self._loss / n,
@@ -96,7 +97,7 @@ class Tally:
             metric_name=self.task.metric,
             examples=n,
             standard_error=every.std().item() / math.sqrt(n) if n > 1 else math.nan,
-            side_metrics=self.task.side_metrics(torch.cat(self._scores)),
+            side_metrics=self.task.side_metrics(scores),
         )
 
 
