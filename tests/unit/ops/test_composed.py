@@ -89,6 +89,8 @@ def stepped(form):
 class Averages:
     """Segments whose mean is added to a memory, which queries multiply with what they see."""
 
+    independent = False
+
     @staticmethod
     def attend(mode, q, entries, age, memory, weights):
         seen = (age >= 0).to(q[0].dtype) @ entries[0]
