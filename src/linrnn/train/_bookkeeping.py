@@ -60,9 +60,9 @@ class Bookkeeping(Callback):
         """Report the step; inside an epoch this is where a run can be cut."""
         module = pl_module
         assert isinstance(module, RunModule)
-        mean = module.train_mean
+        mean = module.train_mean.copy()  # of now, whenever the metric is read
         self.run.reporter.stepped(
-            StepReport(step=module.done_steps, loss=mean.loss, metric=mean.metric)
+            StepReport(step=module.done_steps, loss=mean.loss, measure=lambda: mean.metric)
         )
         if module.done_steps % module.epoch_steps == 0:
             return  # validation comes first, then `on_train_epoch_end` saves

@@ -1,6 +1,8 @@
 """Progress of a run as plain records, and the interface of classes that show them."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from linrnn._options.schema import AnyFloat
@@ -40,7 +42,14 @@ class StepReport:
 
     step: int
     loss: float
-    metric: float
+    measure: Callable[[], float] = field(repr=False)
+    """The metric; called when `metric` is first read. Of all predictions so far (`Task.pooled`) it
+    takes longer with every step: 15 ms for AUROC at 28,160 examples."""
+
+    @cached_property
+    def metric(self) -> float:
+        """The metric over the epoch so far."""
+        return self.measure()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,15 @@ import struct
 import subprocess
 import sys
 from fcntl import ioctl
+from pathlib import Path
 from termios import TIOCSWINSZ
+from types import SimpleNamespace
 
 import pytest
 
 from linrnn.cli._line.bar import Said, bar_line
+from linrnn.cli._line.progress import BarReporter
+from linrnn.train import Plan, StepReport
 
 SAID = Said("epoch 39/40", "loss 12.3456", "accuracy 100.00 %", "accuracy 100.00 %")
 
@@ -54,6 +58,37 @@ def test_what_is_left_out_where_there_is_little_room(width, shown):
 def test_what_is_not_known_yet_takes_no_room():
     line = bar_line(80, Said("epoch 1/2"), done=0.0, speed=None, left=None, ascii=True)
     assert line == f"epoch 1/2  {'-' * 24}    0 %"
+
+
+def test_the_bar_takes_little_of_the_time_of_a_slow_metric(monkeypatch):
+    """Each reading takes as long as a step; the clock is ours."""
+    clock = [0.0]
+    ours = SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr("linrnn.cli._line.progress.time", ours)
+    readings = []
+
+    def measure():
+        readings.append(clock[0])
+        clock[0] += 1.0
+        return 0.5
+
+    sizes = dict.fromkeys(("n_train", "n_validation", "n_test", "n_parameters", "n_state"), 1)
+    plan = Plan(
+        **sizes | {"task": "sepsis", "mixer": "lru", "metric": "AUROC", "epochs": 1},
+        **{"steps_per_epoch": 100, "start_step": 0, "seed": 0, "device": "cpu", "threads": 1},
+        folder=Path("run"),
+    )
+    bar = BarReporter()
+    bar.started(plan)
+    try:
+        for step in range(1, 101):
+            clock[0] += 1.0
+            bar.stepped(StepReport(step=step, loss=1.0, measure=measure))
+    finally:
+        bar.closed()
+    assert 8 <= len(readings) <= 12, readings
+    assert readings[0] == 1.0
+    assert readings[-1] == clock[0] - 1.0  # the last step is always shown
 
 
 @pytest.mark.slow  # seconds of a run in a terminal of its own, twice

@@ -11,7 +11,7 @@ from made_data import write_patients
 from linrnn import train
 from linrnn.contest import run as contest
 from linrnn.errors import InterruptedRunError
-from linrnn.tasks.sepsis import SepsisOptions
+from linrnn.tasks.sepsis import Sepsis, SepsisOptions
 from linrnn.train import Config, ModelConfig, OptimConfig, TrainConfig
 from linrnn.train._outputs import outputs
 from linrnn.train.checkpoint import load_tree
@@ -84,6 +84,33 @@ def test_metric_of_a_run_is_that_of_all_predictions(finished):
     assert score.side_metrics["average precision"] == pytest.approx(precision)
     assert 0 < score.standard_error < 1
     assert all(0 <= row.train_metric <= 1 for row in rows(finished.folder))
+
+
+class Reports(train.Reporter):
+    """Collect the reports of the steps."""
+
+    def __init__(self):
+        self.steps = []
+
+    def stepped(self, report):
+        self.steps.append(report)
+
+
+def test_the_metric_of_a_step_is_computed_when_it_is_read(config, finished, tmp_path, monkeypatch):
+    counts = []
+    plain = Sepsis.contributions
+
+    def counted(task, scores):
+        counts.append(len(scores))
+        return plain(task, scores)
+
+    monkeypatch.setattr(Sepsis, "contributions", counted)
+    reports = Reports()
+    train.run(config, out=tmp_path / "run", reporter=reports)
+    assert counts == [27, 6, 27, 6, 7]  # training and validation of two epochs, and the test
+    epoch = [report.metric for report in reports.steps[:4]]
+    assert counts[5:] == [8, 16, 24, 27]  # as many predictions as there were after that step
+    assert epoch[-1] == rows(finished.folder)[0].train_metric
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals on Windows")
