@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from linrnn._options.call import checked
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers import Mixer
 from linrnn.nn.modal import Fit, fit_orders
@@ -79,6 +80,7 @@ class Distilled(Generic[AnyModel]):
     """Reports of the replaced layers, in the order of the model."""
 
 
+@checked
 def distill(
     model: AnyModel, order: int = 16, *, length: int, rows: int = 512
 ) -> Distilled[AnyModel]:

@@ -26,6 +26,7 @@ __all__ = [
     "RunFolderError",
     "ShapeError",
     "StorageError",
+    "UnknownArgumentError",
     "UnknownNameError",
     "UntrustedError",
     "check_at_most",
@@ -98,13 +99,65 @@ class UnknownNameError(LinrnnError, ValueError):
 
     exit_code = 2
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str], fix: str = "") -> None:
         known = sorted(set(known))
-        spelt = {one.lower().replace("-", "_"): one for one in known}
-        spelling = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
-        near = difflib.get_close_matches(spelling, spelt, n=1)
-        hint = f" Did you mean {spelt[near[0]]!r}?" if near else ""
-        super().__init__(f"no {kind} named {show(name, 300)}.{hint} {_listing(kind, known)}")
+        near = nearest(name, known)
+        hint = "" if near is None else f" Did you mean {near!r}?"
+        text = f"no {kind} named {show(name, 300)}.{hint} {_listing(kind, known)}"
+        super().__init__(f"{text} {fix}".rstrip())
+
+
+class UnknownArgumentError(UnknownNameError, TypeError):
+    """No such keyword argument; Python raises TypeError for that."""
+
+
+_SAME = (
+    ("d_model", "hidden_size", "hidden_dim", "embed_dim", "embedding_dim", "dim", "n_embd"),
+    ("n_layers", "num_layers", "num_hidden_layers", "depth", "nlayers"),
+    ("d_input", "input_size", "input_dim", "in_features", "in_channels", "vocab_size"),
+    ("d_output", "output_size", "output_dim", "out_features", "num_classes", "n_classes"),
+    ("n_heads", "num_heads", "nhead"),
+    ("d_state", "state_size", "state_dim", "ssm_size"),
+    ("block", "activation"),
+    ("epochs", "max_epochs", "num_epochs", "n_epochs"),
+    ("lr", "learning_rate"),
+    ("optim", "optimizer", "optimiser", "lr", "learning_rate"),
+    ("seed", "random_state"),
+    ("out", "output_dir", "save_dir", "checkpoint_dir"),
+    ("val_loader", "valid_loader", "validation_loader"),
+    ("max_new_tokens", "max_tokens", "max_length", "length"),
+    ("prompt", "input_ids"),
+    ("mean", "avg", "average"),
+    ("tokens", "embedding"),
+    ("cross_entropy", "ce", "nll"),
+    ("mae", "l1"),
+    ("mse", "l2"),
+)  #: names of one thing, here and in PyTorch, transformers, scikit-learn and Lightning
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, or None.
+
+    In this order: another library's word for the same thing, a slip of spelling, an abbreviation.
+    None itself stands for the name ``none``.
+
+    Example:
+        >>> nearest("num_layers", ["d_model", "n_layers"]), nearest("acc", ["accuracy", "mse"])
+        ('n_layers', 'accuracy')
+    """
+    spelt = {one.lower().replace("-", "_"): one for one in known}
+    if name is None:
+        return spelt.get("none")
+    spelling = name[:60].lower().replace("-", "_") if isinstance(name, str) else ""
+    prefix, dot, word = spelling.rpartition(".")
+    for group in _SAME:
+        if word in group:
+            for other in group:
+                if other != word and prefix + dot + other in spelt:
+                    return spelt[prefix + dot + other]
+    close = difflib.get_close_matches(spelling, spelt, n=1)
+    close += [one for one in spelt if len(spelling) > 2 and one.startswith(spelling)]
+    return spelt[close[0]] if close else None
 
 
 _SHORT = 40  # names that a line of an error may hold

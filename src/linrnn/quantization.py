@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from linrnn._options.call import checked
 from linrnn.errors import ArgumentError, ArgumentTypeError
 from linrnn.nn.head import CappedLinear
 from linrnn.nn.quantized import QuantizedLinear, check_form
@@ -47,6 +48,7 @@ class MapError(NamedTuple):
     """Norm of the difference over that of the weights."""
 
 
+@checked
 def quantize(
     model: AnyModel,
     bits: int = 8,

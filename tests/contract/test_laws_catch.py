@@ -326,6 +326,14 @@ class AcceptsAnything(LRU):
         return fresh if state is None else state[:1].expand_as(fresh)
 
 
+class SwallowsOptions(LRU):
+    """bad_input: an option that there is not changes nothing, in silence."""
+
+    def __init__(self, d_model, *, dtype=None, **options):
+        options.pop("no_such_option", None)
+        super().__init__(d_model, dtype=dtype, **options)
+
+
 class IgnoresTime(LRU):
     """times: takes every step for one of time 1."""
 
@@ -503,6 +511,7 @@ BROKEN_MIXERS = [
     ("small", CannotBeNarrow),
     ("small", ForgetsItsOnlyMode),
     ("bad_input", AcceptsAnything),
+    ("bad_input", SwallowsOptions),
     ("times", IgnoresTime),
     ("times", CountsTimeTwice),
     ("times", StepsAlike),

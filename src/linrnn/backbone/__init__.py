@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from linrnn._options.call import checked
 from linrnn._options.declared import OF_THE_MODEL, Option, declared
 from linrnn._process.memory import bounded
 from linrnn.backbone._calls import Around, pairs, read_block
@@ -176,6 +177,7 @@ class SequenceModel(Model):
 
     head: nn.Linear
 
+    @checked
     @bounded("the model", "Lower d_model, n_layers, or the sizes of the mixer or the vocabulary.")
     def __init__(
         self,

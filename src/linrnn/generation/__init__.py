@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from linrnn import state as states
+from linrnn._options.call import checked
 from linrnn.backbone import SequenceModel
 from linrnn.compute.finite import all_finite
 from linrnn.errors import ArgumentError, ArgumentTypeError, NonFiniteError, check_kind, show
@@ -38,6 +39,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+@checked
 def generate(
     model: SequenceModel | TokenStream,
     prompt: TokenIds = (),
@@ -87,6 +89,7 @@ def _generate(
         yield stream.draw(sampling, generator)
 
 
+@checked
 def generate_batch(
     model: SequenceModel,
     prompts: Sequence[TokenIds],
@@ -151,6 +154,7 @@ def _generate_batch(
         yield tokens
 
 
+@checked
 def generate_text(
     model: SequenceModel | TokenStream,
     tokenizer: Tokenizer,
@@ -184,6 +188,7 @@ def generate_text(
     return until(_decode(tokens, tokenizer.stream()), stop)
 
 
+@checked
 def generate_texts(
     model: SequenceModel,
     tokenizer: Tokenizer,

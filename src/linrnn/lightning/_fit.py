@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset
 
 from linrnn._files.storage import write_atomically
+from linrnn._options.call import checked
 from linrnn.errors import (
     ArgumentError,
     NonFiniteError,
@@ -58,6 +59,7 @@ class FitResult:
     """Lightning's; None where the folder held a training that was complete."""
 
 
+@checked
 def fit(
     model: nn.Module,
     train_loader: Any,

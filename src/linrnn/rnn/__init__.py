@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from linrnn._options.call import checked
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels, pattern
 from linrnn.backbone.signals import Shared, handed
@@ -124,6 +125,7 @@ class RNN(nn.Module):
         (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]), torch.Size([2, 5, 32]))
     """
 
+    @checked
     @bounded("the layers", "Lower hidden_size, num_layers, or the sizes of the mixer.")
     def __init__(
         self,

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
+from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer, added_losses
 from linrnn.nn.parameters import working_dtype
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
@@ -17,6 +17,7 @@ from linrnn.testing._autocast_law import check_autocast_gradients, moved_by_roun
 from linrnn.testing._checkpointed import same_when_checkpointed
 from linrnn.testing._derivatives import check_derivatives
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
+from linrnn.testing._input_laws import bad_input
 from linrnn.testing._mixer_runs import (
     BATCH,
     TIME,
@@ -382,34 +383,6 @@ def _noise_follows_the_seed(mixer: Mixer, x: Tensor) -> None:
         outputs.append(mixer(x)[0])
     check_true("one seed gives two results in training", torch.equal(outputs[0], outputs[1]))
     check_true("training draws nothing from the seed", not torch.equal(outputs[0], outputs[2]))
-
-
-def bad_input(make: MakeMixer) -> None:
-    """A wrong width, dtype or state is one clear error and not a wrong number."""
-    mixer = build(make)
-    x, state = signal(BATCH, TIME, WIDTH), map_state(Tensor.detach, busy_state(mixer))
-    two_rows = map_state(lambda h: h[:2], state)
-    attempts: list[tuple[str, type[LinrnnError], Callable[[], object]]] = [
-        ("a wrong width", ShapeError, lambda: mixer(signal(BATCH, TIME, WIDTH + 1))),
-        ("no batch axis", ShapeError, lambda: mixer(x[0])),
-        ("a step with a time axis", ShapeError, lambda: mixer.step(x, state)),
-        ("integers", DTypeError, lambda: mixer(x.long())),
-        ("a state of another batch", ShapeError, lambda: mixer(x, two_rows)),
-        ("a state of another batch, step", ShapeError, lambda: mixer.step(x[:, 0], two_rows)),
-        ("a state that is no tensor", DTypeError, lambda: mixer(x, "state")),
-        ("d_model=0", ArgumentError, lambda: make(d_model=0)),
-    ]
-    for what, expected, attempt in attempts:
-        try:
-            attempt()
-        except expected as error:
-            check_true(f"{what}: message {error} has no numbers", "got" in str(error))
-        except Exception as error:
-            raise BrokenPropertyError(
-                f"{what}: must raise {expected.__name__}, got {error!r}"
-            ) from error
-        else:
-            raise BrokenPropertyError(f"{what}: must raise {expected.__name__}, raised nothing")
 
 
 MIXER_PROPERTIES: dict[str, Callable[[MakeMixer], None]] = {

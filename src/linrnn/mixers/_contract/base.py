@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor, nn
 
+from linrnn._options.call import checked
 from linrnn._process.memory import bounded
 from linrnn.compute.layout import accumulator_dtype
 from linrnn.compute.sequence_parallel import current
@@ -197,7 +198,8 @@ class Mixer(KeepsPrecision):
             cls.form = cls.forms[0]
         if "__init__" in vars(cls):
             fix = "Lower d_model, or the sizes among its options."
-            cls.__init__ = bounded("the layer", fix)(cls.__init__)  # type: ignore[method-assign]
+            made = bounded("the layer", fix)(cls.__init__)
+            cls.__init__ = checked(made)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "d_model":
