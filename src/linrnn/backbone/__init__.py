@@ -18,6 +18,7 @@ from linrnn.backbone._checks import (
     check_lengths_of,
     check_split,
     check_stack,
+    embed,
     kinds_of,
     mask_of,
 )
@@ -358,13 +359,12 @@ class SequenceModel(Model):
         Where the vocabulary is large and only the last output is wanted, that product is what
         most of the memory, and much of the time, would go to.
         """
-        x = self._checked(x, "batch", "time")
+        x = check_input(x, ("batch", "time"), self.d_input, self.documents, self.encoder)
         if lengths is not None:
-            lengths = check_lengths_of(
-                x, lengths, self.documents
-            )  # here too, for the gradient of the encoder
+            # here too, for the gradient of the encoder
+            lengths = check_lengths_of(x, lengths, self.documents)
             x = without_padding(x, steps_before(lengths, x.shape[lengths.ndim], x.device))
-        return self.features_of(self.encoder(x), state, reset=reset, lengths=lengths, dt=dt)
+        return self.features_of(embed(self.encoder, x), state, reset=reset, lengths=lengths, dt=dt)
 
     def features_of(
         self,
@@ -444,9 +444,9 @@ class SequenceModel(Model):
     def _step_by_operators(
         self, x_t: Tensor, state: State, dt: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        x_t = self._checked(x_t, "batch")
+        x_t = check_input(x_t, ("batch",), self.d_input, self.documents, self.encoder)
         parts = split_state(state, len(self.blocks), len(self.between))
-        z = self._scaled(self.encoder(x_t))
+        z = self._scaled(embed(self.encoder, x_t))
         if dt is not None:
             check_timed("SequenceModel.step", dt, self.mixers)
         elif self._reads_tokens and not self.between:  # what is recorded begins behind the rows
@@ -493,8 +493,3 @@ class SequenceModel(Model):
 
     def _to_head(self, z: Tensor) -> Tensor:
         return z if self.head_scale == 1 else z * self.head_scale
-
-    def _checked(self, x: Tensor, *axes: str) -> Tensor:
-        """The input as the encoder takes it."""
-        dtype = None if self._reads_tokens else cast(Tensor, self.encoder.weight).dtype
-        return check_input(x, axes, self.d_input, self.documents, dtype)

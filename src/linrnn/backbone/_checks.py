@@ -1,6 +1,7 @@
 """The rules of a `linrnn.SequenceModel`: of its arguments, and of what it is called with."""
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from linrnn.backbone.pattern import MOST_LAYERS
 from linrnn.backbone.tiers import Shape
 from linrnn.block import BLOCKS
-from linrnn.compute.arguments import check_like_parameters, check_tensor
+from linrnn.compute.arguments import check_device, check_like_parameters, check_tensor
 from linrnn.compute.sequence_parallel import refuse
 from linrnn.errors import (
     ArgumentError,
@@ -45,7 +46,7 @@ def check_stack(
 
 def kinds_of(block: str, pattern: Sequence[str], n_layers: int) -> tuple[str, ...]:
     """The kinds of blocks, to be repeated along the depth."""
-    check_in("Block", "kind", block, BLOCKS)
+    check_in("block", "kind", block, BLOCKS)
     for kind in pattern:
         check_in(WHERE, "block_pattern", kind, BLOCKS)
     if len(pattern) > n_layers:
@@ -130,7 +131,7 @@ def mask_of(z: Tensor, stops: Tensor | None, valid: Tensor | None, pool: str) ->
 
 
 def check_input(
-    x: Tensor, axes: Sequence[str], d_input: int, documents: int, dtype: torch.dtype | None
+    x: Tensor, axes: Sequence[str], d_input: int, documents: int, encoder: nn.Module
 ) -> Tensor:
     """The input as an encoder takes it.
 
@@ -139,19 +140,61 @@ def check_input(
         axes: ``batch``, and ``time`` of sequences.
         d_input: channels.
         documents: 2 of pairs.
-        dtype: of the encoder; None of tokens, which have no channels.
+        encoder: an embedding of tokens, which have no channels, or a linear map.
     """
     name = "x" if "time" in axes else "x_t"
     check_tensor(WHERE, name, x)
+    weight = cast(Tensor, encoder.weight)
     sizes: dict[str, int | None] = {"batch": None}
     sizes |= {"documents": 2} if documents > 1 else {}
     sizes |= dict.fromkeys(axes[1:])
-    if dtype is not None:
-        check_shape(WHERE, name, x.shape, {**sizes, "d_input": d_input})
-        check_like_parameters(WHERE, name, x, dtype)
+    tokens = isinstance(encoder, nn.Embedding)
+    axes_of_x = sizes if tokens else {**sizes, "d_input": d_input}
+    fix = _shape_fix(x, name, len(axes_of_x), "time" in sizes)
+    check_shape(WHERE, name, x.shape, axes_of_x, fix)
+    if not weight.is_meta:  # as while they wait elsewhere for a hook that brings them
+        check_device(WHERE, "the parameters", weight.device, **{name: x})
+    if not tokens:
+        if not x.is_floating_point() and not x.is_complex():
+            raise DTypeError(
+                f"{WHERE}: {name} must be {weight.dtype} like the parameters, got {x.dtype}. "
+                f"Convert it with {name}.to({weight.dtype}), or for token ids build the model "
+                "with encoder='tokens'."
+            )
+        check_like_parameters(WHERE, name, x, weight.dtype)
         return x
     if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-        raise DTypeError(f"{WHERE}: {name} must be integer token ids, got {x.dtype}.")
-    check_shape(WHERE, name, x.shape, sizes)
+        raise DTypeError(
+            f"{WHERE}: {name} must be integer token ids, got {x.dtype}. For numbers build the "
+            "model with encoder='linear'."
+        )
     # an embedding takes none of fewer bits, as bytes have
     return x if x.dtype in (torch.int64, torch.int32) else x.long()
+
+
+def _shape_fix(x: Tensor, name: str, axes: int, time: bool) -> str:
+    """The usual fix of an input without the axis of the batch, or of a step with one of time."""
+    if time and x.ndim == axes - 1:
+        return f"Pass {name}.unsqueeze(0) for one sequence."
+    if not time and x.ndim == axes + 1:
+        return "Call the model itself for several steps."
+    return ""
+
+
+def embed(encoder: nn.Module, x: Tensor) -> Tensor:
+    """What an encoder makes of its input.
+
+    Raises:
+        ArgumentError: a token that is none of the vocabulary. On a GPU PyTorch says it, later.
+    """
+    if not isinstance(encoder, nn.Embedding) or torch.compiler.is_compiling():
+        return cast(Tensor, encoder(x))
+    try:
+        return cast(Tensor, encoder(x))
+    except IndexError as error:
+        size = encoder.num_embeddings
+        outside = x[(x < 0) | (x >= size)]
+        raise ArgumentError(
+            f"{WHERE}: tokens must be between 0 and {size - 1}, got {outside[0].item()}. "
+            "Is it the tokenizer of another model?"
+        ) from error

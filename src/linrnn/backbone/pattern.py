@@ -11,7 +11,7 @@ from linrnn._options.catalogue import registered, stems, todays_name
 from linrnn._options.declared import PLACE, SET_BY_THE_STACK
 from linrnn._options.import_path import check_trusted, import_class, import_path, is_import_path
 from linrnn.backbone.signals import receives
-from linrnn.errors import ArgumentError, UnknownNameError, show
+from linrnn.errors import ArgumentError, UnknownNameError, check_kind, show
 from linrnn.mixers import Bidirectional, Mixer
 from linrnn.nn.parameters import working_dtype
 
@@ -80,6 +80,7 @@ def _todays(mixer: str) -> str:
 
 def _by_todays_names(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Options of which tables are of mixers, under the names that these have today."""
+    check_kind("mixer", "mixer_options", {} if options is None else options, Mapping)
     return {
         todays_name(mixers.__name__, key) if isinstance(value, Mapping) else key: value
         for key, value in dict(options or {}).items()

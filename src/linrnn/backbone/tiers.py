@@ -234,7 +234,7 @@ def split_state(state: State, n_layers: int, n_tiers: int) -> dict[str, Any]:
         words = ", ".join(f"{name!r}: ..." for name in sorted(names))
         raise DTypeError(
             f"SequenceModel: state must be what this model returned ({{{words}}}), got "
-            f"{type(state).__name__}."
+            f"{type(state).__name__}. A new sequence starts from model.init_state(batch_size)."
         )
     parts = {name: list(cast(list[State], state[name])) for name in sorted(names - {"pool"})}
     for name, number in (("layers", n_layers), ("tiers", n_tiers)):

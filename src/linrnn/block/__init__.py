@@ -141,7 +141,7 @@ class Block(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_in("Block", "kind", kind, BLOCKS)
+        check_in("block", "kind", kind, BLOCKS)
         check_probability("Block", dropout=dropout)
         _check_scales(residual_scale, skip_scale, skip)
         if out_norm and not prenorm:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from linrnn.errors import ArgumentError, DeviceError, DTypeError, ShapeError, check_shape
 
@@ -17,8 +18,7 @@ def check_tensor(where: str, name: str, x: object) -> None:
     """Raise `DTypeError` unless ``x`` is a tensor whose numbers lie in memory, one by one."""
     if not isinstance(x, Tensor):
         raise DTypeError(
-            f"{where}: {name} must be a tensor, got {type(x).__name__}. "
-            f"Convert it with torch.as_tensor({name})."
+            f"{where}: {name} must be a tensor, got {type(x).__name__}. {_conversion(name, x)}"
         )
     if x.layout is not torch.strided or x.is_nested:
         kind = "nested" if x.is_nested else x.layout
@@ -26,6 +26,13 @@ def check_tensor(where: str, name: str, x: object) -> None:
             f"{where}: {name} must be a dense tensor, got a {kind} one. "
             f"Convert it with {name}.to_dense()."
         )
+
+
+def _conversion(name: str, x: object) -> str:
+    """The usual way from what is no tensor to one."""
+    if isinstance(x, PackedSequence):
+        return "Pass the padded tensor and lengths=, or call linrnn.RNN, which reads packed ones."
+    return f"Convert it with torch.as_tensor({name})."
 
 
 def check_numbers(
@@ -142,7 +149,7 @@ def check_device(where: str, like: str, device: torch.device, **named: Tensor | 
         if x is not None and x.device != device:
             raise DeviceError(
                 f"{where}: {name} must be on {device} like {like}, got {x.device}. "
-                f"Move it with {name}.to({like}.device)."
+                f"Move it with {name}.to({str(device)!r})."
             )
 
 

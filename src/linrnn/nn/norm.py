@@ -125,7 +125,7 @@ def make_norm(
         >>> make_norm("layer", 8)(torch.zeros(2, 3, 8)).shape
         torch.Size([2, 3, 8])
     """
-    check_in("make_norm", "kind", kind, NORMS)
+    check_in("norm", "kind", kind, NORMS)
     where: dict[str, Any] = {"device": device, "dtype": dtype}
     if eps is not None:
         if not 0 < eps < float("inf"):

@@ -25,7 +25,7 @@ class Pool(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        check_in("Pool", "kind", kind, POOLS)
+        check_in("pool", "kind", kind, POOLS)
         self.kind = kind
 
     def init_state(

@@ -14,12 +14,10 @@ from linrnn._options.call import checked
 from linrnn._process.memory import bounded
 from linrnn.backbone.pattern import MOST_LAYERS, MixerLike, choose, label, labels, pattern
 from linrnn.backbone.signals import Shared, handed
-from linrnn.compute.arguments import check_boolean, check_like_parameters, check_numbers
+from linrnn.compute.arguments import check_boolean, check_numbers
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
-    DTypeError,
-    ShapeError,
     check_at_most,
     check_positive_int,
     check_probability,
@@ -29,6 +27,7 @@ from linrnn.errors import (
 from linrnn.mixers import Mixer, TorchRNN, check_timed
 from linrnn.nn.parameters import working_dtype
 from linrnn.rnn._cell import Cell, biased
+from linrnn.rnn._checks import check_input
 from linrnn.rnn._hidden import Hidden
 from linrnn.rnn._last_output import last_output
 from linrnn.rnn._one_step import recorded
@@ -333,13 +332,13 @@ class RNN(nn.Module):
             return self._packed(input, hx, Marks(dt, reset))  # type: ignore[arg-type]
         if not isinstance(input, Tensor) or input.ndim != 2:
             axes = ("batch", "time") if self.batch_first else ("time", "batch")
-            self._check_input(input, *axes)
+            check_input(self, input, *axes)
             x = input if self.batch_first else input.transpose(0, 1)
             marks = self._marks(dt, reset, input, *axes)
             marks = marks if self.batch_first else marks.map(Tensor.t)
             y, h_n = self._read(x, hx, Rows(), marks)
             return (y if self.batch_first else y.transpose(0, 1)), h_n
-        self._check_input(input, "time")
+        check_input(self, input, "time")
         if hx is not None:
             hx = self._check_state(hx, input, None)
         if hx is not None:
@@ -361,7 +360,7 @@ class RNN(nn.Module):
 
         It does so with zeros of another size than the state has.
         """
-        self._check_input(x, "batch")
+        check_input(self, x, "batch")
         hx = self._check_state(hx, x, x.shape[0])
         if hx is None:
             return None
@@ -373,7 +372,7 @@ class RNN(nn.Module):
     ) -> tuple[PackedSequence, State]:
         data, sizes, order, back = packed
         check_packed(packed)
-        self._check_input(data, "steps")
+        check_input(self, data, "steps")
         batch, time = int(sizes[0]), len(sizes)
         if hx is not None:
             hx = self._check_state(hx, data, batch)
@@ -432,16 +431,6 @@ class RNN(nn.Module):
         if hx is not None and x.shape[1] == 0:
             return x, hx
         return x, self.hidden.join(last, states)
-
-    def _check_input(self, x: Tensor, *axes: str) -> None:
-        dense = isinstance(x, Tensor) and x.layout is torch.strided
-        if not dense or not x.is_floating_point():
-            kind = x.dtype if dense else x.layout if isinstance(x, Tensor) else type(x).__name__
-            raise DTypeError(f"RNN: input must be a floating-point tensor, got {kind}.")
-        if x.ndim != len(axes) + 1 or x.shape[-1] != self.input_size:
-            shape = f"({', '.join(axes)}, input_size={self.input_size})"
-            raise ShapeError(f"RNN: input must have shape {shape}, got {tuple(x.shape)}.")
-        check_like_parameters("RNN", "input", x, working_dtype(self))
 
     def _check_state(self, hx: State, x: Tensor, batch: int | None) -> Any:
         """``hx`` of every layer and direction, or None where it stands for a new start."""
