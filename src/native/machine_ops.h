@@ -6,17 +6,6 @@
 #include "half_products.h"
 #include "machine_args.h"
 
-// The rows of an operation are the same or do not overlap.
-#if defined(__clang__)
-#define LINRNN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define LINRNN_INDEPENDENT _Pragma("GCC ivdep")
-#elif defined(_MSC_VER)
-#define LINRNN_INDEPENDENT __pragma(loop(ivdep))
-#else
-#define LINRNN_INDEPENDENT
-#endif
-
 // A loop that is written out, so that what it works on stays in registers.
 #if defined(__clang__)
 #define LINRNN_UNROLL _Pragma("clang loop unroll(full)")

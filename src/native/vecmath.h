@@ -16,6 +16,17 @@
 #define LINRNN_INLINE inline
 #endif
 
+// Before a loop whose rows are the same or do not overlap: nothing is checked while it runs.
+#if defined(__clang__)
+#define LINRNN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define LINRNN_INDEPENDENT _Pragma("GCC ivdep")
+#elif defined(_MSC_VER)
+#define LINRNN_INDEPENDENT __pragma(loop(ivdep))
+#else
+#define LINRNN_INDEPENDENT
+#endif
+
 namespace linrnn {
 namespace LINRNN_ISA {
 namespace {

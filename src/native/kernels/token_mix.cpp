@@ -4,6 +4,7 @@
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cstring>
+#include <utility>
 
 #include "../large_pages.h"
 #include "../operands.h"
@@ -60,7 +61,7 @@ struct TokenMix {
             for (i64 c = 0; c < n; ++c) to[c] = -x[c];
     }
 
-    // Names what step t reads, and writes where that is an output.
+    // Names what step t reads and writes.
     void ask(i64 s, i64 t) const {
         if (t < 0 || t >= args.time) return;
         const i64 wide = bytes_of(args.output_dtype), x = bytes_of(args.x_dtype), moved = bytes_of(args.moved_dtype);
@@ -68,11 +69,13 @@ struct TokenMix {
         for (i64 i = 0; i < args.mixes; ++i) {
             prefetch(output(i) + place(s, t) * wide, n * wide);
             if (args.moved.data) prefetch(args.moved.data + moved_at(s, t, i) * moved, n * moved);
+            if (args.grad_moved) prefetch(args.grad_moved + moved_at(s, t, i) * moved, n * moved);
         }
+        if (args.backward) prefetch(args.grad_x + place(s, t) * x, n * x);
     }
 
     // work has room for ROOM rows
-    static constexpr i64 ROOM = 9;
+    static constexpr i64 ROOM = 15;
     void forward(i64 s, i64 t0, i64 t1, A* work) const {
         A *back = work + 2 * n, *buffer = work + 3 * n, *__restrict y = work + 4 * n;
         for (i64 t = t0; t < t1; ++t) {
@@ -87,46 +90,126 @@ struct TokenMix {
         }
     }
 
-    // The gradient of the input before step t, and of that at t without what the step behind adds.
-    void slopes(i64 s, i64 t, A* __restrict of_before, A* __restrict of_x, A* work) const {
-        std::memset(of_before, 0, size_t(n) * sizeof(A));
-        std::memset(of_x, 0, size_t(n) * sizeof(A));
-        for (i64 i = 0; i < args.mixes; ++i) {
-            const A* g = row(output(i), args.output_dtype, place(s, t), work);
-            const A* m = factor(s, t, i, work + n);
-            for (i64 c = 0; c < n; ++c) {
-                const A share = g[c] * m[c];
-                of_before[c] += share;
-                of_x[c] += g[c] - share;
+    // Rows of some mixes at one step, as they are stored.
+    static constexpr int MOST = 3;
+    template <class S>
+    struct Some {
+        const S *slopes[MOST], *moved[MOST];
+        S* into_moved[MOST];
+        const A* mu;  // (mixes, n) from the first of these on
+        A* parts;     // alike: sums for mu
+    };
+    static LINRNN_INLINE void put_one(float x, float& to) { to = x; }
+    static LINRNN_INLINE void put_one(double x, double& to) { to = x; }
+    static LINRNN_INLINE void put_one(A x, bf16& to) { narrow(float(x), to); }
+    // Adds to the gradients of the input before a step, and of that of the step, what N mixes give;
+    // with PARTS also to the sums for mu, and writes the gradients of `moved`.
+    template <int N, bool MOVED, bool PARTS, class S>
+    static void slopes(const Some<S>& x, const A* back, A* of_before, A* of_x, i64 n) {
+        const S *slopes[N], *moved[N];
+        S* into_moved[N];
+        for (int i = 0; i < N; ++i)
+            slopes[i] = x.slopes[i], moved[i] = x.moved[i], into_moved[i] = x.into_moved[i];
+        const A* mu = x.mu;
+        A* parts = x.parts;
+        LINRNN_INDEPENDENT
+        for (i64 c = 0; c < n; ++c) {
+            A before = of_before[c], own = of_x[c];
+            for (int i = 0; i < N; ++i) {
+                A g = A(widen(slopes[i][c])), m = mu[i * n + c];
+                if constexpr (MOVED) m += A(widen(moved[i][c]));
+                const A share = g * m;
+                before += share, own += g - share;
+                if constexpr (PARTS) {
+                    const A product = g * back[c];
+                    parts[i * n + c] += product;
+                    if constexpr (MOVED) put_one(product, into_moved[i][c]);
+                }
             }
+            of_before[c] = before, of_x[c] = own;
         }
     }
+    template <int N, class S>
+    void slopes(const Some<S>& x, const A* back, A* of_before, A* of_x) const {
+        const bool moved = args.moved.data != 0;
+        if (!back) moved ? slopes<N, true, false>(x, back, of_before, of_x, n)
+                         : slopes<N, false, false>(x, back, of_before, of_x, n);
+        else moved ? slopes<N, true, true>(x, back, of_before, of_x, n)
+                   : slopes<N, false, true>(x, back, of_before, of_x, n);
+    }
+    template <class S>
+    void slopes(i64 count, const Some<S>& x, const A* back, A* of_before, A* of_x) const {
+        if (count == 3) slopes<3>(x, back, of_before, of_x);
+        else if (count == 2) slopes<2>(x, back, of_before, of_x);
+        else slopes<1>(x, back, of_before, of_x);
+    }
+    // Whether rows of gradients and of `moved` are all stored as S.
+    template <class S>
+    bool stored_as(i64 number) const {
+        return args.output_dtype == number && (!args.moved.data || args.moved_dtype == number);
+    }
+    // Mixes [i, i + count) of step t, where their rows are stored as S.
+    template <class S>
+    void slopes_stored(i64 s, i64 t, i64 i, i64 count, const A* back, A* of_before, A* of_x, A* parts) const {
+        Some<S> x{{}, {}, {}, reinterpret_cast<const A*>(args.mu) + i * n, parts + i * n};
+        for (i64 j = 0; j < count; ++j) {
+            const i64 moved = moved_at(s, t, i + j);
+            x.slopes[j] = reinterpret_cast<const S*>(output(i + j)) + place(s, t);
+            x.moved[j] = reinterpret_cast<const S*>(args.moved.data) + moved;
+            x.into_moved[j] = reinterpret_cast<S*>(args.grad_moved) + moved;
+        }
+        slopes(count, x, back, of_before, of_x);
+    }
+    // The same of any dtype: work has room for 3 MOST rows.
+    void slopes_copied(i64 s, i64 t, i64 i, i64 count, const A* back, A* of_before, A* of_x, A* parts,
+                       A* work) const {
+        Some<A> x{{}, {}, {}, reinterpret_cast<const A*>(args.mu) + i * n, parts + i * n};
+        for (i64 j = 0; j < count; ++j) {
+            A* rows = work + 3 * j * n;
+            x.slopes[j] = row(output(i + j), args.output_dtype, place(s, t), rows);
+            if (args.moved.data)
+                x.moved[j] = row(args.moved.data, args.moved_dtype, moved_at(s, t, i + j), rows + n);
+            x.into_moved[j] = rows + 2 * n;
+        }
+        slopes(count, x, back, of_before, of_x);
+        for (i64 j = 0; j < count && back && args.moved.data; ++j)
+            write(args.grad_moved, args.moved_dtype, moved_at(s, t, i + j), n, x.into_moved[j]);
+    }
+    // Of all mixes at step t: the gradients of the input before and of the step's own. Without `back`,
+    // x_{t-1} - x_t, no others.
+    void slopes(i64 s, i64 t, const A* back, A* of_before, A* of_x, A* parts, A* work) const {
+        for (A* row : {of_before, of_x}) std::memset(row, 0, size_t(n) * sizeof(A));
+        for (i64 i = 0, count; i < args.mixes; i += count) {
+            count = args.mixes - i < MOST ? args.mixes - i : MOST;
+            if (stored_as<bf16>(BF16)) slopes_stored<bf16>(s, t, i, count, back, of_before, of_x, parts);
+            else if (stored_as<A>(sizeof(A) == 8 ? F64 : F32))
+                slopes_stored<A>(s, t, i, count, back, of_before, of_x, parts);
+            else slopes_copied(s, t, i, count, back, of_before, of_x, parts, work);
+        }
+        if (resets(s, t)) std::memset(of_before, 0, size_t(n) * sizeof(A));
+    }
+    // Writes the gradient of the input at step t.
+    void put_slope(i64 s, i64 t, A* own, const A* later) const {
+        for (i64 c = 0; c < n; ++c) own[c] += later[c];
+        write(args.grad_x, args.x_dtype, place(s, t), n, own);
+    }
+    // In the order in which the inputs lie, which a processor foresees.
     void backward(i64 s, i64 t0, i64 t1, double* sums, A* work) const {
-        A *back = work + 2 * n, *of_x = work + 3 * n, *of_before = work + 4 * n, *later = work + 5 * n;
-        A *rows = work + 6 * n, *__restrict product = work + 8 * n, *parts = work + ROOM * n;
+        A *back = work + 2 * n, *of_x = work + 3 * n, *own = work + 4 * n, *of_before = work + 5 * n;
+        A *rows = work + 6 * n, *parts = work + ROOM * n;
         std::memset(parts, 0, size_t(args.mixes * n) * sizeof(A));
-        std::memset(later, 0, size_t(n) * sizeof(A));
-        if (t1 < args.time && !resets(s, t1)) slopes(s, t1, later, of_x, rows);
-        for (i64 t = t1 - 1; t >= t0; --t) {
-            ask(s, t - AHEAD);
-            slopes(s, t, of_before, of_x, rows);
-            for (i64 c = 0; c < n; ++c) of_x[c] += later[c];
-            write(args.grad_x, args.x_dtype, place(s, t), n, of_x);
-            const bool cut = resets(s, t);
-            for (i64 c = 0; c < n; ++c) later[c] = cut ? A(0) : of_before[c];
+        for (i64 t = t0; t < t1; ++t) {
+            ask(s, t + AHEAD);
             const A* x = input(s, t, work);
             way(x, before(s, t, work + n), back, n);
-            for (i64 i = 0; i < args.mixes; ++i) {
-                const A* g = row(output(i), args.output_dtype, place(s, t), rows);
-                A* __restrict part = parts + i * n;
-                for (i64 c = 0; c < n; ++c) {
-                    product[c] = g[c] * back[c];
-                    part[c] += product[c];
-                }
-                if (args.grad_moved) write(args.grad_moved, args.moved_dtype, moved_at(s, t, i), n, product);
-            }
+            slopes(s, t, back, of_before, of_x, parts, rows);
+            if (t > t0) put_slope(s, t - 1, own, of_before);
+            else if (t == 0) copy(reinterpret_cast<A*>(args.grad_past) + s * n, of_before, n);
+            std::swap(own, of_x);
         }
-        if (t0 == 0) copy(reinterpret_cast<A*>(args.grad_past) + s * n, later, n);
+        if (t1 < args.time) slopes(s, t1, nullptr, of_before, of_x, parts, rows);
+        else std::memset(of_before, 0, size_t(n) * sizeof(A));
+        put_slope(s, t1 - 1, own, of_before);
         for (i64 i = 0; i < args.mixes * n; ++i) sums[i] += double(parts[i]);
     }
 
