@@ -75,10 +75,9 @@ struct Adjoint : Chunk<A> {
         i64 count = 0;
         for (i64 t = begin; t < end; t += most, ++count) {
             const i64 next = t + most < end ? t + most : begin - args.window;
-            head.ask(next, next + most);
             Tape& x = tapes[count];
             work = Base::lay_out(work, x);
-            this->load(t, this->steps(t, end), x);
+            this->load(t, this->steps(t, end), x, next);
             x.memory = states + count * size;
             replay(x, t + most < end ? x.memory + size : nullptr, d);
         }
@@ -126,8 +125,11 @@ struct Adjoint : Chunk<A> {
 
     // From the gradient R of the memory after a chunk to that before it.
     void retreat(Tape& x, A* R, const Slope& d) const {
-        head.ask_out(x.t - most, x.t);
-        for (i64 i = 0; i < x.m; ++i) head.out_row(x.t + this->place(x, i), d.o + i * width);
+        for (i64 i = 0; i < x.m; ++i) {
+            const i64 t = x.t + this->place(x, i);
+            head.out_row(t, d.o + i * width);
+            head.ask_out(t - most);
+        }
         head.clear(d.o, x.m * width, C * width);
         if (two_sided) {
             read_memory(x, x.q_in, d.own.turned, d.past, d);

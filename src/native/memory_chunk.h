@@ -111,20 +111,24 @@ struct Chunk {
     i64 steps(i64 t, i64 end) const { return end - t < most ? end - t : most; }
     static i64 rows(i64 n) { return n > 8 ? 16 : n > 4 ? 8 : 4; }
 
-    // ------------------------------------------------------------------------------------ a chunk
-
-    // Steps that there are not write nothing and forget nothing.
-    void load(i64 t, i64 n, Tape& x) const {
+    // A step of a chunk as it is given.
+    void load_step(i64 t, i64 i, Tape& x) const {
+        head.query_row(t, x.q + i * keys);
+        head.key_row(args.k, head.k_head, t, x.own.key + i * keys);
+        head.value_row(t, x.own.values + i * width);
+        if (low_rank) head.key_row(args.a, head.a_head, t, x.reader + i * keys);
+        if (low_rank) head.key_row(args.b, head.b_head, t, x.second.key + i * keys);
+        x.beta[i] = head.beta(t);
+        if (x.rates) head.rates(t, x.rates + i * width);
+        if (channels) head.key_decay(t, x.decay + i * keys);
+        else x.decay[i] = head.head_decay(t);
+        if (two_sided) head.value_decay(t, x.forget + i * width);
+    }
+    // Steps that there are not write nothing and forget nothing. From `next` on lies what is loaded
+    // then: it is named step by step, as a processor drops what is named at once.
+    void load(i64 t, i64 n, Tape& x, i64 next) const {
         x.t = t, x.n = n;
-        for (i64 i = 0; i < n; ++i) head.query_row(t + i, x.q + i * keys);
-        for (i64 i = 0; i < n; ++i) head.key_row(args.k, head.k_head, t + i, x.own.key + i * keys);
-        for (i64 i = 0; i < n; ++i) head.value_row(t + i, x.own.values + i * width);
-        for (i64 i = 0; i < n; ++i) x.beta[i] = head.beta(t + i);
-        for (i64 i = 0; i < n && x.rates; ++i) head.rates(t + i, x.rates + i * width);
-        for (i64 i = 0; i < n; ++i)
-            if (channels) head.key_decay(t + i, x.decay + i * keys);
-            else x.decay[i] = head.head_decay(t + i);
-        for (i64 i = 0; i < n && two_sided; ++i) head.value_decay(t + i, x.forget + i * width);
+        for (i64 i = 0; i < n; ++i) load_step(t + i, i, x), head.ask(next + i);
         for (i64 i = n; i < C; ++i) {
             head.clear(x.q + i * keys, 0, keys);
             head.clear(x.own.key + i * keys, 0, keys);
@@ -147,8 +151,6 @@ struct Chunk {
         return x.rates ? T::load(x.rates + i * width + v) : x.beta[i] + V{};
     }
     void load_second(Tape& x) const {
-        for (i64 i = 0; i < x.n; ++i) head.key_row(args.a, head.a_head, x.t + i, x.reader + i * keys);
-        for (i64 i = 0; i < x.n; ++i) head.key_row(args.b, head.b_head, x.t + i, x.second.key + i * keys);
         copy(x.error, x.own.values, x.n * width);
         for (i64 i = 0; i < x.n; ++i)
             for (i64 v = 0; v < width; v += L)
@@ -455,15 +457,13 @@ struct Chunk {
             for (int w = 0; w < W; ++w) to[r][w] = T::load(rows + (i + r) * width + n + w * L);
     }
 
-    // ------------------------------------------------------------------------------------ forward
-
     i64 room() const { return tape_room(); }
 
     // Steps [t, end), of which none resets but the first, from the memory S (keys, width).
     void forward(i64 t, i64 n, A* S, A* work) const {
         Tape x;
         lay_out(work, x);
-        load(t, n, x);
+        load(t, n, x, t + n);
         auto read_memory = [&](const A* in, i64 m, A* to) {
             product(to, width, rows(m), width, typename T::Zero(), Factors{in, keys, 1, S, width, args.keys});
         };

@@ -84,21 +84,20 @@ struct Head {
         if (x.data) prefetch(x.data + (t * x.step + channel) * bytes, n * bytes);
     }
     i64 stored_bytes() const { return args.dtype == F64 ? 8 : args.dtype == F32 ? 4 : 2; }
-    // Names what steps [t, end) are computed from, as far as there are any.
-    void ask(i64 t, i64 end) const {
+    // Names what a step is computed from, if there is one.
+    void ask(i64 t) const {
+        if (t < 0 || t >= args.time) return;
         const i64 bytes = stored_bytes();
-        for (t = t < 0 ? 0 : t, end = end < args.time ? end : args.time; t < end; ++t) {
-            ask(args.q, read_row(t), q_head * args.keys, args.keys, bytes);
-            ask(args.k, t, k_head * args.keys, args.keys, bytes);
-            ask(args.v, t, v_head * args.values + first, given(), bytes);
-            ask(args.a, t, a_head * args.keys, args.keys, bytes);
-            ask(args.b, t, b_head * args.keys, args.keys, bytes);
-            if (args.channels == 2) ask(args.g, row(t), g_head * args.keys, args.keys, i64(sizeof(A)));
-        }
+        ask(args.q, read_row(t), q_head * args.keys, args.keys, bytes);
+        ask(args.k, t, k_head * args.keys, args.keys, bytes);
+        ask(args.v, t, v_head * args.values + first, given(), bytes);
+        ask(args.a, t, a_head * args.keys, args.keys, bytes);
+        ask(args.b, t, b_head * args.keys, args.keys, bytes);
+        if (args.channels == 2) ask(args.g, row(t), g_head * args.keys, args.keys, i64(sizeof(A)));
     }
-    // The same for gradients of what these steps give.
-    void ask_out(i64 t, i64 end) const {
-        for (t = t < 0 ? 0 : t; t < end; ++t) ask(args.o, read_row(t), h * columns() + first, count, stored_bytes());
+    // The same for the gradient of what it gives.
+    void ask_out(i64 t) const {
+        if (t >= 0) ask(args.o, read_row(t), h * columns() + first, count, stored_bytes());
     }
     // Of q, k, a or b.
     void key_row(const Array& x, i64 of_head, i64 t, A* to) const {

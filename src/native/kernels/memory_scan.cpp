@@ -104,7 +104,6 @@ struct MemoryScan {
             if (head.resets(t)) head.forget(S);
             for (i64 n; end - t > few(); t += n) {
                 n = chunk.steps(t, end);
-                head.ask(t + n, t + 2 * n);
                 chunk.forward(t, n, S, work);
             }
             steps.forward(t, end, S, work);
