@@ -13,12 +13,16 @@
     LINRNN_OPERAND_FIELDS(WORD, x) LINRNN_OPERAND_FIELDS(WORD, z) /* heads are groups */ \
     LINRNN_OPERAND_FIELDS(WORD, weight)                                                 \
     LINRNN_OPERAND_FIELDS(WORD, bias)                                                   \
+    LINRNN_OPERAND_FIELDS(WORD, q) /* with k, v and share, or data == 0: what is added */ \
+    LINRNN_OPERAND_FIELDS(WORD, k) LINRNN_OPERAND_FIELDS(WORD, v)                       \
+    LINRNN_OPERAND_FIELDS(WORD, share)                                                  \
     WORD(y) WORD(y_dtype)                                                               \
     WORD(backward)                                                                      \
     WORD(parts)                           /* of the rows, each with a row of `sums` */  \
     LINRNN_OPERAND_FIELDS(WORD, grad)     /* of y */                                    \
     WORD(grad_x) WORD(grad_z)             /* dense, in the dtypes of x and z */         \
-    WORD(sums)      /* double (parts, 2, groups * width), of weight and bias, or 0 */
+    WORD(grad_q) WORD(grad_k) WORD(grad_v) /* dense, in the dtypes of q, k and v, or 0 */ \
+    WORD(sums)      /* double (parts, 3, groups * width), of weight, bias and share, or 0 */
 
 namespace linrnn {
 LINRNN_RECORD(GatedNormArgs, LINRNN_GATED_NORM_FIELDS)

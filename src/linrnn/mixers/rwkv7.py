@@ -10,11 +10,12 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.signals import check_receives
-from linrnn.mixers._families.rwkv import MatrixRWKV
-from linrnn.nn import LowRank, empty_parameters, l2_normalise
+from linrnn.mixers._families.rwkv import MatrixRWKV, ready
+from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import INITS, fractions, initial_mix, orthogonal
 from linrnn.ops.conv.past import last_inputs
 from linrnn.ops.matrix.delta_scan import delta_scan
+from linrnn.ops.matrix.low_rank_keys import low_rank_keys
 from linrnn.state_spec import Part, real
 from linrnn.typing import Signals
 
@@ -167,17 +168,15 @@ class RWKV7(MatrixRWKV):
         self, x: Tensor, state: Any, reset: Tensor | None, signals: Signals
     ) -> tuple[Tensor, Any, Signals]:
         r, w, k, v, a, g = self._mixes(x, state, reset, self.mu)  # (B, T, d_model) each
-        decay, rate = wide(self.decay(w)), wide(self.rate(a)).sigmoid()  # each (B, T, d_model)
-        key = wide(self.key(k))  # (B, T, d_model)
-        c, new = key * wide(self.k_k), key * (1 + (rate - 1) * wide(self.k_a))
-        r, v, outgoing = self.receptance(r), *self._values(v, signals)
-        r, v, decay, rate, c, new = self._heads(r, v, decay, rate, c, new)  # (B, T, H, d_head)
-        c, decay = l2_normalise(c, 1e-12), -exp(-0.5) * decay.sigmoid()
+        v, outgoing = self._values(v, signals)
+        r, v = ready(self.receptance(r)), ready(v)
+        keys = self.key(k), self.rate(a), self.decay(w)  # (B, T, d_model) each
+        options: Any = {"heads": self.n_heads, "scale": -exp(-0.5), "dtype": r.dtype}
         with without_autocast(x.device):
-            k, u, a, b = (z.to(r.dtype) for z in (new, v, -c, c * rate))
-            o, memory = delta_scan(r, k, u, None, decay, state["memory"], a=a, b=b, reset=reset)
-        bonus = (r * new * wide(self.r_k)).sum(-1, keepdim=True) * v
-        y = self._out((self._normed(o) + bonus.flatten(-2)) * wide(self.gate(g)))  # (B, T, d_model)
+            k, a, b, decay = low_rank_keys(*keys, self.k_k, self.k_a, **options)
+            *qkv, decay, a, b = self._heads(r, k, v.to(r.dtype), decay, a, b)  # (B, T, H, d_head)
+            o, memory = delta_scan(*qkv, None, decay, state["memory"], a=a, b=b, reset=reset)
+        y = self._out(self._gated(o, self.gate(g), "none", (r, k, v, self.r_k.flatten())))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 
     def _values(self, x: Tensor, signals: Signals) -> tuple[Tensor, Signals]:

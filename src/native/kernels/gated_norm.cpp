@@ -2,6 +2,7 @@
 //   y = w h / sqrt(mean(h^2) + eps) + b, h = x act(z)
 //   y = (w x / sqrt(mean(x^2) + eps) + b) act(z)
 // of which the mean may be subtracted before, and its adjoint, which computes the gate and the norm again.
+// Behind the norm, and before a gate, (sum s q k) v may be added in each group.
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
@@ -16,7 +17,7 @@ namespace {
 template <class A>
 struct GatedNorm {
     static constexpr i64 BLOCK = 8;  // rows of a unit of work
-    static constexpr i64 ROOM = 9;   // rows of a group that one takes on its way
+    static constexpr i64 ROOM = 14;  // rows of a group that one takes on its way
     enum { SIGMOID = 0, SILU = 1 };  // another: z itself
     const GatedNormArgs& args;
 
@@ -26,6 +27,8 @@ struct GatedNorm {
         const A* normed;                 // what is divided by its size
         A* gate;
         A inverse;  // of the root mean square
+        const A *q, *k, *v, *share;
+        A both;  // the sum of their products
     };
 
     LINRNN_INLINE static A product(const A* __restrict x, const A* __restrict y, i64 n) {
@@ -52,6 +55,36 @@ struct GatedNorm {
         else
             copy(gate, z, n);
     }
+    // What is added to a row of a group, whose numbers take four more rows of work.
+    void open_added(i64 row, i64 group, A* work, Row& r) const {
+        const i64 n = args.width;
+        r.q = read(LINRNN_OPERAND(args, q), row, group, n, work + 9 * n);
+        r.k = read(LINRNN_OPERAND(args, k), row, group, n, work + 10 * n);
+        r.v = read(LINRNN_OPERAND(args, v), row, group, n, work + 11 * n);
+        r.share = read(LINRNN_OPERAND(args, share), 0, group, n, work + 12 * n);
+        alignas(64) A parts[LANES] = {};
+        i64 i = 0;
+        for (; i + LANES <= n; i += LANES)
+            for (i64 l = 0; l < LANES; ++l) parts[l] += r.q[i + l] * r.k[i + l] * r.share[i + l];
+        for (i64 l = 0; i < n; ++i, ++l) parts[l] += r.q[i] * r.k[i] * r.share[i];
+        r.both = sum_of_lanes(parts);
+    }
+    // From the gradient of what is added, `into`.
+    void close_added(i64 at, const Row& r, const A* into, A* work, double* of_share) const {
+        const i64 n = args.width;
+        const A slope = product(into, r.v, n);
+        A *of_q = work + 5 * n, *of_k = work + 6 * n, *of_v = work + 13 * n;
+        LINRNN_INDEPENDENT
+        for (i64 i = 0; i < n; ++i) {
+            of_q[i] = slope * (r.k[i] * r.share[i]);
+            of_k[i] = slope * (r.q[i] * r.share[i]);
+            of_v[i] = into[i] * r.both;
+            of_share[i] += double(slope * (r.q[i] * r.k[i]));
+        }
+        write(args.grad_q, args.q_dtype, at, n, of_q);
+        write(args.grad_k, args.k_dtype, at, n, of_k);
+        write(args.grad_v, args.v_dtype, at, n, of_v);
+    }
     // work has room for ROOM * width numbers: six are taken here
     Row open(i64 row, i64 group, A* work) const {
         const i64 n = args.width;
@@ -76,6 +109,7 @@ struct GatedNorm {
             r.normed = h;
         }
         r.inverse = A(1) / std::sqrt(product(r.normed, r.normed, n) / A(n) + A(args.eps));
+        if (args.q) open_added(row, group, work, r);
         return r;
     }
 
@@ -88,6 +122,8 @@ struct GatedNorm {
             for (i64 i = 0; i < n; ++i) y[i] *= r.weight[i];
         if (r.bias)
             for (i64 i = 0; i < n; ++i) y[i] += r.bias[i];
+        if (r.q)
+            for (i64 i = 0; i < n; ++i) y[i] += r.both * r.v[i];
         if (r.z && args.norm_first)
             for (i64 i = 0; i < n; ++i) y[i] *= r.gate[i];
         write(args.y, args.y_dtype, (row * args.groups + group) * n, n, y);
@@ -121,8 +157,11 @@ struct GatedNorm {
                 for (i64 i = 0; i < n; ++i) into_z[i] *= r.weight[i];
             if (r.bias)
                 for (i64 i = 0; i < n; ++i) into_z[i] += r.bias[i];
+            if (r.q)
+                for (i64 i = 0; i < n; ++i) into_z[i] += r.both * r.v[i];
             for (i64 i = 0; i < n; ++i) into_z[i] *= grad[i];
         }
+        if (r.q) close_added(at, r, u, work, sums + 2 * args.groups * n);
         if (r.weight)
             for (i64 i = 0; i < n; ++i) u[i] *= r.weight[i];
         const A along = product(u, r.normed, n) / A(n) * r.inverse * r.inverse;
@@ -147,7 +186,7 @@ struct GatedNorm {
         const i64 threads = threads_for(units, 4 * rows * args.groups * n, args.threads);
         return for_each<A>(units, threads, ROOM * n, [&](i64 unit, A* work) {
             const i64 end = (unit + 1) * share < rows ? (unit + 1) * share : rows;
-            double* sums = reinterpret_cast<double*>(args.sums) + 2 * unit * args.groups * n;
+            double* sums = reinterpret_cast<double*>(args.sums) + 3 * unit * args.groups * n;
             for (i64 row = unit * share; row < end; ++row)
                 for (i64 group = 0; group < args.groups; ++group)
                     if (args.backward) backward(row, group, work, args.sums ? sums + group * n : nullptr);

@@ -101,29 +101,29 @@ class MatrixRWKV(Mixer):
 
     def _heads(self, *z: Tensor) -> tuple[Tensor, ...]:
         """(..., H, d_head), at least float32 unless a memory takes them in bfloat16."""
-        parts = [part if _half(part) else wide(part) for part in z]
-        return tuple(part.unflatten(-1, (self.n_heads, -1)) for part in parts)
+        return tuple(ready(part).unflatten(-1, (self.n_heads, -1)) for part in z)
 
-    def _normed(self, o: Tensor) -> Tensor:
-        """Every head's norm, with weights and biases of all channels: (..., width)."""
-        if o.dtype is torch.bfloat16 and normed_at_once(o):
-            options: Any = {"groups": self.n_heads, "eps": self.norm_eps, "centre": True}
-            weights = self.norm_weight, self.norm_bias
-            y: Tensor = gated_norm(o.flatten(-2), None, *weights, **options, dtype=torch.float32)
-            return y
-        normed = head_norm(o, "layer", self.norm_eps).flatten(-2)
-        return torch.addcmul(wide(self.norm_bias), normed, wide(self.norm_weight))
+    def _gated(
+        self, o: Tensor, gate: Tensor, act: str, added: tuple[Tensor, ...] | None = None
+    ) -> Tensor:
+        """Outputs of the heads (B, T, H, d_head), normed, gated by a function of ``gate``.
 
-    def _gated(self, o: Tensor, gate: Tensor, act: str) -> Tensor:
-        """Outputs of the heads (B, T, H, d_head), normed, gated by a function of ``gate``."""
+        Of ``added``, q, k, v and a weight (..., width), ``sum(weight * q * k) * v`` of each head is
+        added before the gate.
+        """
         if normed_at_once(o):
             dtype = autocast_dtype(self.output.weight)
             options: Any = {"eps": self.norm_eps, "gate": act, "centre": True, "dtype": dtype}
+            options |= {"groups": self.n_heads, "added": added}
             weights = self.norm_weight, self.norm_bias
-            y: Tensor = gated_norm(o.flatten(-2), gate, *weights, groups=self.n_heads, **options)
+            y: Tensor = gated_norm(o.flatten(-2), gate, *weights, **options)
             return y
-        gate = wide(gate)
-        return self._normed(o) * (F.silu(gate) if act == "silu" else gate)
+        gate, normed = wide(gate), head_norm(o, "layer", self.norm_eps).flatten(-2)
+        normed = torch.addcmul(wide(self.norm_bias), normed, wide(self.norm_weight))
+        if added is not None:
+            q, k, v, weight = (wide(part).unflatten(-1, o.shape[-2:]) for part in added)
+            normed = normed + ((q * k * weight).sum(-1, keepdim=True) * v).flatten(-2)
+        return normed * (F.silu(gate) if act == "silu" else gate)
 
     def _out(self, z: Tensor) -> Tensor:
         weight = self.output.weight
@@ -132,8 +132,9 @@ class MatrixRWKV(Mixer):
         return y
 
 
-def _half(x: Tensor) -> bool:
-    return x.dtype is torch.bfloat16 and whole_sequence(x)
+def ready(x: Tensor) -> Tensor:
+    """As a memory takes it, (batch, time, channels): a sequence of bfloat16 as it is, else wide."""
+    return x if x.dtype is torch.bfloat16 and whole_sequence(x) else wide(x)
 
 
 def initial_bonus(width: int, depth: float) -> Tensor:

@@ -17,6 +17,7 @@ from linrnn.typing import Float
 
 _WHERE = "gated_rms_norm"
 _GATES = ("silu", "sigmoid")
+_NOTHING = (None,) * 4  # is added
 _PLANS = Replays()
 
 
@@ -70,7 +71,7 @@ def gated_rms_norm(
         if result is not None:
             return result
     _check(x, z, weight, groups, eps, norm_first, gate)
-    arguments = (*tensors, None, groups, float(eps), norm_first, gate, False, None)
+    arguments = (*tensors, None, *_NOTHING, groups, float(eps), norm_first, gate, False, None)
     if STOPPED.get():
         raise _ReachedError(_PRODUCT, arguments, None)
     (y,) = _PRODUCT(*arguments)
@@ -120,6 +121,7 @@ def gated_norm(
     gate: str = "none",
     norm_first: bool = True,
     centre: bool = False,
+    added: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Norm each group of channels, and multiply the result by a function of ``z``.
@@ -128,7 +130,8 @@ def gated_norm(
 
         y = (weight * h / sqrt(mean(h^2) + eps) + bias) * gate(z)
 
-    Without ``norm_first`` x is multiplied by the function instead of y.
+    Without ``norm_first`` x is multiplied by the function instead of y. With ``added = (q, k, v, w)``
+    the bias is followed by ``+ sum(w * q * k) * v``, with a sum for every group.
 
     Args:
         x, z: (..., channels).
@@ -138,9 +141,11 @@ def gated_norm(
         gate: "silu", "sigmoid", or "none" for z itself.
         norm_first: multiply what is normed.
         centre: subtract the mean before.
+        added: q, k and v (..., channels), and a weight w of every channel.
         dtype: of y; None is that of ``x``. Computed in at least float32.
     """
-    (y,) = _PRODUCT(x, z, weight, bias, groups, float(eps), norm_first, gate, centre, dtype)
+    tensors = x, z, weight, bias, *(_NOTHING if added is None else added)
+    (y,) = _PRODUCT(*tensors, groups, float(eps), norm_first, gate, centre, dtype)
     return y
 
 
@@ -149,6 +154,10 @@ def _definition(
     z: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
+    q: Tensor | None,
+    k: Tensor | None,
+    v: Tensor | None,
+    share: Tensor | None,
     groups: int,
     eps: float,
     norm_first: bool,
@@ -168,6 +177,10 @@ def _definition(
     y = (parts * scale).flatten(-2)
     y = y if weight is None else y * wide(weight)
     y = y if bias is None else y + wide(bias)
+    if q is not None and k is not None and v is not None and share is not None:
+        both = (wide(q) * wide(k) * wide(share)).unflatten(-1, parts.shape[-2:])
+        sums = both.sum(-1, keepdim=True).expand_as(both).flatten(-2)
+        y = y + sums * wide(v)
     y = y * factor if factor is not None and norm_first else y
     return (y.to(dtype or x.dtype),)
 
@@ -186,6 +199,6 @@ _ACTS: dict[str, Any] = {"silu": F.silu, "sigmoid": torch.sigmoid, "none": torch
 _PRODUCT = Product(
     _WHERE,
     _definition,
-    gradients=4,
+    gradients=8,
     kernels={"cpu": "linrnn.ops.gated_norm._cpu"},
 )

@@ -13,14 +13,15 @@ from linrnn.compute.layout import aligned, dense
 _NORM = native.Kernel(
     "gated_norm",
     "act norm_first centre eps rows groups width "
-    + operand_fields("x z weight bias")
+    + operand_fields("x z weight bias q k v share")
     + " y y_dtype backward parts "
     + operand_fields("grad")
-    + " grad_x grad_z sums",
+    + " grad_x grad_z grad_q grad_k grad_v sums",
 )
 #: The number of each function of the gate.
 GATES = {"sigmoid": 0, "silu": 1, "none": 2}
-_NO_GRADIENTS = (False, 0, *operand(None), 0, 0, 0)
+_NO_GRADIENTS = (False, 0, *operand(None), *(0,) * 6)
+_TENSORS = 8  # how many arguments are tensors or None
 #: Parts of the rows, each summed alone: their number follows from shapes, never threads.
 _MOST_PARTS = 16
 
@@ -41,7 +42,7 @@ def forward(*arguments: Any) -> tuple[Tensor]:
 
 def plan(arguments: Any, y: Tensor) -> Plan | None:
     """A plan for calls like one that gave ``y``; None where a tensor is not read as it lies."""
-    tensors = arguments[:4]
+    tensors = arguments[:_TENSORS]
     rows = [_rows(x) for x in tensors]
     if any(
         x is not None and x.data_ptr() != t.data_ptr() for x, t in zip(rows, tensors, strict=True)
@@ -50,30 +51,32 @@ def plan(arguments: Any, y: Tensor) -> Plan | None:
     dtype, values = _values(arguments, rows)
     ends = (*operand(y)[:2], *_NO_GRADIENTS)
     record = _NORM.pack(native.DTYPES[dtype], native.threads(), *values, *ends)
-    return planned(_NORM, record, ("x", "z", "weight", "bias"), tensors, y)
+    return planned(_NORM, record, ("x", "z", "weight", "bias"), tensors[:4], y)
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
-    """Gradients of ``x``, ``z``, ``weight`` and ``bias``; None for those that are."""
+    """Gradients of the eight tensors; None for those that are."""
     *arguments, grad = inputs
-    x, z, weight, bias = arguments[:4]
+    x, z, weight, bias, q, k, v, share = arguments[:_TENSORS]
     channels = x.shape[-1]
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
-    grad_z = None if z is None else torch.empty(z.shape, dtype=z.dtype)
+    # those of every row
+    slopes = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in (x, z, q, k, v)]
     rows = x.numel() // max(channels, 1)
     parts = min(_MOST_PARTS, max(1, rows // 32))
-    summed = weight is not None or bias is not None
-    sums = torch.zeros(parts, 2, channels, dtype=torch.float64) if summed else None
+    of_channels = (weight, bias, share)
+    summed = any(t is not None for t in of_channels)
+    sums = torch.zeros(parts, 3, channels, dtype=torch.float64) if summed else None
     if x.numel():
-        outputs = (native.pointer(t) for t in (grad_x, grad_z, sums))
         into = _rows(grad)  # a copy of it must live until the kernel is done
-        _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[4]), *outputs)
-    totals = (None, None) if sums is None else sums.sum(0).unbind(0)
-    of_weight, of_bias = (
+        ends = (native.pointer(t) for t in (*slopes, sums))
+        _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[_TENSORS]), *ends)
+    totals = (None,) * 3 if sums is None else sums.sum(0).unbind(0)
+    of_weight, of_bias, of_share = (
         None if t is None or total is None else total.to(t.dtype)
-        for t, total in zip((weight, bias), totals, strict=True)
+        for t, total in zip(of_channels, totals, strict=True)
     )
-    return grad_x, grad_z, of_weight, of_bias
+    of_x, of_z, *of_added = slopes
+    return of_x, of_z, of_weight, of_bias, *of_added, of_share
 
 
 def _rows(x: Tensor | None) -> Tensor | None:
@@ -91,14 +94,14 @@ def _by_group(x: Tensor | None, groups: int) -> tuple[int, ...]:
 
 
 def _run(arguments: Any, *outputs: int) -> None:
-    rows = [_rows(x) for x in arguments[:4]]
+    rows = [_rows(x) for x in arguments[:_TENSORS]]
     dtype, values = _values(arguments, rows)
     _NORM(dtype, *values, *outputs)
 
 
 def _values(arguments: Any, rows: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Any]]:
     """The dtype of the computation, and the fields of the record for the inputs."""
-    x, _, _, _, groups, eps, norm_first, gate, centre, _ = arguments
+    (x, *_), (groups, eps, norm_first, gate, centre, _) = arguments[:_TENSORS], arguments[_TENSORS:]
     count, width = x.numel() // x.shape[-1], x.shape[-1] // groups
     exact = any(t is not None and t.dtype == torch.float64 for t in rows)
     operands = [word for t in rows for word in _by_group(t, groups)]
