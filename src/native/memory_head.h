@@ -181,7 +181,11 @@ struct Head {
     // ---------------------------------------------------------------------------------- gradients
 
     // Of what `share` heads have one of.
-    void add_keys(const Array& x, i64 share, i64 t, const A* __restrict from, A scale) const {
+    void add_keys(const Array& x, i64 share, i64 t, A* __restrict from, A scale) const {
+        if (args.single) {
+            for (i64 i = 0; scale != A(1) && i < args.keys; ++i) from[i] *= scale;
+            return store(x, t, h * args.keys, args.keys, from);
+        }
         const bool together = share * args.key_heads == args.heads;
         A* __restrict to = const_cast<A*>(at<A>(x, t, (together ? of(share) : h) * args.keys));
         if (together ? fresh : fresh_head)

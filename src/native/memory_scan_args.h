@@ -38,6 +38,7 @@
     WORD(backward)                                                                            \
     ARRAY(grad_q) ARRAY(grad_k) ARRAY(grad_a) ARRAY(grad_b) /* of part 0; the others follow; \
                       of key_heads where those that they are of are as many, else of heads */ \
+    WORD(single)   /* each of these four is of dtype, and nothing is added to it */           \
     ARRAY(grad_v)                                                                             \
     ARRAY(grad_g)  /* of slice 0; the others follow */                                        \
     ARRAY(grad_value_decay)                                                                   \

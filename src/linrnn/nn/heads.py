@@ -304,7 +304,8 @@ class LowRank(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """In the dtype of the parameters."""
-        z = self.down(x.to(self.down.weight.dtype))
+        weight = self.down.weight
+        z = self.down(x if x.dtype is autocast_dtype(weight) else x.to(weight.dtype))
         y: Tensor = self.up(z if self.act == "none" else getattr(z, self.act)())
         return y
 

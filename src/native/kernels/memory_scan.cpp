@@ -61,10 +61,11 @@ struct MemoryScan {
         own.reset = span.of(own.reset, 1);
         if (!args.backward) return own;
         const i64 row = steps_of(args) * i64(sizeof(A)), rows = writes(row);
-        own.grad_q = read(args.grad_q, sizeof(A));
+        const i64 bytes = args.single ? stored() : i64(sizeof(A));
+        own.grad_q = read(args.grad_q, bytes);
         own.grad_q.data += part * (args.reads > 1 ? rows : row) * slope_heads(args.q_share) * args.keys;
         auto slope = [&](Array& x, i64 share) {
-            x = written(x, sizeof(A)), x.data += part * rows * slope_heads(share) * args.keys;
+            x = written(x, bytes), x.data += part * rows * slope_heads(share) * args.keys;
         };
         slope(own.grad_k, args.k_share), slope(own.grad_a, args.a_share), slope(own.grad_b, args.b_share);
         own.grad_g = span.of(args.grad_g, sizeof(A));

@@ -25,10 +25,10 @@ SCAN = native.Kernel(
     "reverse delta before normalizer channels constant scale seqs time heads keys rank reads "
     "key_heads q_share k_share v_share a_share b_share g_share value_decay_share beta_share values "
     "offsets window width parts q k v a b g sign value_decay beta rates reset bonus initial kept o "
-    "final backward grad_q grad_k grad_a grad_b grad_v grad_g grad_value_decay grad_beta "
+    "final backward grad_q grad_k grad_a grad_b single grad_v grad_g grad_value_decay grad_beta "
     "grad_initial sums",
 )
-_NO_GRADIENTS = (0,) * 27
+_NO_GRADIENTS = (0,) * 28
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -98,6 +98,8 @@ class _Slopes:
     def __init__(self, p: Problem, width: int) -> None:
         self.p, heads = p, p.heads
         slices, self.parts = max(1, -(-p.columns // width)), _parts(p, width, heads)
+        # who computes a gradient of keys is alone with it: it is rounded at once
+        self.single = slices == 1 and _key_heads(p) == heads
         # what nothing depends on has a gradient of zeros
         self.empty = p.v.new_empty if heads * p.columns else p.v.new_zeros
         self.q, self.k, self.a, self.b = (self._of_keys(x) for x in (p.q, p.k, p.a, p.b))
@@ -120,7 +122,7 @@ class _Slopes:
             return None
         p, heads = self.p, x.shape[2]
         if heads == _key_heads(p):
-            return self.empty(self.parts, *x.shape, dtype=p.wide)
+            return self.empty(self.parts, *x.shape, dtype=x.dtype if self.single else p.wide)
         # a part computes some heads alone
         empty = self.empty if self.parts == 1 else p.v.new_zeros
         return empty(self.parts, *_each(x, p.heads), dtype=p.wide)
@@ -128,10 +130,10 @@ class _Slopes:
     def outputs(self) -> tuple[int, ...]:
         """The last fields of the kernel's record."""
         firsts = [None if x is None else x[0] for x in (self.q, self.k, self.a, self.b)]
-        firsts += [self.v, None if self.g is None else self.g[0], self.e]
-        firsts += [None if self.beta is None else self.beta[0]]
-        fields = [field for x in firsts for field in array(x)]
-        return True, *fields, self.initial.data_ptr(), self.sums.data_ptr()
+        more = [self.v, None if self.g is None else self.g[0], self.e]
+        more += [None if self.beta is None else self.beta[0]]
+        keys, others = ([field for x in part for field in array(x)] for part in (firsts, more))
+        return True, *keys, self.single, *others, self.initial.data_ptr(), self.sums.data_ptr()
 
     def gradients(self) -> list[Tensor | None]:
         """In the order of a `Problem`."""
