@@ -6,11 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.compute.precision import autocast_dtype
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import accumulator_dtype
-from linrnn.ops.conv.past import last_inputs, recall
+from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.conv.token_mix import token_mix
 from linrnn.state_spec import Part, initial, real
 
 INITS = ("orthogonal", "published")
@@ -126,11 +128,12 @@ class ChannelMix(nn.Module):
 
         ``reset``, boolean (batch, time), is True where a new sequence starts.
         """
-        previous = recall(x, past, 1, reset)
-        key = F.relu(self.key(token_shift(x, previous, self.mu_k))).square()
-        y = self.value(key)
-        if self.receptance is not None and self.mu_r is not None:
-            y = self.receptance(token_shift(x, previous, self.mu_r)).sigmoid() * y
+        mus = [mu for mu in (self.mu_k, self.mu_r) if mu is not None]
+        dtype = autocast_dtype(self.key.weight)
+        x_k, *x_r = token_mix(x, past, 1 - torch.stack(mus), reset=reset, dtype=dtype)
+        y = self.value(F.relu(self.key(x_k)).square())
+        if self.receptance is not None:
+            y = self.receptance(*x_r).sigmoid() * y
         return y.to(x.dtype), last_inputs(x, past, reset)
 
     def step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,11 +144,6 @@ class ChannelMix(nn.Module):
     def _step(self, x_t: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         y, past = self(x_t[:, None], past)  # (batch, 1, d_model)
         return y[:, 0], past
-
-
-def token_shift(x: Tensor, previous: Tensor, mu: Tensor) -> Tensor:
-    """``mu * x + (1 - mu) * previous`` in the dtype of ``mu``: 1 sees only the current step."""
-    return mu * x.to(mu.dtype) + (1 - mu) * previous.to(mu.dtype)
 
 
 def initial_mix(d_model: int, power: float) -> Tensor:
