@@ -242,7 +242,7 @@ TABLE = (
     Threshold(
         "linrnn.ops.matrix._memory._definition",
         "CHANNEL_CHUNK",
-        (8, 32),
+        (4, 16),
         lambda: by_definition("gla", (4, 512, 64)),
         "a training step of GLA by PyTorch's operators, 64 channels, 4 rows of 512 steps",
     ),

@@ -155,8 +155,10 @@ struct Memories : Sequences {
         const i64 written = rank * of_keys;
         Rows into_o(dtype, rows(), time, heads * columns(), apart, weights[0]);
         Memory into_final(wide, weights[1]), initial(wide, seqs * heads * keys * columns());
-        Memory q(wide, parts * of_keys), k(wide, parts * written), v(dtype, writes() * heads * values);
-        Memory a(wide, low_rank * parts * written), b(wide, low_rank * parts * written);
+        const bool single = items == 1;
+        const i64 of = single ? dtype : wide;
+        Memory q(of, parts * of_keys), k(of, parts * written), v(dtype, writes() * heads * values);
+        Memory a(of, low_rank * parts * written), b(of, low_rank * parts * written);
         Memory g(wide, channels && !constant ? slices() * of_g : 0);
         Memory e(wide, has(E) ? steps() * heads * values : 0);
         Memory beta(wide, has(BETA) ? (rates ? 1 : slices()) * writes() * wide_width(BETA) : 0);
@@ -168,7 +170,7 @@ struct Memories : Sequences {
         args.grad_q = dense(q, Q), args.grad_k = dense(k, K), args.grad_v = dense(v, V);
         args.grad_a = dense(a, A), args.grad_b = dense(b, B), args.grad_g = dense(g, G);
         args.grad_value_decay = dense(e, E), args.grad_beta = dense(beta, BETA);
-        args.grad_initial = initial.address(), args.sums = sums.address();
+        args.single = single, args.grad_initial = initial.address(), args.sums = sums.address();
         run(linrnn_memory_scan, &args);
         Values total = sum_of(sums.values(), heads * 2 * keys), of_constant, of_bonus;
         for (i64 h = 0; h < heads; ++h)

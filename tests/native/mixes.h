@@ -1,8 +1,10 @@
-// The kernel of token_mix.
+// The kernels of token_mix and of the keys of RWKV-7.
 #pragma once
+#include "../../src/native/low_rank_keys_args.h"
 #include "../../src/native/token_mix_args.h"
 #include "mamba.h"
 
+extern "C" int linrnn_low_rank_keys(const void*);
 extern "C" int linrnn_token_mix(const void*);
 
 struct Mixes : Problem {
@@ -70,6 +72,71 @@ struct Mixes : Problem {
         Many results;
         for (const Memory& y : outputs) results.push_back(y.values());
         return results;
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct LowRankKeys : Problem {
+    enum { KEY, RATE, DECAY, DIRECTION, RELAX };
+    static constexpr double EPS = 0.5, SCALE = -0.6;
+    i64 rows, heads, width, parts;
+
+    LowRankKeys(Random& random, bool large) {
+        name = "low_rank_keys";
+        rows = random.size(30), heads = 1 + random.below(3), width = 1 + random.below(60);
+        if (large) rows += 300, width += 100;
+        parts = 1 + random.below(4);
+        const i64 numbers = rows * heads * width;
+        for (int i = KEY; i <= DECAY; ++i) inputs.push_back(random.numbers(numbers));
+        for (int i = DIRECTION; i <= RELAX; ++i) inputs.push_back(random.numbers(heads * width));
+    }
+    Many loop() const override {
+        const Values &key = inputs[KEY], &direction = inputs[DIRECTION], &relax = inputs[RELAX];
+        Many y(4, Values(key.size()));
+        for (i64 head = 0; head < rows * heads; ++head) {
+            double sum = EPS;
+            auto along = [&](i64 i) { return key[size_t(i)] * direction[size_t(i % (heads * width))]; };
+            for (i64 i = head * width; i < (head + 1) * width; ++i) sum += along(i) * along(i);
+            for (i64 i = head * width; i < (head + 1) * width; ++i) {
+                const auto at = size_t(i);
+                const double s = Gated::sigmoid(inputs[RATE][at]), c = along(i) / std::sqrt(sum);
+                y[0][at] = key[at] * (1 + (s - 1) * relax[size_t(i % (heads * width))]);
+                y[1][at] = -c, y[2][at] = c * s;
+                y[3][at] = SCALE * Gated::sigmoid(inputs[DECAY][at]);
+            }
+        }
+        return y;
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), channels = heads * width, numbers = rows * channels;
+        Memory key(dtype, in[KEY]), rate(dtype, in[RATE]), decay(dtype, in[DECAY]);
+        Memory direction(wide, in[DIRECTION]), relax(wide, in[RELAX]);
+        std::vector<Memory> y;
+        for (size_t i = 0; i < 4; ++i)
+            if (weights) y.emplace_back(i < 3 ? dtype : wide, (*weights)[i]);
+            else y.emplace_back(i < 3 ? dtype : wide, numbers);
+        Memory grad_key(dtype, numbers), grad_rate(dtype, numbers), grad_decay(dtype, numbers);
+        Memory sums(linrnn::F64, zeros(2 * parts * channels));
+        linrnn::LowRankKeysArgs args{};
+        args.size = sizeof args, args.dtype = wide, args.threads = threads;
+        args.rows = rows, args.heads = heads, args.width = width, args.eps = EPS, args.scale = SCALE;
+        args.key = key.address(), args.rate = rate.address(), args.decay = decay.address();
+        args.key_dtype = args.rate_dtype = args.decay_dtype = args.out_dtype = dtype;
+        args.direction = direction.address(), args.relax = relax.address();
+        args.k = y[0].address(), args.a = y[1].address(), args.b = y[2].address(), args.g = y[3].address();
+        args.backward = weights != nullptr, args.parts = parts;
+        args.grad_key = grad_key.address(), args.grad_rate = grad_rate.address();
+        args.grad_decay = grad_decay.address(), args.sums = sums.address();
+        run(linrnn_low_rank_keys, &args);
+        if (!weights) return {y[0].values(), y[1].values(), y[2].values(), y[3].values()};
+        const Values both = sum_of(sums.values(), 2 * channels);
+        return {grad_key.values(), grad_rate.values(), grad_decay.values(),
+                Values(both.begin(), both.begin() + channels), Values(both.begin() + channels, both.end())};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

@@ -242,9 +242,9 @@ struct DeltaStep : Step {
 };
 
 struct GatedNorms : Problem {
-    enum { X, Z, W, BIAS };
+    enum { X, Z, W, BIAS, Q, K, V, SHARE };
     i64 rows, groups, width, parts, act;
-    bool has[3], norm_first, centre;
+    bool has[3], added, norm_first, centre;
     GatedNorms(Random& random, bool large) {
         name = "gated_norm";
         rows = random.size(30), groups = 1 + random.below(3), width = 1 + random.below(60);
@@ -252,10 +252,20 @@ struct GatedNorms : Problem {
         parts = 1 + random.below(4), act = random.below(3);
         norm_first = random.coin(), centre = random.coin();
         for (bool& one : has) one = random.coin();
+        added = random.coin();
         const i64 numbers = rows * groups * width;
         inputs = {random.numbers(numbers), has[0] ? random.numbers(numbers) : Values(),
                   has[1] ? random.numbers(groups * width) : Values(),
                   has[2] ? random.numbers(groups * width) : Values()};
+        for (int i = Q; i <= V; ++i) inputs.push_back(added ? random.numbers(numbers) : Values());
+        inputs.push_back(added ? random.numbers(groups * width) : Values());
+    }
+    // What is added to row r of a group.
+    double both(i64 r) const {
+        double sum = 0;
+        for (i64 i = r * width; added && i < (r + 1) * width; ++i)
+            sum += inputs[Q][size_t(i)] * inputs[K][size_t(i)] * inputs[SHARE][size_t(i % (groups * width))];
+        return sum;
     }
     double gate(i64 at) const {
         const double z = inputs[Z][size_t(at)];
@@ -277,6 +287,7 @@ struct GatedNorms : Problem {
                 y[size_t(i)] /= std::sqrt(sum / double(width) + 0.5);
                 if (has[1]) y[size_t(i)] *= inputs[W][size_t(i % (groups * width))];
                 if (has[2]) y[size_t(i)] += inputs[BIAS][size_t(i % (groups * width))];
+                if (added) y[size_t(i)] += both(r) * inputs[V][size_t(i)];
                 if (has[0] && norm_first) y[size_t(i)] *= gate(i);
             }
         }
@@ -285,8 +296,11 @@ struct GatedNorms : Problem {
     Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
         Memory x(dtype, in[X]), z(dtype, in[Z]), weight(dtype, in[W]), y(dtype, rows * groups * width);
         Memory bias(dtype, in[BIAS]), into(dtype, weights ? (*weights)[0] : Values());
+        Memory q(dtype, in[Q]), k(dtype, in[K]), v(dtype, in[V]), share(dtype, in[SHARE]);
         Memory grad_x(dtype, x.count()), grad_z(dtype, z.count());
-        Memory sums(linrnn::F64, zeros(has[1] || has[2] ? 2 * parts * groups * width : 0));
+        Memory grad_q(dtype, q.count()), grad_k(dtype, k.count()), grad_v(dtype, v.count());
+        const bool summed = has[1] || has[2] || added;
+        Memory sums(linrnn::F64, zeros(summed ? 3 * parts * groups * width : 0));
         linrnn::GatedNormArgs args{};
         args.size = sizeof args, args.dtype = state_dtype(dtype), args.threads = threads;
         args.act = act, args.norm_first = norm_first, args.centre = centre, args.eps = 0.5;
@@ -296,16 +310,23 @@ struct GatedNorms : Problem {
         LINRNN_FILL(args, z, z, dtype, row, width, 1);
         LINRNN_FILL(args, weight, weight, dtype, 0, width, 1);
         LINRNN_FILL(args, bias, bias, dtype, 0, width, 1);
+        LINRNN_FILL(args, q, q, dtype, row, width, 1);
+        LINRNN_FILL(args, k, k, dtype, row, width, 1);
+        LINRNN_FILL(args, v, v, dtype, row, width, 1);
+        LINRNN_FILL(args, share, share, dtype, 0, width, 1);
+        args.grad_q = grad_q.address(), args.grad_k = grad_k.address(), args.grad_v = grad_v.address();
         LINRNN_FILL(args, grad, into, dtype, row, width, 1);
         args.y = y.address(), args.y_dtype = dtype;
         args.backward = weights != nullptr, args.parts = parts;
         args.grad_x = grad_x.address(), args.grad_z = grad_z.address(), args.sums = sums.address();
         run(linrnn_gated_norm, &args);
         if (!weights) return {y.values()};
-        const Values both = has[1] || has[2] ? sum_of(sums.values(), 2 * row) : zeros(2 * row);
-        return {grad_x.values(), grad_z.values(),
-                has[1] ? Values(both.begin(), both.begin() + row) : Values(),
-                has[2] ? Values(both.begin() + row, both.end()) : Values()};
+        const Values all = summed ? sum_of(sums.values(), 3 * row) : zeros(3 * row);
+        auto of = [&](bool any, i64 i) {
+            return any ? Values(all.begin() + i * row, all.begin() + (i + 1) * row) : Values();
+        };
+        return {grad_x.values(), grad_z.values(), of(has[1], 0), of(has[2], 1),
+                grad_q.values(), grad_k.values(), grad_v.values(), of(added, 2)};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

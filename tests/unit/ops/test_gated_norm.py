@@ -224,3 +224,62 @@ def test_large_numbers_have_their_gradients():
     true = module.gated_norm(exact, groups=2, eps=1e-6, centre=True).sum()
     (expected,) = torch.autograd.grad(true, exact)
     assert float((got - expected).abs().max()) <= 1e-4 * 1e-15
+
+
+def added_to(channels, batch=2, time=35):
+    return [*(drawn(batch, time, channels, seed=i) for i in (5, 6, 7)), drawn(channels, seed=8)]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_what_is_added_behind_the_norm(dtype, gated):
+    x, z, weight = arguments(51, gated=gated)
+    options = {"groups": 3, "eps": 1e-3, "centre": True, "gate": "silu"}
+    tensors = [x, z, weight, drawn(51, seed=4), *added_to(51)]
+    tensors = [None if t is None else t.to(dtype) for t in tensors]
+    outcomes = []
+    for exact, backend in ((dtype, BACKENDS[0]), (torch.float64, "tree")):
+        each = [None if t is None else t.to(exact).requires_grad_() for t in tensors]
+        with use_backend(backend):
+            y = module.gated_norm(*each[:4], added=tuple(each[4:]), **options)
+        into = drawn(*y.shape, seed=3).to(dtype).to(y.dtype)
+        outcomes.append([y, *torch.autograd.grad(y, [t for t in each if t is not None], into)])
+    x, z, weight, bias, q, k, v, share = (
+        None if t is None else t.detach().double().numpy() for t in tensors
+    )
+    parts = x.reshape(*x.shape[:2], 3, -1)
+    parts = parts - parts.mean(-1, keepdims=True)
+    normed = (parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-3)).reshape(x.shape)
+    sums = (share * q * k).reshape(parts.shape).sum(-1).repeat(17, -1)
+    expected = weight * normed + bias + sums * v
+    expected = expected if z is None else expected * z / (1 + np.exp(-z))
+    for y in (outcomes[0][0], outcomes[1][0]):
+        error = np.abs(y.detach().double().numpy() - expected).max()
+        assert error <= TOLERANCE[dtype] * np.abs(expected).max()
+    for got, true in zip(*outcomes, strict=True):
+        assert got.dtype == dtype
+        scale = float(true.abs().max())
+        assert float((got.double() - true).abs().max()) <= 4 * TOLERANCE[dtype] * scale
+
+
+def test_derivatives_of_both_orders_of_what_is_added():
+    leaves = [t.requires_grad_() for t in (*arguments(6, 1, 2), *added_to(6, 1, 2))]
+
+    def call(x, z, weight, *added):
+        return module.gated_norm(x, z, weight, groups=2, eps=1e-3, added=added)
+
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(call, leaves, fast_mode=True)
+
+
+def test_what_is_added_has_the_same_bits_with_any_threads():
+    threads, bits = torch.get_num_threads(), []
+    leaves = [t.requires_grad_() for t in (*arguments(48, 4, 700), *added_to(48, 4, 700))]
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            y = module.gated_norm(*leaves[:3], groups=2, eps=1e-3, added=tuple(leaves[3:]))
+            bits.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, two) for one, two in zip(*bits, strict=True))
