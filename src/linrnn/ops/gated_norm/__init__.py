@@ -130,7 +130,7 @@ def gated_norm(
 
         y = (weight * h / sqrt(mean(h^2) + eps) + bias) * gate(z)
 
-    Without ``norm_first`` x is multiplied by the function instead of y. With ``added = (q, k, v, w)``
+    Without ``norm_first`` x is multiplied by the function instead of y. With ``added``, (q, k, v, w),
     the bias is followed by ``+ sum(w * q * k) * v``, with a sum for every group.
 
     Args:

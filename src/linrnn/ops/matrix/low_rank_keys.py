@@ -41,8 +41,8 @@ def low_rank_keys(
     Example:
         >>> key, zero, one = torch.tensor([[[3.0, 4.0]]]), torch.zeros(1, 1, 2), torch.ones(2)
         >>> k, a, b, g = low_rank_keys(key, zero, zero, one, one, heads=1, scale=-1.0)
-        >>> k.flatten(), a.flatten(), b.flatten(), g.flatten()
-        (tensor([1.5000, 2.0000]), tensor([-0.6000, -0.8000]), tensor([0.3000, 0.4000]), tensor([-0.5000, -0.5000]))
+        >>> k.flatten(), b.flatten(), g.flatten()
+        (tensor([1.5000, 2.0000]), tensor([0.3000, 0.4000]), tensor([-0.5000, -0.5000]))
 
     Reference:
         Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025,

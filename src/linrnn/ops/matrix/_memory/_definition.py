@@ -19,10 +19,10 @@ from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import by_columns, each_head, rolled, unrolled
 
-#: Steps of a chunk: of decays by channel, whose pairs are (steps, steps, d_key), and of others. With
-#: 8 instead of 16 a training step takes 0.59 to 0.72 times as long, with 4 instead of 16 0.53 to
-#: 1.42 (medians of 9 in turn of GLA, RWKV-6 and RWKV-7, 64 and 128 channels, 1 to 8 rows of 256 to
-#: 2,048 steps, float32, float64 and bfloat16, processor time). Of Gated DeltaNet (64 channels, 4
+#: Steps of a chunk: of decays by channel, whose pairs are (steps, steps, d_key), and of others.
+#: With 8 instead of 16 a training step takes 0.59 to 0.72 times as long, with 4 instead of 16 0.53
+#: to 1.42 (medians of 9 in turn of GLA, RWKV-6 and RWKV-7, 64 and 128 channels, 1 to 8 rows of 256
+#: to 2,048 steps, float32, float64 and bfloat16, processor time). Of Gated DeltaNet (64 channels, 4
 #: rows of 1,024) it takes 1.20 with 16 instead of 64, 1.03 with 32 and 1.38 with 128 (2026-11-29,
 #: EPYC with AVX-512, one core of a shared machine).
 CHANNEL_CHUNK, HEAD_CHUNK = 8, 64
