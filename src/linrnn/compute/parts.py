@@ -38,7 +38,7 @@ class _Parts(torch.autograd.Function):
 
 def _joined(grads: Sequence[Tensor]) -> Tensor:
     """Join the parts, without a copy where they lie side by side."""
-    if torch.is_grad_enabled() or not all(map(eager, grads)) or not _side_by_side(grads):
+    if torch.is_grad_enabled() or not eager(*grads) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)
     first = grads[0]
     shape = (*first.shape[:-1], len(grads) * first.shape[-1])

@@ -293,11 +293,13 @@ class _Assembler:
             for x in step.args:
                 if x not in home:
                     home[x] = self._slot(Kind.CONSTANT, 0, self.program.nodes[x].attribute)
-            args = [home[x] for x in step.args]
-            ended = [x for x in {*step.args} if last[x] == place and x in registers]
+            args, ended = list(map(home.__getitem__, step.args)), list[int]()
             separate = step.op in _NOT_IN_PLACE
-            for x in ended if not separate else ():
-                free.setdefault(registers[x], []).append(home[x])
+            for x in {*step.args}:
+                if last[x] == place and x in registers:
+                    ended.append(x)
+                    if not separate:
+                        free.setdefault(registers[x], []).append(home[x])
             for x in step.results:
                 if x in home:
                     continue
@@ -307,7 +309,7 @@ class _Assembler:
                 home[x] = room.pop() if room else self._slot(*register)
                 if step.level:  # what is computed once stays
                     registers[x] = register
-                    ended += [] if x in last else [x]
+                    ended += () if x in last else (x,)
             for x in ended:
                 if separate or x not in last:
                     free.setdefault(registers[x], []).append(home[x])

@@ -15,6 +15,7 @@ from linrnn.engine.graph import (
     LEAVES,
     MIXING,
     SPREADS,
+    TRANSPOSED,
     Graph,
     Node,
     Program,
@@ -46,24 +47,21 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
         saved: nodes of it whose values are given and need not be computed again: products with
             matrices, say.
     """
-    graph = Graph()
     n_inputs, n_states = len(program.inputs), len(program.states)
-    n_outputs = len(program.outputs)
+    n_outputs, leaves = len(program.outputs), program.leaves
     shift = n_inputs + n_states + n_outputs
-    replaced = {
-        **{x: Node("input", (), n_inputs + i) for i, x in program.leaves["state"].items()},
-        **{x: Node("input", (), shift + i) for i, x in enumerate(saved)},
-    }
-    node_map = graph.copy(program, replaced)
-    grads: dict[int, int] = {}
+    nodes = list(program.nodes)
+    for i, x in leaves["state"].items():
+        nodes[x] = Node("input", (), n_inputs + i)
+    for i, x in enumerate(saved):
+        nodes[x] = Node("input", (), shift + i)
+    graph, grads = Graph(nodes), dict[int, int]()
     for i, node in enumerate(program.next_states):
         _add(graph, grads, node, graph.leaf("state", i))
     for i, node in enumerate(program.outputs):
         _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
-    products = backward(graph, program, node_map, grads)
-    leaves = program.leaves
+    products = backward(graph, program, grads)
     zero = graph.constant(0.0)
-
     of_inputs, of_states = (
         [grads.get(leaves[kind].get(i, -1), zero) for i in range(n)]
         for kind, n in (("input", n_inputs), ("state", n_states))
@@ -82,18 +80,13 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
 
 
 def backward(
-    graph: Graph,
-    program: Program,
-    node_map: Sequence[int],
-    grads: dict[int, int],
-    through_matrices: bool = True,
+    graph: Graph, program: Program, grads: dict[int, int], through_matrices: bool = True
 ) -> list[tuple[int, int, int]]:
     """Carry the cotangents in ``grads`` back to the leaves; returns those of matrices as products.
 
     Args:
-        graph: to write into.
+        graph: to write into; it begins with the nodes of the program.
         program: what is differentiated.
-        node_map: for each of its nodes the one in the graph.
         grads: nodes of the program and their cotangents, and more when this returns.
         through_matrices: False ends at products with matrices, and where channels are repeated or
             summed up.
@@ -103,25 +96,23 @@ def backward(
     )
     products = []
     for i in reversed(range(len(program.nodes))):
-        node = program.nodes[i]
-        if i not in grads or not node.args:
+        op, args, attribute = program.nodes[i]
+        if i not in grads or not args or (op in MIXING and not through_matrices):
             continue
-        if node.op in MIXING and not through_matrices:
-            continue
-        args, grad = [node_map[x] for x in node.args], grads[i]
-        if node.op in CONTRACTIONS:
-            matrix, vector = node.args
-            index, transposed = program.nodes[matrix].attribute, bool(node.attribute)
-            sides = (args[1], grad) if transposed else (grad, args[1])
-            products.append((index, *sides))
+        grad = grads[i]
+        if op in CONTRACTIONS:
+            matrix, vector = args
+            sides = (vector, grad) if attribute else (grad, vector)
+            products.append((program.nodes[matrix].attribute, *sides))
             if vector in differentiable:
-                _add(graph, grads, vector, graph.contract(node.op, args[0], grad, not transposed))
+                _add(graph, grads, vector, graph.contract(op, matrix, grad, not attribute))
             continue
-        if node.op in SPREADS:
-            _add(graph, grads, node.args[0], graph.spread_back(node, grad))
+        if op in SPREADS:
+            back = graph.spread(TRANSPOSED[op], grad, -attribute if op == "roll" else attribute)
+            _add(graph, grads, args[0], back)
             continue
-        cotangents = ELEMENTWISE[node.op].cotangents(graph, args, node_map[i], grad)
-        for x, cotangent in zip(node.args, cotangents, strict=True):
+        cotangents = ELEMENTWISE[op].cotangents(graph, args, i, grad)
+        for x, cotangent in zip(args, cotangents, strict=True):
             if cotangent is not None and x in differentiable:
                 _add(graph, grads, x, cotangent)
     return products
@@ -132,11 +123,9 @@ def _add(graph: Graph, grads: dict[int, int], node: int, cotangent: int) -> None
 
 
 class Slopes(NamedTuple):
-    """A step, and the derivatives of its next states, as one graph."""
+    """The derivatives of a step's next states, and a graph of them that begins with the step."""
 
     graph: Graph
-    node_map: list[int]
-    """For each node of the step the one in the graph."""
     rows: list[dict[int, int]]
     """For each next state its derivative with respect to each state that it depends on."""
 
@@ -146,14 +135,12 @@ def slopes(program: Program) -> Slopes:
 
     What comes through a product with a matrix, a spread or a fold is left out.
     """
-    graph = Graph()
-    node_map = graph.copy(program)
-    rows = []
+    graph, rows = Graph(program.nodes), []
     for node in program.next_states:
         grads = {node: graph.constant(1.0)}
-        backward(graph, program, node_map, grads, through_matrices=False)
+        backward(graph, program, grads, through_matrices=False)
         rows.append({i: grads[x] for i, x in program.leaves["state"].items() if x in grads})
-    return Slopes(graph, node_map, rows)
+    return Slopes(graph, rows)
 
 
 @functools.lru_cache(maxsize=256)
@@ -163,10 +150,10 @@ def jacobian(program: Program) -> Program:
     The m * m outputs of m states are ``d next_i / d state_j``, channel by channel; what comes
     from other channels is left out (`mixing` says whether there is any).
     """
-    graph, node_map, rows = slopes(program)
+    graph, rows = slopes(program)
     zero = graph.constant(0.0)
     outputs = [row.get(j, zero) for row in rows for j in range(len(rows))]
-    return finish(graph, program.names, outputs, [node_map[x] for x in program.next_states])
+    return finish(graph, program.names, outputs, program.next_states)
 
 
 @functools.lru_cache(maxsize=256)
@@ -177,7 +164,7 @@ def coupled(program: Program, together: tuple[tuple[int, ...], ...]) -> tuple[tu
         program: the step.
         together: states that belong together whatever they depend on.
     """
-    graph, _, rows = slopes(program)
+    graph, rows = slopes(program)
     zero = graph.constant(0.0)
     needs = [{i} | {j for j, x in row.items() if x != zero} for i, row in enumerate(rows)]
     for group in together:
@@ -197,8 +184,7 @@ def traces(program: Program) -> Program:
     Behind the m states of a program with p parameters stand m * p more, behind its outputs the
     derivatives of each with respect to each parameter. Exact where no matrix mixes channels.
     """
-    graph = Graph()
-    node_map = graph.copy(program)
+    graph = Graph(program.nodes)
     m, p = len(program.states), len(program.parameters)
     previous_traces = [[graph.leaf("state", m + i * p + j) for j in range(p)] for i in range(m)]
     places, direct = program.leaves["state"], program.leaves["parameter"]
@@ -206,7 +192,7 @@ def traces(program: Program) -> Program:
     def total(node: int, parameter: int) -> int:
         """The derivative of a node through the step and through all steps before."""
         grads = {node: graph.constant(1.0)}
-        backward(graph, program, node_map, grads, through_matrices=False)
+        backward(graph, program, grads, through_matrices=False)
         derivative = grads.get(direct.get(parameter, -1), graph.constant(0.0))
         for i, x in places.items():
             if x in grads:
@@ -219,9 +205,8 @@ def traces(program: Program) -> Program:
     output_traces = [total(x, j) for x in program.outputs for j in range(p)]
     states = [f"d_{h}_d_{w}" for h in program.states for w in program.parameters]
     names = ([*program.states, *states], program.inputs, program.parameters, program.matrices)
-    outputs = [*[node_map[x] for x in program.outputs], *output_traces]
-    next_states = [*[node_map[x] for x in program.next_states], *state_traces]
-    return finish(graph, names, outputs, next_states)
+    outputs, next_states = program.outputs, program.next_states
+    return finish(graph, names, [*outputs, *output_traces], [*next_states, *state_traces])
 
 
 def mixing(program: Program, kinds: Sequence[str], results: Sequence[int]) -> str | None:
@@ -328,7 +313,7 @@ def _bend(program: Program, node: Node, name: str, moving: set[int]) -> str | No
 
 def _curved(program: Program, group: tuple[int, ...]) -> str | None:
     """Whether the slope of a group depends on itself, or is none of a complex number."""
-    graph, _, rows = slopes(program)
+    graph, rows = slopes(program)
     moving = depends(graph.nodes, {graph.leaf("state", i) for i in group})
     name = _name(program, group)
     if any(rows[i][j] in moving for i in group for j in group if j in rows[i]):
@@ -341,14 +326,14 @@ def _curved(program: Program, group: tuple[int, ...]) -> str | None:
 @functools.lru_cache(maxsize=256)
 def multiplies(program: Program, pair: tuple[int, int]) -> bool:
     """Whether the slope of a complex state, given by its two parts, is a complex number."""
-    graph, _, rows = slopes(program)
+    graph, rows = slopes(program)
     zero = graph.constant(0.0)
     (a, b), (c, d) = ([rows[i].get(j, zero) for j in pair] for i in pair)
     return a == d and graph("neg", b) == c
 
 
 def _coefficients(program: Program, group: tuple[int, ...]) -> Program:
-    graph, _, rows = slopes(program)
+    graph, rows = slopes(program)
     zero, places = Node("constant", (), 0.0), program.leaves["state"]
     decay = [rows[i].get(group[0], graph.constant(0.0)) for i in group]
     still = graph.copy(program, {places[i]: zero for i in group if i in places})

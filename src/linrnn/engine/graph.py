@@ -78,7 +78,7 @@ from linrnn.engine.operations import CONTRACTIONS as CONTRACTIONS
 from linrnn.engine.operations import ELEMENTWISE as ELEMENTWISE
 from linrnn.engine.operations import MIXING as MIXING
 from linrnn.engine.operations import SPREADS as SPREADS
-from linrnn.engine.operations import TRANSPOSED
+from linrnn.engine.operations import TRANSPOSED as TRANSPOSED
 from linrnn.engine.operations import block_product as block_product
 
 LEAVES = ("state", "input", "parameter", "matrix")
@@ -95,43 +95,45 @@ class Node(NamedTuple):
     or a fold."""
 
 
+#: A node of its three fields in one call of C: reading and deriving a step makes hundreds of them.
+node_of: Callable[[tuple[str, tuple[int, ...], Any]], Node] = functools.partial(tuple.__new__, Node)
+
+
 class Graph:
     """Nodes as they are written; ``graph(op, *nodes)`` is the node of an operation."""
 
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self._places: dict[tuple[str, tuple[int, ...], str], int] = {}
-        self._numbers: list[float | None] = []  # of each node that is constant its value
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        """Begin with the nodes of a program, each in its place; some may be other leaves there."""
+        self.nodes: list[Node] = list(nodes)
+        # -0.0 is not 0.0, and NaN is NaN
+        self._places = {(x.op, x.args, repr(x.attribute)): i for i, x in enumerate(nodes)}
+        #: Of each node that is constant its value.
+        self._numbers = [x.attribute if x.op == "constant" else None for x in nodes]
 
     def leaf(self, kind: str, index: int) -> int:
         """A leaf of one of `LEAVES`."""
-        return self._node(Node(kind, (), index))
+        return self._node(kind, (), index)
 
     def constant(self, value: float) -> int:
         """A number."""
-        return self._node(Node("constant", (), float(value)))
+        return self._node("constant", (), float(value))
 
     def contract(self, op: str, matrix: int, vector: int, transposed: bool = False) -> int:
         """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
-        return self._node(Node(op, (matrix, vector), int(transposed)))
+        return self._node(op, (matrix, vector), int(transposed))
 
     def spread(self, op: str, x: int, n: int) -> int:
         """One of `SPREADS`, of a node."""
         value = self.value(x)
         if value is not None:
             return self.constant(value * (n if op in ("fold", "fold_each") else 1))
-        return x if n == (0 if op == "roll" else 1) else self._node(Node(op, (x,), n))
-
-    def spread_back(self, node: Node, cotangent: int) -> int:
-        """The transpose of a node of `SPREADS`, of a cotangent."""
-        n = node.attribute
-        return self.spread(TRANSPOSED[node.op], cotangent, -n if node.op == "roll" else n)
+        return x if n == (0 if op == "roll" else 1) else self._node(op, (x,), n)
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""
-        constants = [self._numbers[x] for x in args]
+        constants = tuple(map(self._numbers.__getitem__, args))
         if None not in constants:
-            return self.constant(ELEMENTWISE[op].of_numbers(*cast(list[float], constants)))
+            return self.constant(ELEMENTWISE[op].of_numbers(*cast(tuple[float, ...], constants)))
         rule = self._SIMPLER.get(op)
         simpler = None if rule is None else rule(self, *args, *constants)
         if simpler is not None:
@@ -140,39 +142,37 @@ class Graph:
             a, b = args
             if constants[0] is not None or (constants[1] is None and a > b):
                 args = (b, a)
-        return self._node(Node(op, args))
+        return self._node(op, args)
 
     def value(self, node: int) -> float | None:
         """The number a node is, None unless it is constant."""
         return self._numbers[node]
 
-    def copy(self, program: "Program", replaced: Mapping[int, Node] | None = None) -> list[int]:
-        """Write all nodes of a program, of some of them leaves in their places.
+    def copy(self, program: "Program", replaced: Mapping[int, Node]) -> list[int]:
+        """Write all nodes of a program, numbers in place of some, which may make others simpler.
 
         Returns:
             For each node of the program its node in this graph.
         """
         node_map: list[int] = []
         for i, node in enumerate(program.nodes):
-            node = (replaced or {}).get(i, node)
-            node_map.append(self.again(node, [node_map[x] for x in node.args]))
+            node = replaced.get(i, node)
+            args = tuple([node_map[x] for x in node.args])
+            if node.op in ELEMENTWISE:
+                node_map.append(self(node.op, *args))
+            elif node.op in SPREADS:
+                node_map.append(self.spread(node.op, args[0], node.attribute))
+            else:
+                node_map.append(self._node(node.op, args, node.attribute))
         return node_map
 
-    def again(self, node: Node, args: Sequence[int]) -> int:
-        """The operation of a node on other arguments."""
-        if node.op in ELEMENTWISE:
-            return self(node.op, *args)
-        if node.op in SPREADS:
-            return self.spread(node.op, args[0], node.attribute)
-        return self._node(node._replace(args=tuple(args)))
-
-    def _node(self, node: Node) -> int:
-        key = (node.op, node.args, repr(node.attribute))  # -0.0 is not 0.0, and NaN is NaN
-        if key not in self._places:
-            self._places[key] = len(self.nodes)
-            self.nodes.append(node)
-            self._numbers.append(node.attribute if node.op == "constant" else None)
-        return self._places[key]
+    def _node(self, op: str, args: tuple[int, ...], attribute: Any = None) -> int:
+        key = (op, args, repr(attribute))
+        place = self._places.setdefault(key, len(self.nodes))
+        if place == len(self.nodes):
+            self.nodes.append(node_of((op, args, attribute)))
+            self._numbers.append(attribute if op == "constant" else None)
+        return place
 
     # Nodes with the same value, exact but for the better of two roundings: of arguments, then their
     # values where these are constant.
@@ -293,21 +293,17 @@ def finish(
     results = [*outputs, *next_states, *(x for _, x in sums)]
     needed = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
     places = {old: new for new, old in enumerate(sorted(needed))}
-    nodes = tuple(
-        [
-            Node(node.op, tuple([places[x] for x in node.args]), node.attribute)
-            for node in [graph.nodes[old] for old in places]
-        ]
-    )
+    place = places.__getitem__
+    nodes = [graph.nodes[old] for old in places]
     states, inputs, parameters, matrices = map(tuple, names)
     return Program(
-        nodes,
+        tuple([node_of((x.op, tuple(map(place, x.args)), x.attribute)) for x in nodes]),
         states,
         inputs,
         parameters,
         matrices,
-        tuple([places[x] for x in outputs]),
-        tuple([places[x] for x in next_states]),
+        tuple(map(place, outputs)),
+        tuple(map(place, next_states)),
         tuple([(i, places[x]) for i, x in sums]),
         tuple([(i, places[x], places[y]) for i, x, y in products]),
     )
@@ -317,7 +313,7 @@ def finish(
 def parse(text: str) -> Program:
     """The program that ``text`` writes."""
     nodes, *rows = json.loads(text)
-    fields: list[Any] = [tuple([Node(op, tuple(args), x) for op, args, x in nodes])]
+    fields: list[Any] = [tuple([node_of((op, tuple(args), x)) for op, args, x in nodes])]
     for row in rows[:-1]:
         fields.append(tuple([tuple(x) if isinstance(x, list) else x for x in row]))
     return Program(*fields, *rows[-1:])
@@ -365,15 +361,14 @@ class Values(NamedTuple):
     """Not yet multiplied."""
 
 
-def evaluate(
-    program: Program,
-    states: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    matrices: Sequence[Tensor],
-) -> Values:
-    """Compute a program with PyTorch's operators, each leaf (..., channels)."""
-    values = computed(program, states, inputs, parameters, matrices)
+def evaluate(program: Program, *leaves: Sequence[Tensor]) -> Values:
+    """Compute a program with PyTorch's operators.
+
+    Args:
+        program: what to compute.
+        leaves: those of each kind, in the order of `LEAVES`, each (..., channels).
+    """
+    values = computed(program, *leaves)
     return Values(
         [values[x] for x in program.outputs],
         [values[x] for x in program.next_states],
@@ -382,16 +377,10 @@ def evaluate(
     )
 
 
-def computed(
-    program: Program,
-    states: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    matrices: Sequence[Tensor],
-) -> list[Tensor]:
+def computed(program: Program, *leaves: Sequence[Tensor]) -> list[Tensor]:
     """The value of every node of a program; arguments as of `evaluate`."""
-    leaves = dict(zip(LEAVES, (states, inputs, parameters, matrices), strict=True))
-    like = next(x for tensors in leaves.values() for x in tensors)
+    by_kind = dict(zip(LEAVES, leaves, strict=True))
+    like = next(x for tensors in leaves for x in tensors)
     values: list[Any] = []
     for node in program.nodes:
         args = [values[x] for x in node.args]
@@ -399,7 +388,7 @@ def computed(
             # made where it is used: `new_tensor` copies a number there, and a GPU waits for that
             values.append(like.new_full((), cast(float, node.attribute)))
         elif node.op in LEAVES:
-            values.append(leaves[node.op][node.attribute])
+            values.append(by_kind[node.op][node.attribute])
         elif node.op in CONTRACTIONS:
             matrix, vector = args
             values.append(CONTRACTIONS[node.op](matrix, vector, bool(node.attribute)))

@@ -1,5 +1,6 @@
 """How wide each value of a program is."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,6 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
         ShapeError: two that meet have different widths, or a matrix does not fit.
     """
     width_classes = _Classes(where, program, shapes)
-    width_classes.join_all()
     for i, node in enumerate(program.nodes):
         if node.op in CONTRACTIONS:
             width_classes.fit(i)
@@ -41,11 +41,9 @@ def classes(program: Program) -> list[int]:
     """
     if not program.mixes:
         return [0] * len(program.nodes)
-    width_classes, numbers = _Classes("", program, {}), dict[int, int]()
-    width_classes.join_all()
-    return [
-        numbers.setdefault(width_classes.find(i), len(numbers)) for i in range(len(program.nodes))
-    ]
+    numbers: dict[int, int] = {}
+    roots = _Classes("", program, {}).roots
+    return [numbers.setdefault(root, len(numbers)) for root in roots]
 
 
 class Ratio(NamedTuple):
@@ -73,41 +71,37 @@ class _Classes:
         self, where: str, program: Program, shapes: Mapping[str, Sequence[Shape | None]]
     ) -> None:
         self.where, self.program, self.shapes = where, program, shapes
-        self.parent = list(range(len(program.nodes)))
+        #: A member of the set of each node, the same for all in it.
+        self.roots = list(range(len(program.nodes)))
         self.known: dict[int, tuple[int, str]] = {}
+        members = {i: [i] for i, node in enumerate(program.nodes) if node.op != "constant"}
+        for x, y in self._meetings():
+            i, j = self.roots[x], self.roots[y]
+            if i != j and i in members and j in members:  # a constant fits any width
+                for member in members[j]:
+                    self.roots[member] = i
+                members[i] += members.pop(j)
 
-    def find(self, i: int) -> int:
-        while self.parent[i] != i:
-            i = self.parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> None:
-        if "constant" not in (self.program.nodes[i].op, self.program.nodes[j].op):
-            self.parent[self.find(j)] = self.find(i)
-
-    def join_all(self) -> None:
+    def _meetings(self) -> list[tuple[int, int]]:
         """Nodes that meet in an operation or at a matrix, and a state and what it becomes."""
         program = self.program
-        sides: dict[tuple[int, bool], int] = {}
-        for i, node in enumerate(program.nodes):
-            if node.op == "roll" or node.op not in (*MIXING, "matrix"):
-                for x in node.args:
-                    self.join(i, x)
-            if node.op in CONTRACTIONS:
-                matrix, vector = node.args
-                for x, of_rows in ((i, not node.attribute), (vector, bool(node.attribute))):
-                    self.join(sides.setdefault((matrix, of_rows), x), x)
+        sides, pairs = dict[tuple[int, bool], int](), list[tuple[int, int]]()
+        for i, (op, args, attribute) in enumerate(program.nodes):
+            if op == "roll" or op not in (*MIXING, "matrix"):
+                pairs += zip(itertools.repeat(i), args, strict=False)
+            if op in CONTRACTIONS:
+                matrix, vector = args
+                for x, of_rows in ((i, not attribute), (vector, bool(attribute))):
+                    pairs.append((sides.setdefault((matrix, of_rows), x), x))
         places = program.leaves["state"]
-        for index, x in enumerate(program.next_states):
-            if index in places:
-                self.join(places[index], x)
+        return pairs + [(places[i], x) for i, x in enumerate(program.next_states) if i in places]
 
     def width(self, i: int) -> int:
-        return self.known.get(self.find(i), (1, ""))[0]
+        return self.known.get(self.roots[i], (1, ""))[0]
 
     def set(self, i: int, width: int, why: str) -> None:
         """Note down a width; 1 fits any."""
-        root = self.find(i)
+        root = self.roots[i]
         known_width, reason = self.known.get(root, (width, why))
         if 1 not in (known_width, width) and known_width != width:
             raise ShapeError(
@@ -127,8 +121,8 @@ class _Classes:
         pairs = ratios(self.program)
         self.spread_known(pairs)
         for _, narrow, _ in pairs:
-            if self.find(narrow) not in self.known:  # a state without any constraint
-                self.known[self.find(narrow)] = (1, "a value whose width nothing says")
+            if self.roots[narrow] not in self.known:  # a state without any constraint
+                self.known[self.roots[narrow]] = (1, "a value whose width nothing says")
                 self.spread_known(pairs)
 
     def spread_known(self, pairs: Sequence[Ratio]) -> None:
@@ -137,11 +131,11 @@ class _Classes:
             for wider, narrow, n in pairs:
                 if self.width(wider) > 1:
                     self._divide(wider, narrow, n)
-                elif self.find(narrow) in self.known:
+                elif self.roots[narrow] in self.known:
                     self.set(wider, n * self.width(narrow), f"a spread to {n} parts")
 
     def _divide(self, wider: int, narrow: int, n: int) -> None:
-        width, why = self.known[self.find(wider)]
+        width, why = self.known[self.roots[wider]]
         if width % n:
             raise ShapeError(
                 f"{self.where}: {why} must have a multiple of {n} channels, got {width}. "

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linrnn.engine.derivatives import backward
 from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.graph import ELEMENTWISE, LEAVES, Node, Program, finish
+from linrnn.engine.graph import ELEMENTWISE, LEAVES, Graph, Program, finish
 from linrnn.engine.operations import LOGICAL, TRUTHS
 from linrnn.engine.replay.operands import Number, Real, RefusedError, View, tensors_in
 from linrnn.engine.replay.tape import Tape
@@ -127,13 +127,12 @@ def _slope(name: str, options: tuple[Any, ...]) -> Program:
     x, g = (tracer.graph.leaf("input", i) for i in range(2))
     with torch.enable_grad():
         y = call(tracer, name, (Value(tracer, x), *options), {})
-    graph = tracer.graph
-    forward = finish(graph, ((), ("x", "g"), (), ()), (y.re,), ())
-    gradients = {forward.outputs[0]: g}
-    node_map = graph.copy(forward)
-    backward(graph, forward, node_map, gradients)
-    (leaf,) = (i for i, n in enumerate(forward.nodes) if n == Node("input", (), 0))
-    return finish(graph, ((), ("x", "g"), (), ()), (gradients[leaf],), ())
+    # g is a result, too: so it keeps its place
+    forward = finish(tracer.graph, ((), ("x", "g"), (), ()), (y.re, g), ())
+    result, g = forward.outputs
+    graph, gradients = Graph(forward.nodes), {result: g}
+    backward(graph, forward, gradients)
+    return finish(graph, forward.names, (gradients[forward.leaves["input"][0]],), ())
 
 
 def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any) -> None:

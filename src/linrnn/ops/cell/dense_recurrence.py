@@ -347,7 +347,7 @@ def _as_cell(
         x, reset, *state, *weights
     ):  # what is here looks at resets, and PyTorch's has no rule
         return x.numel() > 0 and (x.shape[1] > 1 or reset is not None)
-    if x.device.type != "cpu" or not all(map(eager, (x, *state, *weights))):
+    if x.device.type != "cpu" or not eager(x, *state, *weights):
         return False
     if kind == "lstm" and reset is None and x.dtype == torch.float32:
         return False

@@ -244,7 +244,7 @@ def compute(
     kernels = _module(_MODULES["loop"]) if empty else chosen.kernels
     if hasattr(kernels, "results"):
         outputs, finals = kernels.results(program, leaves, layout, step, chosen.backend)
-    elif modified or not all(map(eager, tensors)):
+    elif modified or not eager(*tensors):
         outputs, finals = definition(program, leaves, layout, step)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         results = _Function.apply(kernels, program, leaves.like, layout, *tensors)
