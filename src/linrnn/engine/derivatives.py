@@ -49,17 +49,15 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     """
     n_inputs, n_states = len(program.inputs), len(program.states)
     n_outputs, leaves = len(program.outputs), program.leaves
-    shift = n_inputs + n_states + n_outputs
     nodes = list(program.nodes)
     for i, x in leaves["state"].items():
         nodes[x] = Node("input", (), n_inputs + i)
     for i, x in enumerate(saved):
-        nodes[x] = Node("input", (), shift + i)
+        nodes[x] = Node("input", (), n_inputs + n_states + n_outputs + i)
     graph, grads = Graph(nodes), dict[int, int]()
-    for i, node in enumerate(program.next_states):
-        _add(graph, grads, node, graph.leaf("state", i))
-    for i, node in enumerate(program.outputs):
-        _add(graph, grads, node, graph.leaf("input", n_inputs + n_states + i))
+    for i, node in enumerate((*program.next_states, *program.outputs)):
+        cotangent = graph.leaf("state", i) if i < n_states else graph.leaf("input", n_inputs + i)
+        grads[node] = graph("add", grads[node], cotangent) if node in grads else cotangent
     products = backward(graph, program, grads)
     zero = graph.constant(0.0)
     of_inputs, of_states = (
@@ -99,27 +97,21 @@ def backward(
         op, args, attribute = program.nodes[i]
         if i not in grads or not args or (op in MIXING and not through_matrices):
             continue
-        grad = grads[i]
+        grad, cotangents = grads[i], list[int | None]()
         if op in CONTRACTIONS:
             matrix, vector = args
             sides = (vector, grad) if attribute else (grad, vector)
             products.append((program.nodes[matrix].attribute, *sides))
-            if vector in differentiable:
-                _add(graph, grads, vector, graph.contract(op, matrix, grad, not attribute))
-            continue
-        if op in SPREADS:
-            back = graph.spread(TRANSPOSED[op], grad, -attribute if op == "roll" else attribute)
-            _add(graph, grads, args[0], back)
-            continue
-        cotangents = ELEMENTWISE[op].cotangents(graph, args, i, grad)
+            cotangents += (None, graph.contract(op, matrix, grad, not attribute))
+        elif op in SPREADS:
+            n = -attribute if op == "roll" else attribute
+            cotangents.append(graph.spread(TRANSPOSED[op], grad, n))
+        else:
+            cotangents += ELEMENTWISE[op].cotangents(graph, args, i, grad)
         for x, cotangent in zip(args, cotangents, strict=True):
             if cotangent is not None and x in differentiable:
-                _add(graph, grads, x, cotangent)
+                grads[x] = graph("add", grads[x], cotangent) if x in grads else cotangent
     return products
-
-
-def _add(graph: Graph, grads: dict[int, int], node: int, cotangent: int) -> None:
-    grads[node] = graph("add", grads[node], cotangent) if node in grads else cotangent
 
 
 class Slopes(NamedTuple):

@@ -13,7 +13,7 @@ from linrnn.errors import DTypeError, check_positive_int
 from linrnn.ops.cell.cell_scan import _loop
 from linrnn.ops.cell.cell_scan._arguments import Call, prepare
 from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
-from linrnn.ops.cell.cell_scan._plan import again, joined, remember, signature
+from linrnn.ops.cell.cell_scan._plan import Signature, again, joined, planned, signature
 from linrnn.ops.cell.cell_scan.run import (
     choose,
     compute,
@@ -110,13 +110,7 @@ def cell_scan(
     if checkpoint is not None:
         check_positive_int("cell_scan", checkpoint=checkpoint)
         call = call._replace(layout=call.layout._replace(checkpoint=checkpoint))
-    outputs, finals, kernels = _computed(cell, call, form, backend)
-    if sig is not None:
-        remember(cell, call, sig, kernels)
-    if call.channels is not None and len(call.channels) != 1:
-        outputs = [y.reshape(*y.shape[:2], *call.channels) for y in outputs]
-        finals = [h.reshape(h.shape[0], *call.channels) for h in finals]
-    return joined(cell, outputs, finals)
+    return _computed(cell, call, sig, form, backend)
 
 
 def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
@@ -166,14 +160,14 @@ def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:
 
 
 def _computed(
-    cell: Cell, call: Call, form: str | None, backend: str | None
-) -> tuple[list[Tensor], list[Tensor], Any]:
-    """Outputs, final states, and the module that computed them where it may do so again."""
-    leaves, layout = call.leaves, call.layout
+    cell: Cell, call: Call, sig: Signature | None, form: str | None, backend: str | None
+) -> tuple[Any, Any]:
+    """Output and final state; a call that may come again is computed as it will be then."""
+    leaves, layout, channels = call
     if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
-        return *_loop.results(cell.program, leaves, layout, cell.by_parts), None
-    if STOPPED.get() or torch.compiler.is_compiling() or leaves.states[0].is_meta:
+        outputs, finals = _loop.results(cell.program, leaves, layout, cell.by_parts)
+    elif STOPPED.get() or torch.compiler.is_compiling() or leaves.states[0].is_meta:
         results = of_text(
             list(leaves.states),
             list(leaves.inputs),
@@ -191,8 +185,17 @@ def _computed(
             backend,
         )
         n = len(layout.widths)
-        return list(results[:n]), list(results[n:]), None
-    with without_autocast(leaves.states[0].device):
-        chosen = choose(cell.program, leaves, layout, form, backend)
-        outputs, finals = compute(chosen, cell.program, leaves, layout, cell.by_parts)
-    return outputs, finals, chosen.kernels
+        outputs, finals = list(results[:n]), list(results[n:])
+    else:
+        with without_autocast(leaves.states[0].device):
+            chosen = choose(cell.program, leaves, layout, form, backend)
+            if sig is not None:
+                plan = planned(cell, call, sig, chosen.kernels)
+                replayed = None if plan is None else plan(cell, sig)
+                if replayed is not None:
+                    return replayed
+            outputs, finals = compute(chosen, cell.program, leaves, layout, cell.by_parts)
+    if channels is not None and len(channels) != 1:
+        outputs = [y.reshape(*y.shape[:2], *channels) for y in outputs]
+        finals = [h.reshape(h.shape[0], *channels) for h in finals]
+    return joined(cell, outputs, finals)

@@ -229,14 +229,20 @@ def again(cell: Cell, sig: Signature) -> tuple[Any, Any] | None:
     return plan(cell, sig)
 
 
-def remember(cell: Cell, call: Call, sig: Signature, kernels: Any) -> None:
-    """Note by which kernels a call was computed."""
+def planned(cell: Cell, call: Call, sig: Signature, kernels: Any) -> Plan | None:
+    """Plan a call of a new kind, and remember whether there is a plan.
+
+    Args:
+        cell, call, sig: what is called.
+        kernels: the module that computes it.
+    """
     plans = _plans.setdefault(cell, Replays())
-    if sig.key in plans:
-        return
+    if sig.key in plans:  # whose plan cannot read these tensors where they lie
+        return None
     leaves, layout, _ = call
     plan = None
     if kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
         with contextlib.suppress(ValueError):
             plan = Plan(cell, call, sig)
     plans.store(sig.key, plan)
+    return plan
