@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.engine.values import FUNCTIONS as FUNCTIONS
-from linrnn.engine.values import Value, Writer, product
+from linrnn.engine.values import Symbol, Value, Writer, product
 
 Function = Callable[..., Value]
 
@@ -75,7 +75,7 @@ def _round(t: Writer, x: Any, *, decimals: int = 0) -> Value:
 @named("remainder")
 def _remainder(t: Writer, input: Any, other: Any) -> Value:
     """With the sign of the divisor, exactly, as in Python."""
-    if not isinstance(input, Value):  # PyTorch has no derivative of it
+    if not isinstance(input, Symbol):  # PyTorch has no derivative of it
         raise t.refuse("the remainder of a number", "Write torch.remainder(x * 0 + number, x).")
     a, b = t.value(input), t.value(other)
     remainder = t.real("fmod", a, b)
@@ -291,7 +291,7 @@ FUNCTIONS |= {
 @named("clamp")
 def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
     """A limit that is met passes the gradient on, as a maximum does not."""
-    if isinstance(min, Value) or isinstance(max, Value):
+    if isinstance(min, Symbol) or isinstance(max, Symbol):
         raise t.refuse("clamp() with limits that are values", "Use torch.maximum and minimum.")
     if min is not None and max is not None and min > max:
         return t.real("where", t.real("ne", x, x), math.nan, max)

@@ -20,7 +20,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.engine.graph import LEAVES, MIXING, SPREADS, Graph, Program, block_product, finish
 from linrnn.engine.operations import LOGICAL, TRUTHS
-from linrnn.engine.values import Matrix, Value, Writer, numbers_like
+from linrnn.engine.values import Matrix, Symbol, Value, Writer, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
 
 _OURS = os.path.dirname(__file__)
@@ -112,7 +112,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
         ArgumentError: the step does what no graph can hold; names the line.
     """
     tracer = Tracer(where)
-    values: dict[str, Value] = {}
+    values: dict[str, Symbol] = {}
     for kind, leaf_kind in enumerate(LEAVES):
         index = itertools.count()
         for name in names[kind]:
@@ -158,7 +158,7 @@ def _real_parts(graph: Graph, value: Value, is_complex: bool, leaf: int | None) 
     return [x if graph.value(x) is None else numbers_like(graph, x, like) for x in handles]
 
 
-def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Value]) -> object:
+def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Symbol]) -> object:
     """Run a step; an error in it becomes one of ours, with its line."""
     try:
         return step(*values)
@@ -257,7 +257,7 @@ class Tracer(Writer):
         if not torch.is_grad_enabled():
             raise self.refuse("an operation without gradients", "Leave torch.no_grad away.")
 
-    def widened(self, result: Value, arguments: Sequence[Value]) -> Value:
+    def widened(self, result: Value, arguments: Sequence[Symbol]) -> Value:
         """A result; one that is a number is as wide as the first argument that has a width."""
         if result.like is not None or self.graph.value(result.re) is None:
             return result

@@ -44,14 +44,13 @@ class Writer(ABC):
         """Refuse a call of a function, whatever its arguments are; here none is."""
         return
 
-    def widened(self, result: "Value", arguments: Sequence["Value"]) -> "Value":
+    def widened(self, result: "Value", arguments: Sequence["Symbol"]) -> "Value":
         """A result of a function of arguments, which say how wide it is if it is a number."""
         return result
 
     def value(self, x: object) -> "Value":
         """An argument as a value."""
-        is_value = isinstance(x, Value) and not isinstance(x, Matrix)
-        return x if is_value else self.operand(x)  # type: ignore[return-value]
+        return x if isinstance(x, Value) else self.operand(x)
 
     def real(self, op: str, *args: "Value | float") -> "Value":
         """An elementwise operation on values that must be real."""
@@ -86,7 +85,7 @@ _NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide
 
 
 def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
-    def method(self: "Value", *operands: Any) -> "Value":
+    def method(self: "Symbol", *operands: Any) -> "Value":
         args = (*operands, self) if swapped else (self, *operands)
         return call(self.writer, name, args, {})
 
@@ -94,7 +93,7 @@ def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
 
 
 def _forbidden(got: str, fix: str) -> Callable[..., Any]:
-    def method(self: "Value", *args: Any) -> Any:
+    def method(self: "Symbol", *args: Any) -> Any:
         raise self.writer.refuse(got, fix)
 
     return method
@@ -104,8 +103,8 @@ _CHOOSE = "Choose with torch.where(condition, a, b)."
 _PARTS = "Every value is one number a channel: give parts as arguments of their own."
 
 
-class Value:
-    """A number a channel, as a step sees it while it is read."""
+class Symbol:
+    """What a step is given in place of a tensor while it is read: a `Value`, or a `Matrix`."""
 
     __slots__ = ("im", "like", "re", "writer")
 
@@ -201,7 +200,13 @@ class Value:
     __iter__ = __len__ = _forbidden("a value taken apart", _PARTS)
 
 
-class Matrix(Value):
+class Value(Symbol):
+    """A number a channel, as a step sees it while it is read."""
+
+    __slots__ = ()
+
+
+class Matrix(Symbol):
     """A matrix, as a step sees it; it has a transpose and products."""
 
     __slots__ = ("transposed",)
@@ -228,16 +233,16 @@ class Matrix(Value):
     mT = T
 
 
-def _flat(args: Sequence[Any]) -> list[Value]:
-    values = []
+def _flat(args: Sequence[Any]) -> list[Symbol]:
+    values = list[Symbol]()
     for x in args:
-        values += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Value) else []
+        values += _flat(x) if isinstance(x, (list, tuple)) else [x] if isinstance(x, Symbol) else []
     return values
 
 
 def product(writer: Writer, op: str, matrix: Any, x: Any, transposed: bool) -> Value:
     """A matrix times a vector, each real or complex."""
-    if not isinstance(matrix, Matrix) or not isinstance(x, Value) or isinstance(x, Matrix):
+    if not isinstance(matrix, Matrix) or not isinstance(x, Value):
         raise writer.refuse(
             "a product of other things than a value and a matrix",
             "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",

@@ -1,6 +1,5 @@
 """How wide each value of a program is."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -85,10 +84,12 @@ class _Classes:
     def _meetings(self) -> list[tuple[int, int]]:
         """Nodes that meet in an operation or at a matrix, and a state and what it becomes."""
         program = self.program
-        sides, pairs = dict[tuple[int, bool], int](), list[tuple[int, int]]()
+        sides: dict[tuple[int, bool], int] = {}
+        pairs: list[tuple[int, int]] = []
         for i, (op, args, attribute) in enumerate(program.nodes):
             if op == "roll" or op not in (*MIXING, "matrix"):
-                pairs += zip(itertools.repeat(i), args, strict=False)
+                for x in args:
+                    pairs.append((i, x))
             if op in CONTRACTIONS:
                 matrix, vector = args
                 for x, of_rows in ((i, not attribute), (vector, bool(attribute))):

@@ -7,6 +7,7 @@ keys that are known here, and tensors.
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,42 @@ def write_code(folder: str | os.PathLike[str]) -> None:
     write_atomically(Path(folder) / CODE, _SOURCE.encode())
 
 
-class Files:
+class Files(ABC):
+    """The files of a model by name.
+
+    Attributes:
+        where: the caller, for messages.
+        name: of the model, for messages.
+    """
+
+    where: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def json(self, name: str) -> Any:
+        """The value of a JSON file.
+
+        Raises:
+            OSError, ValueError: there is none, or none that may be read.
+        """
+
+    @abstractmethod
+    def tensors(self, variant: str | None = None) -> dict[str, Tensor]:
+        """All weights, mapped from the files that hold them.
+
+        Args:
+            variant: the part of their names that says which, such as ``fp16``.
+
+        Raises:
+            SafetensorError, OSError, ValueError: there are none, or a file that is not safetensors,
+                no regular one, or outside the folder.
+        """
+
+
+class ModelFolder(Files):
     """The files of a model by name, in a folder or on the hub.
 
     No link is followed in a folder, but for those of the hub's own cache, which lead to a file
@@ -79,28 +115,13 @@ class Files:
         if self.folder is None and named:
             raise DataError(f"{where}: {path}: a model's folder must exist, got no such folder.")
 
-    def __str__(self) -> str:
-        return self.name
-
     def json(self, name: str) -> Any:
-        """The value of a JSON file.
-
-        Raises:
-            OSError, ValueError: there is none, or none that may be read.
-        """
+        """See `Files.json`."""
         path, inside = self._place(name)
         return read_json(path, inside=inside)
 
     def tensors(self, variant: str | None = None) -> dict[str, Tensor]:
-        """All weights, mapped from the files that hold them.
-
-        Args:
-            variant: the part of their names that says which, such as ``fp16``.
-
-        Raises:
-            SafetensorError, OSError, ValueError: there are none, or a file that is not safetensors,
-                no regular one, or outside the folder.
-        """
+        """See `Files.tensors`."""
         part = f".{variant}" if variant else ""
         try:
             return self._read([f"model{part}.safetensors"])

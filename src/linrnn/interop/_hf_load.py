@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from linrnn._process.memory import available, within
 from linrnn.compute.finite import first_bad
 from linrnn.errors import DataError, LinrnnError
-from linrnn.interop._hf_files import Files, known_values
+from linrnn.interop._hf_files import Files, ModelFolder, known_values
 
 HUB = ("cache_dir", "force_download", "local_files_only", "token", "revision")
 """Keywords that ``from_pretrained`` hands on to the client of the hub."""
@@ -43,7 +43,7 @@ def files_of(where: str, path: Any, options: dict[str, Any]) -> Files:
     for name in _NEEDLESS:
         options.pop(name, None)
     hub = {name: options.pop(name) for name in HUB if name in options}
-    return Files(where, path, options.pop("subfolder", None) or "", **hub)
+    return ModelFolder(where, path, options.pop("subfolder", None) or "", **hub)
 
 
 def configured(files: Files, make: Callable[[], Any]) -> Any:

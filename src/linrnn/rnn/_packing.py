@@ -100,19 +100,29 @@ class Rows:
         return y[:, -1]
 
 
-class Single(Rows):
+class Single:
     """A sequence is a step, with a state before it and no marks."""
+
+    _rows = Rows()
 
     def reverse(self, x: Tensor) -> Tensor:
         """See `Layout.reverse`."""
         return x
+
+    def backward(self, marks: Marks) -> Marks:
+        """See `Layout.backward`."""
+        return marks.backward(self)
+
+    def last(self, y: Tensor) -> Tensor:
+        """See `Layout.last`."""
+        return self._rows.last(y)
 
     def read(
         self, mixer: Mixer, x: Tensor, state: State | None, marks: Marks, signals: Signals | None
     ) -> tuple[Tensor, State, Signals]:
         """See `Layout.read`; a step may have a shorter way than a sequence of one."""
         if not mixer.causal or state is None:
-            return super().read(mixer, x, state, marks, signals)
+            return self._rows.read(mixer, x, state, marks, signals)
         at = signals and {n: z[:, 0] if n in mixer.carries else z for n, z in signals.items()}
         y, next_state, *outgoing = mixer.step(x[:, 0], state, signals=at)
         new = {n: z[:, None] for part in outgoing for n, z in part.items()}

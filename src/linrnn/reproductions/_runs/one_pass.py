@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,24 +16,11 @@ from linrnn.reproductions._runs.lessons import Rule
 from linrnn.state import detach
 from linrnn.typing import State
 
-
-@dataclass(frozen=True, kw_only=True)
-class InOnePass(Rule):
-    """A rule whose gradients `OnePass` finds: ``diagonal_rtrl``, or ``tbptt`` with a window of 1.
-
-    ``learner`` and ``options`` say which it is, and are what a test compares with.
-    """
-
-    def build(self) -> Learner:
-        """Build a learner of the same gradient that is faster."""
-        return OnePass(traces=self.learner == "diagonal_rtrl")
-
-
 EXACT, ONLINE, CUT = "bptt", "diagonal_rtrl", "tbptt, window 1"
 RULES: Mapping[str, Rule] = {
     EXACT: Rule(learner="bptt"),
-    ONLINE: InOnePass(learner="diagonal_rtrl"),
-    CUT: InOnePass(learner="tbptt", options={"window": 1}),
+    ONLINE: Rule(learner="diagonal_rtrl", faster=lambda: OnePass(traces=True)),
+    CUT: Rule(learner="tbptt", options={"window": 1}, faster=lambda: OnePass(traces=False)),
 }
 """Back-propagation, and the rules of single steps with traces and without."""
 NOTES = (
