@@ -71,9 +71,7 @@ struct Tile {
     static LINRNN_INLINE A sum(const V& v) {
         alignas(64) A x[L];
         store(x, v);
-        for (int half = L / 2; half > 0; half /= 2)
-            for (int i = 0; i < half; ++i) x[i] += x[i + half];
-        return x[0];
+        return sum_by_halves<L>(x);
     }
     // Of two rows, n a multiple of L.
     static A dot(const A* x, const A* y, i64 n) {

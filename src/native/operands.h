@@ -79,12 +79,10 @@ inline void close_row(T* row, const A* from, i64 n) {
     put(row, from, n);
 }
 
-// The sum of LANES numbers, by halves.
+// The sum of LANES numbers.
 template <class A>
 LINRNN_INLINE A sum_of_lanes(A* parts) {
-    for (i64 half = LANES / 2; half > 0; half /= 2)
-        for (i64 l = 0; l < half; ++l) parts[l] += parts[l + half];
-    return parts[0];
+    return sum_by_halves<LANES>(parts);
 }
 
 // y *= silu(z)

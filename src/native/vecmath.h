@@ -56,6 +56,17 @@ LINRNN_INLINE double if_negative(double x, double a, double b) {
     return from_bits64((to_bits(a) & mask) | (to_bits(b) & ~mask));
 }
 
+// The sum of N numbers, a power of two, which are overwritten. As a loop over halves compilers leave
+// it one that branches.
+template <int N, class A>
+LINRNN_INLINE A sum_by_halves(A* parts) {
+    if constexpr (N > 1) {
+        for (int i = 0; i < N / 2; ++i) parts[i] += parts[i + N / 2];
+        return sum_by_halves<N / 2>(parts);
+    }
+    return parts[0];
+}
+
 // exp(x) = 2^n (1 + p) with p = exp(r) - 1 and |r| <= ln(2) / 2, for an x that is not large: returns
 // p. Adding MAGIC rounds to an integer and leaves it in the low bits of t; ln(2) in two parts keeps r
 // exact. The polynomials are Chebyshev interpolants of (exp(r) - 1 - r) / r^2.
