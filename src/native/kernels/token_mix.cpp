@@ -76,16 +76,57 @@ struct TokenMix {
 
     // work has room for ROOM rows
     static constexpr i64 ROOM = 15;
+    // N mixes of a step, from the first of `mu` on.
+    template <int N, bool MOVED, class S>
+    static void mix(const A* x, const A* back, const A* mu, const S* const* from, S* const* to, i64 n) {
+        const S* moved[N];
+        S* y[N];
+        for (int i = 0; i < N; ++i) moved[i] = from[i], y[i] = to[i];
+        LINRNN_INDEPENDENT
+        for (i64 c = 0; c < n; ++c)
+            for (int i = 0; i < N; ++i) {
+                A m = mu[i * n + c];
+                if constexpr (MOVED) m += A(widen(moved[i][c]));
+                put_one(x[c] + m * back[c], y[i][c]);
+            }
+    }
+    template <bool MOVED, class S>
+    static void mix(i64 count, const A* x, const A* back, const A* mu, const S* const* from, S* const* to, i64 n) {
+        if (count == 3) mix<3, MOVED>(x, back, mu, from, to, n);
+        else if (count == 2) mix<2, MOVED>(x, back, mu, from, to, n);
+        else mix<1, MOVED>(x, back, mu, from, to, n);
+    }
+    // Mixes [i, i + count) of step t, where their rows are stored as S.
+    template <class S>
+    void mix_stored(i64 s, i64 t, i64 i, i64 count, const A* x, const A* back) const {
+        const A* mu = reinterpret_cast<const A*>(args.mu) + i * n;
+        const S* moved[MOST] = {};
+        S* y[MOST] = {};
+        for (i64 j = 0; j < count; ++j) {
+            y[j] = reinterpret_cast<S*>(output(i + j)) + place(s, t);
+            if (args.moved.data) moved[j] = reinterpret_cast<const S*>(args.moved.data) + moved_at(s, t, i + j);
+        }
+        if (args.moved.data) mix<true>(count, x, back, mu, moved, y, n);
+        else mix<false>(count, x, back, mu, moved, y, n);
+    }
+    // Of any dtype.
+    void mix_copied(i64 s, i64 t, i64 i, const A* x, const A* back, A* work) const {
+        const A* m = factor(s, t, i, work);
+        A* y = work + n;
+        mix<1, false, A>(x, back, m, &m, &y, n);
+        write(output(i), args.output_dtype, place(s, t), n, y);
+    }
     void forward(i64 s, i64 t0, i64 t1, A* work) const {
-        A *back = work + 2 * n, *buffer = work + 3 * n, *__restrict y = work + 4 * n;
+        A* back = work + 2 * n;
         for (i64 t = t0; t < t1; ++t) {
             ask(s, t + AHEAD);
             const A* x = input(s, t, work);
             way(x, before(s, t, work + n), back, n);
-            for (i64 i = 0; i < args.mixes; ++i) {
-                const A* m = factor(s, t, i, buffer);
-                for (i64 c = 0; c < n; ++c) y[c] = x[c] + m[c] * back[c];
-                write(output(i), args.output_dtype, place(s, t), n, y);
+            for (i64 i = 0, count; i < args.mixes; i += count) {
+                count = args.mixes - i < MOST ? args.mixes - i : MOST;
+                if (stored_as<bf16>(BF16)) mix_stored<bf16>(s, t, i, count, x, back);
+                else if (stored_as<A>(sizeof(A) == 8 ? F64 : F32)) mix_stored<A>(s, t, i, count, x, back);
+                else mix_copied(s, t, i, x, back, work + 3 * n), count = 1;
             }
         }
     }
