@@ -202,8 +202,11 @@ class S5(Mixer):
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
-        y = F.linear(torch.view_as_real(h).flatten(-2).to(self.C.dtype), self.C.flatten(1))
-        return torch.add(self.D * x, y, alpha=2 if self.conj_sym else 1)
+        C, h = self.C.flatten(1), torch.view_as_real(h).flatten(-2).to(self.C.dtype)
+        if x.ndim < 3:
+            return torch.add(self.D * x, F.linear(h, C), alpha=2 if self.conj_sym else 1)
+        # the matrix is smaller than a sequence and not than a step
+        return torch.addcmul(F.linear(h, 2 * C if self.conj_sym else C), self.D, x)
 
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:
