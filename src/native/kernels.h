@@ -10,6 +10,7 @@
 #include "exceedance_args.h"
 #include "gated_norm_args.h"
 #include "gated_scan_args.h"
+#include "log_decays_args.h"
 #include "low_rank_keys_args.h"
 #include "machine_args.h"
 #include "memory_scan_args.h"
@@ -24,7 +25,7 @@
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
-    X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_scan)                  \
+    X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) X(log_scan)    \
     X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)               \
     X(recorded_step) X(scan) X(selective_scan) X(selective_update) X(token_mix)           \
     X(traces) X(vandermonde)
@@ -41,8 +42,9 @@
     X(exceedance, LINRNN_EXCEEDANCE_FIELDS)        \
     X(gated_norm, LINRNN_GATED_NORM_FIELDS)        \
     X(gated_scan, LINRNN_GATED_SCAN_FIELDS)        \
+    X(log_decays, LINRNN_LOG_DECAYS_FIELDS)        \
     X(log_scan, LINRNN_SCAN_FIELDS)                \
-    X(low_rank_keys, LINRNN_LOW_RANK_KEYS_FIELDS) \
+    X(low_rank_keys, LINRNN_LOW_RANK_KEYS_FIELDS)  \
     X(machine, LINRNN_MACHINE_FIELDS)              \
     X(memory_scan, LINRNN_MEMORY_SCAN_FIELDS)      \
     X(outer_update, LINRNN_OUTER_UPDATE_FIELDS)    \

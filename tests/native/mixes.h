@@ -1,9 +1,11 @@
-// The kernels of token_mix and of the keys of RWKV-7.
+// The kernels of token_mix, of the keys of RWKV-7 and of the decays of RWKV-6.
 #pragma once
+#include "../../src/native/log_decays_args.h"
 #include "../../src/native/low_rank_keys_args.h"
 #include "../../src/native/token_mix_args.h"
 #include "mamba.h"
 
+extern "C" int linrnn_log_decays(const void*);
 extern "C" int linrnn_low_rank_keys(const void*);
 extern "C" int linrnn_token_mix(const void*);
 
@@ -137,6 +139,53 @@ struct LowRankKeys : Problem {
         const Values both = sum_of(sums.values(), 2 * channels);
         return {grad_key.values(), grad_rate.values(), grad_decay.values(),
                 Values(both.begin(), both.begin() + channels), Values(both.begin() + channels, both.end())};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct LogDecays : Problem {
+    enum { X, BASE };
+    static constexpr double LIMIT = 1.5;  // some sums are beyond
+    i64 rows, channels, parts;
+
+    LogDecays(Random& random, bool large) {
+        name = "log_decays";
+        rows = random.size(30), channels = 1 + random.below(60);
+        if (large) rows += 300, channels += 100;
+        parts = 1 + random.below(4);
+        inputs = {random.numbers(rows * channels), random.numbers(channels)};
+        for (i64 i = 0; i < rows * channels; ++i) {  // none so near a limit that its side is unclear
+            const double sum = inputs[X][size_t(i)] + inputs[BASE][size_t(i % channels)];
+            if (std::abs(std::abs(sum) - LIMIT) < 0.1) inputs[X][size_t(i)] += 0.25;
+        }
+    }
+    Many loop() const override {
+        Values y = inputs[X];
+        for (i64 i = 0; i < i64(y.size()); ++i) {
+            const double sum = y[size_t(i)] + inputs[BASE][size_t(i % channels)];
+            y[size_t(i)] = -std::exp(sum > LIMIT ? LIMIT : sum < -LIMIT ? -LIMIT : sum);
+        }
+        return {y};
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), numbers = rows * channels;
+        Memory x(dtype, in[X]), base(wide, in[BASE]), grad_x(dtype, numbers);
+        Memory g = weights ? Memory(wide, (*weights)[0]) : Memory(wide, numbers);
+        Memory sums(linrnn::F64, zeros(parts * channels));
+        linrnn::LogDecaysArgs args{};
+        args.size = sizeof args, args.dtype = wide, args.threads = threads;
+        args.rows = rows, args.channels = channels, args.limit = LIMIT;
+        args.x = x.address(), args.x_dtype = dtype, args.base = base.address(), args.g = g.address();
+        args.backward = weights != nullptr, args.parts = parts;
+        args.grad_x = grad_x.address(), args.sums = sums.address();
+        run(linrnn_log_decays, &args);
+        if (!weights) return {g.values()};
+        return {grad_x.values(), sum_of(sums.values(), channels)};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

@@ -9,9 +9,11 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus
-from linrnn.nn import LowRank, bounded_exp, empty_parameters
+from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
+from linrnn.nn.parameters import LARGEST_LOG
 from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.matrix.log_decays import log_decays
 from linrnn.ops.matrix.outer_scan import outer_scan
 
 MIXES = "wkvrg"  # the order of the rows of mu, mix_down and mix_up
@@ -114,12 +116,10 @@ class RWKV6(MatrixRWKV):
         low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
         w, k, v, r, g = self._mixes(x, state, reset, self.mu, moved)  # (B, T, d_model) each
-        d = wide(self.time_decay) + wide(self.decay(w))  # (B, T, d_model)
+        d = log_decays(self.decay(w), self.time_decay, LARGEST_LOG)  # (B, T, d_model)
         r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
         with without_autocast(x.device):
             bonus = wide(self.time_first)
-            o, memory = outer_scan(
-                r, k, v, -bounded_exp(d), state["memory"], bonus=bonus, reset=reset
-            )
+            o, memory = outer_scan(r, k, v, d, state["memory"], bonus=bonus, reset=reset)
         y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -130,8 +130,8 @@ def gated_norm(
 
         y = (weight * h / sqrt(mean(h^2) + eps) + bias) * gate(z)
 
-    Without ``norm_first`` x is multiplied by the function instead of y. With ``added``, (q, k, v, w),
-    the bias is followed by ``+ sum(w * q * k) * v``, with a sum for every group.
+    Without ``norm_first`` x is multiplied by the function instead of y. With ``added``, which is
+    (q, k, v, w), the bias is followed by ``+ sum(w * q * k) * v``, a sum for every group.
 
     Args:
         x, z: (..., channels).
