@@ -174,8 +174,11 @@ class RWKV7(MatrixRWKV):
         options: Any = {"heads": self.n_heads, "scale": -exp(-0.5), "dtype": r.dtype}
         with without_autocast(x.device):
             k, a, b, decay = low_rank_keys(*keys, self.k_k, self.k_a, **options)
-            *qkv, decay, a, b = self._heads(r, k, v.to(r.dtype), decay, a, b)  # (B, T, H, d_head)
-            o, memory = delta_scan(*qkv, None, decay, state["memory"], a=a, b=b, reset=reset)
+            qkv = self._heads(r, k, v.to(r.dtype))  # (B, T, H, d_head) each
+            decay, a, b = self._heads(decay, a, b)
+            o, memory = delta_scan(
+                *qkv, g=decay, initial_state=state["memory"], a=a, b=b, reset=reset
+            )
         y = self._out(self._gated(o, self.gate(g), "none", (r, k, v, self.r_k.flatten())))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 

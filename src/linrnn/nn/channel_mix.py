@@ -128,7 +128,7 @@ class ChannelMix(nn.Module):
 
         ``reset``, boolean (batch, time), is True where a new sequence starts.
         """
-        mus = [mu for mu in (self.mu_k, self.mu_r) if mu is not None]
+        mus: list[Tensor] = [mu for mu in (self.mu_k, self.mu_r) if mu is not None]
         dtype = autocast_dtype(self.key.weight)
         x_k, *x_r = token_mix(x, past, 1 - torch.stack(mus), reset=reset, dtype=dtype)
         y = self.value(F.relu(self.key(x_k)).square())
