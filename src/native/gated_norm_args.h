@@ -16,13 +16,16 @@
     LINRNN_OPERAND_FIELDS(WORD, q) /* with k, v and share, or data == 0: what is added */ \
     LINRNN_OPERAND_FIELDS(WORD, k) LINRNN_OPERAND_FIELDS(WORD, v)                       \
     LINRNN_OPERAND_FIELDS(WORD, share)                                                  \
+    LINRNN_OPERAND_FIELDS(WORD, skip) /* times a weight it is added to x; or data == 0 */ \
+    LINRNN_OPERAND_FIELDS(WORD, skip_weight)                                            \
     WORD(y) WORD(y_dtype)                                                               \
     WORD(backward)                                                                      \
     WORD(parts)                           /* of the rows, each with a row of `sums` */  \
     LINRNN_OPERAND_FIELDS(WORD, grad)     /* of y */                                    \
     WORD(grad_x) WORD(grad_z)             /* dense, in the dtypes of x and z */         \
-    WORD(grad_q) WORD(grad_k) WORD(grad_v) /* dense, in the dtypes of q, k and v, or 0 */ \
-    WORD(sums)      /* double (parts, 3, groups * width), of weight, bias and share, or 0 */
+    WORD(grad_q) WORD(grad_k) WORD(grad_v) WORD(grad_skip) /* in the dtypes of these, or 0 */ \
+    WORD(sums)      /* double (parts, 4, groups * width), of weight, bias, share and \
+                       skip_weight, or 0 */
 
 namespace linrnn {
 LINRNN_RECORD(GatedNormArgs, LINRNN_GATED_NORM_FIELDS)

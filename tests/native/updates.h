@@ -242,9 +242,9 @@ struct DeltaStep : Step {
 };
 
 struct GatedNorms : Problem {
-    enum { X, Z, W, BIAS, Q, K, V, SHARE };
+    enum { X, Z, W, BIAS, Q, K, V, SHARE, SKIP, SKIP_WEIGHT };
     i64 rows, groups, width, parts, act;
-    bool has[3], added, norm_first, centre;
+    bool has[3], added, skipped, norm_first, centre;
     GatedNorms(Random& random, bool large) {
         name = "gated_norm";
         rows = random.size(30), groups = 1 + random.below(3), width = 1 + random.below(60);
@@ -252,13 +252,15 @@ struct GatedNorms : Problem {
         parts = 1 + random.below(4), act = random.below(3);
         norm_first = random.coin(), centre = random.coin();
         for (bool& one : has) one = random.coin();
-        added = random.coin();
+        added = random.coin(), skipped = random.coin();
         const i64 numbers = rows * groups * width;
         inputs = {random.numbers(numbers), has[0] ? random.numbers(numbers) : Values(),
                   has[1] ? random.numbers(groups * width) : Values(),
                   has[2] ? random.numbers(groups * width) : Values()};
         for (int i = Q; i <= V; ++i) inputs.push_back(added ? random.numbers(numbers) : Values());
         inputs.push_back(added ? random.numbers(groups * width) : Values());
+        inputs.push_back(skipped ? random.numbers(numbers) : Values());
+        inputs.push_back(skipped ? random.numbers(groups * width) : Values());
     }
     // What is added to row r of a group.
     double both(i64 r) const {
@@ -276,6 +278,7 @@ struct GatedNorms : Problem {
         for (i64 r = 0; r < rows * groups; ++r) {
             double sum = 0, mean = 0;
             for (i64 i = r * width; i < (r + 1) * width; ++i) {
+                if (skipped) y[size_t(i)] += inputs[SKIP_WEIGHT][size_t(i % (groups * width))] * inputs[SKIP][size_t(i)];
                 if (has[0] && !norm_first) y[size_t(i)] *= gate(i);
                 mean += y[size_t(i)] / double(width);
             }
@@ -299,8 +302,9 @@ struct GatedNorms : Problem {
         Memory q(dtype, in[Q]), k(dtype, in[K]), v(dtype, in[V]), share(dtype, in[SHARE]);
         Memory grad_x(dtype, x.count()), grad_z(dtype, z.count());
         Memory grad_q(dtype, q.count()), grad_k(dtype, k.count()), grad_v(dtype, v.count());
-        const bool summed = has[1] || has[2] || added;
-        Memory sums(linrnn::F64, zeros(summed ? 3 * parts * groups * width : 0));
+        Memory skip(dtype, in[SKIP]), skip_weight(dtype, in[SKIP_WEIGHT]), grad_skip(dtype, skip.count());
+        const bool summed = has[1] || has[2] || added || skipped;
+        Memory sums(linrnn::F64, zeros(summed ? 4 * parts * groups * width : 0));
         linrnn::GatedNormArgs args{};
         args.size = sizeof args, args.dtype = state_dtype(dtype), args.threads = threads;
         args.act = act, args.norm_first = norm_first, args.centre = centre, args.eps = 0.5;
@@ -314,6 +318,9 @@ struct GatedNorms : Problem {
         LINRNN_FILL(args, k, k, dtype, row, width, 1);
         LINRNN_FILL(args, v, v, dtype, row, width, 1);
         LINRNN_FILL(args, share, share, dtype, 0, width, 1);
+        LINRNN_FILL(args, skip, skip, dtype, row, width, 1);
+        LINRNN_FILL(args, skip_weight, skip_weight, dtype, 0, width, 1);
+        args.grad_skip = grad_skip.address();
         args.grad_q = grad_q.address(), args.grad_k = grad_k.address(), args.grad_v = grad_v.address();
         LINRNN_FILL(args, grad, into, dtype, row, width, 1);
         args.y = y.address(), args.y_dtype = dtype;
@@ -321,12 +328,12 @@ struct GatedNorms : Problem {
         args.grad_x = grad_x.address(), args.grad_z = grad_z.address(), args.sums = sums.address();
         run(linrnn_gated_norm, &args);
         if (!weights) return {y.values()};
-        const Values all = summed ? sum_of(sums.values(), 3 * row) : zeros(3 * row);
+        const Values all = summed ? sum_of(sums.values(), 4 * row) : zeros(4 * row);
         auto of = [&](bool any, i64 i) {
             return any ? Values(all.begin() + i * row, all.begin() + (i + 1) * row) : Values();
         };
         return {grad_x.values(), grad_z.values(), of(has[1], 0), of(has[2], 1),
-                grad_q.values(), grad_k.values(), grad_v.values(), of(added, 2)};
+                grad_q.values(), grad_k.values(), grad_v.values(), of(added, 2), grad_skip.values(), of(skipped, 3)};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

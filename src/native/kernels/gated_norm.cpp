@@ -2,7 +2,8 @@
 //   y = w h / sqrt(mean(h^2) + eps) + b, h = x act(z)
 //   y = (w x / sqrt(mean(x^2) + eps) + b) act(z)
 // of which the mean may be subtracted before, and its adjoint, which computes the gate and the norm again.
-// Behind the norm, and before a gate, (sum s q k) v may be added in each group.
+// Behind the norm, and before a gate, (sum s q k) v may be added in each group; x may be the sum of
+// two tensors, of which one has a weight.
 //
 // Compiled once for every instruction set: see scan.cpp.
 #include <cmath>
@@ -19,7 +20,7 @@ template <class A>
 struct GatedNorm {
     static constexpr i64 BLOCK = 8;    // rows of a unit of work
     static constexpr i64 SUMMED = 32;  // rows whose shares of the gradients of channels are added up in A
-    static constexpr i64 ROOM = 16;    // rows of a group that one takes on its way
+    static constexpr i64 ROOM = 20;    // rows of a group that one takes on its way
     enum Act { SIGMOID = 0, SILU = 1, ITSELF = 2, NONE = 3 };
     const GatedNormArgs& args;
     const i64 n = args.width;
@@ -43,6 +44,7 @@ struct GatedNorm {
         A inverse;                       // of the root mean square
         const A *q, *k, *v, *share;      // null for none
         A both;                          // the sum of their products
+        const A *skip, *skip_weight;     // null for none
     };
 
     LINRNN_INLINE static A product(const A* __restrict x, const A* __restrict y, i64 n) {
@@ -90,6 +92,27 @@ struct GatedNorm {
         write(args.grad_k, args.k_dtype, at, n, of_k);
         write(args.grad_v, args.v_dtype, at, n, of_v);
     }
+    // x with the skip, which take four more rows of work.
+    void open_skip(i64 row, i64 group, A* work, Row& r) const {
+        r.skip = read(LINRNN_OPERAND(args, skip), row, group, n, work + 16 * n);
+        r.skip_weight = read(LINRNN_OPERAND(args, skip_weight), 0, group, n, work + 17 * n);
+        const A *x = r.x, *skip = r.skip, *weight = r.skip_weight;
+        A* both = work + 18 * n;
+        LINRNN_INDEPENDENT
+        for (i64 i = 0; i < n; ++i) both[i] = x[i] + weight[i] * skip[i];
+        r.x = r.normed = both;
+    }
+    // From the gradient of x, `into`.
+    void close_skip(i64 at, const Row& r, const A* into, A* work, A* of_weight) const {
+        const A *skip = r.skip, *weight = r.skip_weight;
+        A* of_skip = work + 19 * n;
+        LINRNN_INDEPENDENT
+        for (i64 i = 0; i < n; ++i) {
+            of_skip[i] = into[i] * weight[i];
+            of_weight[i] += into[i] * skip[i];
+        }
+        write(args.grad_skip, args.skip_dtype, at, n, of_skip);
+    }
     // Rows of ones and zeros in the place of a weight and a bias that there are not.
     void prepare(A* work) const {
         for (i64 i = 0; i < n; ++i) work[14 * n + i] = A(1), work[15 * n + i] = A(0);
@@ -100,6 +123,7 @@ struct GatedNorm {
         A* h = work + 4 * n;
         Row r{};
         r.x = r.normed = read(LINRNN_OPERAND(args, x), row, group, n, work);
+        if (args.skip) open_skip(row, group, work, r);
         r.weight = work + 14 * n, r.bias = work + 15 * n;
         if (args.weight) r.weight = read(LINRNN_OPERAND(args, weight), 0, group, n, work + 2 * n);
         if (args.bias) r.bias = read(LINRNN_OPERAND(args, bias), 0, group, n, work + 3 * n);
@@ -136,7 +160,7 @@ struct GatedNorm {
         write(args.y, args.y_dtype, (row * args.groups + group) * n, n, y);
     }
 
-    // `sums` are of weight, bias and share, each of all groups.
+    // `sums` are of weight, bias, share and the weight of the skip, each of all groups.
     template <int ACT, bool FIRST, bool ADDED>
     void backward(i64 row, i64 group, A* work, A* sums) const {
         constexpr bool LAST = ACT != NONE && !FIRST;
@@ -177,13 +201,14 @@ struct GatedNorm {
             u[i] = into;
         }
         write(args.grad_x, args.x_dtype, at, n, u);
+        if (r.skip) close_skip(at, r, u, work, of_bias + 2 * args.groups * n);
         if constexpr (ACT != NONE) write(args.grad_z, args.z_dtype, at, n, into_z);
     }
 
     // Rows [begin, end) of all groups; `sums` of doubles may be null.
     template <int ACT, bool FIRST, bool ADDED>
     void rows(i64 begin, i64 end, A* work, double* sums) const {
-        const i64 summed = 3 * args.groups * n;
+        const i64 summed = 4 * args.groups * n;
         A* parts = work + ROOM * n;
         prepare(work);
         for (i64 from = begin, to; from < end; from = to) {
@@ -205,7 +230,7 @@ struct GatedNorm {
     }
 
     int dispatch() const {
-        const i64 rows = args.rows, summed = 3 * args.groups * n;
+        const i64 rows = args.rows, summed = 4 * args.groups * n;
         const i64 units = args.backward ? args.parts : (rows + BLOCK - 1) / BLOCK;
         const i64 share = units ? (rows + units - 1) / units : 0;
         // a gate is worth several products

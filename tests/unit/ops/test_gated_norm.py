@@ -258,7 +258,7 @@ def test_what_is_added_behind_the_norm(dtype, gated):
         assert error <= TOLERANCE[dtype] * np.abs(expected).max()
     for got, true in zip(*outcomes, strict=True):
         assert got.dtype == dtype
-        scale = float(true.abs().max())
+        scale = float(true.detach().abs().max())
         assert float((got.double() - true).abs().max()) <= 4 * TOLERANCE[dtype] * scale
 
 
@@ -283,3 +283,38 @@ def test_what_is_added_has_the_same_bits_with_any_threads():
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(one, two) for one, two in zip(*bits, strict=True))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_skip_is_added_to_what_is_normed(dtype, norm_first):
+    tensors = [*arguments(51), drawn(2, 35, 51, seed=5), drawn(51, seed=6)]
+    tensors = [t.to(dtype) for t in tensors]
+    options = {"groups": 3, "gate": "silu", "norm_first": norm_first}
+    outcomes = []
+    for exact, backend in ((dtype, BACKENDS[0]), (torch.float64, "tree")):
+        each = [t.to(exact).requires_grad_() for t in tensors]
+        with use_backend(backend):
+            y = module.gated_norm(*each[:3], skip=tuple(each[3:]), eps=1e-5, **options)
+        into = drawn(*y.shape, seed=3).to(dtype).to(y.dtype)
+        outcomes.append([y, *torch.autograd.grad(y, each, into)])
+    x, z, weight, skip, share = (t.detach().double() for t in tensors)
+    expected = equation(x + share * skip, z, weight, **options)
+    for y in (outcomes[0][0], outcomes[1][0]):
+        error = np.abs(y.detach().double().numpy() - expected).max()
+        assert error <= TOLERANCE[dtype] * np.abs(expected).max()
+    for got, true in zip(*outcomes, strict=True):
+        assert got.dtype == dtype
+        scale = float(true.detach().abs().max())
+        assert float((got.double() - true).abs().max()) <= 4 * TOLERANCE[dtype] * scale
+
+
+def test_derivatives_of_both_orders_with_a_skip():
+    leaves = [*arguments(6, 1, 2), drawn(1, 2, 6, seed=5), drawn(6, seed=6)]
+    leaves = [t.requires_grad_() for t in leaves]
+
+    def call(x, z, weight, *skip):
+        return module.gated_norm(x, z, weight, groups=2, eps=1e-3, gate="silu", skip=skip)
+
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(call, leaves, fast_mode=True)

@@ -158,7 +158,7 @@ class SSD(Mixer):
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D)
             D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
-            read = self._gated(torch.addcmul(o.flatten(-2), D, s.flatten(-2)), z)
+            read = self._gated(o.flatten(-2), D, s.flatten(-2), z)
         read = read.to(z.dtype)
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
@@ -172,14 +172,14 @@ class SSD(Mixer):
         scaled = [part * factor for part, factor in zip(mixed, of_u, strict=True)]
         return z * of_z, torch.cat(scaled, -1), dt * of_dt
 
-    def _gated(self, o: Tensor, z: Tensor) -> Tensor:
-        """Outputs of the heads (..., d_ssm), normed and gated by z."""
+    def _gated(self, o: Tensor, D: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        """Outputs of the heads (..., d_ssm) and ``D * s``, normed and gated by z."""
         norm_first = self.norm_before_gate
         if self.norm is not None and whole_sequence(o):
             options: Any = {"eps": self.norm.eps, "gate": "silu", "dtype": z.dtype}
-            options |= {"groups": self.n_groups, "norm_first": norm_first}
+            options |= {"groups": self.n_groups, "norm_first": norm_first, "skip": (s, D)}
             return gated_norm(o, z, self.norm.weight, **options)
-        gate = F.silu(wide(z))
+        gate, o = F.silu(wide(z)), torch.addcmul(o, D, s)
         if self.norm is None:
             return o * gate
         heads = o if norm_first else o * gate

@@ -17,7 +17,7 @@ from linrnn.typing import Float
 
 _WHERE = "gated_rms_norm"
 _GATES = ("silu", "sigmoid")
-_NOTHING = (None,) * 4  # is added
+_NO_ADDED, _NO_SKIP = (None,) * 4, (None,) * 2
 _PLANS = Replays()
 
 
@@ -71,7 +71,18 @@ def gated_rms_norm(
         if result is not None:
             return result
     _check(x, z, weight, groups, eps, norm_first, gate)
-    arguments = (*tensors, None, *_NOTHING, groups, float(eps), norm_first, gate, False, None)
+    arguments = (
+        *tensors,
+        None,
+        *_NO_ADDED,
+        *_NO_SKIP,
+        groups,
+        float(eps),
+        norm_first,
+        gate,
+        False,
+        None,
+    )
     if STOPPED.get():
         raise _ReachedError(_PRODUCT, arguments, None)
     (y,) = _PRODUCT(*arguments)
@@ -122,6 +133,7 @@ def gated_norm(
     norm_first: bool = True,
     centre: bool = False,
     added: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    skip: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Norm each group of channels, and multiply the result by a function of ``z``.
@@ -132,6 +144,7 @@ def gated_norm(
 
     Without ``norm_first`` x is multiplied by the function instead of y. With ``added``, which is
     (q, k, v, w), the bias is followed by ``+ sum(w * q * k) * v``, a sum for every group.
+    With ``skip``, which is (s, w), x is ``x + w * s``.
 
     Args:
         x, z: (..., channels).
@@ -142,9 +155,11 @@ def gated_norm(
         norm_first: multiply what is normed.
         centre: subtract the mean before.
         added: q, k and v (..., channels), and a weight w of every channel.
+        skip: s (..., channels), and a weight w of every channel.
         dtype: of y; None is that of ``x``. Computed in at least float32.
     """
-    tensors = x, z, weight, bias, *(_NOTHING if added is None else added)
+    more = *(added or _NO_ADDED), *(skip or _NO_SKIP)
+    tensors = x, z, weight, bias, *more
     (y,) = _PRODUCT(*tensors, groups, float(eps), norm_first, gate, centre, dtype)
     return y
 
@@ -158,6 +173,8 @@ def _definition(
     k: Tensor | None,
     v: Tensor | None,
     share: Tensor | None,
+    skip: Tensor | None,
+    skip_weight: Tensor | None,
     groups: int,
     eps: float,
     norm_first: bool,
@@ -167,6 +184,8 @@ def _definition(
 ) -> tuple[Tensor]:
     """In PyTorch's operators: on any device, differentiable to any order."""
     h, channels = wide(x), x.shape[-1]
+    if skip is not None and skip_weight is not None:
+        h = h + wide(skip_weight) * wide(skip)
     factor: Tensor | None = None
     if z is not None:
         factor = _ACTS[gate](wide(z))
@@ -199,6 +218,6 @@ _ACTS: dict[str, Any] = {"silu": F.silu, "sigmoid": torch.sigmoid, "none": torch
 _PRODUCT = Product(
     _WHERE,
     _definition,
-    gradients=8,
+    gradients=10,
     kernels={"cpu": "linrnn.ops.gated_norm._cpu"},
 )

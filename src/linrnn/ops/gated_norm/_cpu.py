@@ -13,15 +13,15 @@ from linrnn.compute.layout import aligned, dense
 _NORM = native.Kernel(
     "gated_norm",
     "act norm_first centre eps rows groups width "
-    + operand_fields("x z weight bias q k v share")
+    + operand_fields("x z weight bias q k v share skip skip_weight")
     + " y y_dtype backward parts "
     + operand_fields("grad")
-    + " grad_x grad_z grad_q grad_k grad_v sums",
+    + " grad_x grad_z grad_q grad_k grad_v grad_skip sums",
 )
 #: The number of each function of the gate.
 GATES = {"sigmoid": 0, "silu": 1, "none": 2}
-_NO_GRADIENTS = (False, 0, *operand(None), *(0,) * 6)
-_TENSORS = 8  # how many arguments are tensors or None
+_NO_GRADIENTS = (False, 0, *operand(None), *(0,) * 7)
+_TENSORS = 10  # how many arguments are tensors or None
 #: Parts of the rows, each summed alone: their number follows from shapes, never threads.
 _MOST_PARTS = 16
 
@@ -55,28 +55,29 @@ def plan(arguments: Any, y: Tensor) -> Plan | None:
 
 
 def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
-    """Gradients of the eight tensors; None for those that are."""
+    """Gradients of the ten tensors; None for those that are."""
     *arguments, grad = inputs
-    x, z, weight, bias, q, k, v, share = arguments[:_TENSORS]
+    x, z, weight, bias, q, k, v, share, skip, skip_weight = arguments[:_TENSORS]
     channels = x.shape[-1]
     # those of every row
-    slopes = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in (x, z, q, k, v)]
+    by_row = (x, z, q, k, v, skip)
+    slopes = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in by_row]
     rows = x.numel() // max(channels, 1)
     parts = min(_MOST_PARTS, max(1, rows // 32))
-    of_channels = (weight, bias, share)
+    of_channels = (weight, bias, share, skip_weight)
     summed = any(t is not None for t in of_channels)
-    sums = torch.zeros(parts, 3, channels, dtype=torch.float64) if summed else None
+    sums = torch.zeros(parts, 4, channels, dtype=torch.float64) if summed else None
     if x.numel():
         into = _rows(grad)  # a copy of it must live until the kernel is done
         ends = (native.pointer(t) for t in (*slopes, sums))
         _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[_TENSORS]), *ends)
-    totals = (None,) * 3 if sums is None else sums.sum(0).unbind(0)
-    of_weight, of_bias, of_share = (
+    totals = (None,) * 4 if sums is None else sums.sum(0).unbind(0)
+    of_weight, of_bias, of_share, of_skip_weight = (
         None if t is None or total is None else total.to(t.dtype)
         for t, total in zip(of_channels, totals, strict=True)
     )
-    of_x, of_z, *of_added = slopes
-    return of_x, of_z, of_weight, of_bias, *of_added, of_share
+    of_x, of_z, *of_added, of_skip = slopes
+    return of_x, of_z, of_weight, of_bias, *of_added, of_share, of_skip, of_skip_weight
 
 
 def _rows(x: Tensor | None) -> Tensor | None:
