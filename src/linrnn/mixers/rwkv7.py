@@ -174,11 +174,8 @@ class RWKV7(MatrixRWKV):
         options: Any = {"heads": self.n_heads, "scale": -exp(-0.5), "dtype": r.dtype}
         with without_autocast(x.device):
             k, a, b, decay = low_rank_keys(*keys, self.k_k, self.k_a, **options)
-            qkv = self._heads(r, k, v.to(r.dtype))  # (B, T, H, d_head) each
-            decay, a, b = self._heads(decay, a, b)
-            o, memory = delta_scan(
-                *qkv, g=decay, initial_state=state["memory"], a=a, b=b, reset=reset
-            )
+            heads = self._heads(r, k, v.to(r.dtype), decay, a, b)  # (B, T, H, d_head) each
+            o, memory = _recall(heads, state["memory"], reset)
         y = self._out(self._gated(o, self.gate(g), "none", (r, k, v, self.r_k.flatten())))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 
@@ -189,6 +186,14 @@ class RWKV7(MatrixRWKV):
             return v, {"v_first": v}
         way = wide(signals["v_first"]) - wide(v)
         return wide(v) + way * wide(self.residual(x)).sigmoid(), {}
+
+
+def _recall(
+    heads: tuple[Tensor, ...], memory: Tensor, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Reads of receptance, keys, values, decays and both factors, and the memories after them."""
+    r, k, v, decay, a, b = heads
+    return delta_scan(r, k, v, None, decay, memory, a=a, b=b, reset=reset)
 
 
 def _rank(d_model: int, factor: float) -> int:
