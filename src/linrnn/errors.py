@@ -39,6 +39,7 @@ __all__ = [
     "check_probability",
     "check_shape",
     "how_to_install",
+    "nearest",
     "printable",
     "show",
 ]

@@ -182,7 +182,7 @@ def _shape_fix(x: Tensor, name: str, axes: int, time: bool) -> str:
 
 
 def embed(encoder: nn.Module, x: Tensor) -> Tensor:
-    """What an encoder makes of its input.
+    """The output of an encoder.
 
     Raises:
         ArgumentError: a token that is none of the vocabulary. On a GPU PyTorch says it, later.

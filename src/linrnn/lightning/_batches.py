@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, show
 from linrnn.learn import Batch, unpack
 from linrnn.nn.lengths import as_lengths
 from linrnn.tasks import IGNORE
@@ -51,6 +51,7 @@ def as_batch(
     elif isinstance(prepared, (tuple, list)) and 2 <= len(prepared) <= 5:
         parts = [_tensor(where, f"part {i + 1}", part) for i, part in enumerate(prepared)]
         batch = unpack(parts)
+        _check_extras(where, batch)
         if sum(part is not None for part in batch) < len(parts):
             kinds = ", ".join(str(part.dtype) for part in parts[2:])
             raise ArgumentError(
@@ -66,6 +67,35 @@ def as_batch(
         )
     batch = _checked(where, batch)
     return batch._replace(target=_without_padding(batch, pooled))
+
+
+def _check_extras(where: str, batch: Batch) -> None:
+    """Raise for parts that are told apart by their dtype and are clearly meant as something else.
+
+    Masks of padding are boolean like resets, but true, or false, from some step to the end of each
+    row. As resets they would cut sequences into single steps, and a model would learn nothing.
+
+    Raises:
+        ArgumentError: a mask of padding.
+        ShapeError: real numbers for each row alone, which are no times.
+    """
+    if batch.dt is not None and batch.dt.ndim == 1 and batch.x.ndim > 1:
+        raise ShapeError(
+            f"{where}: real numbers after x and y must be times between steps (batch, time), got "
+            f"shape {tuple(batch.dt.shape)}. Lengths are integers: lengths.long()."
+        )
+    mask = batch.reset
+    if mask is None or mask.ndim != 2 or mask.numel() == 0:
+        return
+    for padded, valid in ((mask, "mask"), (~mask, "(~mask)")):
+        rises = padded[:, 1:] > padded[:, :-1]  # nowhere from False to True again
+        several = mask.sum(1).max() > 1
+        if several and bool(padded[:, 0].all()) and not bool(rises.any()):
+            raise ArgumentError(
+                f"{where}: a boolean part of a batch must be the steps at which new sequences "
+                f"begin, got what looks like a mask of padding. Give lengths, {valid}.sum(1); or "
+                "name the part, {'x': x, 'y': y, 'reset': mask}."
+            )
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:
@@ -188,10 +218,12 @@ def _checked(where: str, batch: Batch) -> Batch:
 
 
 def _check_lengths(where: str, lengths: Tensor, x: Tensor) -> None:
-    if lengths.ndim not in (1, 2) or x.ndim <= lengths.ndim or lengths.shape[0] != len(x):
+    one_each = lengths.ndim == 1 or (lengths.ndim == 2 and lengths.shape[1] == 2)  # or of pairs
+    if not one_each or x.ndim <= lengths.ndim or lengths.shape[0] != len(x):
         raise ArgumentError(
             f"{where}: lengths must have one number for each of the {len(x)} rows of x "
-            f"{tuple(x.shape)}, got {tuple(lengths.shape)}."
+            f"{tuple(x.shape)}, got {tuple(lengths.shape)}. Of a mask of padding they are "
+            "mask.sum(1)."
         )
     steps = x.shape[lengths.ndim]
     shortest = int(lengths.ndim == 1)  # of two documents one may be empty

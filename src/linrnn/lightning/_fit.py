@@ -37,6 +37,7 @@ from linrnn.lightning._io import NEWEST
 from linrnn.lightning._keeper import Keeper, restore
 from linrnn.lightning._loaders import Loaders, loaders_of
 from linrnn.lightning._losses import Scored
+from linrnn.lightning._messages import without_hints
 from linrnn.lightning._module import Optim, RecurrentModule
 from linrnn.lightning._trainer import check_kinds, trainer_of
 from linrnn.train import OptimConfig
@@ -97,8 +98,13 @@ def fit(
         train_loader, val_loader: ``DataLoader``, a list of batches, or anything that gives them
             anew in each epoch and has a length, which must be right. A ``LightningDataModule`` as
             ``train_loader`` brings its own of both.
-        loss, metrics, optim, learner, learner_options, carry_state, on_nan, prepare_batch: as of
-            `RecurrentModule`.
+        loss: ``cross_entropy``, ``mse``, ``mae``, ``huber`` or ``bce``; or a function of
+            ``(y, target)``, such as ``nn.CrossEntropyLoss(weight=...)``.
+        metrics: names, of ``accuracy``, ``mse`` and ``mae``; or a mapping of names to functions, or
+            to metrics of ``torchmetrics``.
+        optim: settings of AdamW and its schedule, ``{"lr": 0.003}`` (default 0.001), see
+            `linrnn.train.OptimConfig`; or a function that makes an optimiser for the model.
+        learner, learner_options, carry_state, on_nan, prepare_batch: as of `RecurrentModule`.
         epochs: passes through the training data.
         monitor: what is best, as logged. Default: ``val_loss``, or ``train_loss`` without
             validation data.
@@ -168,15 +174,16 @@ def fit(
     monitor = monitor or ("val_loss" if data.validated else "train_loss")
     folder = None if out is None else Path(out)
     keeper = Keeper(monitor, higher=mode == "max", folder=folder, seed=seed)
-    lightning_trainer = trainer_of(
-        trainer or {},
-        folder,
-        max_epochs=epochs,
-        precision=precision,
-        callbacks=[*callbacks, keeper],
-        **to_lightning,
-    )
-    with nullcontext() if folder is None else claimed(folder, settings):
+    with without_hints():
+        lightning_trainer = trainer_of(
+            trainer or {},
+            folder,
+            max_epochs=epochs,
+            precision=precision,
+            callbacks=[*callbacks, keeper],
+            **to_lightning,
+        )
+    with without_hints(), nullcontext() if folder is None else claimed(folder, settings):
         if folder is not None and (folder / DONE).exists():
             keeper.read(folder)
             return _result(keeper, module, None)

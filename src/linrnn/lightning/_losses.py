@@ -84,7 +84,9 @@ def _of_torchmetrics(metric: object) -> bool:
 def _function(kind: str, scored: Any, objectives: Mapping[str, Objective]) -> Objective:
     if isinstance(scored, str):
         if scored not in objectives:
-            raise UnknownNameError(kind, scored, objectives)
+            by_name = f" in metrics={{{scored!r}: function}}" if kind == "metric" else ""
+            fix = f"Or give a function of (y, target){by_name}."
+            raise UnknownNameError(kind, scored, objectives, fix)
         return objectives[scored]
     if isinstance(scored, type):
         name = scored.__name__
@@ -131,14 +133,13 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if target.is_floating_point() or target.is_complex():
         raise DTypeError(
             "fit: for cross_entropy and accuracy y of a batch must be the classes as integers, got "
-            f"{target.dtype}. Use y.long(), or for numbers loss='mse' and metrics=['mae']."
+            f"{target.dtype}. {_as_classes(y, target)}"
         )
     if y.ndim != target.ndim + 1 or y.shape[:-1] != target.shape:
         raise ShapeError(
             "fit: for cross_entropy and accuracy the model must answer with a score for each "
             f"class, {(*target.shape, 'classes')}, got {tuple(y.shape)} for targets "
-            f"{tuple(target.shape)}. For a model that answers at each step take pool='mean' or "
-            "'last'."
+            f"{tuple(target.shape)}. {_of_one_shape(y, target)}"
         )
     y, target = y.flatten(0, -2), target.flatten().long()  # (targets, classes), (targets,)
     is_target = target != IGNORE
@@ -146,6 +147,24 @@ def _classes(y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         y, target = y[is_target], target[is_target]
     _check_classes(target, y.shape[-1])
     return y, target
+
+
+def _as_classes(y: Tensor, target: Tensor) -> str:
+    """The usual way from real numbers to classes."""
+    if target.ndim > 1 and target.shape == y.shape:
+        return "Of scores, or ones at the class, take the largest: y.argmax(-1)."
+    if target.ndim > 1 and target.shape == (*y.shape[:-1], 1):
+        return "Use y.squeeze(-1).long()."
+    return "Use y.long(), or for numbers loss='mse' and metrics=['mae']."
+
+
+def _of_one_shape(y: Tensor, target: Tensor) -> str:
+    """The usual fix where scores and classes are of different shapes."""
+    if target.shape == (*y.shape[:-1], 1):
+        return "Use y.squeeze(-1)."
+    if target.ndim >= y.ndim:
+        return "For a target at each step build the model with pool='none'."
+    return "For one target a sequence build the model with pool='mean' or 'last'."
 
 
 def _check_classes(target: Tensor, classes: int) -> None:

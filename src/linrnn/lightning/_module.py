@@ -97,9 +97,10 @@ class RecurrentModule(TrainingModule):
         on_nan: Literal["stop", "skip"] = "stop",
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise ArgumentTypeError(
-                f"RecurrentModule: model must be a torch.nn.Module, got a {type(model).__name__}."
-            )
+            got = f"a {type(model).__name__}"
+            if isinstance(model, type):
+                got = f"the class {model.__name__}. Say {model.__name__}(...)"
+            raise ArgumentTypeError(f"RecurrentModule: model must be a torch.nn.Module, got {got}.")
         check_trainable("RecurrentModule", model)
         _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
         if isinstance(optim, Mapping):
@@ -299,8 +300,14 @@ def _check_arguments(
     """Raise `ArgumentTypeError` for an argument of `RecurrentModule` of another type."""
     where = "RecurrentModule"
     check_kind(where, "metrics", metrics, Mapping, list, tuple, str)
-    if optim is not None and not callable(optim):
-        check_kind(where, "optim", optim, OptimConfig, Mapping)
+    if optim is not None and not callable(optim) and not isinstance(optim, OptimConfig | Mapping):
+        kind = type(optim).__name__
+        made = f" an optimiser, {kind}" if isinstance(optim, torch.optim.Optimizer) else show(optim)
+        raise ArgumentTypeError(
+            f"{where}: optim must be settings of AdamW, or a function that makes an optimiser, got "
+            f"{made.strip()}. Say optim={{'lr': 0.001}}, or "
+            "optim=lambda model: torch.optim.SGD(model.parameters(), 0.1)."
+        )
     if isinstance(optim, type):
         raise ArgumentTypeError(
             f"{where}: optim must be a function of the model, got the class {optim.__name__}. Say "

@@ -1,4 +1,4 @@
-"""What a call of `linrnn.RNN` may have as its input."""
+"""The checks of the input of `linrnn.RNN`."""
 
 from typing import Any
 
