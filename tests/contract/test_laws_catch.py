@@ -91,6 +91,14 @@ class _TakesOutTwice(torch.autograd.Function):
         return grad * (1 + (ctx.saved_tensors[0] - ctx.saved_tensors[0]))
 
 
+class KnowsNoTangentInSingle(LRU):
+    """higher_derivatives: a kernel that float32 alone has is without forward mode."""
+
+    def _read(self, x, h0, reset, dt):
+        y, state = super()._read(x, h0, reset, dt)
+        return (_TakesOutTwice.apply(y) if y.dtype == torch.float32 else y), state
+
+
 class CannotBeCheckpointed(LRU):
     """gradients: its backward pass reads `saved_tensors` twice."""
 
@@ -482,6 +490,7 @@ BROKEN_MIXERS = [
     ("gradients", WrongGradient),
     ("gradients", CannotBeCheckpointed),
     ("higher_derivatives", LosesSecondDerivative),
+    ("higher_derivatives", KnowsNoTangentInSingle),
     ("trains", StartsAtZero),
     ("trains", HasSpareParameter),
     ("trains", ClimbsUp),

@@ -48,7 +48,7 @@ def words():
 
 
 def states(state, other):
-    """What may come as a state: that of the call, and those of others."""
+    """States of the call, of others, and things that are none."""
     yield from (("none", None), ("its own", state), ("another model's", other))
     for value in ("state", 3, (), {}, [None], torch.zeros(()), np.zeros(3)):
         yield f"{value!r:.20}", value

@@ -17,6 +17,11 @@ def transformed() -> bool:
     return functorch or forward_ad._current_level >= 0 or older_vmap()
 
 
+def forward_mode() -> bool:
+    """Whether a forward-mode derivative is being taken, as by ``jvp``, ``jacfwd``, ``hessian``."""
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
 def older_vmap() -> bool:
     """Whether the ``vmap`` is around that knows no function of ours and maps operators alone."""
     # compilers cannot read what is asked then

@@ -6,20 +6,22 @@ right for independent ones may count a path twice.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.func import grad, hessian, jacfwd, jacrev, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
-from linrnn.testing._tolerance import check_close
+from linrnn.testing._tolerance import BrokenPropertyError, check_close, check_true
 
 _STEP = 1e-4  # of central differences, whose error is its square
 _DIFFERENCE = 2**31  # roundings that those are allowed: 5e-7 of the largest number
 _ROUNDINGS = 2**12  # sums are added up in different orders
+_SINGLE = 1e-3  # of the largest number, of derivatives in float32
 _POINT = torch.tensor([0.3, -0.2], dtype=torch.float64)
 
 Scalar = Callable[[Tensor], Tensor]
+Layer = Callable[[Tensor], Tensor]
 
 
 def check_derivatives(
@@ -55,6 +57,44 @@ def check_derivatives(
     for order in (names, names[::-1], *alone):
         path = f"{what}: {' -> '.join(order[:4])}"
         _check(path, _chained(function, arguments, order), modes=order is names)
+
+
+def check_forward_mode(
+    what: str, single: Layer, double: Layer, x: Tensor, direction: Tensor
+) -> None:
+    """Compare derivatives of float32 along a direction with those of float64.
+
+    A kernel that one dtype has may lack a derivative that another has. Compared are ``jvp`` of the
+    outputs, and of the gradient of the sum of their sines: a product with the Hessian.
+
+    Args:
+        what: names the case in messages.
+        single, double: the same function of x (batch, time, channels), in either precision.
+        x, direction: in float64.
+
+    Raises:
+        BrokenPropertyError: they differ by more than a thousandth of the largest number, or there
+            is none of float32.
+    """
+
+    def slope(f: Layer, x: Tensor, v: Tensor) -> Tensor:
+        return cast(Tensor, jvp(f, (x,), (v,))[1])
+
+    def curvature(f: Layer, x: Tensor, v: Tensor) -> Tensor:
+        return slope(grad(lambda x: f(x).sin().sum()), x, v)
+
+    for name, derivative in (("func.jvp", slope), ("func.jvp(func.grad)", curvature)):
+        expected = derivative(double, x, direction).detach()
+        try:
+            derived = derivative(single, x.float(), direction.float()).detach()
+        except (NotImplementedError, RuntimeError) as error:
+            raise BrokenPropertyError(f"{what}: {name} of float32: {error}") from error
+        error_size = float((derived - expected).abs().max())
+        scale = float(expected.abs().max())
+        check_true(
+            f"{what}: {name} of float32 differs by {error_size:.1e} of {scale:.1e}",
+            error_size <= _SINGLE * max(scale, 1e-3),
+        )
 
 
 def varied(arguments: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from linrnn.nn.parameters import working_dtype
 from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
 from linrnn.testing._autocast_law import check_autocast_gradients, moved_by_rounding
 from linrnn.testing._checkpointed import same_when_checkpointed
-from linrnn.testing._derivatives import check_derivatives
+from linrnn.testing._derivatives import check_derivatives, check_forward_mode
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
 from linrnn.testing._input_laws import bad_input
 from linrnn.testing._mixer_runs import (
@@ -181,8 +181,13 @@ def gradients(make: MakeMixer) -> None:
 def higher_derivatives(make: MakeMixer) -> None:
     """First and second derivatives agree in every mode, of all forms: see `check_derivatives`.
 
-    Input, state and parameters are functions of one another.
+    Input, state and parameters are functions of one another. In float32, which other kernels may
+    compute, the derivatives of the output by the input exist in forward mode too.
     """
+    for form, mixer in in_each_form(make, dtype=torch.float32):
+        double = copy.deepcopy(mixer).double()
+        x, direction = signal(2, 4, WIDTH), signal(2, 4, WIDTH, seed=2)
+        check_forward_mode(f"form {form!r}", outputs_of(mixer), outputs_of(double), x, direction)
     for form, mixer in in_each_form(make):
         state = map_state(Tensor.detach, ordered(busy_state(mixer, 2)))
         parts = {f"state{i}": h for i, h in enumerate(leaves(state))}
@@ -196,6 +201,16 @@ def higher_derivatives(make: MakeMixer) -> None:
 
         arguments = {"x": signal(2, 4, WIDTH), **parts, **parameters}
         check_derivatives(f"form {form!r}", run, arguments, singly=False)
+
+
+def outputs_of(mixer: Mixer) -> Callable[[Tensor], Tensor]:
+    """A layer as a function of its input, without the state."""
+
+    def outputs(x: Tensor) -> Tensor:
+        y: Tensor = mixer(x)[0]
+        return y
+
+    return outputs
 
 
 def trains(make: MakeMixer) -> None:

@@ -347,6 +347,8 @@ def _as_cell(
         x, reset, *state, *weights
     ):  # what is here looks at resets, and PyTorch's has no rule
         return x.numel() > 0 and (x.shape[1] > 1 or reset is not None)
+    if kind == "lstm" and modes.forward_mode():  # of which PyTorch's fast LSTM knows nothing
+        return x.shape[1] > 1 and x.numel() > 0
     if x.device.type != "cpu" or not eager(x, *state, *weights):
         return False
     if kind == "lstm" and reset is None and x.dtype == torch.float32:
