@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 
 import jaxtyping
 import pytest
@@ -132,3 +133,46 @@ def test_public_functions_of_ops_are_annotated():
     for name in ("linear_scan", "fft_scan", "explain"):
         for parameter in inspect.signature(getattr(linrnn.ops, name)).parameters.values():
             assert parameter.annotation is not inspect.Parameter.empty
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "place"),
+    [
+        ("linrnn", "LRU", "linrnn.mixers.LRU"),
+        ("linrnn", "MinGru", "linrnn.mixers.MinGRU"),
+        ("linrnn", "GRU", "linrnn.RNN('gru', ...)"),
+        ("linrnn", "SequenceModl", "linrnn.SequenceModel"),
+        ("linrnn", "explain", "linrnn.ops.explain"),
+        ("linrnn.mixers", "Mambaa", "linrnn.mixers.Mamba"),
+    ],
+)
+def test_a_name_that_is_elsewhere(module, name, place):
+    with pytest.raises(AttributeError, match=f"Did you mean {re.escape(place)}"):
+        getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("name", ["__wrapped__", "_nothing", "xyzzyx"])
+def test_a_name_that_is_nowhere(name):
+    for module in (linrnn, linrnn.mixers):
+        assert not hasattr(module, name)
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'$"):
+            getattr(module, name)
+
+
+def test_places_of_names_exist():
+    for name, place in linrnn._PLACES.items():
+        if "(" in place:
+            assert linrnn.RNN(name.lower(), 2, 3)
+            continue
+        module, _, member = place.rpartition(".")
+        assert hasattr(importlib.import_module(f"linrnn.{module}"), member), place
+        assert name == member
+
+
+def test_help_names_what_is_there():
+    """Each name in the summary of the package, but commands and arguments, exists."""
+    text = linrnn.__doc__
+    for name in re.findall(r"^    ([\w.]+)", text, re.MULTILINE):
+        thing = linrnn
+        for part in name.split("."):
+            thing = getattr(thing, part)

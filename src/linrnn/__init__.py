@@ -1,5 +1,21 @@
 """linrnn: sequence models on PyTorch whose recurrence can be solved in parallel.
 
+Where to begin:
+
+    RNN("mingru", 32, 64)           in place of torch.nn.GRU or LSTM: the same arguments and results
+    SequenceModel(3, 10)            a whole model: encoder, layers with norms and skips, head
+    mixers.LRU(64)                  one layer, (batch, time, channels) in and out, and its state;
+                                    `mixers.names()` lists all of them
+    fit(model, loader, loss=...)    train a model on batches of your own
+    RecurrentClassifier().fit(X, y) arrays in, classes out, as in scikit-learn; also Regressor,
+                                    Forecaster, Detector, Imputer
+    load(run)                       a model that ``linrnn train`` made
+    streaming.Session(model)        an endless sequence, step by step
+    generation.generate_text        text of a language model
+    ops.linear_scan, cells.cell     a recurrence alone; an equation of your own
+
+On the command line ``linrnn --help`` lists the verbs, and ``linrnn show lru`` explains a layer.
+
 Importing this package is cheap: PyTorch itself is imported when the first name that needs it
 is used (``linrnn.ops``, ``linrnn.mixers``, ``linrnn.SequenceModel``, ...).
 """
@@ -99,6 +115,23 @@ _ATTRIBUTES = {
     "load": "linrnn.estimators.panel_run",
     "quantize": "linrnn.quantization",
 }
+_PLACES = {
+    "GRU": "RNN('gru', ...)",
+    "LSTM": "RNN('lstm', ...)",
+    "Mixer": "mixers.Mixer",
+    "OptimConfig": "train.OptimConfig",
+    "Session": "streaming.Session",
+    "accelerate": "interop.accelerate",
+    "cell": "cells.cell",
+    "cell_scan": "ops.cell_scan",
+    "check_mixer": "testing.check_mixer",
+    "explain": "ops.explain",
+    "export_step": "interop.onnx.export_step",
+    "generate": "generation.generate",
+    "linear_scan": "ops.linear_scan",
+    "param_groups": "train.param_groups",
+}
+"""Where names are that are looked for in the package itself."""
 __all__ = sorted(["__version__", *_ATTRIBUTES, *_SUBMODULES])
 
 
@@ -107,7 +140,20 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"linrnn.{name}")
     if name in _ATTRIBUTES:
         return getattr(importlib.import_module(_ATTRIBUTES[name]), name)
-    raise AttributeError(f"module 'linrnn' has no attribute {name!r}")
+    raise _no_attribute(name)
+
+
+def _no_attribute(name: str) -> AttributeError:
+    """The error of a name that is not here, with the place where it is."""
+    from linrnn.errors import no_attribute
+
+    places = {one: f"linrnn.{one}" for one in __all__}
+    if not name.startswith("_"):
+        from linrnn._options.catalogue import class_names
+
+        places |= {one: f"linrnn.mixers.{one}" for one in class_names("linrnn.mixers")}
+        places |= {one: f"linrnn.{place}" for one, place in _PLACES.items()}
+    return no_attribute("linrnn", name, places)
 
 
 def __dir__() -> list[str]:

@@ -40,6 +40,7 @@ __all__ = [
     "check_shape",
     "how_to_install",
     "nearest",
+    "no_attribute",
     "printable",
     "show",
 ]
@@ -173,6 +174,24 @@ def _listing(kind: str, names: list[str]) -> str:
         which = f" {kind}s" if kind in _LISTED else ""
         return f"`linrnn list{which}` prints all {len(names)}."
     return f"Known: {', '.join(names[:_SHORT])} and {len(names) - _SHORT} more."
+
+
+def no_attribute(module: str, name: str, places: Mapping[str, str]) -> AttributeError:
+    """The error of a module without an attribute, which says where something of that name is.
+
+    Args:
+        module: its name.
+        name: of the attribute. Names that begin with an underscore have no suggestion: programs,
+            and not people, look for them.
+        places: how to write each thing that may be meant, by name.
+
+    Example:
+        >>> no_attribute("linrnn", "lru", {"LRU": "linrnn.mixers.LRU"})
+        AttributeError("module 'linrnn' has no attribute 'lru'. Did you mean linrnn.mixers.LRU?")
+    """
+    near = None if name.startswith("_") else nearest(name, places)
+    hint = "" if near is None else f". Did you mean {places[near]}?"
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 class MissingExtraError(LinrnnError, ImportError):

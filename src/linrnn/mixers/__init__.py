@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from linrnn._options.catalogue import aliases, class_names, own_class, stems
+from linrnn.errors import no_attribute
 from linrnn.mixers._contract.catalogue import build as build
 from linrnn.mixers._contract.catalogue import check_instance as check_instance
 from linrnn.mixers._contract.catalogue import load as load
@@ -98,7 +99,8 @@ def __getattr__(name: str) -> Any:
                     from linrnn.mixers._contract.base import Mixer
 
                     return own_class(__name__, stem, Mixer)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    classes = [] if name.startswith("_") else class_names(__name__)
+    raise no_attribute(__name__, name, {one: f"{__name__}.{one}" for one in classes})
 
 
 def __dir__() -> list[str]:
