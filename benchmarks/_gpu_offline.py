@@ -93,6 +93,7 @@ def pretend(shared: int = 227 * 1024) -> None:
     _Utils.shared = shared
     driver.set_active(_Driver())
     gpu.processors = lambda device: PROCESSORS
+    gpu.cooperates = lambda device: True
 
     def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
         return None if dtype in gpu.DTYPES else f"it has no kernel for {dtype}"
@@ -137,8 +138,12 @@ class Code(NamedTuple):
     instructions: int
 
 
-def code(cubin: bytes) -> Code:
-    """Registers, spills, loads and barriers of compiled code."""
+#: An instruction: its address, name and operands.
+_Line = tuple[int, str, str]
+
+
+def _disassembled(cubin: bytes) -> tuple[str, list[_Line]]:
+    """The resources of a kernel, as cuobjdump prints them, and its machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -148,12 +153,37 @@ def code(cubin: bytes) -> Code:
             ).stdout
             for option in ("-res-usage", "-sass")
         )
-    found = re.search(r"REG:(\d+)", usage)
     lines = []
     for line in sass.splitlines():
         m = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*?);", line)
         if m:
             lines.append((int(m[1], 16), m[2], m[3]))
+    return usage, lines
+
+
+class Loop(NamedTuple):
+    """Figures of one turn of a loop."""
+
+    bytes: int  # that each thread loads from global memory
+    barriers: int
+    matrix: int  # instructions of tensor cores
+    instructions: int
+
+
+def longest_loop(cubin: bytes) -> Loop:
+    """The loop with most instructions, and what is inside of it."""
+    _, lines = _disassembled(cubin)
+    first, last = max(_loops(lines), key=lambda x: x[1] - x[0])
+    inside = [x for at, x, _ in lines if first <= at <= last]
+    heads = collections.Counter(x.split(".")[0] for x in inside)
+    size = sum(_bits(x) // 8 for x in inside if x.split(".")[0] in ("LDG", "LDGSTS"))
+    return Loop(size, heads["BAR"], heads["HMMA"] + heads["HGMMA"], len(inside))
+
+
+def code(cubin: bytes) -> Code:
+    """Registers, spills, loads and barriers of compiled code."""
+    usage, lines = _disassembled(cubin)
+    found = re.search(r"REG:(\d+)", usage)
     loads: dict[int, int] = collections.Counter()
     for _, operation, _ in lines:
         if operation.split(".")[0] in ("LDG", "LDGSTS"):
@@ -176,17 +206,23 @@ def _bits(operation: str) -> int:
     return int(wide[1]) if wide else int(narrow[1]) if narrow else 32
 
 
-def _inner_loops(lines: list[tuple[int, str, str]]) -> list[tuple[int, int]]:
-    """First and last address of each loop that holds no other."""
+def _loops(lines: list[_Line]) -> list[tuple[int, int]]:
+    """First and last address of each loop."""
     loops = []
     for at, operation, operands in lines:
         to = re.search(r"0x([0-9a-f]+)", operands)
         if operation.startswith("BRA") and to and int(to[1], 16) < at:
             loops.append((int(to[1], 16), at))
+    return loops
+
+
+def _inner_loops(lines: list[_Line]) -> list[tuple[int, int]]:
+    """The loops that hold no other."""
+    loops = _loops(lines)
     return [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in loops)]
 
 
-def _barriers(lines: list[tuple[int, str, str]], first: int, last: int) -> int:
+def _barriers(lines: list[_Line], first: int, last: int) -> int:
     return sum(x.split(".")[0] == "BAR" for at, x, _ in lines if first <= at <= last)
 
 

@@ -23,10 +23,15 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     if dtype not in DTYPES:
         return f"it has no kernel for {dtype}"
-    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    interpreted = device.type == "cpu" and interprets()
     if device.type != "cuda" and not interpreted:
         return f"it needs a CUDA tensor, got {device}"
     return _package()
+
+
+def interprets() -> bool:
+    """Whether Triton interprets its kernels, which then need no device."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _package() -> str | None:
@@ -48,6 +53,18 @@ def processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1  # the interpreter runs one program after the other
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def cooperates(device: torch.device) -> bool:
+    """Whether a launch can ensure that all its programs are on the device at once."""
+    return device.type == "cuda" and torch.version.cuda is not None
+
+
+def allows_tf32() -> bool:
+    """As ``torch.set_float32_matmul_precision("high")`` does, or its newer name."""
+    matmul = torch.backends.cuda.matmul
+    newer = getattr(matmul, "fp32_precision", None)  # from PyTorch 2.9 on
+    return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
 
 
 @functools.cache

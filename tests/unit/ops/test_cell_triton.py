@@ -299,9 +299,9 @@ def kinds(code, storage, wide):
     for name in code.kernel.arg_names:
         kind, *rest = name.split("_")
         whole = code.heads and kind == "width"
-        if name.isupper() or kind == "BLOCK" or whole:
+        if name.isupper() or kind == "BLOCK" or whole or name in ("arrived", "published"):
             yield "constexpr"
-        elif rest[-1:] in (["seq"], ["step"]) or name in ("time", "parts") or kind == "width":
+        elif rest[-1:] in (["seq"], ["step"]) or kind in ("time", "parts", "sequences", "width"):
             yield "i32"
         else:
             special = {"reset": "i1", "cu": "i64", "sum": "fp64"}
@@ -325,7 +325,7 @@ def compiled(name, channels, dtype):
         _, options = code.tile(8, leaves)
         warps = {"num_warps": options.pop("num_warps")}
         types = dict(zip(code.kernel.arg_names, kinds(code, short[dtype], short[wide])))
-        values = {**options, "FLIP": True}
+        values = {**options, "FLIP": True, "arrived": None, "published": None}
         values |= {f"width_{k}": n for k, n in enumerate(code.widths) if code.heads}
         pointers = [i for i, kind in enumerate(types.values()) if "*" in kind]
         aligned = {(i,): [["tt.divisibility", 16]] for i in pointers}

@@ -21,6 +21,8 @@ from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
 from linrnn.engine.widths import widths
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
+from linrnn.ops.cell.cell_scan._triton_form import CHUNK, WIDEST, Form, Sides, choose_form, reached
+from linrnn.ops.cell.cell_scan._triton_groups import GroupWriter
 from linrnn.ops.cell.cell_scan._triton_source import Sizes, Task, load, write
 
 #: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
@@ -93,7 +95,8 @@ def declines(program: Program, leaves: Leaves, layout: Layout) -> str | None:
     odd = [n for x in (*shape[:3], shape.outputs) for n in x if heads and n % heads]
     if odd:
         return f"{odd[0]} channels cannot be divided among {heads} heads"
-    for i, n in shape.numbers(program).items():
+    numbers = {} if _form(program, shape, leaves, layout).sharers else shape.numbers(program)
+    for i, n in numbers.items():
         if n > LARGEST:
             size = " x ".join(map(str, shape.matrices[i]))
             return f"{program.matrices[i]}, {size}, does not fit in the registers of a program"
@@ -164,6 +167,45 @@ def backward(
     return Leaves(grads, inputs, parameters, of_matrices(leaves.matrices, products))
 
 
+def form(program: Program, leaves: Leaves, layout: Layout) -> Form:
+    """How a call's kernels are laid out, and why."""
+    return _form(program, _shape(leaves, layout), leaves, layout)
+
+
+#: By program, shape and all else that they depend on; they keep their programs, and so identities.
+_forms: dict[tuple[Any, ...], tuple[Program, Form]] = {}
+
+
+def _form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> Form:
+    first, marks = leaves.states[0], (layout.half_products, gpu.allows_tf32())
+    dtypes = (layout.dtype, *(x.dtype for x in leaves.inputs))
+    key = (id(program), shape, *first.shape, layout.time, first.device, *marks, *dtypes)
+    if key not in _forms:
+        if len(_forms) >= _MAX_CELLS:
+            _forms.clear()
+        _forms[key] = program, _new_form(program, shape, leaves, layout)
+    return _forms[key][1]
+
+
+def _new_form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> Form:
+    if not any(x.op in CONTRACTIONS for x in program.nodes):
+        return Form("channels without matrices")
+    (heads,) = shape.parts(program)
+    used = program.leaves["matrix"]
+    sides = (reached(shape.matrices[i][-2:]) for i in used)
+    of_node = zip(program.nodes, _widths(program, shape), strict=True)
+    of_nodes = {n for x, n in of_node if x.op not in ("constant", "matrix")}
+    vectors = {*of_nodes, *shape.states, *shape.outputs}
+    widths = tuple(sorted(n // heads for n in vectors))
+    first, products = leaves.states[0], [x for x in program.nodes if x.op in CONTRACTIONS]
+    read = [first.element_size()] * (len(shape.states) + len(products))
+    read += [x.element_size() for x in leaves.inputs] + [layout.dtype.itemsize] * len(shape.outputs)
+    row = sum(read) * max(reached(widths))
+    of_heads = Sides(heads, tuple((m, n) for m, n in sides), widths, row)
+    of_call = (len(first), layout.time, first.device, layout.half_products)
+    return choose_form(program, of_heads, *of_call, first.dtype == torch.float64)
+
+
 def _shape(leaves: Leaves, layout: Layout) -> Shape:
     states, inputs, parameters = (tuple(x.shape[-1] for x in group) for group in leaves[:3])
     matrices = tuple(tuple(w.shape) for w in leaves.matrices)
@@ -188,16 +230,22 @@ class _Code:
         shape: Shape,
         stored: Sequence[tuple[int, int]],
         starts: tuple[float, ...],
+        form: Form,
         previous: tuple[int, ...] = (),
     ) -> None:
         (heads,) = shape.parts(program)
+        self.form = form
         self.heads, self.stored = heads, [width for _, width in stored]
         self.widths, sizes = _sizes(program, shape, self.stored, heads)
+        nodes = tuple(node for node, _ in stored)
+        if form.sharers:
+            task = Task(program, nodes, starts, previous, True, True, form.sharers)
+            self.source = GroupWriter(task, sizes).source()
+            return
         numbers = [0, *shape.numbers(program).values()]
         resident = sum(numbers) <= RESIDENT
         threads = (sum(numbers) if resident else min(max(numbers), AT_ONCE)) // OF_MATRICES
         self.warps = min(max(_rounded(max(threads, max(self.widths) // 4) // 32), 1), MOST_WARPS)
-        nodes = tuple(node for node, _ in stored)
         self.source = write(Task(program, nodes, starts, previous, heads > 0, resident), sizes)
 
     @cached_property
@@ -225,22 +273,47 @@ class _Code:
         if offsets is not None:
             offsets = offsets.to(first.device, torch.long).contiguous()
         parts, options = self.tile(len(first), leaves)
+        arguments += [*_steps(layout.reset), offsets, layout.time, parts, *self.widths]
+        programs = len(first) * parts
+        if self.form.sharers:
+            groups = parts * -(-len(first) // self.form.rows)
+            programs = groups * self.form.sharers
+            arguments += [len(first), *self._meeting(groups, first.device)]
         with torch.cuda.device_of(first):
-            launch(
-                self.kernel,
-                len(first) * parts,
-                *arguments,
-                *_steps(layout.reset),
-                offsets,
-                layout.time,
-                parts,
-                *self.widths,
-                FLIP=layout.reverse != adjoint,
-                **options,
-            )
+            flip = layout.reverse != adjoint
+            launch(self.kernel, programs, *arguments, FLIP=flip, **options)
+
+    def _meeting(self, groups: int, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+        """Counters, which are 0, and room for what instances tell one another, if they do."""
+        if self.form.sharers == 1:
+            return None, None
+        blocks = reached(self.widths)
+        numbers = 2 * self.form.rows * sum(blocks[k] for k in self.source.published)
+        dtype = torch.bfloat16 if self.form.half else torch.float32
+        arrived = torch.zeros(groups, dtype=torch.int32, device=device)
+        return arrived, torch.empty(groups * numbers, dtype=dtype, device=device)
+
+    def _of_groups(self) -> dict[str, Any]:
+        """The options of a kernel for groups of sequences."""
+        tl, (_, sharers, rows, warps, half) = gpu.language(), self.form
+        precision = "tf32" if half or gpu.allows_tf32() else "tf32x3"
+        matrix = tl.bfloat16 if half else tl.float32
+        options = {
+            "DTYPE": tl.float32, "ROWS": rows, "SHARERS": sharers,
+            "CHUNK": CHUNK if sharers > 1 else WIDEST, "PRECISION": precision,
+            # the interpreter multiplies no bfloat16; their products are exact in float32
+            "MATRIX": matrix, "DOT": tl.float32 if gpu.interprets() else matrix,
+            "enable_fp_fusion": True,
+            # a load of what others publish must not be moved to a step before
+            "num_warps": warps, "num_stages": 1,
+        }  # fmt: skip
+        together = {"launch_cooperative_grid": True} if sharers > 1 else {}
+        return options | together | _named(reached(self.widths))
 
     def tile(self, seqs: int, leaves: Leaves) -> tuple[int, dict[str, Any]]:
         """The parts of the channels, and what the kernel is compiled for."""
+        if self.form.sharers:
+            return self.heads, self._of_groups()
         tl, dtype = gpu.language(), leaves.states[0].dtype
         words = dtype.itemsize // 4
         options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
@@ -304,13 +377,15 @@ def _sizes(
 class _Cell:
     """All kernels of a cell for arguments of some widths, each written when it is first needed."""
 
-    def __init__(self, program: Program, starts: tuple[float, ...], shape: Shape) -> None:
-        self.program, self.starts, self.shape = program, starts, shape
+    def __init__(
+        self, program: Program, starts: tuple[float, ...], shape: Shape, form: Form
+    ) -> None:
+        self.program, self.starts, self.shape, self.form = program, starts, shape, form
         self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
         self._backward: dict[bool, tuple[_Code, list[_Product]]] = {}
 
     def _of(self, nodes: Sequence[tuple[int, int]]) -> _Code:
-        return _Code(self.program, self.shape, nodes, self.starts)
+        return _Code(self.program, self.shape, nodes, self.starts, self.form)
 
     @property
     def _outputs(self) -> list[tuple[int, int]]:
@@ -395,15 +470,18 @@ class _Cell:
         for i, *sides in program.products:
             left, right = map(operand, sides, shape.sides(i))
             products.append((i, left, right))
-        return _Code(program, shape, stored, self.starts, previous), products
+        code = _Code(program, shape, stored, self.starts, self.form, previous)
+        return code, products
 
 
-_cells: dict[tuple[int, tuple[float, ...], Shape], _Cell] = {}
+_cells: dict[tuple[int, tuple[float, ...], Shape, Form], _Cell] = {}
 
 
 def _cell(program: Program, leaves: Leaves, layout: Layout) -> _Cell:
     """Found by the identity of a program, whose nodes take long to compare."""
-    key = (id(program), tuple(layout.starts), _shape(leaves, layout))
+    shape = _shape(leaves, layout)
+    form = _form(program, shape, leaves, layout)
+    key = (id(program), tuple(layout.starts), shape, form)
     cell = _cells.get(key)
     if cell is None:
         if len(_cells) >= _MAX_CELLS:

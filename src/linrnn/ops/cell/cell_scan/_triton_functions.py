@@ -6,6 +6,7 @@ operations that are the same on a GPU and in the interpreter, have errors of at 
 (``tl.log`` has one), and PyTorch's values at 0, infinity and NaN.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
+# ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
 # no_type_check keeps the shape checker from wrapping kernels: Triton compiles what the source says
 
 from typing import no_type_check
@@ -248,3 +249,70 @@ def product(
             tile = matrix(p, part, k * TILE, rows, columns, TILE, COLUMNS)
             y += tl.sum(tile * piece[:, None], 0)
     return y
+
+
+@triton.jit
+@no_type_check
+def spans(cu_seqlens, s, sequences, time, FLIP: tl.constexpr):
+    """Rows, first steps and lengths of sequences; 0 of those that there are not."""
+    if cu_seqlens is not None:
+        start = tl.load(cu_seqlens + s, mask=s < sequences, other=0)
+        length = tl.load(cu_seqlens + s + 1, mask=s < sequences, other=0) - start
+        row = s * 0
+    else:
+        start = s * 0
+        length = tl.where(s < sequences, start + time, 0)
+        row = s
+    first = start + length - 1 if FLIP else start
+    return row, first, length.to(tl.int32)
+
+
+@triton.jit
+@no_type_check
+def chunks_of_columns(
+    p,
+    part,
+    share,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    MATRIX: tl.constexpr,
+):
+    """Some columns of one of the matrices that lie one after the other, zeros around it.
+
+    A tuple of chunks of rows: a product with all rows at once would hold its whole other side.
+    """
+    SOME: tl.constexpr = min(ROWS, CHUNK)
+    n = share * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    chunks = ()
+    for k in tl.static_range(ROWS // SOME):
+        m = k * SOME + tl.arange(0, SOME)[:, None]
+        at = p + part * rows * columns + m * columns + n
+        chunk = tl.load(at, mask=(m < rows) & (n < columns), other=0).to(MATRIX)
+        chunks = chunks + (chunk,)
+    return chunks
+
+
+@triton.jit
+@no_type_check
+def published_chunks(p, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+    """Whole vectors, a chunk of channels after the other, past what a multiprocessor has cached."""
+    SOME: tl.constexpr = min(BLOCK, CHUNK)
+    chunks = ()
+    for k in tl.static_range(BLOCK // SOME):
+        at = p + k * SOME + tl.arange(0, SOME)[None, :]
+        chunks = chunks + (tl.load(at, cache_modifier=".cg"),)
+    return chunks
+
+
+@triton.jit
+@no_type_check
+def meet(arrived, all_of_them):
+    """Count this instance, behind all it has stored, and wait for the others of its group."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release")
+    count = tl.atomic_add(arrived, 0, sem="acquire")
+    while count < all_of_them:
+        count = tl.atomic_add(arrived, 0, sem="acquire")

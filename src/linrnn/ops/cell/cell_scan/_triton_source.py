@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib
 import linecache
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Node, Program, levels
@@ -51,7 +52,9 @@ class Task(NamedTuple):
     heads: bool = False
     """Whether a part is a head, or the whole, and not a block of channels."""
     resident: bool = True
-    """Whether matrices stay in registers."""
+    """Whether matrices stay in registers, or on chip."""
+    sharers: int = 0
+    """Instances that share the matrices of a head, in a kernel for groups; 0 in others."""
 
 
 class Operand(NamedTuple):
@@ -69,21 +72,25 @@ class Source(NamedTuple):
     """A kernel, and its arguments in order.
 
     The operands come first, an input with the strides of its sequences and of time; then ``reset``
-    with these, ``cu_seqlens``, ``time``, ``parts`` and the widths.
+    with these, ``cu_seqlens``, ``time``, ``parts`` and the widths, and what else a form has.
     """
 
     text: str
     operands: tuple[Operand, ...]
     weight: int
     """How many operations a step has, about."""
+    published: tuple[int, ...] = ()
+    """The width classes of the vectors that instances which share matrices publish."""
 
 
 def write(task: Task, sizes: Sizes) -> Source:
     """The kernel ``run`` of a task."""
-    return _Writer(task, sizes).source()
+    return Writer(task, sizes).source()
 
 
-class _Writer:
+class Writer:
+    """The source of a kernel of which an instance owns one sequence."""
+
     def __init__(self, task: Task, sizes: Sizes) -> None:
         self.task, self.sizes, self.program = task, sizes, task.program
         self.adjoint = bool(task.previous)
@@ -92,6 +99,11 @@ class _Writer:
         self.widths = range(sizes.different)
 
     def source(self) -> Source:
+        """All of it, and its arguments."""
+        return self._assembled((), ("FLIP", "DTYPE", "UNROLL", "AHEAD", "AT_ONCE"))
+
+    def _assembled(self, more: Sequence[str], options: Sequence[str]) -> Source:
+        """The source, with arguments beside those of every kernel, and options."""
         lines = [*self._begin(), *self._prologue(), *self._loop(), *self._end()]
         names = []
         for kind, number in self.operands:
@@ -100,15 +112,8 @@ class _Writer:
         names += ["reset", "reset_seq", "reset_step", "cu_seqlens", "time", "parts"]
         sizes = [f"width_{k}" for k in self.widths]
         names += [f"{x}: tl.constexpr" for x in sizes] if self.task.heads else sizes
-        options = [
-            "FLIP",
-            "DTYPE",
-            "UNROLL",
-            "AHEAD",
-            "AT_ONCE",
-            *(f"BLOCK_{k}" for k in self.widths),
-        ]
-        names += [f"{x}: tl.constexpr" for x in options]
+        blocks = [f"BLOCK_{k}" for k in self.widths]
+        names += [*more, *(f"{x}: tl.constexpr" for x in (*options, *blocks))]
         body = "".join(f"    {line}\n" for line in lines)
         ops = [self.program.nodes[x].op for x, level in self._operations() if level > 0]
         weight = 1 + sum(ELEMENTWISE[op].weight if op in ELEMENTWISE else 1 for op in ops)
@@ -166,7 +171,7 @@ class _Writer:
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
         for i, _ in self.program.sums:
             k = self.sizes.sums[i]
-            lines.append(f"total_{i} = tl.zeros([BLOCK_{k}], tl.float64)")
+            lines.append(f"total_{i} = tl.zeros({self._shape(k)}, tl.float64)")
         return lines
 
     def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
@@ -180,9 +185,15 @@ class _Writer:
         for node in self.program.nodes:
             if node.op in CONTRACTIONS:
                 name, operand, m, n = self._sides(node)
-                sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n}"
-                loads[name] = f"matrix({operand}, part, 0, {sides})"
+                loads[name] = self._matrix(operand, m, n)
         return loads
+
+    def _matrix(self, operand: str, m: int, n: int) -> str:
+        return f"matrix({operand}, part, 0, width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n})"
+
+    def _shape(self, k: int) -> str:
+        """The shape of a value."""
+        return f"[BLOCK_{k}]"
 
     def _sides(self, node: Node) -> tuple[str, str, int, int]:
         """The name of a matrix as a product reads it, its operand, and its sizes.
@@ -326,7 +337,7 @@ class _Writer:
     def _row(self, node: int, k: int) -> str:
         """A value with all its channels, which a number has not."""
         constant = self.program.nodes[node].op == "constant"
-        return f"tl.broadcast_to(v{node}, (BLOCK_{k},))" if constant else f"v{node}"
+        return f"tl.broadcast_to(v{node}, {self._shape(k)})" if constant else f"v{node}"
 
     def _input_size(self, number: int) -> int:
         return self.sizes.nodes[self.inputs[number]]

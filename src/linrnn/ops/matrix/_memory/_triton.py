@@ -105,16 +105,9 @@ def _precision(p: Problem, solving: bool = False) -> str:
     keys = p.q.shape[3]
     if p.wide == torch.float64 or keys < FEW_KEYS:
         return "ieee"
-    if not solving and (p.v.dtype != torch.float32 or _allows_tf32()):
+    if not solving and (p.v.dtype != torch.float32 or gpu.allows_tf32()):
         return "tf32"
     return "ieee" if p.delta and keys == FEW_KEYS else "tf32x3"
-
-
-def _allows_tf32() -> bool:
-    """As ``torch.set_float32_matmul_precision("high")`` does, or its newer name."""
-    matmul = torch.backends.cuda.matmul
-    newer = getattr(matmul, "fp32_precision", None)  # from PyTorch 2.9 on
-    return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
 
 
 def window(p: Problem) -> int | None:
@@ -431,7 +424,7 @@ _plans: dict[tuple[Any, ...], _Plan] = {}
 
 def _plan(p: Problem) -> _Plan:
     """The plan of all problems of one layout, device and permission to use TF32."""
-    key = (_allows_tf32(), p.v.device, CHUNK, SOLVED, *_layout(p))
+    key = (gpu.allows_tf32(), p.v.device, CHUNK, SOLVED, *_layout(p))
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= _MOST:
