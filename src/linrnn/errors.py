@@ -18,6 +18,7 @@ __all__ = [
     "DTypeError",
     "DataError",
     "DeviceError",
+    "DriftWarning",
     "InterruptedRunError",
     "LinrnnError",
     "MissingExtraError",
@@ -241,6 +242,10 @@ class InterruptedRunError(LinrnnError):
     """Training was asked to stop, wrote a checkpoint and stopped; it can be continued."""
 
     exit_code = 130  # what shells report for a program ended by Ctrl-C
+
+
+class DriftWarning(UserWarning):
+    """Errors of a model in use have become larger than those it was calibrated with."""
 
 
 class ProcessError(LinrnnError, RuntimeError):

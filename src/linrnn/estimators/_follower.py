@@ -1,5 +1,6 @@
 """A fitted forecaster's place in its series: constant memory, however long that is."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -7,10 +8,11 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.moments import Moments
+from linrnn.estimators._drift import Drift
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
 from linrnn.estimators.read_out import Choice, ReadOut
-from linrnn.estimators.rows import Limits, Rows
+from linrnn.estimators.rows import Limits, Rows, targets
 from linrnn.nn.change_bank import Reading
 
 
@@ -39,6 +41,7 @@ class Follower:
     limits: Limits
     moments: Moments
     choice: Choice
+    drift: Drift
 
     @cached_property
     def read_out(self) -> ReadOut:
@@ -67,7 +70,32 @@ class Follower:
             guard=guard,
             spread=self.spread.read(torch.cat([self.waiting[-1:], bounded])),
             moments=moments,
+            drift=self.drift.read(self.errors(values)),
         )
+
+    def errors(self, later: Tensor) -> Tensor:
+        """(channels, time): values that follow, (time, channels), less forecasts one step ahead."""
+        series = torch.cat([self.last[None], later])
+        parts = [targets(series, steps, 1) - changes for steps, changes in self.windows(later, 1)]
+        return torch.cat(parts, 1)[..., 0]
+
+    def windows(self, later: Tensor, horizon: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Forecasts from each step of ``later`` and from the one before it; nothing is learnt.
+
+        Args:
+            later: (time, channels), the values that follow.
+            horizon: steps ahead, at most those of the read-out, all of which are in ``later``.
+
+        Returns:
+            Blocks of steps (rows,), where 0 is the last value read, and of changes from the values
+            there (channels, rows, horizon).
+        """
+        bounded, _ = self.guard.admit(later, self.last)
+        series = torch.cat([self.waiting[-1:], bounded])
+        rows = replace(self.rows, every=1)
+        reading = rows.count(self.waiting, len(self.waiting) - 1, self.reading, None, 0)
+        for block in rows.blocks(series[: len(series) - horizon], reading):
+            yield block.steps, self.read_out.changes(block.x, block.z)[..., :horizon]
 
     def now(self) -> Reading:
         """Where the reading stands after the last value."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from linrnn._process.memory import check_fits
 from linrnn.compute.moments import Moments
 from linrnn.errors import ArgumentError
+from linrnn.estimators._drift import Drift
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_modes import draw_modes
 from linrnn.estimators._guard import Guard
@@ -150,6 +151,7 @@ class Fit:
             limits=Limits.of(rows, series.shape[1]),
             moments=rows if refit else self.train,
             choice=self.choice,
+            drift=Drift.of(series[:0].T),
         )
 
 

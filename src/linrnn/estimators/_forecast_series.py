@@ -47,6 +47,38 @@ class Series(NamedTuple):
             return pd.Series(values[:, 0], steps, name=name)
         return pd.DataFrame(values, steps, columns=self.names)
 
+    def table(self, values: np.ndarray, levels: np.ndarray, index: TimeIndex | None) -> Any:
+        """Quantiles (steps, channels, quantiles) in the form of this series."""
+        if index is None:
+            return self.shaped(values)
+        import pandas as pd
+
+        columns = pd.Index(levels, name="quantile")
+        if not self.flat:
+            pairs = [self.names, levels]
+            columns = pd.MultiIndex.from_product(pairs, names=["column", "quantile"])
+        return pd.DataFrame(values.reshape(len(values), -1), index.after(len(values)), columns)
+
+    def said(self, channels: list[int]) -> str:
+        """Some channels in a sentence; nothing for a series that is alone."""
+        if self.flat:
+            return ""
+        return f"of {show(channels if self.names is None else [self.names[c] for c in channels])} "
+
+    def check_like(self, where: str, what: str, other: "Series") -> None:
+        """Raise for other channels than those of the series of ``fit``."""
+        n_channels = other.values.shape[1]
+        if self.values.shape[1] != n_channels:
+            raise ShapeError(
+                f"{where}: {what} must have {n_channels} channels as y of fit, got "
+                f"{self.values.shape[1]}."
+            )
+        if None not in (self.names, other.names) and self.names != other.names:
+            raise ArgumentError(
+                f"{where}: {what} must have the columns {show(other.names)}, got "
+                f"{show(self.names)}."
+            )
+
     def shaped(self, values: np.ndarray) -> np.ndarray:
         """An array (steps, channels, ...) with the axes of this series."""
         if self.flat:

@@ -1,8 +1,7 @@
 """Forecasts of every window of what came later, beside naive ones."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -74,7 +73,7 @@ class Backtest:
         series = torch.cat([self.follower.last[None], self.later])
         history = torch.cat([self.follower.recent[-self.follower.season :], self.later])
         middle = _windowed_mean(self.later, self.horizon)
-        for steps, changes in self._forecasts():
+        for steps, changes in self.follower.windows(self.later, self.horizon):
             came = targets(series, steps, self.horizon)
             last = series[steps].T[..., None]
             self.sums["forecast"].add(came - changes)
@@ -82,15 +81,6 @@ class Backtest:
             self.sums["seasonal naive"].add(came + last - self._seasons_before(history, steps))
             self.sums["mean"].add(came + last - middle[:, None, None])
         return self
-
-    def _forecasts(self) -> Iterator[tuple[Tensor, Tensor]]:
-        follower, waiting = self.follower, self.follower.waiting
-        bounded, _ = follower.guard.admit(self.later, follower.last)
-        series = torch.cat([waiting[-1:], bounded])
-        rows = replace(follower.rows, every=1)
-        reading = rows.count(waiting, len(waiting) - 1, follower.reading, None, 0)
-        for block in rows.blocks(series[: len(series) - self.horizon], reading):
-            yield block.steps, follower.read_out.changes(block.x, block.z)[..., : self.horizon]
 
     def _seasons_before(self, history: Tensor, steps: Tensor) -> Tensor:
         """Values (channels, rows, horizon) whole seasons before those to be forecast."""

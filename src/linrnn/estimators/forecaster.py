@@ -17,9 +17,9 @@ from linrnn.errors import (
     ShapeError,
     check_at_most,
     check_positive_int,
-    show,
 )
 from linrnn.estimators._bands import calibrate
+from linrnn.estimators._drift import Drift
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
 from linrnn.estimators._forecast_options import (
@@ -29,7 +29,7 @@ from linrnn.estimators._forecast_options import (
     quantile_levels,
     seasons_of,
 )
-from linrnn.estimators._forecast_series import Series, filled, in_scale, read_series
+from linrnn.estimators._forecast_series import filled, in_scale, read_series
 from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
 from linrnn.estimators._rolling import rolling_residuals
@@ -208,7 +208,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self._follower = fit.follower(series, spread, naive, bool(self.refit))
         self._judged = fit.choice.solve(fit.train)
         self._before: tuple[Follower, TimeIndex | None] | None = None
-        self._bands = calibrate(rolling_residuals(fit, series), spreads)
+        residuals = rolling_residuals(fit, series)
+        self._bands = calibrate(residuals, spreads)
+        drift = Drift.of(residuals.errors[..., 0].T)
+        self._follower = replace(self._follower, drift=drift)
         self.horizon_ = sizes.horizon
         self.modes_ = fit.rows.bank.modes.numpy().copy()
         self.penalty_ = fit.choice.penalty
@@ -273,7 +276,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         steps = self._steps("predict_quantiles", horizon, self.horizon_ if self._fitted() else 1)
         levels = quantile_levels(where, quantiles)
         self._bands.check_quantiles(where, levels, steps)
-        return self._quantile_table(self._quantiles(steps, levels), levels)
+        return self._form.table(self._quantiles(steps, levels), levels, self._index)
 
     def _quantiles(self, steps: int, levels: np.ndarray) -> np.ndarray:
         """(steps, channels, quantiles)."""
@@ -286,19 +289,6 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         values = middle[..., None] + torch.stack(sides, 2).transpose(0, 1)
         return np.asarray(values.numpy() * self.scale_[:, None])
 
-    def _quantile_table(self, values: np.ndarray, levels: np.ndarray) -> Any:
-        """From (steps, channels, quantiles)."""
-        if self._index is None:
-            return self._form.shaped(values)
-        import pandas as pd
-
-        columns = pd.Index(levels, name="quantile")
-        if not self._form.flat:
-            pairs = [self._form.names, levels]
-            columns = pd.MultiIndex.from_product(pairs, names=["column", "quantile"])
-        flat = values.reshape(len(values), -1)
-        return pd.DataFrame(flat, self._index.after(len(values)), columns=columns)
-
     def predict_interval(self, horizon: Whole | None = None, coverage: Number = 0.9) -> Any:
         """`predict_quantiles` at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``.
 
@@ -309,7 +299,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         where = "RecurrentForecaster.predict_interval"
         steps = self._steps("predict_interval", horizon, self.horizon_ if self._fitted() else 1)
         levels = self._interval_levels(where, coverage, steps)
-        return self._quantile_table(self._quantiles(steps, levels), levels)
+        return self._form.table(self._quantiles(steps, levels), levels, self._index)
 
     def interval_coverage(self, horizon: Whole | None = None, coverage: Number = 0.9) -> np.ndarray:
         """The share of its back-test that a band covered, for each step ahead.
@@ -350,6 +340,11 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         as large as those of `fit` counts as one that is. An update that raises an error changes
         nothing, and `undo` takes the last one back.
 
+        Errors one step ahead are compared with those of the back-test. A `DriftWarning` says, once
+        for each channel, that they have become larger (`drift_`): a conformal Shiryaev-Roberts
+        statistic (Vovk et al. 2021, arXiv:2102.10439) has reached 5,000 times the channels. If the
+        errors are exchangeable, a false one comes in 5,000 values or more in the mean.
+
         Args:
             values: (time,) or (time, channels) as y; one of pandas must continue its index.
 
@@ -359,6 +354,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         where = "RecurrentForecaster.update"
         numbers, index = self._more(where, "values", values)
         follower = self._follower.absorb(in_scale(where, "values", numbers, self.scale_))
+        follower.drift.warn(self._follower.drift, self._form)
         self._before = (self._follower, self._index)
         self._follower, self._index = follower, index
         return self
@@ -377,6 +373,12 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             )
         (self._follower, self._index), self._before = self._before, None
         return self
+
+    @property
+    def drift_(self) -> np.ndarray:
+        """(channels,): after how many values since `fit` a `DriftWarning` came; 0: none did."""
+        check_is_fitted(self, "horizon_")
+        return np.asarray(self._follower.drift.first.copy())
 
     @property
     def bounded_(self) -> np.ndarray:
@@ -458,7 +460,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """Later values (time, channels) and where the index stands after them."""
         self._fitted()
         read = read_series(where, what, y, self.layout)
-        self._check_columns(where, what, read)
+        read.check_like(where, what, self._form)
         index = copy(self._index)
         if read.index is not None:
             if index is None:
@@ -471,18 +473,6 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             index.skip(len(read.values))
         last = self._follower.last.numpy() * self.scale_
         return filled(where, what, read.values, self.missing, last), index
-
-    def _check_columns(self, where: str, what: str, read: Series) -> None:
-        if read.values.shape[1] != self.n_features_in_:
-            raise ShapeError(
-                f"{where}: {what} must have {self.n_features_in_} channels as y of fit, got "
-                f"{read.values.shape[1]}."
-            )
-        if None not in (read.names, self._form.names) and read.names != self._form.names:
-            raise ArgumentError(
-                f"{where}: {what} must have the columns {show(self._form.names)}, got "
-                f"{show(read.names)}."
-            )
 
     def _fitted(self) -> bool:
         check_is_fitted(self, "horizon_")
