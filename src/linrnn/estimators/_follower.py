@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.moments import Moments
-from linrnn.estimators._drift import Drift
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
+from linrnn.estimators._watch import Watch
 from linrnn.estimators.read_out import Choice, ReadOut
-from linrnn.estimators.rows import Limits, Rows, targets
+from linrnn.estimators.rows import Limits, Rows
 from linrnn.nn.change_bank import Reading
 
 
@@ -41,7 +41,7 @@ class Follower:
     limits: Limits
     moments: Moments
     choice: Choice
-    drift: Drift
+    watch: Watch
 
     @cached_property
     def read_out(self) -> ReadOut:
@@ -53,14 +53,29 @@ class Follower:
         """(channels,): the last value as it came."""
         return self.recent[-1]
 
-    def absorb(self, values: Tensor) -> "Follower":
-        """Read the next values (time, channels) and count the rows that they complete."""
+    def absorb(self, values: Tensor, missing: Tensor | None = None) -> "Follower":
+        """Read the next values (time, channels) and count the rows that they complete.
+
+        Args:
+            values: finite.
+            missing: (time, channels), which of them repeat the last one, as they did not come.
+        """
         n = len(values)
         if not n:
             return self
         bounded, guard = self.guard.admit(values, self.last)
         series, moments = torch.cat([self.waiting, bounded]), self.moments.clone()
-        reading = self.rows.count(series, n, self.reading, moments, self.step, self.limits)
+        changes = torch.diff(values, dim=0, prepend=self.last[None]).T
+        errors = changes - self.watch.next.recent(series, n)  # less, below, what states add
+        reading, place = self.reading, 0
+        for block in self.rows.blocks(series[:n], reading, first=self.step):
+            reading = block.reading
+            self.rows.add(block, series, moments, self.step, self.limits)
+            end = place + block.dense.shape[1]
+            errors[:, place:end] -= self.watch.next.forecasts(
+                block.dense, self.rows.together(block.dense)
+            )
+            place = end
         return replace(
             self,
             reading=reading,
@@ -68,16 +83,10 @@ class Follower:
             waiting=series[n:].clone(),
             recent=torch.cat([self.recent, values])[n:].clone(),
             guard=guard,
-            spread=self.spread.read(torch.cat([self.waiting[-1:], bounded])),
+            spread=self.spread.read(series[len(self.waiting) - 1 :]),
             moments=moments,
-            drift=self.drift.read(self.errors(values)),
+            watch=self.watch.read(errors, missing, self.rows, self.choice, moments),
         )
-
-    def errors(self, later: Tensor) -> Tensor:
-        """(channels, time): values that follow, (time, channels), less forecasts one step ahead."""
-        series = torch.cat([self.last[None], later])
-        parts = [targets(series, steps, 1) - changes for steps, changes in self.windows(later, 1)]
-        return torch.cat(parts, 1)[..., 0]
 
     def windows(self, later: Tensor, horizon: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Forecasts from each step of ``later`` and from the one before it; nothing is learnt.
@@ -92,7 +101,7 @@ class Follower:
         """
         bounded, _ = self.guard.admit(later, self.last)
         series = torch.cat([self.waiting[-1:], bounded])
-        rows = replace(self.rows, every=1)
+        rows = self.rows.dense
         reading = rows.count(self.waiting, len(self.waiting) - 1, self.reading, None, 0)
         for block in rows.blocks(series[: len(series) - horizon], reading):
             yield block.steps, self.read_out.changes(block.x, block.z)[..., :horizon]

@@ -16,6 +16,7 @@ from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_modes import draw_modes
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
+from linrnn.estimators._watch import Watch
 from linrnn.estimators.read_out import Choice, choose
 from linrnn.estimators.rows import Limits, Rows
 from linrnn.nn.change_bank import ChangeBank, Reading
@@ -135,10 +136,13 @@ class Fit:
     """Before the last ``horizon`` values."""
     choice: Choice
 
-    def follower(self, series: Tensor, spread: Spread, season: int, refit: bool) -> Follower:
+    def follower(
+        self, series: Tensor, spread: Spread, drift: Drift, season: int, refit: bool
+    ) -> Follower:
         """Ready to forecast what comes after ``series``."""
         rows = self.train + self.between + self.valid
         start = self.sizes.n - self.sizes.horizon
+        moments = rows if refit else self.train
         return Follower(
             rows=self.rows,
             reading=self.late,
@@ -149,9 +153,9 @@ class Fit:
             guard=Guard.of(series),
             spread=spread,
             limits=Limits.of(rows, series.shape[1]),
-            moments=rows if refit else self.train,
+            moments=moments,
             choice=self.choice,
-            drift=Drift.of(series[:0].T),
+            watch=Watch.of(drift, self.rows, self.choice, moments),
         )
 
 

@@ -183,6 +183,8 @@ def filled(
         ArgumentError: infinity; NaN that is not to be filled, or with no value before it.
     """
     check_in(where, "missing", missing, ("error", "ffill"))
+    if values.size and np.abs(values).max() <= _FARTHEST:  # which NaN is not
+        return values
     far = np.abs(values) > _FARTHEST
     kinds = {"infinity": np.isinf(values), f"more than {_FARTHEST:g}": far, "NaN": np.isnan(values)}
     for kind, bad in kinds.items():

@@ -49,7 +49,11 @@ class Spread:
 
     def read(self, series: Tensor) -> "Spread":
         """After the changes of a series (time, channels), whose first value was read before."""
-        return self._read(torch.diff(series, dim=0).square())[0]
+        squares = torch.diff(series, dim=0).square()
+        n = len(squares)
+        weights = self.decay ** torch.arange(n - 1, -1, -1, dtype=squares.dtype)
+        square = self.decay**n * self.square + (1 - self.decay) * (weights @ squares)
+        return Spread(self.decay, self.least, square)
 
     def _read(self, squares: Tensor) -> tuple["Spread", Tensor]:
         if not len(squares):

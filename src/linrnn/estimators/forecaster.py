@@ -205,13 +205,12 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
         spread, spreads = Spread.of(series, self.season_)
-        self._follower = fit.follower(series, spread, naive, bool(self.refit))
+        residuals = rolling_residuals(fit, series)
+        drift = Drift.of(residuals.errors[..., 0].T)
+        self._follower = fit.follower(series, spread, drift, naive, bool(self.refit))
         self._judged = fit.choice.solve(fit.train)
         self._before: tuple[Follower, TimeIndex | None] | None = None
-        residuals = rolling_residuals(fit, series)
         self._bands = calibrate(residuals, spreads)
-        drift = Drift.of(residuals.errors[..., 0].T)
-        self._follower = replace(self._follower, drift=drift)
         self.horizon_ = sizes.horizon
         self.modes_ = fit.rows.bank.modes.numpy().copy()
         self.penalty_ = fit.choice.penalty
@@ -352,9 +351,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             ArgumentError, ArgumentTypeError, ShapeError: as `fit`, and other columns or steps.
         """
         where = "RecurrentForecaster.update"
-        numbers, index = self._more(where, "values", values)
-        follower = self._follower.absorb(in_scale(where, "values", numbers, self.scale_))
-        follower.drift.warn(self._follower.drift, self._form)
+        numbers, index, missing = self._more(where, "values", values)
+        scaled = in_scale(where, "values", numbers, self.scale_)
+        follower = self._follower.absorb(scaled, missing)
+        follower.watch.drift.warn(self._follower.watch.drift, self._form)
         self._before = (self._follower, self._index)
         self._follower, self._index = follower, index
         return self
@@ -378,7 +378,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     def drift_(self) -> np.ndarray:
         """(channels,): after how many values since `fit` a `DriftWarning` came; 0: none did."""
         check_is_fitted(self, "horizon_")
-        return np.asarray(self._follower.drift.first.copy())
+        return np.array(self._follower.watch.drift.first)
 
     @property
     def bounded_(self) -> np.ndarray:
@@ -414,7 +414,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
 
     def _backtest(self, what: str, y: Any, horizon: Whole | None) -> Backtest:
         where = f"RecurrentForecaster.{what}"
-        numbers, _ = self._more(where, "y", y)
+        numbers, _, _ = self._more(where, "y", y)
         if len(numbers) == 0:
             raise ShapeError(f"{where}: y must have at least one step, got {numbers.shape}.")
         limit = min(self.horizon_, len(numbers))
@@ -456,8 +456,10 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             label=f"{100 * coverage:g} % interval",
         )
 
-    def _more(self, where: str, what: str, y: Any) -> tuple[np.ndarray, TimeIndex | None]:
-        """Later values (time, channels) and where the index stands after them."""
+    def _more(
+        self, where: str, what: str, y: Any
+    ) -> tuple[np.ndarray, TimeIndex | None, Tensor | None]:
+        """Later values (time, channels), where the index stands after them, and where gaps are."""
         self._fitted()
         read = read_series(where, what, y, self.layout)
         read.check_like(where, what, self._form)
@@ -472,7 +474,9 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         elif index is not None:
             index.skip(len(read.values))
         last = self._follower.last.numpy() * self.scale_
-        return filled(where, what, read.values, self.missing, last), index
+        values = filled(where, what, read.values, self.missing, last)
+        gaps = None if values is read.values else torch.from_numpy(np.isnan(read.values))
+        return values, index, gaps
 
     def _fitted(self) -> bool:
         check_is_fitted(self, "horizon_")

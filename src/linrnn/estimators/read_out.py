@@ -60,8 +60,10 @@ class Choice:
         scales = ("scale", "own_scale", "together_scale")
         return replace(self, **{name: getattr(self, name) * share for name in scales})
 
-    def solve(self, moments: Moments) -> ReadOut:
-        """The read-out that some rows give with these penalties."""
+    def solve(self, moments: Moments, steps: int | None = None) -> ReadOut:
+        """The read-out that some rows give with these penalties, perhaps of few steps ahead."""
+        if steps is not None:
+            moments = _thinned(moments, slice(steps))
         pooled = moments.pooled()
         shared = solve_ridge(pooled.xx[0], pooled.xy[0], self.scale, self.penalty)
         by_channel = {

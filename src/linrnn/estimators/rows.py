@@ -1,7 +1,7 @@
 """From a series to rows of a regression, block by block in time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -24,6 +24,8 @@ class Block(NamedTuple):
     """(rows, width): some features of all channels, side by side."""
     reading: Reading
     """Where the reading stands after the block."""
+    dense: Tensor
+    """(channels, time, features), after every step."""
 
 
 class Limits(NamedTuple):
@@ -67,6 +69,11 @@ class Rows:
         """Number of features of all channels together."""
         return 0 if self.few is None else channels * len(self.few)
 
+    @property
+    def dense(self) -> "Rows":
+        """The same, with a row for every step."""
+        return self if self.every == 1 else replace(self, every=1)
+
     def blocks(
         self, values: Tensor, reading: Reading, *, first: int = 0, size: int | None = None
     ) -> Iterator[Block]:
@@ -76,17 +83,19 @@ class Rows:
             x, reading = self.bank.read(part, reading)
             steps = torch.arange(first, first + len(part))
             first += len(part)
-            sampled = steps % self.every == 0
+            few = x
             if self.every > 1:
-                x = x[:, sampled]
-            yield Block(steps[sampled], x, self._together(x), reading)
+                sampled = steps % self.every == 0
+                steps, few = steps[sampled], x[:, sampled]
+            yield Block(steps, few, self.together(few), reading, x)
 
     def features(self, reading: Reading) -> tuple[Tensor, Tensor | None]:
         """Those of each channel (channels, 1, features) and of all (1, width), of a reading."""
         x = self.bank.features(reading.state[:, None])
-        return x, self._together(x)
+        return x, self.together(x)
 
-    def _together(self, x: Tensor) -> Tensor | None:
+    def together(self, x: Tensor) -> Tensor | None:
+        """Some features of all channels (rows, width), of those of each channel."""
         if self.few is None:
             return None
         return x[..., self.few].transpose(0, 1).flatten(1)
@@ -115,14 +124,27 @@ class Rows:
         """
         for block in self.blocks(series[:n_rows], reading, first=first):
             reading = block.reading
-            if moments is not None and len(block.steps):
-                y = targets(series, block.steps - first, self.horizon)
-                x, z = block.x, block.z
-                if limits is not None:
-                    weights = limits.weights(x, y)[:, None]
-                    x, y, z = x * weights, y * weights, None if z is None else z * weights
-                moments.add(x, y, z)
+            if moments is not None:
+                self.add(block, series, moments, first, limits)
         return reading
+
+    def add(
+        self,
+        block: Block,
+        series: Tensor,
+        moments: Moments,
+        first: int,
+        limits: Limits | None = None,
+    ) -> None:
+        """Add the rows of a block to the moments; arguments as those of `count`."""
+        if not len(block.steps):
+            return
+        y = targets(series, block.steps - first, self.horizon)
+        x, z = block.x, block.z
+        if limits is not None:
+            weights = limits.weights(x, y)[:, None]
+            x, y, z = x * weights, y * weights, None if z is None else z * weights
+        moments.add(x, y, z)
 
 
 def targets(series: Tensor, steps: Tensor, horizon: int) -> Tensor:
