@@ -68,8 +68,9 @@ def forgetting_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
         k: keys and the logarithms of each step's decay, one for each head of queries that reads
             them, side by side, (B, S, heads of keys, K + heads / heads of keys).
     """
+    # (B, S, H', K), (B, S, H', H / H')
     keys, g = k.split([q.shape[-1], k.shape[-1] - q.shape[-1]], -1)
-    return softmax_read(q, keys, v, visible, forgotten(g.flatten(2), q.shape[1]))
+    return softmax_read(q, keys, v, visible, forgotten(g.flatten(2), q.shape[1]))  # g: (B, S, H)
 
 
 def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ def softmax_over(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def _softmax_read(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
-    return fused(_fused_softmax, _softmax, q, k, v, mask, causal).transpose(1, 2)
+    return fused(_fused_softmax, _softmax, q, k, v, mask, causal).transpose(1, 2)  # (B, T, H, V)
 
 
 def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -91,6 +92,7 @@ def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal:
 
 def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     if q.shape[1] != k.shape[1]:
+        # (B, H, S, K or V)
         k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
     if causal:
         mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
@@ -99,7 +101,7 @@ def _softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
         scores = scores + mask
     elif mask is not None:
         scores = torch.where(mask, scores, float("-inf"))
-    y: Tensor = scores.softmax(-1) @ v
+    y: Tensor = scores.softmax(-1) @ v  # (B, H, T, V)
     return y
 
 
@@ -108,7 +110,7 @@ def relu_squared_read(
 ) -> Tensor:
     """Weights of one head that are not normalised; of ``far`` see `attend`."""
     weight = F.relu(_with_distances(q @ k.mT, far)).square()  # (B, T, S)
-    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v  # (B, T, V)
 
 
 def laplace_read(
@@ -120,7 +122,7 @@ def laplace_read(
     """
     scores = _with_distances(q @ k.mT, far)  # (B, T, S)
     weight = (1 + torch.erf((scores - 0.5**0.5) * (2 * pi) ** 0.5)) / 2
-    return (weight if visible is None else torch.where(visible, weight, 0)) @ v
+    return (weight if visible is None else torch.where(visible, weight, 0)) @ v  # (B, T, V)
 
 
 def _with_distances(scores: Tensor, far: Tensor | None) -> Tensor:
@@ -143,7 +145,7 @@ def per_channel_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) ->
     scores = (q @ shared.mT)[..., None] + per_channel[:, None]  # (B, T, S, channels)
     if visible is not None:
         scores = torch.where(visible[..., None], scores, float("-inf"))
-    return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)
+    return torch.einsum("btsc,bsc->btc", scores.softmax(2), v)  # (B, T, channels)
 
 
 def relu_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
@@ -163,6 +165,7 @@ def capped_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, cap: Tensor) -
     """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     if q.shape[1] != k.shape[1]:
+        # (B, H, S, K or V)
         k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
     scores = cap * torch.tanh(q @ k.mT * q.shape[3] ** -0.5 / cap)  # (B, H, T, S)
     scores = torch.where(visible[:, None], scores, float("-inf"))
@@ -179,7 +182,7 @@ def relative_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, far: Tensor)
     """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
     near, p = q.chunk(2, -1)  # (B, H, T, K) each
-    return relative(near, p, k, v, far[:, : k.shape[2]], visible).transpose(1, 2)
+    return relative(near, p, k, v, far[:, : k.shape[2]], visible).transpose(1, 2)  # (B, T, H, V)
 
 
 READS: dict[str, Read] = {
@@ -358,7 +361,7 @@ def _in_parts(
             ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
         else:
             ys.append(_chunk(*args))
-    return torch.cat(ys, 1)
+    return torch.cat(ys, 1)  # (B, T, ...)
 
 
 class _Chunks(torch.autograd.Function):
@@ -407,6 +410,7 @@ def _firsts(sight: Tensor, past: int, window: int, bounds: Sequence[tuple[int, i
     if len(sight) == 0 or mapped(sight):  # no numbers, or none to see
         return [max(0, past + begin - window + 1) for begin, _ in bounds]
     first = torch.arange(sight.shape[1], device=sight.device) - sight + past
+    # (chunks,)
     firsts = torch.stack([first[:, begin:end].min() for begin, end in bounds]).clamp(min=0)
     lowest: list[int] = firsts.tolist()
     return lowest

@@ -51,9 +51,10 @@ class Plan:
     def entries(self, begun: Tensor, new: Tensor) -> Any:
         """Entries, for `entries_of`."""
         if not self.together:
-            return torch.cat([begun, new], 1)
+            return torch.cat([begun, new], 1)  # (B, n - 1 + T, ...)
         parts = list(new.split(self.sizes, 1))
         if self.begun:
+            # (B, up to n, ...)
             parts[0] = torch.cat([begun[:, begun.shape[1] - self.begun :], parts[0]], 1)
         return parts
 
@@ -79,7 +80,7 @@ class Plan:
 
     def outputs(self, ys: list[Tensor]) -> Tensor:
         """The outputs of all segments as those of the steps of the call."""
-        y = torch.cat(ys, 1)
+        y = torch.cat(ys, 1)  # (B, T or count * n, ...)
         return y if self.together else gathered(y, self.where)
 
     def age(self, queries: int, entries: int, device: torch.device) -> Tensor:
@@ -96,14 +97,15 @@ class Plan:
         if self._even():
             lacking = self.count * self.n - new.shape[1]
             new = F.pad(new, (0, 0) * (new.ndim - 2) + (0, lacking)) if lacking else new
+            # (B * count, n, ...)
             rows: Tensor = new.unflatten(1, (self.count, self.n)).flatten(0, 1)
             return rows
         place = self.begin[..., None] + torch.arange(self.n, device=new.device)
         if begun is None:
             x, place = new, place - (self.n - 1)
         else:
-            x = torch.cat([begun, new], 1)
-        segments = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))
+            x = torch.cat([begun, new], 1)  # (B, n - 1 + T, ...)
+        segments = gathered(x, place.clamp(0, x.shape[1] - 1).flatten(1))  # (B, count * n, ...)
         return segments.view(-1, self.n, *x.shape[2:])  # (B * count, n, ...)
 
     def taken(self, y: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def attentive_recurrence(
         q = F.linear(state[0], query).unflatten(-1, k.shape[2:])[:, None]  # (B, 1, H, K)
         c = softmax_read(q, k[:, : past + t + 1], v[:, : past + t + 1], visible[:, None])
         spoilt = (bad[:, : past + t + 1] & visible).any(1)
-        c = torch.where(spoilt[:, None, None], float("nan"), c.flatten(2))
+        c = torch.where(spoilt[:, None, None], float("nan"), c.flatten(2))  # (B, 1, H V)
         cell_arguments: dict[str, Any] = dict(arguments(kind, c, weights))
         inputs = [cell_arguments[name][:, 0] for name in cell.inputs]
         constants = [cell_arguments[name] for name in (*cell.constants, *cell.matrices)]

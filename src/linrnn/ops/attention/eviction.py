@@ -68,7 +68,7 @@ def attend_evicting(
         else:
             y, *memory = _block(policy, *args)
         ys.append(y)
-    return (torch.cat(ys, 1), *memory)
+    return (torch.cat(ys, 1), *memory)  # y: (B, T, G, H, K)
 
 
 def _block(
@@ -79,7 +79,7 @@ def _block(
         new = k[:, t, None], v[:, t, None], position[:, t]
         y, *entries = _step(policy, q[:, t], *new, *entries)
         ys.append(y)
-    return (torch.stack(ys, 1), *entries)
+    return (torch.stack(ys, 1), *entries)  # y: (B, T, G, H, K)
 
 
 def _step(
@@ -92,12 +92,12 @@ def _step(
     kept_v: Tensor,
     weight: Tensor,
 ) -> tuple[Tensor, ...]:
-    keys, values = torch.cat([kept_k, k], 1), torch.cat([kept_v, v], 1)
+    keys, values = torch.cat([kept_k, k], 1), torch.cat([kept_v, v], 1)  # (B, S + 1, H, K)
     room = kept_k.shape[1]
     age = torch.arange(room, -1, -1, device=q.device)
     visible = (age <= position[:, None])[..., None]
     keys, values = (torch.where(visible[..., None], z, 0) for z in (keys, values))
-    scores = torch.einsum("bghk,bshk->bghs", q, keys) * q.shape[-1] ** -0.5
+    scores = torch.einsum("bghk,bshk->bghs", q, keys) * q.shape[-1] ** -0.5  # (B, G, H, S + 1)
     share = torch.where(visible[:, None].mT, scores, float("-inf")).softmax(-1)
     y = torch.einsum("bghs,bshk->bghk", share, values)  # (B, G, H, K)
     share = share.detach().sum(1).mT  # (B, S + 1, H)
@@ -106,11 +106,11 @@ def _step(
         old = torch.where((age < (room + 1) // 2)[:, None], float("inf"), share)
         worst = old.argmin(1)
     else:
-        worst = share.sum(-1).argmin(1)[:, None].expand(-1, k.shape[2])
+        worst = share.sum(-1).argmin(1)[:, None].expand(-1, k.shape[2])  # (B, H)
     worst = torch.where(position[:, None] >= room, worst, 0)  # the first is none yet
     place = torch.arange(room, device=q.device)[:, None]
     place = place + (place >= worst[:, None])  # (B, S, H)
-    index = place[..., None].expand(-1, -1, -1, k.shape[3])
+    index = place[..., None].expand(-1, -1, -1, k.shape[3])  # (B, S, H, K)
     if policy == "h2o":
         weight = share.gather(1, place)
     return y, keys.gather(1, index), values.gather(1, index), weight

@@ -33,7 +33,7 @@ def path_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
     """
     size = q.shape[-1]
     keys, u = (z.transpose(1, 2) for z in k[..., : 2 * size].chunk(2, -1))  # (B, H, S, K)
-    scores = path_scores(q.transpose(1, 2), keys, u) * size**-0.5
+    scores = path_scores(q.transpose(1, 2), keys, u) * size**-0.5  # (B, H, T, S)
     if k.shape[-1] > 2 * size:
         scores = scores + forgotten(k[..., -1], q.shape[1])
     weights = torch.where(visible[:, None], scores, float("-inf")).softmax(-1)
@@ -51,15 +51,15 @@ def path_scores(q: Tensor, k: Tensor, u: Tensor) -> Tensor:
     past = k.shape[2] - q.shape[2]
     of_keys, of_u = _solved(k[:, :, past:], u[:, :, past:])
     met = (q @ u[:, :, past:].mT).tril()  # (B, H, T, T)
-    scores = [q @ k[:, :, past:].mT - met @ of_keys]
-    q = q - met @ of_u  # of the step before the first
+    scores = [q @ k[:, :, past:].mT - met @ of_keys]  # (B, H, T, T)
+    q = q - met @ of_u  # of the step before the first  # (B, H, T, K)
     k, u = (_in_blocks(z[:, :, :past]) for z in (k, u))  # (B, H, blocks, BLOCK, K)
     of_keys, of_u = _solved(k, u)
-    k = k - of_keys.mT @ u  # at the end of their block
+    k = k - of_keys.mT @ u  # at the end of their block  # (B, H, blocks, BLOCK, K)
     for block in range(k.shape[2] - 1, -1, -1):
-        scores.append(q @ k[:, :, block].mT)
-        q = q - q @ u[:, :, block].mT @ of_u[:, :, block]
-    every = torch.cat(scores[::-1], -1)
+        scores.append(q @ k[:, :, block].mT)  # (B, H, T, BLOCK)
+        q = q - q @ u[:, :, block].mT @ of_u[:, :, block]  # (B, H, T, K)
+    every = torch.cat(scores[::-1], -1)  # (B, H, T, blocks * BLOCK + T)
     return every[..., every.shape[-1] - past - scores[0].shape[-1] :]
 
 
@@ -95,14 +95,14 @@ def _carried(k: Tensor, u: Tensor) -> tuple[Tensor]:
     entries = k.shape[1]
     k, u = (_in_blocks(z.transpose(1, 2)) for z in (k, u))  # (B, H, blocks, BLOCK, K)
     of_keys, of_u = _solved(k, u)
-    k = k - of_keys.mT @ u
+    k = k - of_keys.mT @ u  # (B, H, blocks, BLOCK, K)
     parts: list[Tensor] = []
     later = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
     for block in range(k.shape[2] - 1, -1, -1):
-        parts.append(k[:, :, block] @ later)
-        later = later - of_u[:, :, block].mT @ (u[:, :, block] @ later)
-    every = torch.cat(parts[::-1], 2) if parts else k.flatten(2, 3)
-    return (every[:, :, every.shape[2] - entries :].transpose(1, 2).contiguous(),)
+        parts.append(k[:, :, block] @ later)  # (B, H, BLOCK, K)
+        later = later - of_u[:, :, block].mT @ (u[:, :, block] @ later)  # (B, H, K, K)
+    every = torch.cat(parts[::-1], 2) if parts else k.flatten(2, 3)  # (B, H, blocks * BLOCK, K)
+    return (every[:, :, every.shape[2] - entries :].transpose(1, 2).contiguous(),)  # (B, S, H, K)
 
 
 def _in_blocks(x: Tensor) -> Tensor:
@@ -116,8 +116,8 @@ def _solved(k: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
     Then ``H_C ... H_1 = I - u^T M u``.
     """
-    both = torch.cat([(u @ k.mT).tril(-1), u], -1)
-    lower = (u @ u.mT).tril(-1)
+    both = torch.cat([(u @ k.mT).tril(-1), u], -1)  # (..., C, C + K)
+    lower = (u @ u.mT).tril(-1)  # (..., C, C)
     solved = torch.linalg.solve_triangular(lower, both, upper=False, unitriangular=True)
     of_keys, of_u = solved.split([u.shape[-2], u.shape[-1]], -1)
     return of_keys, of_u

@@ -39,6 +39,7 @@ def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: T
     """The weights of `relative`, (B, H, T, S)."""
     shape, every = near.shape[:2], (near, p, k, _laid(far, k))
     near, p, k, far = (x.flatten(0, 1) for x in every)  # (B H, ...) each
+    # (B, H, T, S)
     weights: Tensor = _weights(near, p, k, far, visible).flatten(0, 1).unflatten(0, shape)
     return weights
 
@@ -47,7 +48,7 @@ def _laid(far: Tensor, k: Tensor) -> Tensor:
     """``far`` for every row of a batch, (B, H, S + 1, K), the longest distance first."""
     # column c of a row is distance c from the end; one more in front moves each row by one more
     far = F.pad(far.flip(1), (0, 0, k.shape[2] + 1 - far.shape[1], 0))
-    return far.expand(k.shape[0], -1, -1, -1)
+    return far.expand(k.shape[0], -1, -1, -1)  # (B, H, S + 1, K)
 
 
 def _moved(x: Tensor) -> Tensor:
@@ -57,12 +58,13 @@ def _moved(x: Tensor) -> Tensor:
 
 def _scores(near: Tensor, p: Tensor, k: Tensor, far: Tensor) -> Tensor:
     size = near.shape[2] ** -0.5
-    return torch.baddbmm(_moved(p @ far.mT), near, k.mT, beta=size, alpha=size)
+    return torch.baddbmm(_moved(p @ far.mT), near, k.mT, beta=size, alpha=size)  # (B H, T, S)
 
 
 def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
     """(B H, T, S) as (B or 1, ..., T, S), beside ``visible[:, None]``."""
     rows = len(visible)  # may be none
+    # (B or 1, ..., T, S)
     per_row: Tensor = scores.unflatten(0, (rows, len(scores) // max(rows, 1)))
     return per_row
 
@@ -70,7 +72,7 @@ def _of_rows(scores: Tensor, visible: Tensor) -> Tensor:
 def _definition(
     near: Tensor, p: Tensor, k: Tensor, v: Tensor, far: Tensor, visible: Tensor
 ) -> Tensor:
-    y: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v
+    y: Tensor = _weights(near, p, k, far, visible).flatten(0, 1) @ v  # (B H, T, V)
     return y
 
 
@@ -88,13 +90,13 @@ def _computed(
         scores = _scores(near, p, k, far)
         _of_rows(scores, visible).add_(hidden)
         weight = scores.softmax(-1)
-        y = weight @ v
+        y = weight @ v  # (B H, T, V)
         if bool(y.sum().isfinite()):
             return y, weight
     scores = _scores(near, p, k, far)
     _of_rows(scores, visible).masked_fill_(~visible[:, None], float("-inf"))
     weight = scores.softmax(-1)
-    return weight @ v, weight
+    return weight @ v, weight  # (B H, T, V), (B H, T, S)
 
 
 class _Relative(torch.autograd.Function):
@@ -114,7 +116,7 @@ class _Relative(torch.autograd.Function):
         # autocast, which is not around a gradient, has given the result another dtype
         near, p, k, v, far = (x.to(grad.dtype) for x in arguments[:-1])
         count, time, entries = weight.shape
-        into = (grad @ v.mT).to(weight.dtype)
+        into = (grad @ v.mT).to(weight.dtype)  # (B H, T, S)
         scores = torch._softmax_backward_data(into, weight, -1, weight.dtype)  # (B H, T, S)
         scores, weight = scores.to(grad.dtype), weight.to(grad.dtype)
         # to where the distances were before they moved
@@ -125,4 +127,5 @@ class _Relative(torch.autograd.Function):
         size = near.shape[2] ** -0.5
         unscaled = (scores @ k, unshifted @ far, scores.mT @ near, unshifted.mT @ p)
         grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in unscaled)
-        return grad_near, grad_p, grad_k, weight.mT @ grad, grad_far, None
+        grad_v = weight.mT @ grad  # (B H, S, V)
+        return grad_near, grad_p, grad_k, grad_v, grad_far, None

@@ -170,7 +170,7 @@ def _spoilt(where: Tensor, x: Tensor) -> Tensor:
 
 def _bad(parts: Tensors) -> Tensor:
     """A mask (B, S) of the entries that hold a number that is not finite."""
-    return ~torch.stack([z.isfinite().flatten(2).all(-1) for z in parts]).all(0)
+    return ~torch.stack([z.isfinite().flatten(2).all(-1) for z in parts]).all(0)  # (B, S)
 
 
 def _hidden(bad: Tensor, parts: Tensors) -> list[Tensor]:
@@ -185,14 +185,14 @@ def _left(begun: Tensor, entries: Tensor, place: Tensor | int, n: int) -> Tensor
     """
     time = entries.shape[1]
     if isinstance(place, Tensor):
-        tail = torch.cat([begun, entries], 1)[:, time:]
+        tail = torch.cat([begun, entries], 1)[:, time:]  # (B, n - 1, ...)
         age = torch.arange(n - 2, -1, -1, device=tail.device)
         return torch.where(like(age < ((place + 1) % n)[:, None], tail), tail, 0)
     count = (place + 1) % n
     parts = [entries.new_zeros(entries.shape[0], n - 1 - count, *entries.shape[2:])]
     if count > time:
         parts.append(begun[:, n - 1 - (count - time) :])
-    return torch.cat([*parts, entries[:, time - min(count, time) :]], 1)
+    return torch.cat([*parts, entries[:, time - min(count, time) :]], 1)  # (B, n - 1, ...)
 
 
 class _Reader:
@@ -212,7 +212,7 @@ class _Reader:
         position: Tensor,
     ) -> list[Tensor]:
         """One step, whose segment is the last ``place + 1`` entries; only rows at an end write."""
-        every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]
+        every = [torch.cat(z, 1) for z in zip(begun, entries, strict=True)]  # (B, n, ...) each
         shared = self._shared(position)
         if shared is not None:  # what is of an earlier segment is zero
             mine = [z[:, self.n - 1 - shared :] for z in every]
@@ -251,12 +251,13 @@ class _Reader:
         self, q: Tensors, entries: Tensors, begun: Tensors, memory: Tensors, place: Tensor
     ) -> list[Tensor]:
         """One step that begins and ends no segment: all such steps are of the same operators."""
+        # (B, n - 1, ...)
         every = [torch.cat([b[:, 1:], e], 1) for b, e in zip(begun, entries, strict=True)]
         age = torch.arange(self.n - 2, -1, -1, device=place.device)
         ages = torch.where(age <= place, age, -1)[:, None]
         y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
         # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
-        zeros = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]
+        zeros = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]  # (B,) each
         return [y + like(torch.stack(zeros).sum(0), y), *every, *memory]
 
     def _shared(self, position: Tensor) -> int | None:
@@ -329,16 +330,16 @@ class _Reader:
         rows, count, n = plan.begin.shape[0], plan.count, self.n
         mine, queries = [plan.whole(*z) for z in parts], [plan.whole(None, z) for z in q]
         spoilt, number = plan.whole(*bad) if bad else None, plan.number.flatten()
-        initial = [h.repeat_interleave(count, 0) for h in memory]
+        initial = [h.repeat_interleave(count, 0) for h in memory]  # (B * count, ...) each
         written = self._written(mine, initial, None if spoilt is None else spoilt.any(1), number)
         # where no segment of the call comes before it, a segment reads what was held
-        follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()
+        follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()  # (B * count,)
         carried = _chosen(follows, [h.roll(1, 0) for h in written], initial)
         carried = self._entered(carried, rows_of(plan.fresh.view(-1, 1))[0], number)
         age = plan.age(n, n, number.device)
         y = self.rule.attend(self.mode, queries, mine, age, carried, self.weights)
         y = y if spoilt is None else _spoilt(spoilt.cumsum(1) > 0, y)
-        last = _chosen((plan.length == n).flatten(), written, carried)
+        last = _chosen((plan.length == n).flatten(), written, carried)  # (B * count, ...) each
         end = plan.where[:, -1] // n + torch.arange(rows, device=number.device) * count
         return plan.taken(y.view(rows, count * n, *y.shape[2:])), [h[end] for h in last]
 

@@ -29,7 +29,7 @@ def first_entries(
         return first
     number = torch.arange(first.shape[1], device=first.device)
     step = number + (at - position)[:, None]  # of the call; below 0 in an earlier one
-    every = torch.cat([first, entries[:, entries.shape[1] - time :]], 1)
+    every = torch.cat([first, entries[:, entries.shape[1] - time :]], 1)  # (B, sinks + T, ...)
     place = torch.where(step < 0, number, step + first.shape[1]).clamp(max=every.shape[1] - 1)
     read = number <= position[:, None]
     return torch.where(like(read, every), gathered(every, place), 0)
@@ -95,7 +95,7 @@ def _in_chunks(
             ys.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
         else:
             ys.append(_chunk(*args))
-    return (torch.cat(ys, 1),)
+    return (torch.cat(ys, 1),)  # (B, T, H, V)
 
 
 def _chunk(
@@ -123,6 +123,7 @@ def _chunk(
     same = position - position[:, :1] == step - begin
     number = torch.arange(sinks, device=q.device)
     far = number + (begin - position[:, :1]) < low  # others are near by
-    visible = torch.cat([same[..., None] & far[:, None], visible], -1)
+    visible = torch.cat([same[..., None] & far[:, None], visible], -1)  # (B, Q, sinks + near)
+    # (B, sinks + near, H, ...)
     keys, values = (torch.cat([f, z[:, near]], 1) for f, z in zip(firsts, (k, v), strict=True))
     return softmax_read(q[:, begin:end], keys, values, visible)

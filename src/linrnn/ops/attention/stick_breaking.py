@@ -16,7 +16,7 @@ def stick_breaking_read(
         current: a step sees itself too, and r runs up to t.
     """
     q, k, v = (z.transpose(1, 2) for z in (q, k, v))  # (B, H, T, K)
-    k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))
+    k, v = (z.repeat_interleave(q.shape[1] // k.shape[1], 1) for z in (k, v))  # (B, H, S, ...)
     time, entries = q.shape[2], k.shape[2]
     attended = visible
     if not current:

@@ -331,7 +331,7 @@ def recurrence(
             state = [torch.where(reset[:, begin, None], 0.0, h) for h in state]
         y, state = _stretch(x[:, begin:end], state, weights, kind)
         ys.append(y)
-    return torch.cat(ys, 1) if len(ys) > 1 else ys[0], *state
+    return torch.cat(ys, 1) if len(ys) > 1 else ys[0], *state  # (B, T, D), (B, D) each
 
 
 def _as_cell(
@@ -378,7 +378,7 @@ def arguments(
         inner = slice(2 * D, 3 * D)
         constants = [bias[1][inner] if bias else U.new_zeros(D)]
         if b is not None:
-            b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])
+            b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])  # (gates * D,)
     b = b if b is None else b.to(W.dtype)
     named = dict(zip(cell.constants, constants, strict=True))
     named |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)

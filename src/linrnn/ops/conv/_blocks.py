@@ -58,7 +58,7 @@ class Blocks(NamedTuple):
                 (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(entering, self.out)
             )
         elif self.weights is None:
-            y = torch.baddbmm(y, entering, self.out)
+            y = torch.baddbmm(y, entering, self.out)  # (H, B * T/Q, Q)
         else:
             y = y + products(entering, self.out)
         return from_blocks(y, u.shape), h
@@ -72,7 +72,7 @@ class Blocks(NamedTuple):
     def _outputs_from_zero(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (H, n, Q) and states left (H, n, K) of blocks that nothing cuts, from zero."""
         safe, mark = finite(x)
-        y, left = safe @ toeplitz(self.kernel), products(safe, self.into)
+        y, left = safe @ toeplitz(self.kernel), products(safe, self.into)  # (H, n, Q), (H, n, K)
         return (y, left) if mark is None else (y + mark, left + mark[..., -1:])
 
     def _carry(
@@ -95,7 +95,7 @@ class Blocks(NamedTuple):
         size = cut.shape[-1]
         # (B * T/Q, Q, H), (B * T/Q, Q)
         u, cut = u.reshape(-1, size, u.shape[-1]), cut.reshape(-1, size)
-        zero_past = u.new_zeros(()).expand(u.shape)
+        zero_past = u.new_zeros(()).expand(u.shape)  # (B * T/Q, Q, H)
         y = self.kernel[:, 0] * u
         for delay in range(1, size):
             y = y + self.kernel[:, delay] * recall(u, zero_past, delay, cut)
@@ -116,14 +116,14 @@ def _dense_carry(
         entering.append(state)
         if cut is not None:
             state = torch.where(cut[:, i, None], 0, state)
-        state = torch.baddbmm(added, state, decay)
+        state = torch.baddbmm(added, state, decay)  # (H, B, K)
     # (H, B * T/Q, K), (B, H, M)
     return torch.stack(entering, 2).flatten(1, 2), pairs(state.transpose(0, 1), h)
 
 
 def add_now(kernel: Tensor, d: Tensor) -> Tensor:
     """The skip as part of the response (H, T) to an impulse: no separate pass over the input."""
-    return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)
+    return torch.cat([kernel[:, :1] + d.to(kernel.dtype)[:, None], kernel[:, 1:]], 1)  # (H, T)
 
 
 def spans(time: int, size: int) -> list[tuple[int, int, int]]:
@@ -141,7 +141,7 @@ def scan_all(
     for lo, hi, blocks in parts:
         y, h = blocks.scan(u[:, lo:hi], h, None if reset is None else reset[:, lo:hi])
         ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), h  # (B, T, H), (B, H, M)
 
 
 def scan_shapes(

@@ -65,9 +65,9 @@ class Matrices(NamedTuple):
         row = (self.out[:, remainder - 1] if remainder else columns(c))[..., None]  # (H, K, 1)
         matrix = self.decay
         while count:
-            row = matrix @ row if count & 1 else row
+            row = matrix @ row if count & 1 else row  # (H, K, 1)
             count >>= 1
-            matrix = matrix @ matrix if count else matrix
+            matrix = matrix @ matrix if count else matrix  # (H, K, K)
         return row[..., 0]
 
 
@@ -84,14 +84,18 @@ class Powers(NamedTuple):
     def of(cls, a: Tensor, b: Tensor, c: Tensor, p: Tensor, q: Tensor, size: int) -> "Powers":
         """From ``a, b, c`` (H, M) and ``p, q`` (H, rank, M); ``size`` is a power of two."""
         rank, all_a = p.shape[1], table(a, size + 1, a.dtype)
+        # (H, size rank, K)
         right = rows(p[:, None] * all_a[:, :size].flip(1)[:, :, None]).flatten(1, 2)
         p, left, into, c = rows(p), columns(q), rows(b)[:, None], columns(c)[:, None]
-        out = _times_complex(c, conjugate(a)[:, None]) - (c @ p.mT) @ left
+        out = _times_complex(c, conjugate(a)[:, None]) - (c @ p.mT) @ left  # (H, 1, K)
         for n in (1 << i for i in range(size.bit_length() - 1)):
             last_rows, power = right[:, (size - n) * rank :], all_a[:, n, None]
+            # (H, 2 n, K)
             into = torch.cat([into, _times_complex(into, power) - (into @ left.mT) @ last_rows], 1)
             both = torch.cat([out, left], 1)  # (H, n + n rank, K)
+            # (H, n + n rank, K)
             both = _times_complex(both, conjugate(power)) - (both @ last_rows.mT) @ left
+            # (H, 2 n, K), (H, 2 n rank, K)
             out, left = torch.cat([out, both[:, :n]], 1), torch.cat([left, both[:, n:]], 1)
         return cls(all_a, into, out, left, right)
 
@@ -104,7 +108,7 @@ class Powers(NamedTuple):
         # (H, M, from, M, to), then (H, K, K)
         diagonal = turns.diag_embed().permute(0, 3, 1, 4, 2).flatten(3).flatten(1, 2)
         left, right = self.left[:, :used], self.right[:, self.right.shape[1] - used :]
-        return torch.baddbmm(diagonal, left.mT, right, alpha=-1)
+        return torch.baddbmm(diagonal, left.mT, right, alpha=-1)  # (H, K, K)
 
 
 def _matrices(
@@ -127,7 +131,7 @@ def _matrices(
 
 def _times_complex(x: Tensor, a: Tensor) -> Tensor:
     """Complex numbers as real ones, times complex numbers."""
-    return rows(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * a)
+    return rows(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * a)  # (..., K)
 
 
 _PRODUCT = Product(

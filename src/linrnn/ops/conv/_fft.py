@@ -65,6 +65,7 @@ def strict_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
         left = left.reshape(-1, stride, channels)[:, :size]  # (B * count, S, C)
         spectrum = torch.fft.rfft(far[:, : 2 * size], 2 * size)
         added = circular_product(left, spectrum, 2 * size)[:, size:]
+        # (B, count * stride, C)
         added = F.pad(added, (0, 0, stride - size, 0)).reshape(batch, -1, channels)
         added = F.pad(added, (0, 0, size if largest else 0, 0))  # from the first step on
         y = y + F.pad(added, (0, 0, 0, max(0, time - added.shape[1])))[:, :time]
@@ -77,7 +78,7 @@ def strict_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
 def circular_product(u: Tensor, spectrum: Tensor, n: int) -> Tensor:
     """``y_t = sum_s kernel_{(t-s) mod n} u_s``, (B, n, C), of the kernel's `torch.fft.rfft`."""
     y: Tensor = torch.fft.irfft(torch.fft.rfft(u.transpose(1, 2), n) * spectrum, n)  # (B, C, n)
-    return y.transpose(1, 2)
+    return y.transpose(1, 2)  # (B, n, C)
 
 
 def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
@@ -89,7 +90,7 @@ def cuts(u: Tensor, reset: Tensor | None, edge: Ends) -> Tensor:
     # not new_zeros, which vmap would take for one of each call
     cut = torch.zeros(batch, time, dtype=torch.bool, device=u.device) if reset is None else reset
     cut = cut.index_put((edge.row, edge.first), cut.new_ones(()))
-    return cut.flatten().nonzero().squeeze(1)
+    return cut.flatten().nonzero().squeeze(1)  # (pieces,)
 
 
 def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -106,7 +107,7 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
     size = length.double().log2().ceil()  # pieces of one power of two waste less than half
     parts, places = [], []
     for exponent in size.unique().tolist():
-        indices = (size == exponent).nonzero().squeeze(1)
+        indices = (size == exponent).nonzero().squeeze(1)  # (pieces of that size,)
         step = torch.arange(int(length[indices].max()), device=u.device)
         inside = step < length[indices, None]
         place = (start[indices, None] + step).clamp(max=steps - 1)
@@ -114,5 +115,5 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
         row, column = inside.nonzero(as_tuple=True)
         parts.append(convolve(inputs, indices)[row, column])
         places.append(place[row, column])
-    order = torch.cat(places).argsort()
-    return torch.cat(parts)[order].view(u.shape)
+    order = torch.cat(places).argsort()  # (B * T,)
+    return torch.cat(parts)[order].view(u.shape)  # (B, T, C)

@@ -34,12 +34,12 @@ class FusedBlocks(torch.autograd.Function):
             last = pairs(_carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
             last = carry(_states(entering, h, shape), first, decay)
-        y = torch.baddbmm(x @ toeplitz(kernel), entering, out)
+        y = torch.baddbmm(x @ toeplitz(kernel), entering, out)  # (H, B * T/Q, Q)
         y = y if mark is None else y + mark
         ctx.marked = mark is not None
         ctx.save_for_backward(*arguments, x, entering)
         ctx.definition = definition
-        return from_blocks(y, u.shape), last.transpose(0, 1).contiguous()
+        return from_blocks(y, u.shape), last.transpose(0, 1).contiguous()  # (B, T, H), (B, H, M)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -61,17 +61,17 @@ class FusedBlocks(torch.autograd.Function):
             )
         grad_x = None
         if ctx.needs_input_grad[1]:
-            grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)
+            grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)  # (H, B * T/Q, Q)
             grad_x = from_blocks(grad_x, u.shape)
             if ctx.marked:
                 grad_x = torch.where(u.isfinite(), grad_x, 0)
         return (
             None,
             grad_x,
-            first.transpose(0, 1),
-            _diagonals(x.mT @ g),
-            x.mT @ left,
-            entering.mT @ g,
+            first.transpose(0, 1),  # (B, H, M)
+            _diagonals(x.mT @ g),  # (H, Q)
+            x.mT @ left,  # (H, Q, K)
+            entering.mT @ g,  # (H, K, Q)
             grad_decay,
         )
 
@@ -108,7 +108,7 @@ def toeplitz(kernel: Tensor) -> Tensor:
     row = F.pad(kernel, (size - 1, 0))  # (H, 2 Q - 1)
     # read with a period of one more than its length, each copy begins one later; ``unfold`` would
     # be shorter, but PyTorch has no batching rule for its gradient
-    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)
+    copies = row[:, None].expand(-1, size + 1, -1).reshape(channels, -1)  # (H, (Q + 1) (2 Q - 1))
     shifted = copies[:, : size * 2 * size].view(channels, size, 2 * size)  # (H, Q, 2 Q)
     return shifted[..., :size].flip(1)
 
@@ -118,25 +118,26 @@ def _diagonals(matrix: Tensor) -> Tensor:
     channels, size = matrix.shape[:2]
     # each row is read one place later than the one below it
     rows = F.pad(matrix.flip(1), (0, size)).view(channels, -1)[:, : size * (2 * size - 1)]
-    return rows.view(channels, size, 2 * size - 1).sum(1)[:, size - 1 :]
+    return rows.view(channels, size, 2 * size - 1).sum(1)[:, size - 1 :]  # (H, Q)
 
 
 def _states(columns: Tensor, h: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(H, B * T/Q, K) as the numbers of states (H, B, T/Q, M)."""
     view = _blocks(columns, shape)
+    # (H, B, T/Q, M)
     return torch.view_as_complex(view.unflatten(-1, (-1, 2))) if h.is_complex() else view
 
 
 def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(H, B * T/Q, K) as real numbers (H, B, T/Q, K)."""
     batch, time, size = shape
-    return columns.view(columns.shape[0], batch, time // size, -1)
+    return columns.view(columns.shape[0], batch, time // size, -1)  # (H, B, T/Q, K)
 
 
 def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
     """Compute `carry` for states as real numbers (H, B, K) and a matrix."""
     for block in left.unbind(2):
-        next_state = torch.baddbmm(block, h, decay)
+        next_state = torch.baddbmm(block, h, decay)  # (H, B, K)
         block.copy_(h)
         h = next_state
     return h
@@ -145,7 +146,7 @@ def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
 def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
     """Compute `carry_back` for a matrix; returns the gradient of the first state alone."""
     for block in reversed(left.unbind(2)):
-        earlier = torch.baddbmm(block, grad, decay.mT)
+        earlier = torch.baddbmm(block, grad, decay.mT)  # (H, B, K)
         block.copy_(grad)
         grad = earlier
     return grad

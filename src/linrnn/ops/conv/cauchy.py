@@ -67,7 +67,7 @@ def _sums(
     both = torch.cat([beta, alpha]).transpose(0, 1)  # (H, 2 rows, M)
     # (H, rows, nodes) each
     (br, ar), (bm, am) = ((both @ (x * inverse)).split(rows, 1) for x in (r, m))
-    return (s * bm - c * ar).transpose(0, 1), (s * br + c * am).transpose(0, 1)
+    return (s * bm - c * ar).transpose(0, 1), (s * br + c * am).transpose(0, 1)  # (rows, H, nodes)
 
 
 class _Tiled:

@@ -24,13 +24,13 @@ class DenseSystem(NamedTuple):
 def step(system: DenseSystem, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """One step: ``u`` (B, H), ``h`` (B, H, N); ``(y, h)``, y (B, H, M)."""
     a, b = system.a.to(h), system.b.to(h)
-    h = (a @ h[..., None])[..., 0] + b * u[..., None]
+    h = (a @ h[..., None])[..., 0] + b * u[..., None]  # (B, H, N)
     return read_out(system.c, system.d, u, h), h
 
 
 def read_out(c: Tensor, d: Tensor, u: Tensor, h: Tensor) -> Tensor:
     """``c h + d u``: u (..., H) and h (..., H, N) to (..., H, M)."""
-    return (c.to(h) @ h[..., None])[..., 0] + d.to(h) * u[..., None]
+    return (c.to(h) @ h[..., None])[..., 0] + d.to(h) * u[..., None]  # (..., H, M)
 
 
 def scan(system: DenseSystem, u: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -61,12 +61,15 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     begun = torch.cat([b[:, None], (a @ h.to(a).permute(1, 2, 0)).mT], 1)  # (H, 1 + B, N)
     coarse = krylov(far, begun, count).to(h.dtype)  # (H, K, 1 + B, N)
     fine = krylov(a.mT, c.to(a), size).to(h.dtype)  # (H, Q, M, N)
+    # (1 + B, H, M, T)
     response = torch.einsum("hkrn,hqmn->rhmkq", coarse, fine).flatten(3)[..., :time]
+    # (H, M, T)
     kernel = torch.cat([response[0, ..., :1] + d.to(h)[..., None], response[0, ..., 1:]], -1)
-    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time)[:, :, None]
+    spectrum = torch.fft.rfft(u.transpose(1, 2), 2 * time)[:, :, None]  # (B, H, 1, T + 1)
     y = torch.fft.irfft(spectrum * torch.fft.rfft(kernel, 2 * time), 2 * time)[..., :time]
     y = (y + response[1:]).permute(0, 3, 1, 2)  # (B, T, H, M)
 
+    # (B, K, Q, H)
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
     into = krylov(a, b[:, None], size)[:, :, 0].flip(1).to(h.dtype)  # (H, Q, N)
     sums = torch.einsum("bkqh,hqn->hbkn", padded, into)  # (H, B, K, N)
@@ -84,8 +87,8 @@ def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
     """
     vectors = v[:, None]  # (H, 1, R, N)
     while vectors.shape[1] < count:
-        vectors = torch.cat([vectors, vectors @ a.mT[:, None]], 1)
-        a = a @ a if vectors.shape[1] < count else a
+        vectors = torch.cat([vectors, vectors @ a.mT[:, None]], 1)  # (H, 2 n, R, N)
+        a = a @ a if vectors.shape[1] < count else a  # (H, N, N)
     return vectors[:, :count]
 
 
@@ -93,6 +96,6 @@ def _gathered(a: Tensor, sums: Tensor) -> Tensor:
     """``sum_k a^(K - 1 - k) sums_k`` over the axis before the last: (H, B, K, N) to (H, B, N)."""
     while sums.shape[2] > 1:
         sums = F.pad(sums, (0, 0, sums.shape[2] % 2, 0))
-        sums = sums[:, :, ::2] @ a.mT[:, None].to(sums.dtype) + sums[:, :, 1::2]
-        a = a @ a
+        sums = sums[:, :, ::2] @ a.mT[:, None].to(sums.dtype) + sums[:, :, 1::2]  # (H, B, K / 2, N)
+        a = a @ a  # (H, N, N)
     return sums[:, :, 0]

@@ -208,18 +208,19 @@ def kernel(
     """
     rank, half = system.P.shape[1], 0.5 * system.dt[:, None]
     cut = conjugate(pairs(columns(system.c) - c_after, system.c))
-    c, P = 0.5 * cut, system.P.transpose(0, 1)
+    c, P = 0.5 * cut, system.P.transpose(0, 1)  # (H, M), (rank, H, M)
+    # (1 + rank, H, M)
     left, right = torch.cat([c[None], conjugate(P)]), torch.cat([system.b[None], P])
     w = half * system.lam
     if may_look(w) and not bool(((w.abs() > _TINY) & (w.abs() < 1 / _TINY)).all()):
         dtype = torch.complex128
-    v = (left[:, None] * right).flatten(0, 1).to(dtype)
+    v = (left[:, None] * right).flatten(0, 1).to(dtype)  # ((1 + rank)^2, H, M)
     angle = torch.arange(time // 2 + 1, device=c.device).double() * (2 * torch.pi / time)
-    q = cauchy(v, w, angle).unflatten(0, (1 + rank, 1 + rank))
+    q = cauchy(v, w, angle).unflatten(0, (1 + rank, 1 + rank))  # (1 + rank, 1 + rank, H, nodes)
     q = q.permute(2, 3, 0, 1)  # (H, nodes, ., .)
     shift = (half * (1 + torch.complex(angle.cos(), -angle.sin()))).to(dtype)
     inverse = _inverse(shift[..., None, None] * q[..., 1:, 1:])
-    correction = q[..., :1, 1:] @ (inverse @ q[..., 1:, :1])
+    correction = q[..., :1, 1:] @ (inverse @ q[..., 1:, :1])  # (H, nodes, 1, 1)
     spectrum = q[..., 0, 0] - shift * correction[..., 0, 0]
     response: Tensor = torch.fft.irfft(2 * half.to(spectrum.real.dtype) * spectrum, time)
     return response

@@ -167,7 +167,7 @@ def _powers(a: Tensor, time: int) -> Tensor:
     base = a.to(torch.complex128 if a.is_complex() else torch.float64)
     powers, square = torch.ones_like(base)[None], base
     while len(powers) < time:
-        powers, square = torch.cat([powers, powers * square]), square * square
+        powers, square = torch.cat([powers, powers * square]), square * square  # (2 n, ...)
     return powers[:time].to(a.dtype)
 
 

@@ -140,7 +140,7 @@ def _definition(
     if cu_seqlens is not None:
         y = _packed(inputs, past, kernel, reset, cu_seqlens, strict)
     else:
-        u, past_steps = torch.cat([past, inputs], 1), past.shape[1]
+        u, past_steps = torch.cat([past, inputs], 1), past.shape[1]  # (B, P + T, C)
         if reset is None:
             y = (strict_product if strict else causal_product)(u, kernel, past_steps)
         else:
@@ -164,7 +164,7 @@ def _packed(
     sequence = torch.arange(past.shape[0], device=x.device)[:, None]
     past_place = offsets[:-1, None] + sequence * width + torch.arange(width, device=x.device)
     place = t + (torch.searchsorted(offsets[1:], t, right=True) + 1) * width
-    order = torch.cat([past_place.flatten(), place]).argsort()
+    order = torch.cat([past_place.flatten(), place]).argsort()  # (S * P + T,)
     u = torch.cat([past.flatten(0, 1), x[0]])[order][None]  # (1, seqs * width + time, channels)
     cut = None
     if reset is not None:

@@ -83,7 +83,7 @@ class State(NamedTuple):
 
     def inputs(self) -> Tensor:
         """All of them, (B, P, C), oldest first."""
-        return torch.cat([*reversed(self.blocks()), self.near], 1)
+        return torch.cat([*reversed(self.blocks()), self.near], 1)  # (B, inputs, C)
 
 
 def levels(width: int) -> int:
@@ -150,7 +150,7 @@ def read(
         y, state = _piece(kernel, x, state, strict)
         x = x[:, y.shape[1] :]
         ys.append(y)
-    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), state._asdict()
+    return (torch.cat(ys, 1) if len(ys) > 1 else ys[0]), state._asdict()  # (B, T, C)
 
 
 def _piece(kernel: Kernel, x: Tensor, state: State, strict: bool) -> tuple[Tensor, State]:
@@ -160,7 +160,7 @@ def _piece(kernel: Kernel, x: Tensor, state: State, strict: bool) -> tuple[Tenso
     size = NEAR << min(lowest, (x.shape[1] // NEAR).bit_length() - 1) if x.shape[1] >= NEAR else 0
     if n_near or not size:
         x = x[:, : NEAR - n_near]
-        u = torch.cat([near, x], 1)
+        u = torch.cat([near, x], 1)  # (B, n_near + T, C)
         if x.shape[1] == 1:
             direct = kernel.taps[:, 0] * x + (near * kernel.recent(n_near)).sum(1, keepdim=True)
         elif strict:
@@ -200,7 +200,7 @@ def _filled(kernel: Kernel, state: State) -> State:
         if block.shape[1] == size:
             spectrum = kernel.spectrum(2 * size, 2 * size)
             added = circular_product(block, spectrum, 2 * size)[:, size:]
-            far[i] = torch.cat([block, added], 1)
+            far[i] = torch.cat([block, added], 1)  # (B, 2 size, C)
     return State(state.near, far)
 
 
@@ -211,7 +211,7 @@ def _pushed(state: State, block: Tensor, level: int) -> State:
         parts.append(far[level][:, : NEAR << level])
         far[level] = far[level][:, :0]
         level += 1
-    far[level] = torch.cat([far[level][:, :0], *reversed(parts)], 1)
+    far[level] = torch.cat([far[level][:, :0], *reversed(parts)], 1)  # (B, NEAR << level, C)
     return State(state.near, far)
 
 
@@ -223,7 +223,7 @@ def _cut(inputs: Tensor, far: list[Tensor]) -> State:
     for i in range(len(far)):
         size = NEAR << i
         if end // size % 2 or (i == len(far) - 1 and end >= size):
-            far[i] = torch.cat([far[i], inputs[:, end - size : end]], 1)
+            far[i] = torch.cat([far[i], inputs[:, end - size : end]], 1)  # (B, size, C)
             end -= size
     return State(near, far)
 
@@ -231,10 +231,10 @@ def _cut(inputs: Tensor, far: list[Tensor]) -> State:
 def _joined(x: Tensor, past: Tensor, reset: Tensor | None) -> Tensor:
     """The inputs of past and x, (B, P + T, C), those before a reset zero."""
     if reset is None:
-        return torch.cat([past, x], 1)
+        return torch.cat([past, x], 1)  # (B, P + T, C)
     return last_inputs(x, F.pad(past, (0, 0, x.shape[1], 0)), reset)
 
 
 def _emptied(state: State, x: Tensor) -> list[Tensor]:
     """No blocks, with a gradient if old ones or the inputs have one."""
-    return [torch.cat([block[:, :0], x[:, :0]], 1) for block in state.far]
+    return [torch.cat([block[:, :0], x[:, :0]], 1) for block in state.far]  # (B, 0, C) each

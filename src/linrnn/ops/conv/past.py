@@ -36,7 +36,7 @@ def recall(
         sequence = torch.searchsorted(offsets[1:], t, right=True)
         return _packed(x, past, sequence, t - delay, t + 1, reset, offsets)[None]
     recent = past[:, past.shape[1] - delay :]
-    y = torch.cat([recent.to(x.dtype), x], 1)[:, :time]
+    y = torch.cat([recent.to(x.dtype), x], 1)[:, :time]  # (B, T, C)
     if reset is None:
         return y
     started = F.pad(reset.cumsum(1), (delay, 0))  # sequences begun up to t, and up to t - delay
@@ -65,7 +65,8 @@ def last_inputs(
         x = torch.where((started == started[:, -1:])[..., None], x, 0)
         past = torch.where(reset.any(1)[:, None, None], 0, past)
     if torch.compiler.is_compiling():  # a graph must not depend on which of the two is longer
-        return torch.cat([past, x.to(past.dtype)], 1).narrow(1, time, width)
+        return torch.cat([past, x.to(past.dtype)], 1).narrow(1, time, width)  # (B, P, C)
+    # (B, P, C)
     return torch.cat([past[:, min(time, width) :], x[:, max(0, time - width) :].to(past.dtype)], 1)
 
 

@@ -87,10 +87,10 @@ def _of(system: System, powers: Tensor) -> Blocks:
     into = rows(b[:, None] * powers[:, :-1].flip(1))  # (H, Q, K), K real numbers of a state
     if decay.shape[0] == c.shape[0]:
         out = columns(c[:, None] * powers).transpose(1, 2)  # (H, K, Q + 1)
-        kernel = (rows(b)[:, None] @ out[..., :-1])[:, 0]
+        kernel = (rows(b)[:, None] @ out[..., :-1])[:, 0]  # (H, Q)
         return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay)
-    out = rows(powers).transpose(1, 2)
-    kernel = columns(b * c) @ out[0, :, :-1]
+    out = rows(powers).transpose(1, 2)  # (1, K, Q + 1)
+    kernel = columns(b * c) @ out[0, :, :-1]  # (H, Q)
     return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay, c)
 
 
@@ -105,12 +105,13 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     kernel = vandermonde((c * b)[None], system.a, time)[0]
     y = causal_product(u, add_now(kernel, system.d))
     if not seen_zero(h):
-        y = y + vandermonde(c * a * h, system.a, time).transpose(1, 2)
+        y = y + vandermonde(c * a * h, system.a, time).transpose(1, 2)  # (B, T, H)
 
     size, count = factors.fine.shape[1], factors.coarse.shape[1]
+    # (B, T/Q, Q, H)
     padded = F.pad(u, (0, 0, size * count - time, 0)).view(batch, count, size, channels)
     x = padded.permute(3, 0, 1, 2).flatten(1, 2)  # (H, B T/Q, Q)
     sums = products(x, rows(b[:, None] * factors.fine.flip(1)))
     sums = pairs(sums.view(channels, batch, count, -1), h)  # (H, B, T/Q, M)
     left_over = (sums * factors.coarse.flip(1)[:, None]).sum(2)  # (H, B, M)
-    return y, factors.across * h + left_over.transpose(0, 1)
+    return y, factors.across * h + left_over.transpose(0, 1)  # (B, T, H), (B, H, M)

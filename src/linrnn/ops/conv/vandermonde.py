@@ -29,11 +29,12 @@ class Factors(NamedTuple):
         coarse = powers(fine[..., -1], count + 1).to(dtype)  # (H, M, T / Q + 1)
         across = coarse[..., time // size] * fine[..., time % size].to(dtype)
         fine = fine[..., :-1].to(dtype).transpose(1, 2)  # (H, Q, M)
-        return cls(fine, coarse[..., :count].transpose(1, 2), across)
+        return cls(fine, coarse[..., :count].transpose(1, 2), across)  # coarse: (H, T/Q, M)
 
     def product(self, c: Tensor, time: int) -> Tensor:
         """``Re sum_n c_n a_n^t`` for ``c`` (rows, H, M): real (rows, H, T)."""
         left = columns(c.transpose(0, 1)[:, :, None] * self.coarse[:, None])  # (H, rows, T/Q, 2M)
+        # (H, rows * T/Q, Q)
         response: Tensor = products(left.flatten(1, 2), rows(self.fine).transpose(1, 2))
         response = response.view(*c.shape[1::-1], -1)[..., :time]  # (H, rows, T)
         return response.transpose(0, 1)  # (rows, H, T)
@@ -76,7 +77,7 @@ def powers(a: Tensor, count: int) -> Tensor:
     """``a^0 .. a^(count - 1)`` along a new last axis, each from its binary digits."""
     result, square = torch.ones_like(a)[..., None], a[..., None]
     while result.shape[-1] < count:
-        result, square = torch.cat([result, result * square], -1), square * square
+        result, square = torch.cat([result, result * square], -1), square * square  # (H, M, 2 n)
     return result[..., :count]
 
 

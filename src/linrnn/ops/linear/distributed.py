@@ -150,7 +150,7 @@ class _Chain(NamedTuple):
         sent = sent.to(self.device).contiguous()
         parts = [torch.empty_like(sent) for _ in range(self.ranks)]
         dist.all_gather(parts, sent, group=self.group)
-        stacked = torch.stack(parts).to(x.device)
+        stacked = torch.stack(parts).to(x.device)  # (ranks, *sent.shape)
         return torch.view_as_complex(stacked) if x.is_complex() else stacked
 
     def gather_in_order(self, x: Tensor) -> Tensor:
@@ -293,6 +293,7 @@ class _ShardedScan(torch.autograd.Function):
         cleared = b.new_zeros(batch, dtype=torch.bool) if reset is None else reset.any(1)
         gather_dtype = _double_of(b.dtype)
         sent = torch.cat([x.to(gather_dtype) for x in (product, local_state, cleared[:, None])], 1)
+        # (ranks, B, ...)
         products, local_states, flags = chain.gather_in_order(sent).split([width, width, 1], 2)
         cuts = flags.real != 0  # (ranks, B, 1)
         states = _carry(products, local_states, cuts, torch.zeros_like(local_states[0]))
@@ -312,7 +313,7 @@ class _ShardedScan(torch.autograd.Function):
             local_grad = torch.zeros_like(grad_final)
         else:
             local_grad = _adjoint_summary(a, grad_h, reset, chain.reverse, ctx.backend)
-        sent = torch.cat([local_grad, grad_final], 1).to(products.dtype)
+        sent = torch.cat([local_grad, grad_final], 1).to(products.dtype)  # (B, 2 C)
         local_grads, finals = chain.gather_in_order(sent).split(h.shape[2], 2)
         arriving = _carry(products.conj().flip(0), local_grads.flip(0), cuts.flip(0), finals.sum(0))
         arriving_here = arriving[chain.ranks - 1 - chain.place].to(grad_final.dtype)

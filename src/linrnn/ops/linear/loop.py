@@ -41,8 +41,8 @@ def loop(
                 state = torch.where(reset[:, t, None], ring.zero, state)
             state = h[t] = ring.plus(ring.times(decays[t], state), inputs[t])
         finals.append(state)
-    outputs = torch.stack([h[t] for t in range(time)], 1).to(b.dtype) if time else b
-    return outputs, torch.cat(finals)
+    outputs = torch.stack([h[t] for t in range(time)], 1).to(b.dtype) if time else b  # (B, T, C)
+    return outputs, torch.cat(finals)  # (B, T, C), (S, C)
 
 
 def _add_exponentials(x: Tensor, y: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def block_scan(
                 [-1.,  0.],
                 [ 0., -1.]])
     """
-    A = torch.stack([re, -im, im, re], -1).unflatten(-1, (2, 2))
+    A = torch.stack([re, -im, im, re], -1).unflatten(-1, (2, 2))  # (..., C, 2, 2)
     return many_dense_scan(A, b, initial, reset)
 
 
@@ -94,12 +94,12 @@ def many_dense_scan(
 def turn(re: Tensor, im: Tensor, h: Tensor) -> Tensor:
     """The blocks ``[[re, -im], [im, re]]`` times ``h`` (..., channels, 2)."""
     p, q = h.unbind(-1)
-    return torch.stack([re * p - im * q, im * p + re * q], -1)
+    return torch.stack([re * p - im * q, im * p + re * q], -1)  # (..., C, 2)
 
 
 def _one_matrix(
     A: Tensor, b: Tensor, initial: Tensor, reset: Tensor | None, backend: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    arguments = A[None], b.unsqueeze(2), initial.unsqueeze(1)
+    arguments = A[None], b.unsqueeze(2), initial.unsqueeze(1)  # (1, N, N), (B, T, 1, N), (B, 1, N)
     h, final = blocks(*arguments, None, reset, None, False, False, backend=backend)
-    return h.squeeze(2), final.squeeze(1)
+    return h.squeeze(2), final.squeeze(1)  # (B, T, N), (B, N)

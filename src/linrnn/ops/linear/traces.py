@@ -26,7 +26,7 @@ def advance(trace: Tensor | None, keep: Tensor, index: Tensor, slope: Tensor, x:
         x: what the map was given, (batch, time, inputs).
     """
     if trace is None:
-        return torch.stack([torch.bmm(g.mT, x) for g in slope.unbind(1)])
+        return torch.stack([torch.bmm(g.mT, x) for g in slope.unbind(1)])  # (P, B, outputs, inputs)
     kernels = _kernels(trace)
     if kernels is not None and x.shape[1] == 1:
         new_trace: Tensor = kernels.advance(trace, keep, index, slope[:, :, 0], x[:, 0])
@@ -64,7 +64,7 @@ def carried(trace: Tensor, by: Tensor) -> Tensor:
         for q in range(1, len(trace)):
             new.addcmul_(trace[q], by[:, p, q])
         parts.append(new)
-    return torch.stack(parts)
+    return torch.stack(parts)  # (P, B, outputs, inputs)
 
 
 def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None = None) -> Tensor:
@@ -81,10 +81,12 @@ def credited(trace: Tensor, credit: Tensor, index: Tensor, pairs: Tensor | None 
     if kernels is not None:
         total: Tensor = kernels.credited(trace, credit, index, pairs)
         return total
+    # (outputs, inputs)
     gradient = torch.einsum("pbi,pbij->ij", credit.index_select(2, index), trace)
     if pairs is None:
         return gradient
     # the parts of the other are minus the imaginary part of the first, and its real part
+    # (outputs, inputs)
     paired_gradient = credited(trace, torch.stack([credit[1], -credit[0]]), index)
     both = gradient.new_empty(2 * len(gradient), *gradient.shape[1:])
     return both.index_copy_(0, pairs[0], gradient).index_copy_(0, pairs[1], paired_gradient)

@@ -89,7 +89,7 @@ def softmax_of_past(
     previous = torch.cat([log_norm.unsqueeze(1), z[:, :-1]], 1)  # (B, T, ...)
     begins = previous <= EMPTY / 2
     if reset is not None:
-        begins = begins | reset.view(*reset.shape, *[1] * (logits.ndim - 2))
+        begins = begins | reset.view(*reset.shape, *[1] * (logits.ndim - 2))  # (B, T, ...)
     return torch.where(begins, 0, previous - z), (logits - z).exp(), last
 
 

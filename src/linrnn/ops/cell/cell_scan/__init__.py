@@ -196,6 +196,6 @@ def _computed(
                     return replayed
             outputs, finals = compute(chosen, cell.program, leaves, layout, cell.by_parts)
     if channels is not None and len(channels) != 1:
-        outputs = [y.reshape(*y.shape[:2], *channels) for y in outputs]
-        finals = [h.reshape(h.shape[0], *channels) for h in finals]
+        outputs = [y.reshape(*y.shape[:2], *channels) for y in outputs]  # (B, T, *channels)
+        finals = [h.reshape(h.shape[0], *channels) for h in finals]  # (S, *channels)
     return joined(cell, outputs, finals)

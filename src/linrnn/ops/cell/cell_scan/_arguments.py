@@ -74,6 +74,7 @@ class Layout(NamedTuple):
     def stored(self, outputs: Sequence[Tensor], batch: int) -> list[Tensor]:
         """Outputs of all steps as they are returned."""
         pairs = zip(outputs, self.widths, strict=True)
+        # (B, T, width)
         return [y.expand(batch, self.time, width).to(self.dtype) for y, width in pairs]
 
 
@@ -274,8 +275,9 @@ def _flat(x: Tensor, channels: tuple[int, ...], leading: int) -> Tensor:
     ahead = x.shape[:leading]
     if x.shape[leading:] != channels:
         missing = len(channels) - (x.ndim - leading)
+        # (*ahead, *channels)
         x = x.reshape(*ahead, *[1] * missing, *x.shape[leading:]).expand(*ahead, *channels)
-    return x if len(channels) == 1 else x.reshape(*ahead, prod(channels))
+    return x if len(channels) == 1 else x.reshape(*ahead, prod(channels))  # (*ahead, width)
 
 
 def _sized(
@@ -294,7 +296,7 @@ def _sized(
     places = [program.leaves[kind] for kind in ("state", "input", "parameter")]
     states, inputs, parameters = (
         [
-            x.expand(*x.shape[:leading], node_widths[where[i]]) if i in where else x
+            x.expand(*x.shape[:leading], node_widths[where[i]]) if i in where else x  # (..., width)
             for i, x in enumerate(group)
         ]
         for group, where, leading in zip(parts[:3], places, (1, 2, 0), strict=True)

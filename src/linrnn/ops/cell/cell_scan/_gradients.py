@@ -9,7 +9,8 @@ from torch import Tensor
 from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import CONTRACTIONS, Program
 
-#: Into how many pieces a sum over steps is divided on a GPU, where these steps allow.
+#: Into how many pieces a sum over steps is divided on a GPU, where these steps allow;
+#: not measured beside other numbers.
 PIECES = 64
 
 
@@ -59,11 +60,12 @@ def of_matrices(
         heads = like.shape[0] if like.ndim == 3 else 1
         if half and heads == 1:
             left, right = (x.flatten(0, 1).bfloat16() for x in pair)  # (batch * time, width)
+            # ([heads,] rows, columns)
             product = (left.mT @ right).to(like.dtype).reshape(like.shape)
         else:
             # (batch * time, heads, width / heads) each
             left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
-            product = outer_sum(left, right).reshape(like.shape)
+            product = outer_sum(left, right).reshape(like.shape)  # ([heads,] rows, columns)
         total = gradients[i]
         gradients[i] = product if total is None else total + product
     pairs = zip(matrices, gradients, strict=True)

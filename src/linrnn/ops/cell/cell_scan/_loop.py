@@ -44,13 +44,15 @@ def results(
             now = [x[t] for x in inputs]
             outputs[t], states = step(states, now, leaves.parameters, leaves.matrices)
             # a next state may be a number
+            # (S or 1, width)
             states = [h.expand(shape) for h, shape in zip(states, shapes, strict=True)]
         finals.append(states)
     stacked = []
     for i, width in enumerate(layout.widths):
-        steps = [outputs[t][i].expand(rows, width) for t in range(time)]
+        steps = [outputs[t][i].expand(rows, width) for t in range(time)]  # (B, width) each
         empty = leaves.states[0].new_empty(rows, 0, width)
+        # (B, T, width)
         stacked.append((torch.stack(steps, 1) if steps else empty).to(layout.dtype))
     if not finals:
         return stacked, list(leaves.states)
-    return stacked, [torch.cat(parts) for parts in zip(*finals, strict=True)]
+    return stacked, [torch.cat(parts) for parts in zip(*finals, strict=True)]  # (S, width)

@@ -91,6 +91,7 @@ def solve(program: Program, leaves: Leaves, layout: Layout) -> Solution:
     for rounds in range(ROUNDS):
         previous_states = layout.before(h, leaves.states)
         slopes, next_states, *_ = evaluate(derivative, previous_states, *operands)
+        # (B, T, width)
         next_states = [f.expand(x.shape) for f, x in zip(next_states, h, strict=True)]
         residuals.append(_residual(h, next_states))
         if _settled(residuals, leaves.states[0].dtype):
@@ -197,6 +198,7 @@ def backward(
     residuals: list[float] = []
     for _ in range(ROUNDS):
         values = evaluate(back, carry, inputs, leaves.parameters, leaves.matrices)
+        # (B, T, width)
         into = [x.expand(h.shape) for x, h in zip(values.next_states, saved, strict=True)]
         if layout.reset is not None:
             into = [torch.where(layout.reset[..., None], 0, x) for x in into]
@@ -265,7 +267,7 @@ def _collected(
     parameters = [torch.zeros_like(x) for x in leaves.parameters]
     for i, x in values.sums:
         shape = (*into[0].shape[:2], parameters[i].shape[-1])
-        parameters[i] = parameters[i] + x.expand(shape).sum((0, 1))
+        parameters[i] = parameters[i] + x.expand(shape).sum((0, 1))  # (width,)
     matrices = [torch.zeros_like(x) for x in leaves.matrices]
     for i, left, right in values.products:
         heads = matrices[i].shape[0] if matrices[i].ndim == 3 else 1
@@ -273,5 +275,6 @@ def _collected(
             x.expand(*into[0].shape[:2], x.shape[-1]).flatten(0, 1).unflatten(-1, (heads, -1))
             for x in (left, right)
         ]
+        # ([heads,] rows, columns)
         matrices[i] = matrices[i] + outer_sum(*sides).reshape(matrices[i].shape)
     return Leaves(states, inputs, parameters, matrices)

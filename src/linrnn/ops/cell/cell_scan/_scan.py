@@ -64,10 +64,10 @@ def _solve(
     initial = [leaves.states[i] for i in group.states]
     width, rows = initial[0].shape[-1], layout.batch(leaves.states)
     shape = (rows, layout.time, width)
-    decays = [x if x.ndim == 3 else x.expand(width) for x in parts[:n]]
+    decays = [x if x.ndim == 3 else x.expand(width) for x in parts[:n]]  # (width,) or (B, T, width)
     varying = any(x.ndim == 3 for x in decays)
-    decays = [x.expand(shape) for x in decays] if varying else decays
-    added = [x.expand(shape) for x in parts[n:]]
+    decays = [x.expand(shape) for x in decays] if varying else decays  # (B, T, width)
+    added = [x.expand(shape) for x in parts[n:]]  # (B, T, width)
     starts = [layout.starts[i] for i in group.states]
     a, b, h0 = (_one(tensors) for tensors in (decays, added, initial))
     if layout.reset is not None and any(starts):

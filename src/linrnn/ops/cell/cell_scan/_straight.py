@@ -44,13 +44,14 @@ class Scan(NamedTuple):
         """
         if len(rows) == 1:
             return [self._single(rows[0][0], b[0])]
-        a = torch.stack([torch.stack(list(row), -1) for row in rows], -2)
+        a = torch.stack([torch.stack(list(row), -1) for row in rows], -2)  # (B, T, width, m, m)
+        # (B, T, width, m, 1), (B, T)
         c, live = torch.stack(list(b), -1)[..., None], self.live[..., 0]
         if self.reverse:
             a, c, live = (x.flip(1) for x in (a, c, live))
         h = solve(_MATRICES, products(_MATRICES, a), c, live)
         h = h.flip(1) if self.reverse else h
-        return list(h.squeeze(-1).unbind(-1))
+        return list(h.squeeze(-1).unbind(-1))  # m times (B, T, width)
 
     def pair(self, rows: Sequence[Sequence[Tensor]], b: Sequence[Tensor]) -> list[Tensor]:
         """The same of the two parts of a complex state that a complex number multiplies."""
@@ -63,7 +64,7 @@ class Scan(NamedTuple):
 
 
 def _expanded(slope: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if slope is None else slope.expand(like.shape)
+    return torch.zeros_like(like) if slope is None else slope.expand(like.shape)  # (B, T, width)
 
 
 def straight(

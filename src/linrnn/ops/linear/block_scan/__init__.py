@@ -124,19 +124,19 @@ def _one_step(
     if reset is not None:
         initial_state = torch.where(like(reset[:, 0], initial_state), 0, initial_state)
     if index is not None:
-        A, index = A.expand(b.shape)[:, 0], index.expand(b.shape)[:, 0]
+        A, index = A.expand(b.shape)[:, 0], index.expand(b.shape)[:, 0]  # (B, *blocks, n)
         carried = transition(A, index, gather).times(initial_state)
     else:
         carried = _product(A[:, 0] if A.ndim > b.ndim else A, initial_state)
     state = b[:, 0].to(initial_state.dtype) + carried
-    return state.unsqueeze(1).to(b.dtype, copy=True), state
+    return state.unsqueeze(1).to(b.dtype, copy=True), state  # (B, 1, *blocks, n), (B, *blocks, n)
 
 
 def _product(A: Tensor, h: Tensor) -> Tensor:
     """Matrices (..., n, n) times states (..., n)."""
     A = A.to(h.dtype)
     if A.ndim == 2:
-        return h @ A.mT
+        return h @ A.mT  # (..., n)
     return (A @ h.unsqueeze(-1)).squeeze(-1) if h.shape[-1] > 4 else Matrices(A).times(h)
 
 
@@ -146,15 +146,15 @@ def _one_axis(
     """Checked arguments with one axis of blocks, which is what the kernels know."""
     batch, time, *axes, side = b.shape
     count = prod(axes)
-    b = b.reshape(batch, time, count, side)
+    b = b.reshape(batch, time, count, side)  # (B, T, C, n)
     if index is not None:
         A, index = (x.expand(batch, time, *axes, side).reshape(b.shape) for x in (A, index))
     elif A.ndim == len(axes) + 2:
-        A = A.reshape(count, side, side)
+        A = A.reshape(count, side, side)  # (C, n, n)
     else:
         A = A.expand(batch, time, *axes, side, side).reshape(batch, time, count, side, side)
     if initial_state is not None:
-        initial_state = initial_state.reshape(initial_state.shape[0], count, side)
+        initial_state = initial_state.reshape(initial_state.shape[0], count, side)  # (S, C, n)
     return A, b, initial_state, index
 
 

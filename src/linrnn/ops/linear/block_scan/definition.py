@@ -62,8 +62,8 @@ def by_steps(
             live = None if cuts is None else ~cuts[t]
             state = h[t] = inputs[t] + _carry(moves[t], state, live)
         finals.append(state)
-    states = torch.stack([h[t] for t in range(time)], 1)
-    return states.to(b.dtype), torch.cat(finals)
+    states = torch.stack([h[t] for t in range(time)], 1)  # (B, T, *block)
+    return states.to(b.dtype), torch.cat(finals)  # (B, T, *block), (S, *block)
 
 
 def by_tree(
@@ -159,7 +159,7 @@ def _gradient(A: Transition, delta: Tensor, before: Tensor, reset: Tensor | None
 def _previous(
     h: Tensor, initial_state: Tensor | None, reset: Any, cu_seqlens: Any, reverse: bool
 ) -> Tensor:
-    initial = None if initial_state is None else initial_state.flatten(1)
+    initial = None if initial_state is None else initial_state.flatten(1)  # (S, C n)
     return previous_state(h.flatten(2), initial, reset, cu_seqlens, reverse).view(h.shape)
 
 
@@ -191,7 +191,12 @@ def _steps(A: Transition) -> int:
 def _solve(
     A: Transition, levels: Iterator[Transition], halvings: int, b: Tensor, live: Tensor | None
 ) -> Tensor:
-    """All states from zero; ``live`` (batch, time) marks steps that take over a state."""
+    """All states from zero; ``live`` (batch, time) marks steps that take over a state.
+
+    Two steps are one with the product of their transitions, and with what the first adds, carried
+    on, plus what the second adds. So the states after every second step are those of half as many
+    steps, which this function solves itself. Each of the others is one step from the state before.
+    """
     time = b.shape[1]
     if time == 1:
         return b
@@ -206,11 +211,11 @@ def _solve(
     pairs = odd + _carry(A.steps(slice(1, None, 2)), even[:, :half], odd_live)
     h_odd = _solve(next(levels), levels, halvings - 1, pairs, pairs_live)
     carried = _carry(A.steps(slice(2, None, 2)), h_odd[:, : (time - 1) // 2], even_live)
-    h_even = torch.cat([even[:, :1], even[:, 1:] + carried], 1)
+    h_even = torch.cat([even[:, :1], even[:, 1:] + carried], 1)  # (B, (T + 1) // 2, C, n)
     if time % 2 == 0:
-        return torch.stack([h_even, h_odd], 2).flatten(1, 2)
-    pairs = torch.stack([h_even[:, :half], h_odd], 2).flatten(1, 2)
-    return torch.cat([pairs, h_even[:, half:]], 1)
+        return torch.stack([h_even, h_odd], 2).flatten(1, 2)  # (B, T, C, n)
+    pairs = torch.stack([h_even[:, :half], h_odd], 2).flatten(1, 2)  # (B, T - 1, C, n)
+    return torch.cat([pairs, h_even[:, half:]], 1)  # (B, T, C, n)
 
 
 def _loop(A: Transition, b: Tensor, live: Tensor | None) -> Tensor:
@@ -220,7 +225,7 @@ def _loop(A: Transition, b: Tensor, live: Tensor | None) -> Tensor:
         step = slice(t, t + 1)
         h = b[:, step] + _carry(A.steps(step), h, None if live is None else live[:, step])
         states.append(h)
-    return torch.cat(states, 1)
+    return torch.cat(states, 1)  # (B, T, C, n)
 
 
 def _carry(A: Transition, h: Tensor, live: Tensor | None) -> Tensor:

@@ -21,8 +21,10 @@ _SCAN = native.Kernel(
     "reverse backward gate positive seqs time channels offsets x x_part h reset initial start "
     "final grad_h grad_x grad_initial",
 )
-_LINE = 32  # channels a thread works on at least
-_PASSES = 8  # over memory, that the composition of PyTorch's operators makes for our one
+_LINE = 32  # channels a thread works on at least; not measured
+# Passes over memory that the composition of PyTorch's operators makes for our one: counted, and not
+# measured on a machine with that many threads.
+_PASSES = 8
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -111,7 +111,7 @@ def local_scan(
     unmarked = reset is None and cu_seqlens is None and backend is None
     if unmarked and initial_state is not None and _is_plain_step(a, b, initial_state):
         h = torch.addcmul(b, a, initial_state.unsqueeze(1))  # streaming, kept cheap
-        return h, h.squeeze(1).clone()
+        return h, h.squeeze(1).clone()  # (B, 1, *channels), (B, *channels)
     check_flags("linear_scan", reverse=reverse)
     a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
     streams = b.shape[1] == 1 and cu_seqlens is None
@@ -150,11 +150,12 @@ def _one_step(
 ) -> tuple[Tensor, Tensor]:
     """A single step needs no kernel: streaming one token at a time costs half as much without."""
     if reset is not None:
-        cleared = reset.reshape(b.shape[0], *[1] * (initial_state.ndim - 1))
+        cleared = reset.reshape(b.shape[0], *[1] * (initial_state.ndim - 1))  # (B, 1, ...)
         initial_state = torch.where(cleared, 0, initial_state)
-    decay = a.squeeze(1) if a.ndim == b.ndim else a
+    decay = a.squeeze(1) if a.ndim == b.ndim else a  # (B, *channels) or (*channels)
+    # (B, *channels)
     state = torch.addcmul(b.squeeze(1).to(initial_state.dtype), decay, initial_state)
-    return state.unsqueeze(1).to(b.dtype, copy=True), state
+    return state.unsqueeze(1).to(b.dtype, copy=True), state  # (B, 1, *channels), (B, *channels)
 
 
 def flat_channels(
@@ -165,10 +166,11 @@ def flat_channels(
     if len(channels) == 1:
         return a, b, initial_state
     width = prod(channels)
+    # (C,) or (B, T, C)
     a = a.reshape((width,) if a.ndim == len(channels) else (batch, time, width))
     if initial_state is not None:
-        initial_state = initial_state.reshape(initial_state.shape[0], width)
-    return a, b.reshape(batch, time, width), initial_state
+        initial_state = initial_state.reshape(initial_state.shape[0], width)  # (S, C)
+    return a, b.reshape(batch, time, width), initial_state  # b: (B, T, C)
 
 
 def unflat_channels(h: Tensor, final: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
@@ -219,5 +221,5 @@ def check_arguments(
             )
         initial_state = initial_state.to(accumulator_dtype(dtype))
     if a.ndim == b.ndim and a.shape != b.shape:
-        a = a.expand(b.shape)
+        a = a.expand(b.shape)  # (B, T, *channels)
     return a.to(dtype), b.to(dtype), initial_state

@@ -111,7 +111,7 @@ def _solve(a: Tensor, b: Tensor, live: Tensor | None) -> Tensor:
 
 def _delay(x: Tensor) -> Tensor:
     """Move everything one step later; the first step keeps a copy nobody reads."""
-    return torch.cat([x[:, :1], x[:, :-1]], 1)
+    return torch.cat([x[:, :1], x[:, :-1]], 1)  # (B, T, ...)
 
 
 def _flip_decay(a: Tensor) -> Tensor:

@@ -70,4 +70,5 @@ def backward_in_time(
 ) -> tuple[Tensor, Tensor]:
     """All states, and the initial one, of a recurrence whose final one is given."""
     previous, initial = scan(1 / a, -b / a, final, reverse=True)  # h_{t-1} instead of h_t
+    # (B, T, C), (B, C)
     return torch.cat([previous[:, 1:], final[:, None].to(previous)], 1), initial

@@ -133,11 +133,11 @@ def fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) ->
     a_dim, b_dim, h_dim, r_dim = in_dims
 
     def mapped_first(x: Tensor, dim: int | None) -> Tensor:
-        return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+        return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)  # (size, *x.shape)
 
     def rows(x: Tensor, dim: int | None) -> Tensor:
         x = mapped_first(x, dim).flatten(0, 1)  # (size * batch, time, ...)
-        return x if cu_seqlens is None else x.flatten(0, 1)[None]
+        return x if cu_seqlens is None else x.flatten(0, 1)[None]  # (1, size * time, ...)
 
     batch, time = mapped_first(b, b_dim).shape[1:3]
     b = rows(b, b_dim)
@@ -147,11 +147,13 @@ def fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) ->
     elif a.ndim > 1:
         a = rows(a, a_dim)
     initial_state = (
+        # (size * S, C)
         None if initial_state is None else mapped_first(initial_state, h_dim).flatten(0, 1)
     )
     reset = None if reset is None else rows(reset, r_dim)
     if cu_seqlens is not None:
         later = time * torch.arange(size, device=cu_seqlens.device)[:, None] + cu_seqlens[1:]
+        # (size * S + 1,)
         cu_seqlens = torch.cat([cu_seqlens[:1], later.flatten().to(cu_seqlens.dtype)])
     return a, b, initial_state, reset, cu_seqlens
 
@@ -161,4 +163,5 @@ def unfold(outputs: tuple[Tensor, Tensor], size: int, packed: bool) -> tuple[Ten
     h, final = outputs
     if packed:
         return h[0].unflatten(0, (size, 1, -1)), final.unflatten(0, (size, -1))
+    # (size, B, T, C), (size, B, C)
     return h.unflatten(0, (size, -1)), final.unflatten(0, (size, -1))
