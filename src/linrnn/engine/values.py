@@ -104,7 +104,7 @@ _PARTS = "Every value is one number a channel: give parts as arguments of their 
 
 
 class Symbol:
-    """What a step is given in place of a tensor while it is read: a `Value`, or a `Matrix`."""
+    """A stand-in for a tensor while a step is read: a `Value`, or a `Matrix`."""
 
     __slots__ = ("im", "like", "re", "writer")
 
