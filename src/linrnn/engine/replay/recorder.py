@@ -112,8 +112,10 @@ class Recorder(TorchDispatchMode):
         try:
             self._write(facts, args, kwargs, results)
         except RefusedError as error:
-            if call is None or not self._derive(call):
+            if call is None:
                 self.reason = f"{facts.name}: {error}"
+            else:
+                self._derive(call)
         return output
 
     def _call(
@@ -137,13 +139,12 @@ class Recorder(TorchDispatchMode):
         self._early |= {id(x): call for x in call.results}
         return call
 
-    def _derive(self, call: Call) -> bool:
-        """Let the results of a call be computed by PyTorch; False if they cannot be read."""
+    def _derive(self, call: Call) -> None:
+        """Let the results of a call be computed by PyTorch; what reads another is refused."""
         for x in call.results:
             if x.dtype in STORED and x.is_cpu and x.layout is torch.strided:
                 self.tape.know(x, Slot("derived", len(self.derived)), _stored(x))
                 self.derived.append(x)
-        return True
 
     def derivation(self) -> "Derivation":
         """Say how all of `derived` is computed again."""

@@ -7,7 +7,7 @@ which (`COMPOSED`).
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -99,25 +99,23 @@ class Recording(Writer):
         return self.tape.is_truth(handle)
 
 
-def write(
-    tape: Tape, name: str, to: Number, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
-    """Write what a function of `linrnn.cells.functions` does.
+def _function(name: str) -> Rule:
+    """Make the rule of a function of `linrnn.cells.functions`."""
 
-    Args:
-        tape: to write to.
-        name: of the function.
-        to: where its result belongs.
-        args, kwargs: tensors of the recording and numbers.
+    def write(tape: Tape, to: Number, *args: Any, **kwargs: Any) -> None:
+        start, recording = len(tape.instructions), Recording(tape)
+        values = [recording.operand(x) if isinstance(x, Tensor) else x for x in args]
+        options = {
+            k: recording.operand(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()
+        }
+        result = call(recording, name, values, options)
+        tape.deliver(start, to, Number(result.re, result.im))
 
-    Raises:
-        RefusedError: there is no such function, or not with these arguments.
-    """
-    start, recording = len(tape.instructions), Recording(tape)
-    values = [recording.operand(x) if isinstance(x, Tensor) else x for x in args]
-    options = {k: recording.operand(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()}
-    result = call(recording, name, values, options)
-    tape.deliver(start, to, Number(result.re, result.im))
+    return write
+
+
+RULES |= {name: _function(name) for name in FUNCTIONS if hasattr(torch.ops.aten, name)}
+RULES["log_sigmoid_forward"] = _function("logsigmoid")
 
 
 @functools.lru_cache(maxsize=256)
@@ -139,7 +137,9 @@ def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any
     """Write the gradient of a function of `linrnn.cells.functions` with one argument.
 
     Args:
-        tape, name, to: as of `write`.
+        tape: to write to.
+        name: of the function.
+        to: where the gradient belongs.
         x: the argument, real.
         g: the gradient of the result.
         options: more arguments, which are numbers.
@@ -161,17 +161,6 @@ def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any
         else:
             handles.append(recording.graph(node.op, *(handles[i] for i in node.args)))
     tape.deliver(start, to, Number(handles[program.outputs[0]]))
-
-
-def _function(name: str) -> Rule:
-    def write_it(tape: Tape, to: Number, *args: Any, **options: Any) -> None:
-        write(tape, name, to, args, options)
-
-    return write_it
-
-
-RULES |= {name: _function(name) for name in FUNCTIONS if hasattr(torch.ops.aten, name)}
-RULES["log_sigmoid_forward"] = _function("logsigmoid")
 
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
