@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 LEFT = {
     *("cli._verbs.watch.Answers", "compute.op.Op", "interop._agents.Memory"),
     *("learn._exact.traces.Known", "learn._parts.session.LearningSession"),
-    *("tokenizers._base.Stream", "train._module.TrainingModule", "train._report.Reporter"),
+    *("train._module.TrainingModule", "train._report.Reporter"),
     "train.context.Trained",
 }
 

@@ -55,7 +55,7 @@ class Tokenizer(ABC):
 
     def stream(self) -> "Stream":
         """Return a stream that decodes ids as they arrive."""
-        return Stream(self)
+        return WholeStream(self)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -82,13 +82,10 @@ class Tokenizer(ABC):
         return array
 
 
-class Stream:
+class Stream(ABC):
     """Decodes ids as they come, and holds back the bytes of a character that is not complete.
 
     The pieces together are what `Tokenizer.decode` gives for all ids at once.
-
-    Args:
-        tokenizer: whose ids they are.
 
     Example:
         >>> from linrnn.tokenizers import ByteTokenizer
@@ -97,15 +94,29 @@ class Stream:
         (['', 'é', '!'], '')
     """
 
+    @abstractmethod
+    def feed(self, token: int) -> str:
+        """The text that is certain now and was not before; often empty."""
+
+    @abstractmethod
+    def close(self) -> str:
+        """Return the text held back, with incomplete bytes as U+FFFD, and reset the stream."""
+
+
+class WholeStream(Stream):
+    """Decodes tokens that are whole characters or words, so that nothing is held back.
+
+    Args:
+        tokenizer: whose ids they are.
+    """
+
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def feed(self, token: int) -> str:
-        """The text that is certain now and was not before; often empty."""
         return self._tokenizer.decode([token])
 
     def close(self) -> str:
-        """Return the text held back, with incomplete bytes as U+FFFD, and reset the stream."""
         return ""
 
 

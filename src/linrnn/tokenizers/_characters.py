@@ -16,12 +16,10 @@ class ByteStream(Stream):
     """Decodes bytes; the standard library knows when a character is complete.
 
     Args:
-        tokenizer: whose ids they are.
         bytes_of: the bytes of some ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bytes_of: Callable[[Sequence[int]], bytes]) -> None:
-        super().__init__(tokenizer)
+    def __init__(self, bytes_of: Callable[[Sequence[int]], bytes]) -> None:
         self._bytes_of = bytes_of
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -65,7 +63,7 @@ class ByteTokenizer(Tokenizer):
 
     def stream(self) -> Stream:
         """Return a stream that decodes ids as they arrive."""
-        return ByteStream(self, self._bytes)
+        return ByteStream(self._bytes)
 
     def _parameters(self) -> dict[str, Any]:
         return {}

@@ -18,7 +18,7 @@ class _LibraryStream(Stream):
     _PATIENCE = 8  # tokens without a complete character: the bytes are no UTF-8
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
+        self._tokenizer = tokenizer
         self._ids: list[int] = []
         self._text_so_far = ""
 

@@ -116,7 +116,7 @@ class WorldTokenizer(Tokenizer):
 
     def stream(self) -> Stream:
         """Return a stream that decodes ids as they arrive."""
-        return ByteStream(self, self._bytes)
+        return ByteStream(self._bytes)
 
     def _parameters(self) -> dict[str, Any]:
         return {"tokens": {str(i): token.decode("latin-1") for i, token in self._tokens.items()}}
