@@ -113,7 +113,7 @@ struct GatedNorm {
         }
         write(args.grad_skip, args.skip_dtype, at, n, of_skip);
     }
-    // Rows of ones and zeros in the place of a weight and a bias that there are not.
+    // Rows of ones and zeros instead of a weight and a bias that there are not.
     void prepare(A* work) const {
         for (i64 i = 0; i < n; ++i) work[14 * n + i] = A(1), work[15 * n + i] = A(0);
     }

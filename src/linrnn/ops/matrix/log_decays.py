@@ -18,6 +18,7 @@ def log_decays(x: Tensor, base: Tensor, limit: float) -> Tensor:
         (batch, time, channels), in at least float32. Gradients of any order flow to both.
 
     Example:
+        >>> import torch
         >>> log_decays(torch.zeros(1, 2, 1), torch.zeros(1), 40.0).flatten()
         tensor([-1., -1.])
     """
