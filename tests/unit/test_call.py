@@ -6,6 +6,7 @@ import torch
 import linrnn
 from linrnn import mixers
 from linrnn._options.call import checked
+from linrnn.cells import cell
 from linrnn.errors import (
     ArgumentTypeError,
     DeviceError,
@@ -15,6 +16,7 @@ from linrnn.errors import (
     nearest,
 )
 from linrnn.generation import generate, generate_text
+from linrnn.testing import check_mixer
 from linrnn.tokenizers import ByteTokenizer
 
 pytestmark = pytest.mark.unchecked
@@ -58,6 +60,12 @@ CALLS = [
         UnknownArgumentError,
         "mean 'temperature'",
     ),
+    (lambda: cell(state="h", constants="a"), UnknownArgumentError, "mean 'constant'"),
+    (lambda: cell(lambda h, u: (h + u, h)), ArgumentTypeError, r"Name the others, as in state="),
+    (lambda: cell(matrix="W"), ArgumentTypeError, "cell: state must be given"),
+    (lambda: check_mixer("lru"), ArgumentTypeError, r"Say linrnn.mixers.load\('lru'\)"),
+    (lambda: check_mixer(torch.nn.GRU), ArgumentTypeError, "class derived from .*Mixer.* got <cla"),
+    (lambda: check_mixer(mixers.LRU(4)), ArgumentTypeError, "make must be a class"),
     (lambda: model(pool=None), UnknownNameError, "mean 'none'"),
     (lambda: model(pool="avg"), UnknownNameError, "mean 'mean'"),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linrnn._options.call import checked
 from linrnn.engine import functions as functions  # fills in what a step may use
 from linrnn.engine.derivatives import affine, jacobian, mixing, traces
 from linrnn.engine.graph import Program, evaluate
@@ -337,8 +338,26 @@ def known_at_once(program: Program) -> Cell | None:
     return _at_once.get(program.text()) if _at_once else None
 
 
-def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:
-    """Decorate a step: ``@cell(state="h")`` makes a `Cell` of it; arguments as there.
+@checked
+def cell(
+    *,
+    state: Words,
+    constant: Words = (),
+    matrix: Words = (),
+    complex: Words = (),
+    start: float | Mapping[str, float] = 0.0,
+    parallel: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Cell]:
+    """Decorate a step: ``@cell(state="h")`` makes a `Cell` of it.
+
+    Args:
+        state, constant, matrix, complex, start, parallel, name: as of `Cell`. All arguments of the
+            step that none of them names are inputs (batch, time, channels).
+
+    Raises:
+        UnknownArgumentError, ArgumentTypeError: another argument, or no ``state``.
+        ArgumentError: as `Cell`, of the step.
 
     Example:
         >>> import torch
@@ -349,7 +368,16 @@ def cell(**declared: Any) -> Callable[[Callable[..., Any]], Cell]:
         >>> mingru
         Cell(mingru, state='h')
     """
-    return lambda step: Cell(step, **declared)
+    return functools.partial(
+        Cell,
+        state=state,
+        constant=constant,
+        matrix=matrix,
+        complex=complex,
+        start=start,
+        parallel=parallel,
+        name=name,
+    )
 
 
 def _evaluated(program: Program, counts: tuple[int, ...], *arguments: Tensor) -> Any:

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linrnn.errors import (
     ArgumentError,
+    ArgumentTypeError,
     DeviceError,
     DTypeError,
     LinrnnError,
     ShapeError,
     UnknownArgumentError,
+    show,
 )
+from linrnn.mixers import Mixer
 from linrnn.state import map_state
 from linrnn.testing._mixer_runs import (
     BATCH,
@@ -29,6 +32,23 @@ from linrnn.testing._tolerance import BrokenPropertyError, check_true
 
 Attempt = tuple[str, type[LinrnnError], Callable[[], object]]
 """A bad call in words, its error, and the call."""
+
+
+def check_make(where: str, make: object) -> None:
+    """Raise `ArgumentTypeError` unless layers can be made by calling it.
+
+    Args:
+        where: the function it was given to.
+        make: a class of mixers, or a function.
+    """
+    is_class = isinstance(make, type) and issubclass(make, Mixer)
+    is_function = callable(make) and not isinstance(make, type | nn.Module)
+    if not is_class and not is_function:
+        fix = f" Say linrnn.mixers.load({make!r})." if isinstance(make, str) else ""
+        raise ArgumentTypeError(
+            f"{where}: make must be a class derived from linrnn.mixers.Mixer, or a function that "
+            f"makes a layer of it, got {show(make)}.{fix}"
+        )
 
 
 def bad_input(make: MakeMixer) -> None:

@@ -17,7 +17,7 @@ from linrnn.testing._autocast_law import check_autocast_gradients, moved_by_roun
 from linrnn.testing._checkpointed import same_when_checkpointed
 from linrnn.testing._derivatives import check_derivatives, check_forward_mode
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
-from linrnn.testing._input_laws import bad_input
+from linrnn.testing._input_laws import bad_input, check_make
 from linrnn.testing._mixer_runs import (
     BATCH,
     TIME,
@@ -449,6 +449,7 @@ def check_property(name: str, make: MakeMixer) -> None:
     Raises:
         BrokenPropertyError: the mixer lacks it, or has it although the class declares to lack it.
     """
+    check_make("check_property", make)
     mixer = build(make)
     _check_law(name, make, mixer)
     for form in mixer.forms[1:] if name in LAWS_OF_FORMS else ():
