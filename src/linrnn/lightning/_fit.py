@@ -59,6 +59,11 @@ class FitResult:
     trainer: Trainer | None
     """Lightning's; None where the folder held a training that was complete."""
 
+    def __repr__(self) -> str:
+        """The best epoch and the number of epochs, in one line."""
+        name = type(self.model).__name__
+        return f"FitResult(best={self.best}, epochs={len(self.history)}, model={name}(...))"
+
 
 @checked
 def fit(

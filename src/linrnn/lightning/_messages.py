@@ -5,11 +5,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LOGGER = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+_LOGGERS = tuple(
+    logging.getLogger(f"lightning.pytorch.{name}")
+    for name in ("utilities.rank_zero", "trainer.connectors.checkpoint_connector")
+)
 _LINES = (
     "\N{ELECTRIC LIGHT BULB} Tip:",
     "TPU available:",
     "Loading `train_dataloader` to estimate",
+    "`weights_only` was not set",
 )
 _WARNINGS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # of Lightning's own code
@@ -27,11 +31,13 @@ def without_hints() -> Iterator[None]:
 
     Its other messages stay: which device computes, and why it stopped.
     """
-    _LOGGER.addFilter(_concerns)
+    for logger in _LOGGERS:
+        logger.addFilter(_concerns)
     with warnings.catch_warnings():
         for start in _WARNINGS:
             warnings.filterwarnings("ignore", start)
         try:
             yield
         finally:
-            _LOGGER.removeFilter(_concerns)
+            for logger in _LOGGERS:
+                logger.removeFilter(_concerns)

@@ -137,7 +137,12 @@ def test_an_optimiser_is_none_before_there_is_a_fit(x, y):
         fit(x, y, net=net, optim=torch.optim.Adam(net.parameters()))
 
 
-def test_nothing_is_said_in_vain(x, y):
+def test_a_result_is_one_line(x, y):
+    result = fit(x, y, epochs=2)
+    assert repr(result) == (f"FitResult(best={result.best}, epochs=2, model=SequenceModel(...))")
+
+
+def test_nothing_is_said_in_vain(x, y, tmp_path):
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
@@ -147,11 +152,13 @@ def test_nothing_is_said_in_vain(x, y):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             loader = DataLoader(TensorDataset(x, y), batch_size=2)
-            linrnn.fit(model(), loader, loss="cross_entropy", epochs=1, trainer=QUIET)
+            linrnn.fit(
+                model(), loader, loss="cross_entropy", epochs=1, out=tmp_path / "a", trainer=QUIET
+            )
     finally:
         logger.removeHandler(handler)
     assert any("max_epochs=1" in line for line in lines)
-    for word in ("litlogger", "TPU", "estimate number"):
+    for word in ("litlogger", "TPU", "estimate number", "weights_only"):
         assert not any(word in line for line in lines), word
     for words in ("val_dataloader", "LeafSpec"):
         assert not any(words in str(one.message) for one in said), words
