@@ -12,7 +12,14 @@ from torch import Tensor
 from _memory_calls import memory, op_of, options_of
 from cells import CELLS
 from cells import arguments as of_cell
-from linrnn.ops import causal_conv, cell_scan, gated_scan, linear_scan, selective_scan
+from linrnn.ops import (
+    causal_conv,
+    cell_scan,
+    gated_scan,
+    linear_scan,
+    log_linear_scan,
+    selective_scan,
+)
 
 #: A function without arguments, and the leaves it is differentiated by.
 Call = tuple[Callable[[], Tensor], tuple[Tensor, ...]]
@@ -43,6 +50,12 @@ def scan(
         a, b, state, reset=reset, cu_seqlens=packed, reverse=True, backend="triton"
     )[0]
     return run, (a, b, state)
+
+
+def log_scan(shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32) -> Call:
+    """`log_linear_scan` of decays that change."""
+    log_a, log_b = _leaf(*shape, dtype=dtype), _leaf(*shape, dtype=dtype)
+    return (lambda: log_linear_scan(log_a, log_b, backend="triton")[0]), (log_a, log_b)
 
 
 def gated(shape: Shape = (64, 4, 96), parts: int = 2, dtype: torch.dtype = torch.float32) -> Call:
@@ -102,6 +115,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "linear_scan, constant": lambda: scan(constant=True),
     "linear_scan, complex": lambda: scan(dtype=torch.complex64),
     "linear_scan, time split": lambda: scan((1, 256, 64)),
+    "log_linear_scan": log_scan,
     "gated_scan": gated,
     "gated_scan, time split": lambda: gated((1, 256, 64)),
     "causal_conv": conv,

@@ -44,6 +44,7 @@ MOST = {
     "linear_scan, constant": (1, 0, 3, 0),
     "linear_scan, time split": (1, 1, 2, 2),  # an operator clears the flags
     "gated_scan, time split": (1, 1, 2, 2),
+    "log_linear_scan": (1, 0, 2, 25),
     "gated_scan": (1, 0, 2, 0),
     "causal_conv": (1, 2, 3, 2),
     "selective_scan": (1, 0, 2, 6),
@@ -90,10 +91,11 @@ def test_all_that_is_launched_compiles(offline, call):
     [
         "lambda: calls.scan((512, 4, 1024))",
         "lambda: calls.gated((512, 4, 1024))",
+        "lambda: calls.log_scan((512, 4, 1024))",
         "lambda: calls.conv((8, 64, 512))",
         "lambda: calls.conv((8, 64, 512), torch.bfloat16)",
     ],
-    ids=["linear_scan", "gated_scan", "causal_conv", "causal_conv, bfloat16"],
+    ids=["linear_scan", "gated_scan", "log_linear_scan", "causal_conv", "causal_conv, bfloat16"],
 )
 def test_walks_load_128_bits_spill_nothing_and_wait_for_no_thread(offline, make):
     """Where channels are many, side by side and aligned."""

@@ -44,7 +44,7 @@ def log_linear_scan(
         initial_state: logarithm of the state before the first step, (batch, *channels), one row
             for each packed sequence; None is a state of 0.
         reset, cu_seqlens, reverse: as in `linear_scan`.
-        backend: ``cpu``, ``tree`` or ``reference``; None takes what `use_backend` or
+        backend: ``cpu``, ``triton``, ``tree`` or ``reference``; None takes what `use_backend` or
             ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
@@ -96,7 +96,9 @@ _OP: Op = Op(
     results=2,
     definition=_definition,
     shapes=_shapes,
-    kernels={name: f"linrnn.ops.linear.log_linear_scan._{name}" for name in ("cpu", "tree")},
+    kernels={
+        name: f"linrnn.ops.linear.log_linear_scan._{name}" for name in ("triton", "cpu", "tree")
+    },
     saved=(0,),
     adjoint=functools.partial(log_scan_adjoint, functools.partial(backward_in_time, linear)),
     transform=lambda *arguments, backend: transformed_log_scan(_OP.plain, *arguments, backend),
