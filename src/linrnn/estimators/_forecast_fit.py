@@ -11,12 +11,12 @@ from torch import Tensor
 from linrnn._process.memory import check_fits
 from linrnn.compute.moments import Moments
 from linrnn.errors import ArgumentError
-from linrnn.estimators._drift import Drift
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_modes import draw_modes
 from linrnn.estimators._guard import Guard
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._watch import Watch
+from linrnn.estimators.drift import Drift
 from linrnn.estimators.read_out import Choice, choose
 from linrnn.estimators.rows import Limits, Rows
 from linrnn.nn.change_bank import ChangeBank, Reading

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.moments import Moments
-from linrnn.estimators._drift import Drift
+from linrnn.estimators.drift import Drift
 from linrnn.estimators.read_out import Choice, ReadOut
 from linrnn.estimators.rows import Rows
 from linrnn.nn.change_bank import ChangeBank
@@ -37,7 +37,7 @@ class NextStep:
 
     @classmethod
     def of(cls, read_out: ReadOut, rows: Rows, channels: int) -> "NextStep":
-        """That of a read-out of one step ahead."""
+        """The form of a read-out of one step ahead."""
         move, steps = partial(_moved, rows.bank, rows.horizon - 1), rows.horizon - 1
         kernel = partial(_kernel, rows.bank, steps)
         own = {c: move(one) for c, one in read_out.own.items()}

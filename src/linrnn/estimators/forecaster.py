@@ -19,7 +19,6 @@ from linrnn.errors import (
     check_positive_int,
 )
 from linrnn.estimators._bands import calibrate
-from linrnn.estimators._drift import Drift
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
 from linrnn.estimators._forecast_options import (
@@ -38,6 +37,7 @@ from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
 from linrnn.estimators._whole import whole
 from linrnn.estimators.backtest import Backtest, Errors
+from linrnn.estimators.drift import Drift
 from linrnn.estimators.seasons import candidates, find_seasons, naive_season
 from linrnn.nn.gaps import unit
 

@@ -51,6 +51,7 @@ def series_model(
         _together(read_out, channels, channels * len(few)),
         d_input=d_input,
         reach=reach,
+        tails=torch.from_numpy(follower.watch.drift.tails).long(),
     )
 
 

@@ -33,6 +33,8 @@ class SeriesModel(Model):
         d_input: numbers of a step: the channels; or twice as many, of which the second half is 1
             where the first half misses a value.
         reach: steps of a window that count; more are read, and change little.
+        tails: (channels, bins) whole numbers: how many errors one step ahead of the back-test were
+            of a size or larger, as `linrnn stream` compares later ones with; None has none.
 
     Raises:
         ShapeError: sizes that do not fit one another.
@@ -42,6 +44,7 @@ class SeriesModel(Model):
     few: Tensor
     scale: Tensor
     reach_: Tensor
+    tails: Tensor | None
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class SeriesModel(Model):
         *,
         d_input: int,
         reach: int,
+        tails: Tensor | None = None,
     ) -> None:
         super().__init__()
         channels, features, horizon = weight.shape
@@ -69,6 +73,7 @@ class SeriesModel(Model):
         self.register_buffer("few", few)
         self.register_buffer("scale", scale)
         self.register_buffer("reach_", torch.tensor(reach))
+        self.register_buffer("tails", tails)
         self.head = _ReadOut(weight, together)
         expected = (channels, channels * len(few), horizon)
         if features != self._bank().n_features or together.shape != expected:
@@ -92,7 +97,16 @@ class SeriesModel(Model):
             raise ShapeError("SeriesModel: weights must be those of modes and their head.")
         modes, few, scale, weight, together = (weights[name] for name in axes)
         as_complex = torch.view_as_complex(modes.contiguous())
-        return cls(as_complex, few, scale, weight, together, d_input=d_input, reach=int(reach))
+        return cls(
+            as_complex,
+            few,
+            scale,
+            weight,
+            together,
+            d_input=d_input,
+            reach=int(reach),
+            tails=weights.get("tails"),
+        )
 
     @property
     def reach(self) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from linrnn import RecurrentForecaster
 from linrnn.errors import DriftWarning
-from linrnn.estimators._drift import BOUND, Drift
+from linrnn.estimators.drift import BOUND, Drift
 
 N, LATER = 2000, 250
 

@@ -11,12 +11,14 @@ from torch import Tensor
 from linrnn._options.numbers import number, whole
 from linrnn.backbone import Model, SequenceModel
 from linrnn.cli._line.output import json_text, note
+from linrnn.cli._verbs.drifting import Drifting
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
 from linrnn.learn import LearningText
 from linrnn.streaming import Session
 from linrnn.streaming.input import vocabulary
 from linrnn.tasks import Task
+from linrnn.tasks.forecast import Forecast
 from linrnn.train.suits import no_times, reads_dt
 
 _WARM_UP = 100  # lines before a quantile of them says anything
@@ -145,6 +147,9 @@ class Answers:
         self._pools = model.pool.kind != "none"
         # one that pools gives a single output a call: each line needs its own
         self.at_once = 0 if self._pools else self.stream.chunk
+        self._drifting = (
+            Drifting.of(model, task.known.names) if isinstance(task, Forecast) else None
+        )
 
     def parse(self, line: bytes, place: int) -> Any:
         """One or more steps; a blank line is passed over."""
@@ -181,6 +186,8 @@ class Answers:
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
         """All steps in one parallel pass, before the first answer; of one line where it pools."""
         ys = self.stream.feed(torch.cat(parsed))
+        if self._drifting is not None:
+            self._drifting.read(parsed[0], ys, self.stream.steps)
         if self._pools:
             ys = ys[None]
         else:
@@ -200,7 +207,8 @@ class Answers:
         values = y if self._task.kind != "regression" else self._task.numbers(y[None])[0]
         numbers = values.flatten().tolist()
         if self._json:
-            return json_line({"values": numbers})
+            drift = {} if self._drifting is None else {"drift": self._drifting.channels}
+            return json_line({"values": numbers, **drift})
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
 
 

@@ -12,6 +12,10 @@ from linrnn.estimators._forecast_series import Series
 
 BOUND = 5000.0
 """Smallest evidence of a notice; a false one comes in as many steps or more in the mean."""
+ADVICE = (
+    f"Bands may cover less than they say. By chance this comes once in {BOUND:g} values or more in "
+    "the mean. If the series has changed for good, fit its recent part."
+)
 _SMALLEST = 0.005  # p-value: no single error says more
 _LARGEST = 1e300  # evidence stays finite
 _OCTAVE = 16  # bins between an error and one twice as large
@@ -51,7 +55,7 @@ class Drift:
     pause: tuple[int, ...]
     """For how many more steps of each channel errors are not judged, after a gap."""
     first: tuple[int, ...]
-    """Of each channel the step of the notice, from 1; 0 where there is none."""
+    """The step of the notice of each channel, from 1; 0 where there is none."""
 
     @classmethod
     def of(cls, errors: Tensor) -> "Drift":
@@ -109,6 +113,10 @@ class Drift:
             pauses.append(pause)
         return errors, tuple(pauses)
 
+    def new(self, before: "Drift") -> list[int]:
+        """Channels that have a notice here and had none before."""
+        return [c for c, step in enumerate(self.first) if step != before.first[c]]
+
     def warn(self, before: "Drift", form: Series) -> None:
         """A `DriftWarning` at the caller of `update`, of channels without a notice before.
 
@@ -116,13 +124,10 @@ class Drift:
             before: the statistics before the update.
             form: of the series of ``fit``, which names the channels.
         """
-        new = [c for c, step in enumerate(self.first) if step != before.first[c]]
-        if new:
+        if new := self.new(before):
             warnings.warn(
                 f"RecurrentForecaster.update: forecasts {form.said(new)}one step ahead are further "
-                f"off than in the back-test of fit, after {self.steps} values since. Bands may "
-                f"cover less than they say. By chance this comes once in {BOUND:g} values or more "
-                "in the mean. If the series has changed for good, fit its recent part.",
+                f"off than in the back-test of fit, after {self.steps} values since. {ADVICE}",
                 DriftWarning,
                 stacklevel=3,
             )
