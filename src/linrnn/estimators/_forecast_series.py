@@ -117,9 +117,15 @@ def read_series(where: str, what: str, y: Any, layout: str | None = None) -> Ser
     kinds = [y.dtype] if flat else list(y.dtypes)
     for name, kind in zip(columns, kinds, strict=True):
         if getattr(kind, "kind", "O") not in "iuf":
+            if flat:
+                raise ArgumentTypeError(
+                    f"{where}: {what} must hold numbers, got dtype {kind}. Numbers of another "
+                    f"dtype: {what}.astype(float)."
+                )
             raise ArgumentTypeError(
                 f"{where}: each column of {what} must hold numbers, got {kind} in "
-                f"{show(name)}. Choose columns: {what}[[...]]."
+                f"{show(name)}. Choose columns: {what}[[...]]; numbers of another dtype: "
+                f"{what}.astype(float)."
             )
     values = y.to_numpy(dtype=np.float64, na_value=np.nan)
     named = None if flat and y.name is None else columns

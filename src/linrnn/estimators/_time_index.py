@@ -1,6 +1,7 @@
 """An index of pandas that goes on."""
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,18 @@ _FIX = (
 )
 _ORDER = "y.sort_index() puts them in order."
 _TWICE = "y[~y.index.duplicated()] keeps the first of each, y.groupby(level=0).mean() their mean."
+
+
+def inferred_step(index: Any) -> Any:
+    """The offset of pandas between dates that are three at least, or None."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        # some versions announce that an offset will be returned, not its name; either does
+        warnings.filterwarnings("ignore", ".*BaseOffset", DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*BaseOffset", FutureWarning)
+        step = pd.infer_freq(index)
+    return None if step is None else pd.tseries.frequencies.to_offset(step)
 
 
 class TimeIndex:
@@ -34,8 +47,7 @@ class TimeIndex:
         if isinstance(index, (pd.DatetimeIndex, pd.TimedeltaIndex)):
             self.step = index.freq
             if self.step is None and len(index) > 2:
-                text = pd.infer_freq(index)
-                self.step = None if text is None else pd.tseries.frequencies.to_offset(text)
+                self.step = inferred_step(index)
         elif isinstance(index, pd.PeriodIndex):
             self.step = index.freq if (index[1:] == index[:-1] + 1).all() else None
         elif index.dtype.kind in "iu":

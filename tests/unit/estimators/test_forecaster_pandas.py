@@ -1,5 +1,8 @@
 """The forecaster with pandas: kinds kept, the index continued, what is irregular refused."""
 
+import warnings
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -47,9 +50,20 @@ def zone(index):
 def test_dates_without_a_frequency_have_theirs_found():
     dates = pd.DatetimeIndex(np.asarray(pd.date_range("2024-01-01", periods=120, freq="D")))
     assert dates.freq is None
-    found = forecaster().fit(pd.Series(WAVE, dates)).predict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = forecaster().fit(pd.Series(WAVE, dates)).predict()
     assert found.index[0] == pd.Timestamp("2024-04-30")
     assert found.name is None
+
+
+@pytest.mark.parametrize("values", [WAVE.astype(object), [Decimal(1)] * 120, ["1"] * 120])
+def test_numbers_of_another_dtype_are_refused_with_the_fix(values):
+    """A series has no columns to choose from."""
+    y = pd.Series(values)
+    with pytest.raises(ArgumentTypeError, match=r"y must hold numbers, got .*y\.astype\(float\)"):
+        forecaster().fit(y)
+    assert np.isfinite(forecaster().fit(y.astype(float)).predict()).all()
 
 
 def test_tables_keep_their_columns():

@@ -1,6 +1,7 @@
 """Many series in one table, through `PanelForecaster`: forms of tables, errors by name, files."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,9 @@ TABLE = pd.concat([shop("north"), shop("sud", DAYS[14:])])
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PanelForecaster(horizon=7).fit(TABLE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a plain table gives no cause for one
+        return PanelForecaster(horizon=7).fit(TABLE)
 
 
 def test_a_long_table_comes_back_in_long_form_and_finds_its_week(fitted):

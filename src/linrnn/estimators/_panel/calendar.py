@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, show
+from linrnn.estimators._time_index import inferred_step
 
 Kind = Literal["dates", "periods", "numbers"]
 _TRIED = 20
@@ -165,8 +166,6 @@ def grid_of(where: str, stamps: Any, codes: np.ndarray, freq: str | None) -> Gri
 
 
 def _inferred(stamps: Any, codes: np.ndarray) -> list[str]:
-    import pandas as pd
-
     names = []
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes)
@@ -175,9 +174,8 @@ def _inferred(stamps: Any, codes: np.ndarray) -> list[str]:
         series_stamps = stamps[order[ends[code] - counts[code] : ends[code]]].sort_values().unique()
         for k in range(0, max(1, len(series_stamps) - 2), _STRETCH):
             part = series_stamps[k : k + _STRETCH]
-            step = pd.infer_freq(part) if len(part) > 2 else None
-            name = getattr(step, "freqstr", step)
-            if name is not None:
-                names.append(name)
+            step = inferred_step(part) if len(part) > 2 else None
+            if step is not None:
+                names.append(step.freqstr)
                 break
     return names
