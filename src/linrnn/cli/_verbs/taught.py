@@ -37,7 +37,7 @@ class _Words(NamedTuple):
     target: list[bytes]
 
 
-class Lessons(Answers):
+class Lessons:
     """Answers, each by the weights before the target of its line was learned from.
 
     A line is as `Answers` reads it, with the target after a bar: ``0.5 0.25 | 1.5``; or an object
@@ -63,7 +63,7 @@ class Lessons(Answers):
         place: str | None = None,
         as_json: bool = False,
     ) -> None:
-        super().__init__(model, task, as_json=as_json)
+        self._answers = Answers(model, task, as_json=as_json)
         self.at_once = 0  # what is learned from a line must not depend on how many have arrived
         self._learning, self._place = learning, place
         self._scale = output_scale(task, model)
@@ -77,21 +77,22 @@ class Lessons(Answers):
             return None
         if not words.x:
             raise DataError(f"line {place}: a line must have input before its target, got none.")
-        x = self._steps(words.x, place)
+        x = self._answers.steps(words.x, place)
         return Taught(x, self._target(words.target, len(x), place))
 
     def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
         """Answer each line, then learn from it."""
         for taught in parsed:
             y = self._learning.feed(taught.x, taught.target)
-            yield self._said(y if self._pools else y[-1])
+            yield self._answers.said(y if self._answers.pools else y[-1])
 
     def _split(self, text: bytes, place: int) -> _Words:
         if text.startswith(b"{"):
             return _of_json(text, place)
         input_text, bar, target_text = text.partition(b"|")
         if bar:
-            one = self._pools and bool(self._task.class_names)  # a name may hold blanks
+            # a name may hold blanks
+            one = self._answers.pools and bool(self._answers.task.class_names)
             target = [target_text.strip()] if one and target_text.strip() else _words(target_text)
             return _Words(_words(input_text), target)
         if self._place is None or not text:
@@ -105,10 +106,10 @@ class Lessons(Answers):
     def _target(self, words: list[bytes], steps: int, place: int) -> Tensor | None:
         if all(word == _UNKNOWN for word in words):
             return None
-        n_targets = 1 if self._pools else steps
+        n_targets = 1 if self._answers.pools else steps
         if len(words) != n_targets * self._each:
             what = "classes" if self._scale is None else "numbers"
-            of = "a line" if self._pools else f"{steps} steps"
+            of = "a line" if self._answers.pools else f"{steps} steps"
             raise DataError(
                 f"line {place}: the target must be {n_targets * self._each} {what} for {of}, got "
                 f"{len(words)}. Put it after a bar: 0.5 0.25 | 1.5, and ? where it is not known."
@@ -118,11 +119,11 @@ class Lessons(Answers):
             if self._scale is None
             else self._target_numbers(words, place)
         )
-        return values[0] if self._pools else values
+        return values[0] if self._answers.pools else values
 
     def _class_numbers(self, words: list[bytes], place: int) -> Tensor:
         """(targets,) numbers of classes, and the task's mark at a step without a target."""
-        names = [name.encode() for name in self._task.class_names]
+        names = [name.encode() for name in self._answers.task.class_names]
         numbers = []
         for word in words:
             value = names.index(word) if word in names else None if names else whole(word)
@@ -141,11 +142,12 @@ class Lessons(Answers):
         """(targets, numbers) as the model is to answer them."""
         assert self._scale is not None
         values = [number(word) for word in words]
-        largest = torch.finfo(self._dtype).max
+        dtype = self._answers.dtype
+        largest = torch.finfo(dtype).max
         for word, value in zip(words, values, strict=True):
             if value is None or not abs(value) <= largest:
                 raise DataError(
-                    f"line {place}: the target must be finite numbers that fit {self._dtype}, got "
+                    f"line {place}: the target must be finite numbers that fit {dtype}, got "
                     f"{word.decode(errors='replace')!r:.60}."
                 )
         numbers = torch.tensor(values, dtype=torch.float64).view(-1, self._each)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -134,7 +134,7 @@ class Answers:
 
     def __init__(self, model: Model, task: Task, *, as_json: bool = False) -> None:
         self.stream, self._json = Session(model), as_json
-        self._task = task
+        self.task = task
         self._vocabulary = vocabulary(model)
         if reads_dt(task, model):
             raise no_times(
@@ -143,10 +143,10 @@ class Answers:
         self._scaled = _scaling(task)
         self._width = model.d_input if self._scaled is None else task.channels
         self._may_miss = getattr(task.options, "missing", "error") == "mask"
-        self._dtype = model.head.weight.dtype
-        self._pools = model.pool.kind != "none"
+        self.dtype = model.head.weight.dtype
+        self.pools = model.pool.kind != "none"
         # one that pools gives a single output a call: each line needs its own
-        self.at_once = 0 if self._pools else self.stream.chunk
+        self.at_once = 0 if self.pools else self.stream.chunk
         self._drifting = (
             Drifting.of(model, task.known.names) if isinstance(task, Forecast) else None
         )
@@ -154,9 +154,10 @@ class Answers:
     def parse(self, line: bytes, place: int) -> Any:
         """One or more steps; a blank line is passed over."""
         words = line.replace(b",", b" ").split()
-        return self._steps(words, place) if words else None
+        return self.steps(words, place) if words else None
 
-    def _steps(self, words: list[bytes], place: int) -> Tensor:
+    def steps(self, words: list[bytes], place: int) -> Tensor:
+        """The steps that the words of a line are, as the model reads them."""
         size = self._vocabulary
         return self._numbers(words, place) if size is None else _tokens(words, place, size)
 
@@ -170,15 +171,15 @@ class Answers:
             )
         numbers = torch.tensor(values, dtype=torch.float64)
         steps = numbers.view(1, -1, self._width)
-        read = (steps if self._scaled is None else self._scaled(steps))[0].to(self._dtype)
-        fits = numbers.abs() <= torch.finfo(self._dtype).max
+        read = (steps if self._scaled is None else self._scaled(steps))[0].to(self.dtype)
+        fits = numbers.abs() <= torch.finfo(self.dtype).max
         if self._may_miss:
             fits |= numbers.isnan()
         if not bool(fits.all() & read.isfinite().all()):
             bad = b" ".join(words) if bool(fits.all()) else words[fits.tolist().index(False)]
             fix = "Scale them as in training." if self._scaled is None else _UNITS
             raise DataError(
-                f"line {place}: the numbers must be finite and fit {self._dtype}, got "
+                f"line {place}: the numbers must be finite and fit {self.dtype}, got "
                 f"{bad.decode():.60}. {fix}"
             )
         return read
@@ -188,23 +189,24 @@ class Answers:
         ys = self.stream.feed(torch.cat(parsed))
         if self._drifting is not None:
             self._drifting.read(parsed[0], ys, self.stream.steps)
-        if self._pools:
+        if self.pools:
             ys = ys[None]
         else:
             ends = torch.tensor([len(x) for x in parsed]).cumsum(0) - 1
             ys = ys[ends.to(ys.device)]
         for y in ys:
-            yield self._said(y)
+            yield self.said(y)
 
-    def _said(self, y: Tensor) -> bytes:
-        names = self._task.class_names
+    def said(self, y: Tensor) -> bytes:
+        """The line that answers with one output."""
+        names = self.task.class_names
         if names:
             share = y.double().softmax(-1)
             best = int(share.argmax())
             if self._json:
                 return json_line({"class": names[best], "probability": float(share[best])})
             return f"{names[best]}\t{float(share[best]):.4f}\n".encode()
-        values = y if self._task.kind != "regression" else self._task.numbers(y[None])[0]
+        values = y if self.task.kind != "regression" else self.task.numbers(y[None])[0]
         numbers = values.flatten().tolist()
         if self._json:
             drift = {} if self._drifting is None else {"drift": self._drifting.channels}
@@ -244,6 +246,20 @@ def json_line(value: Any) -> bytes:
     return json_text(value, indent=None).encode() + b"\n"
 
 
+@runtime_checkable  # as the shape checker of the test run needs it to be
+class Watcher(Protocol):
+    """Reads lines and answers them: `Surprise`, `Answers`, or `Lessons` of a model that learns."""
+
+    at_once: int
+    """Steps that are read in one pass at most; 0: line by line."""
+
+    def parse(self, line: bytes, place: int) -> Any:
+        """Read a line; None where it is passed over."""
+
+    def answer(self, lines: list[bytes], parsed: list[Any]) -> Iterator[bytes]:
+        """The answers to some lines."""
+
+
 class Line(NamedTuple):
     """A line that could be read."""
 
@@ -255,7 +271,7 @@ class Line(NamedTuple):
 
 
 def watch(
-    watcher: Surprise | Answers, lines: list[bytes], first: int, skip: Callable[[str], None] | None
+    watcher: Watcher, lines: list[bytes], first: int, skip: Callable[[str], None] | None
 ) -> Iterator[bytes]:
     """Answers to a block of lines, as soon as there are some; those before a bad line come first.
 
@@ -295,7 +311,7 @@ def watch(
 
 
 def _answers(
-    watcher: Surprise | Answers, good: Sequence[Line], skip: Callable[[str], None] | None
+    watcher: Watcher, good: Sequence[Line], skip: Callable[[str], None] | None
 ) -> Iterator[bytes]:
     """Answers to lines that are read at once, or in halves until the bad one is alone."""
     if not good:
