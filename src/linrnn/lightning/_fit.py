@@ -107,8 +107,9 @@ def fit(
             ``(y, target)``, such as ``nn.CrossEntropyLoss(weight=...)``.
         metrics: names, of ``accuracy``, ``mse`` and ``mae``; or a mapping of names to functions, or
             to metrics of ``torchmetrics``.
-        optim: settings of AdamW and its schedule, ``{"lr": 0.003}`` (default 0.001), see
-            `linrnn.train.OptimConfig`; or a function that makes an optimiser for the model.
+        optim: settings of AdamW and its schedule, ``{"lr": 0.01}``, see
+            `linrnn.train.OptimConfig`; by default the learning rate is 0.003. Or a function that
+            makes an optimiser for the model.
         learner, learner_options, carry_state, on_nan, prepare_batch: as of `RecurrentModule`.
         epochs: passes through the training data.
         monitor: what is best, as logged. Default: ``val_loss``, or ``train_loss`` without

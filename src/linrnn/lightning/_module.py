@@ -37,6 +37,10 @@ from linrnn.train.config import check_optim
 
 Optim = OptimConfig | Mapping[str, Any] | Callable[[nn.Module], torch.optim.Optimizer]
 
+LEARNING_RATE = 0.003
+"""The default of `fit`. In some hundred steps with warm-up and decay, 0.001 is too small: models
+of several mixers learned less than a plain GRU with Adam."""
+
 _STAGES = {"train": "train", "validation": "val"}
 
 
@@ -63,8 +67,9 @@ class RecurrentModule(TrainingModule):
         metrics: names, of ``accuracy``, ``mse`` and ``mae``; or a mapping of names to functions as
             of ``loss``, whose mean over all batches is logged, or to metrics of ``torchmetrics``.
         optim: settings of AdamW and its schedule, or a mapping of them: recurrent parameters have
-            a learning rate of their own and no weight decay. Or a function that makes an optimiser
-            for the model, which then alone decides.
+            a learning rate of their own and no weight decay. The learning rate is 0.003 unless a
+            mapping or `linrnn.train.OptimConfig` says another. Or a function that makes an
+            optimiser for the model, which then alone decides.
         prepare_batch: makes a batch as above of whatever a loader gives.
         learner, learner_options, carry_state, on_nan: as of `linrnn.train.TrainingModule`. All
             but ``bptt`` without a carried state need a model with ``init_state``.
@@ -103,8 +108,9 @@ class RecurrentModule(TrainingModule):
             raise ArgumentTypeError(f"RecurrentModule: model must be a torch.nn.Module, got {got}.")
         check_trainable("RecurrentModule", model)
         _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
-        if isinstance(optim, Mapping):
-            optim = OptimConfig(**record("RecurrentModule", OptimConfig, optim, prefix="optim."))
+        if optim is None or isinstance(optim, Mapping):
+            settings = record("RecurrentModule", OptimConfig, optim or {}, prefix="optim.")
+            optim = OptimConfig(**{"lr": LEARNING_RATE, **settings})
         if isinstance(optim, OptimConfig):
             check_optim("RecurrentModule", optim)
         super().__init__(
@@ -305,7 +311,7 @@ def _check_arguments(
         made = f" an optimiser, {kind}" if isinstance(optim, torch.optim.Optimizer) else show(optim)
         raise ArgumentTypeError(
             f"{where}: optim must be settings of AdamW, or a function that makes an optimiser, got "
-            f"{made.strip()}. Say optim={{'lr': 0.001}}, or "
+            f"{made.strip()}. Say optim={{'lr': 0.01}}, or "
             "optim=lambda model: torch.optim.SGD(model.parameters(), 0.1)."
         )
     if isinstance(optim, type):
