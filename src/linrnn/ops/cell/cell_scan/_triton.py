@@ -199,6 +199,7 @@ def _new_form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) ->
     widths = tuple(sorted(n // heads for n in vectors))
     first, products = leaves.states[0], [x for x in program.nodes if x.op in CONTRACTIONS]
     read = [first.element_size()] * (len(shape.states) + len(products))
+    read += [2 if layout.half_products else 4] * len(products)
     read += [x.element_size() for x in leaves.inputs] + [layout.dtype.itemsize] * len(shape.outputs)
     row = sum(read) * max(reached(widths))
     of_heads = Sides(heads, tuple((m, n) for m, n in sides), widths, row)

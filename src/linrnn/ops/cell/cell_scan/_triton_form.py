@@ -17,10 +17,12 @@ from linrnn.engine.graph import CONTRACTIONS, SPREADS, Program, levels
 #: Bytes of matrices that an instance holds, of the 227 KiB that a multiprocessor can give it; the
 #: rest is for vectors and for what moves between threads.
 ON_CHIP = 128 << 10
-#: Bytes of matrices, and of the rows of a step that are on their way to an instance that has all.
-WITH_ROWS = 208 << 10
-#: Sequences of an instance: the rows of a product on tensor cores, and most of them.
-ROWS, MOST_ROWS = 16, 64
+#: Bytes of matrices, of a step's rows, which are on their way to an instance that has all, and of
+#: what it multiplies; LSTMs of 128 channels take 212 KiB in bfloat16, by the compiler.
+WITH_ROWS = 220 << 10
+#: Sequences of an instance: the rows of a product on tensor cores, and most of them. With 64 the
+#: compiler takes instructions of four warps, and an LSTM of 256 channels spills 787 registers.
+ROWS, MOST_ROWS = 16, 32
 #: The narrowest head that is multiplied on tensor cores, and the widest whose vectors fit.
 NARROWEST, WIDEST = 9, 512
 #: The fewest channels of an instance: one product has no fewer.
@@ -55,7 +57,7 @@ class Sides(NamedTuple):
     widths: tuple[int, ...]
     """Channels of all values, not rounded up."""
     row: int
-    """Bytes that a step's gradient reads of one sequence."""
+    """Bytes that a step's gradient reads, or multiplies, of one sequence."""
 
 
 def choose_form(
