@@ -22,7 +22,7 @@ CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.Beartype
 ALLOW_EMPTY := || [ $$? -eq 5 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons test-aeon bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-calibration bench-imputing bench-thresholds bench-agents bench-hf first-minutes house clean bench-updates bench-serve bench-quantized FORCE
+.PHONY: help quickstart install test test-slow sanitize lint format lock torch-cpu bill audit dist release portable lists docs bench bench-gpu tritons test-aeon bench-errors bench-layers bench-cells bench-conv bench-long-conv bench-learning bench-newton bench-memories bench-segments bench-splits bench-curves bench-stream bench-long-haul bench-learn-haul bench-data bench-decode bench-steps bench-flat bench-kept-memory bench-small-series bench-front-door bench-calibration bench-imputing bench-thresholds bench-agents bench-hf first-minutes house clean bench-updates bench-serve bench-quantized FORCE
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -213,6 +213,9 @@ bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a trainin
 
 bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and classifiers of aeon if that is installed; about 15 minutes
 	$(BIN)/python benchmarks/small_series.py
+
+bench-front-door: $(VENV)/.bench $(VENV)/.train  ## the answer of linrnn train beside simple methods and nn.GRU on small sets; about 30 minutes
+	$(BIN)/python benchmarks/front_door.py
 
 bench-calibration: $(VENV)/.bench $(VENV)/.train  ## probabilities of classes before and after calibration, and what early answers cost; about 10 minutes
 	$(BIN)/python benchmarks/calibration.py
