@@ -244,9 +244,9 @@ def code_lines(function):
     return function.end_lineno - function.body[documented].lineno + 1
 
 
-def test_functions_have_at_most_50_lines_of_code():
+def test_functions_have_at_most_50_lines_of_code(package):
     long = {}
-    for module, (_, tree) in read().items():
+    for module, (_, tree) in package.items():
         for node in ast.walk(tree):
             function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if function and code_lines(node) > MOST_LINES:
