@@ -5,6 +5,7 @@ opened needs to be declared as well: whether it was cannot be seen from the sour
 """
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -133,12 +134,15 @@ def uses(source):
                 yield ast.unparse(node), node.lineno
 
 
+@functools.cache
 def every_use():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        file = path.relative_to(PACKAGE).as_posix()
-        if file != DOOR:
-            for used, line in uses(path.read_text(encoding="utf-8")):
-                yield file, used, line
+    files = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    return [
+        (file, used, line)
+        for file, path in files.items()
+        if file != DOOR
+        for used, line in uses(path.read_text(encoding="utf-8"))
+    ]
 
 
 def test_no_file_is_opened_outside_the_door_but_where_it_is_declared():

@@ -1,6 +1,7 @@
 """State that lives as long as the process is listed in one place, with those who change it."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -13,9 +14,12 @@ CHANGES = {"append", "extend", "add", "update", "pop", "clear", "setdefault", "d
 CHANGES |= {"insert", "popitem", "store"}
 
 
+@functools.cache
 def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        (path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def module_containers(tree):
