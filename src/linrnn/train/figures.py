@@ -60,6 +60,7 @@ def save(figure: "Figure", path: Path) -> list[Path]:
     """
     from matplotlib import rc_context
 
+    _settle(figure)
     png, svg, numbers = PLOT_ENDINGS
     files: list[Path] = []
     for ending, metadata in ((png, {}), (svg, {"Date": None})):
@@ -73,6 +74,18 @@ def save(figure: "Figure", path: Path) -> list[Path]:
         files.append(path.with_name(f"{path.name}.{numbers}"))
         write_atomically(files[-1], table)
     return files
+
+
+def _settle(figure: "Figure") -> None:
+    """Lay a figure out once and for all, in places of few digits.
+
+    The solver behind the layout takes its constraints in the order of objects in memory. So places
+    of several axes differed in their last digits, and with them names in an SVG.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(x, 6) for x in axes.get_position().bounds])
 
 
 def over_seeds(counts: Iterable[int]) -> str:

@@ -107,3 +107,18 @@ def test_save_writes_png_numbers_and_the_same_svg_each_time(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == names
     assert imread(tmp_path / "lr=0.1.png").shape[0] > 300
     assert (tmp_path / "lr=0.1.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
+
+
+def test_axes_of_several_sizes_have_the_same_bytes_each_time(tmp_path):
+    """The solver of the layout orders its constraints as objects lie in memory."""
+    pictures, apart = set(), []
+    for n in range(12):
+        apart.append([object() for _ in range(997 * n)])  # so they lie elsewhere
+        figure = figures.new_figure(6.3, 4.2)
+        axes = figure.subplots(3, 1, height_ratios=[7, 5, 3])
+        for ax, label in zip(axes, ("of long names", "x", "another one"), strict=True):
+            ax.barh([f"{label} {i}" for i in range(3)], [0.1 + n / 3 for n in range(3)])
+            ax.set(xlabel=label, title=label)
+        figures.save(figure, tmp_path / "picture")
+        pictures.add((tmp_path / "picture.svg").read_bytes())
+    assert len(pictures) == 1
