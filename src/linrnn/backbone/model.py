@@ -13,7 +13,7 @@ from linrnn.typing import State
 
 
 class Model(nn.Module, ABC):
-    """A model that reads sequences and answers: layers that are trained, or a frozen bank.
+    """A model that reads sequences and answers: layers that are trained, or none.
 
     `linrnn.SequenceModel` has layers. The models of `linrnn.frozen` have none, and their read-outs
     are solved for.
@@ -37,7 +37,7 @@ class Model(nn.Module, ABC):
 
     @property
     def mixers(self) -> Sequence[Mixer]:
-        """The mixer of every layer, first to last; a frozen bank has none."""
+        """The mixer of every layer, first to last; models of `linrnn.frozen` have none."""
         return ()
 
     @property

@@ -25,8 +25,8 @@ from linrnn.train import Result
 if TYPE_CHECKING:
     from linrnn.contest import Contest
 
-BANK = "bank"
-"""The mixer of a run whose read-out was solved for."""
+CLOSED = ("bank", "linear")
+"""The mixers of runs without a training."""
 
 USAGE = """usage: linrnn train TASK [--only bank|trained] [OPTIONS]
        linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback] [--devices N]
@@ -37,11 +37,12 @@ same weights. If its newest checkpoint is damaged, --fallback continues from the
 --on-nan chooses what happens at a step whose loss or gradient is NaN or infinite. --devices
 (--train.devices) is the number of GPUs, or of processes on a CPU.
 
-On your own data (table, images, sounds, forecast) two models compete: a trained mixer, and a bank,
-which is a frozen recurrence with a read-out that is solved for in seconds. The run folder has the
-one that is better on held-out data. --only bank or --only trained leaves the other out. --mixer
-NAME trains that mixer only. For a table of many series (unique_id, ds and y, or --task.id COLUMN)
-some thirty methods compete in the past of each, and none is trained by gradients.
+On your own data (table, images, sounds, forecast) models compete: a trained mixer; a bank, which is
+a frozen recurrence with a read-out that is solved for in seconds; and, for sequences of one length,
+a logistic or ridge regression. The run folder has the one that is better on held-out data. --only
+bank or --only trained leaves the others out. --mixer NAME trains that mixer only. For a table of
+many series (unique_id, ds and y, or --task.id COLUMN) some thirty methods compete in the past of
+each, and none is trained by gradients.
 
 -q prints only the result, --json prints it as JSON, and -v shows the traceback of an error.
 
@@ -256,7 +257,7 @@ def _baselines(result: Result) -> str:
 
 def _remarks(result: Result) -> str:
     folder: Path = result.folder
-    trained = result.mixer != BANK
+    trained = result.mixer not in CLOSED
     holds = "weights, metrics, checkpoint and plots" if trained else "weights, contest and plots"
     board = f"  tensorboard --logdir {folder / 'tensorboard'}\n" if trained else ""
     return f"{folder} holds the {holds}. Next:\n  linrnn eval {folder}\n  {_use(result)}\n{board}"

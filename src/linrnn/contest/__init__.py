@@ -1,6 +1,6 @@
-"""Which model answers for data of your own: a frozen bank that is solved for, or a trained mixer.
+"""Which model answers for data of your own: a frozen bank, a linear model, or a trained mixer.
 
-Both are judged on data that they were not fitted to, beside the plainest methods, and the better
+All are judged on data that they were not fitted to, beside the plainest methods, and the better
 one is put into a run folder. On small data that takes seconds.
 """
 

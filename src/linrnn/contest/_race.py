@@ -5,12 +5,17 @@ import io
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-Kind = Literal["bank", "trained", "plain"]
+from linrnn.backbone import Model
+
+Kind = Literal["bank", "linear", "trained", "plain"]
+"""A plain method only competes; the others can be left in a run folder."""
+
+Winner = Literal["bank", "linear", "trained"]
 
 _FAR = 2.0
 """Standard errors by which a mixer is behind when it is given up."""
@@ -30,6 +35,21 @@ class Entry:
     """Why it was not finished, or for how long it was trained."""
 
 
+class Rival(NamedTuple):
+    """One that competed without a training."""
+
+    entry: Entry
+    scores: Tensor
+    """A number for each example, float64; the metric is their mean."""
+    model: Model | None
+    """The model that stays if it wins; None where it cannot."""
+
+    @property
+    def winner(self) -> Winner:
+        """The kind of the winner, if it wins."""
+        return "linear" if self.entry.kind == "linear" else "bank"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contest:
     """All that competed, the best first."""
@@ -39,7 +59,7 @@ class Contest:
     how: str
     """On what they were judged."""
     entries: tuple[Entry, ...]
-    winner: Literal["bank", "trained"]
+    winner: Winner
 
     @property
     def lost_to(self) -> Entry | None:

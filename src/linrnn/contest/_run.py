@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from linrnn.contest import _sequences, _windows
-from linrnn.contest._race import Contest, Entry, Scale
+from linrnn.contest._linear import linear
+from linrnn.contest._race import Contest, Entry, Rival, Scale
 from linrnn.errors import ArgumentError, check_in
 from linrnn.frozen import BankModel, SeriesModel
 from linrnn.tasks import ForecastTask, Splits, Task
@@ -32,10 +33,10 @@ _LEAST_ROWS = 8
 
 
 class Held(NamedTuple):
-    """A contest, and the bank that competed, where it could."""
+    """A contest, and the best that was solved for, where there is one."""
 
     contest: Contest
-    bank: Solved | None
+    solved: Solved | None
 
 
 def run(
@@ -54,6 +55,10 @@ def run(
     wins where it is better by more than a standard error of the difference, and is trained as
     `linrnn.train.run` does it then. It is given up as soon as it cannot win.
 
+    Sequences that all have the same number of steps, at most 4,096 numbers and none missing are
+    also given to a linear model of these numbers: a logistic regression for classes. It takes the
+    place of the bank where it is better by more than a standard error of the difference.
+
     Args:
         config: of the mixer.
         only: "bank" or "trained" where there is to be no contest.
@@ -64,8 +69,8 @@ def run(
         say: told who competed, before the winner is written.
 
     Returns:
-        As `linrnn.train.run`; ``mixer`` is "bank" where that won. The folder has the contest as
-        ``contest.csv``.
+        As `linrnn.train.run`; ``mixer`` is "bank" or "linear" where that won. The folder has the
+        contest as ``contest.csv``.
 
     Raises:
         ArgumentError: ``only="bank"`` for a task that a bank cannot answer.
@@ -90,9 +95,9 @@ def run(
     outcome = hold(config, task, splits, bank_alone=only == "bank", reporter=reporter)
     say(outcome.contest)
     table = outcome.contest.table()
-    if outcome.contest.winner == "bank":
-        assert outcome.bank is not None
-        return write_run(config, task, outcome.bank, contest=table, out=out, reporter=reporter)
+    if outcome.contest.winner != "trained":
+        assert outcome.solved is not None
+        return write_run(config, task, outcome.solved, contest=table, out=out, reporter=reporter)
     result = train_run(config, out=out, reporter=reporter)
     write_contest(result.folder, table)
     return result
@@ -145,7 +150,7 @@ def hold(
         reporter.noticed(f"no contest with a frozen bank: {why}")
         return Held(_uncontested(config, task, ()), None)
     parts = _series_parts(task, splits) if isinstance(task, ForecastTask) else _parts(task, splits)
-    rules = [] if bank_alone else list(parts.plain())
+    rules, rival = ([], None) if bank_alone else parts.plain()
     begin = time.perf_counter()
     try:
         model, scores = parts.bank(config.seed)
@@ -156,18 +161,21 @@ def hold(
         return Held(_uncontested(config, task, rules), None)
     scores = scores.double()
     bank = parts.scale.entry("a frozen bank of modes", "bank", scores, begin, parts.how)
-    rivals, won = [], False
+    ahead, rivals, won = Rival(bank, scores, model), [bank], False
+    if rival is not None and rival.model is not None and parts.scale.wins(rival.scores, scores):
+        ahead = rival
     if not bank_alone:
-        entry, won = parts.race(config, scores)
+        entry, won = parts.race(config, ahead.scores)
         rivals.append(entry)
     contest = Contest(
         metric=task.metric,
         higher_is_better=task.higher_is_better,
         how=parts.how,
-        entries=_sorted(task, [bank, *rivals, *rules]),
-        winner="trained" if won else "bank",
+        entries=_sorted(task, [*rivals, *rules]),
+        winner="trained" if won else ahead.winner,
     )
-    return Held(contest, Solved(model, bank.score, bank.seconds))
+    assert ahead.model is not None
+    return Held(contest, Solved(ahead.model, ahead.entry.score, ahead.entry.seconds))
 
 
 class _Parts(NamedTuple):
@@ -175,7 +183,8 @@ class _Parts(NamedTuple):
 
     how: str
     scale: Scale
-    plain: Callable[[], Iterable[Entry]]
+    plain: Callable[[], tuple[list[Entry], Rival | None]]
+    """Entries of the methods without a training, and the one of them that may win."""
     bank: Callable[[int], tuple[BankModel | SeriesModel, Tensor]]
     race: Callable[[Config, Tensor], tuple[Entry, bool]]
 
@@ -187,10 +196,15 @@ def _parts(task: Task, splits: Splits) -> _Parts:
     return _Parts(
         "each sequence in turn, with the others as training data",
         scale,
-        lambda: _sequences.plain_entries(pool, scale),
+        lambda: _plain_sequences(pool, scale),
         lambda seed: _sequences.fit_bank(pool, seed),
         lambda config, scores: _sequences.race(config, pool, scores, scale),
     )
+
+
+def _plain_sequences(pool: _sequences.Pool, scale: Scale) -> tuple[list[Entry], Rival]:
+    near, rival = _sequences.nearest(pool, scale), linear(pool, scale)
+    return [near, rival.entry], rival
 
 
 def _series_parts(task: ForecastTask, splits: Splits) -> _Parts:
@@ -199,7 +213,7 @@ def _series_parts(task: ForecastTask, splits: Splits) -> _Parts:
     return _Parts(
         "windows of the validation part",
         scale,
-        lambda: _windows.plain_entries(series, scale),
+        lambda: (list(_windows.plain_entries(series, scale)), None),
         lambda seed: _windows.fit_bank(series, seed),
         lambda config, scores: _windows.race(config, series, scores, scale),
     )

@@ -1,20 +1,14 @@
 """The contest for one answer to each sequence."""
 
 import time
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -127,11 +121,11 @@ def fit_bank(pool: Pool, seed: int) -> tuple[BankModel, Tensor]:
     present = estimator.classes_
     if left_out.shape[1] == 1:  # the margin of the second of two classes
         left_out = np.concatenate([-left_out, left_out], 1)
-    answers = _spread(left_out, present, pool.task.d_output)
+    answers = spread(left_out, present, pool.task.d_output)
     return _for_all(model, present, pool.task.d_output), pool.scores(answers)
 
 
-def _spread(scores: np.ndarray, present: np.ndarray, n_classes: int) -> np.ndarray:
+def spread(scores: np.ndarray, present: np.ndarray, n_classes: int) -> np.ndarray:
     """Scores (sequences, classes) of the classes that occur, beside minus infinity for others."""
     spread = np.full((len(scores), n_classes), -np.inf)
     spread[:, present] = scores
@@ -150,11 +144,10 @@ def _for_all(model: BankModel, present: np.ndarray, n_classes: int) -> BankModel
     return BankModel(model.bank, model.d_input, weight, bias)
 
 
-def plain_entries(pool: Pool, scale: Scale) -> Iterator[Entry]:
-    """The nearest other sequence, and a linear model of all numbers."""
-    for name, answer in (("the nearest sequence", _nearest), (_linear_name(pool), _linear)):
-        begin = time.perf_counter()
-        yield scale.entry(name, "plain", pool.scores(answer(pool)), begin)
+def nearest(pool: Pool, scale: Scale) -> Entry:
+    """The nearest other sequence."""
+    begin = time.perf_counter()
+    return scale.entry("the nearest sequence", "plain", pool.scores(_nearest(pool)), begin)
 
 
 def _nearest(pool: Pool) -> np.ndarray:
@@ -162,25 +155,6 @@ def _nearest(pool: Pool) -> np.ndarray:
     itself = near[:, 0] == np.arange(len(near))  # alike ones may stand before it
     answers: np.ndarray = pool.answers[np.where(itself, near[:, 1], near[:, 0])]
     return answers
-
-
-def _linear_name(pool: Pool) -> str:
-    return "logistic regression" if pool.classes else "ridge regression"
-
-
-def _linear(pool: Pool) -> np.ndarray:
-    linear = LogisticRegression(max_iter=200) if pool.classes else RidgeCV(np.logspace(-3, 3, 10))
-    ranked = pool.classes and pool.task.pooled  # a metric of all may need more than the class
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged as it is
-        answers: np.ndarray = cross_val_predict(
-            make_pipeline(StandardScaler(), linear),
-            pool.flat,
-            pool.answers,
-            cv=folds(pool, 0),
-            method="predict_proba" if ranked else "predict",
-        )
-    return _spread(answers, np.unique(pool.answers), pool.task.d_output) if ranked else answers
 
 
 def folds(pool: Pool, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

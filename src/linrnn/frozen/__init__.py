@@ -1,13 +1,14 @@
-"""Models without a training: a frozen bank of modes, and a linear read-out that is solved for.
+"""Models without a training: a linear read-out, of a frozen bank of modes or of a sequence itself.
 
 They are `linrnn.backbone.Model` like a `linrnn.SequenceModel`, so run folders, streams and
 services take them. `linrnn.estimators` fits them.
 """
 
+from linrnn.frozen.linear import LinearModel as LinearModel
 from linrnn.frozen.sequences import BankModel as BankModel
 from linrnn.frozen.series import SeriesModel as SeriesModel
 
-__all__ = ["BankModel", "SeriesModel"]
+__all__ = ["BankModel", "LinearModel", "SeriesModel"]
 
 
 def __dir__() -> list[str]:

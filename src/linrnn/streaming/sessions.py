@@ -79,8 +79,9 @@ class Sessions:
     of a batch do not see each other, so a stream gives what it would alone, up to rounding: without
     ``capacity`` a call computes just the streams that are fed, and matrix products of other sizes
     round otherwise. With ``capacity`` every call computes that many rows and a stream keeps its
-    row, so its outputs are the same bits whatever other streams do. The state of a stream that is
-    not fed is never touched. What is not finite is refused as by `Session`.
+    row, so its outputs are the same bits whatever other streams do, unless one of them has read as
+    many steps as the model takes. The state of a stream that is not fed is never touched. What is
+    not finite is refused as by `Session`.
 
     `feed` takes inputs by name, and feeds all of them or none. `feed_rows` takes one array for
     thousands of streams, at little more than the model costs; an input that does not fit fails its
@@ -411,15 +412,22 @@ class Sessions:
         """The model's outputs for a group, and its states after them."""
         x, dt = group.x, group.dt
         if self.capacity is None:
-            before = self._bank.select(rows)
-            y, state = read(self.model, x, before, chunk=self.chunk, dt=dt)
-            return self._bank.apart(y, state)
+            return self._call_alone(rows, group)
         index = torch.from_numpy(rows).to(x.device)
         padded = x.new_zeros(self.capacity, *x.shape[1:]).index_copy_(0, index, x)
         if dt is not None:
             dt = dt.new_ones(self.capacity, dt.shape[1]).index_copy_(0, index, dt)
-        y, state = read(self.model, padded, self._bank.state, chunk=self.chunk, dt=dt)
+        try:
+            y, state = read(self.model, padded, self._bank.state, chunk=self.chunk, dt=dt)
+        except LinrnnError:  # a stream at a limit of the model's form, which need not be fed
+            return self._call_alone(rows, group)
         return y[index], states.select(state, index)
+
+    def _call_alone(self, rows: np.ndarray, group: Group) -> tuple[Tensor, State]:
+        """The same, computed of these streams alone."""
+        before = self._bank.select(rows)
+        y, state = read(self.model, group.x, before, chunk=self.chunk, dt=group.dt)
+        return self._bank.apart(y, state)
 
     def _commit(self, parts: Sequence[_Part]) -> None:
         for part in parts:

@@ -21,7 +21,7 @@ from linrnn.train._restored import progress
 from linrnn.train._together import Group
 from linrnn.train.checkpoint import load_tensors
 from linrnn.train.closed import finish
-from linrnn.train.config import BANK, Config, OnNan
+from linrnn.train.config import CLOSED, Config, OnNan
 from linrnn.train.context import Run
 from linrnn.train.data import check_memory, check_order, train_loader, unpack
 from linrnn.train.evaluation import score
@@ -121,7 +121,7 @@ def resume(
     finished = folder.read_result()
     if finished is not None:
         return finished
-    if config.mixer == BANK:
+    if config.mixer in CLOSED:
         return finish(folder, reporter)
     _check_resumable(folder)
     if on_nan is not None:

@@ -40,7 +40,7 @@ def load(run: Path | str, *, weights: str | None = None) -> "TrainedModel":
 
     Raises:
         UnknownNameError: no such weights.
-        ArgumentError: weights of a frozen bank, which are as they are.
+        ArgumentError: weights of a frozen bank or a linear model, which are as they are.
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
         UntrustedError: the run names a mixer of a module that may not be imported.
 

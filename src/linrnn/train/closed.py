@@ -10,10 +10,11 @@ import torch
 from linrnn._files.reading import reading
 from linrnn.backbone import Model
 from linrnn.errors import RunFolderError
+from linrnn.frozen import LinearModel
 from linrnn.tasks import Task
 from linrnn.train._report import Plan, Reporter, Result
 from linrnn.train.checkpoint import load_tensors, save_tensors, write_atomically
-from linrnn.train.config import BANK, Config
+from linrnn.train.config import BANK, LINEAR, Config
 from linrnn.train.context import Trained, open_run
 from linrnn.train.data import size_of
 from linrnn.train.evaluation import score
@@ -44,7 +45,7 @@ def write_run(
     """Write a run folder around a model of `linrnn.frozen`, test it and plot its answers.
 
     Args:
-        config: of the run; its mixer becomes "bank".
+        config: of the run; its mixer becomes "bank" or "linear".
         task: of the configuration.
         solved: the model.
         contest: the text of ``contest.csv``, where there was one.
@@ -54,7 +55,8 @@ def write_run(
     Raises:
         RunFolderError, StorageError: as `RunFolder.create`.
     """
-    config = replace(config, mixer=BANK, mixer_options={})
+    mixer = LINEAR if isinstance(solved.model, LinearModel) else BANK
+    config = replace(config, mixer=mixer, mixer_options={})
     numbers = {_CHOSEN: solved.validation_metric, _SECONDS: solved.seconds}
 
     def fill(folder: RunFolder) -> None:
@@ -94,7 +96,7 @@ def finish(folder: RunFolder, reporter: Reporter | None = None) -> Result:
         n_parameters, n_state = sizes(run.model)
         result = Result(
             task=run.config.task,
-            mixer=BANK,
+            mixer=run.config.mixer,
             metric=run.task.metric,
             test_metric=tested.metric,
             test_loss=tested.loss,
@@ -121,7 +123,7 @@ def _plan(run: Trained, n_train: int, n_validation: int, n_test: int) -> Plan:
     n_parameters, n_state = sizes(run.model)
     return Plan(
         task=run.config.task,
-        mixer=BANK,
+        mixer=run.config.mixer,
         metric=run.task.metric,
         epochs=0,
         steps_per_epoch=0,

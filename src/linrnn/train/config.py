@@ -26,6 +26,10 @@ OnNan = Literal["stop", "skip", "rollback"]
 
 BANK = "bank"
 """Name used instead of a mixer: no layers, but a frozen bank with a read-out that is solved for."""
+LINEAR = "linear"
+"""Name used instead of a mixer: a linear map of all numbers of a sequence."""
+CLOSED = (BANK, LINEAR)
+"""All names used instead of a mixer."""
 
 MAX_LAYERS = 10_000
 """More than any model has: each takes time to build however small it is."""
@@ -116,8 +120,8 @@ class Config:
     mixer: Any = "lru"
     """The layer along time, as for `linrnn.SequenceModel`. It is stored as a text: a name or
     an import path, or several with commas between; of an instance the class and the options are
-    kept, and its parameters are drawn anew like all others. ``"bank"`` is no mixer, but what
-    `linrnn.contest` writes where a frozen bank answers best."""
+    kept, and its parameters are drawn anew like all others. ``"bank"`` and ``"linear"`` are no
+    mixers, but what `linrnn.contest` writes where a frozen bank or a linear model answers best."""
     seed: int = 0
     """Seed of the initial weights, the order of the data, dropout and augmentation."""
     model: ModelConfig = field(default_factory=ModelConfig)

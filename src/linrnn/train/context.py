@@ -34,7 +34,7 @@ class Trained:
         """The model, which must have layers.
 
         Raises:
-            ArgumentError: it is a frozen bank.
+            ArgumentError: it is a frozen bank or a linear model.
         """
         return with_layers(self.model, self.folder.path)
 

@@ -13,10 +13,10 @@ from linrnn._process.memory import available, within
 from linrnn.backbone import Model, SequenceModel
 from linrnn.compute.finite import first_bad, misfit
 from linrnn.errors import ArgumentError, DataError, RunFolderError
-from linrnn.frozen import BankModel, SeriesModel
+from linrnn.frozen import BankModel, LinearModel, SeriesModel
 from linrnn.tasks import ForecastTask, Task
 from linrnn.train.checkpoint import load_tensors
-from linrnn.train.config import BANK, Config, shape_of
+from linrnn.train.config import CLOSED, LINEAR, Config, shape_of
 from linrnn.train.folder import RunFolder
 from linrnn.train.seeding import derive
 
@@ -56,10 +56,11 @@ def build_model(
         ArgumentError: an option of the mixer is outside its range, or the model does not fit into
             memory, which is noticed before memory is allocated; more steps pooled than there are.
     """
-    if config.mixer == BANK:
+    if config.mixer in CLOSED:
         raise ArgumentError(
-            "Config: mixer must be one that is trained by gradients, got 'bank', which is solved "
-            "in closed form. Call linrnn.contest.run(config, only='bank')."
+            "Config: mixer must be one that is trained by gradients, got "
+            f"{config.mixer!r}, which is not. Name another; linrnn.contest.run chooses a frozen "
+            "bank or a linear model where it answers best."
         )
     pooled = math.prod(config.model.tiers)
     if pooled > task.sequence_length:
@@ -96,7 +97,7 @@ def load_reader(run: Path | str, *, trust: bool = False) -> tuple[Model, Task, C
             code. Without it they must have been imported before, or be named in ``LINRNN_TRUST``.
 
     Returns:
-        A `SequenceModel`, or one of `linrnn.frozen` where a bank won.
+        A `SequenceModel`, or one of `linrnn.frozen` where one of those won.
 
     Raises:
         RunFolderError: not a run folder, without weights yet, damaged, or of a newer linrnn.
@@ -108,8 +109,8 @@ def load_reader(run: Path | str, *, trust: bool = False) -> tuple[Model, Task, C
     model: Model
     with folder.suits():
         task = build_task(config, folder)
-        if config.mixer == BANK:
-            model, task = _build_frozen(task, weights)
+        if config.mixer in CLOSED:
+            model, task = _build_frozen(config, task, weights)
         else:
             model = build_stored(config, task, weights)
     restore(model, weights, folder.model)
@@ -123,7 +124,7 @@ def load_model(run: Path | str, *, trust: bool = False) -> tuple[SequenceModel, 
         run, trust: as of `load_reader`.
 
     Raises:
-        ArgumentError: a bank, which has none.
+        ArgumentError: a frozen bank or a linear model, which has none.
         RunFolderError, UntrustedError: as of `load_reader`.
     """
     model, task, config = load_reader(run, trust=trust)
@@ -134,23 +135,28 @@ def with_layers(model: Model, run: Path | str) -> SequenceModel:
     """The model of a run, which must have layers.
 
     Raises:
-        ArgumentError: it is a bank.
+        ArgumentError: it is a frozen bank or a linear model.
     """
     if isinstance(model, SequenceModel):
         return model
+    got = "a linear model" if isinstance(model, LinearModel) else "a frozen bank"
     raise ArgumentError(
-        f"{run}: the run must be of layers that were trained, got a frozen bank, which has none. "
+        f"{run}: the run must be of layers that were trained, got {got}, which has none. "
         "predict, eval, stream and serve take it; for anything else train one: linrnn train TASK "
         "--only trained."
     )
 
 
-def _build_frozen(task: Task, weights: Mapping[str, Tensor]) -> tuple[Model, Task]:
+def _build_frozen(config: Config, task: Task, weights: Mapping[str, Tensor]) -> tuple[Model, Task]:
     """A model for stored weights, and the task with windows as long as it reads."""
-    if isinstance(task, ForecastTask):
+    model: Model
+    if config.mixer == LINEAR:
+        model = LinearModel.of_weights(weights)
+        fits = (model.d_input, model.d_output) == (task.d_input, task.d_output)
+    elif isinstance(task, ForecastTask):
         series = SeriesModel.of_weights(weights, task.d_input)
         fits, task = series.d_output == task.d_output, task.reaching(series.reach)
-        model: Model = series
+        model = series
     else:
         model = BankModel.of_weights(weights, task.d_input)
         fits = model.d_output == task.d_output

@@ -50,7 +50,7 @@ def test_a_bank_wins_and_its_folder_answers(waves, capsys, tmp_path):
     assert said["steps"] == 0
     assert folder == "runs/table-bank-1"
     kinds = {entry["kind"]: entry for entry in said["contest"]}
-    assert kinds.keys() == {"bank", "plain", "trained"}
+    assert kinds.keys() == {"bank", "linear", "plain", "trained"}
     assert kinds["trained"]["remark"] == "not trained: even a perfect score would not win"
     with open(f"{folder}/contest.csv") as file:
         assert [row["who"] for row in csv.DictReader(file) if row["won"] == "1"] == [

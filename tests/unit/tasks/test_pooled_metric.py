@@ -142,19 +142,20 @@ def test_a_contest_ranks_left_out_predictions(config, tmp_path):
 
 
 def test_plain_entries_rank_by_probabilities(config):
+    from linrnn.contest import _linear
     from linrnn.contest._race import Scale
-    from linrnn.contest._sequences import Pool, plain_entries
+    from linrnn.contest._sequences import Pool, nearest
     from linrnn.train.model import build_task
 
     task = build_task(config)
     splits = task.datasets()
     pool = Pool.of(task, splits.train, splits.validation)
     scale = Scale(higher_is_better=True, best=1.0, independent=len(pool.target))
-    nearest, linear = plain_entries(pool, scale)
+    linear, near = _linear.linear(pool, scale).entry, nearest(pool, scale)
     assert linear.name == "logistic regression"
     assert 0.5 < linear.score <= 1
     assert 0 < linear.standard_error < 0.5
     answers = torch.randn(len(pool.target), 2).numpy()
     expected = metrics.roc_auc_score(pool.answers, answers[:, 1] - answers[:, 0])
     assert pool.scores(answers).mean().item() == pytest.approx(expected, abs=1e-9)
-    assert 0 <= nearest.score <= 1
+    assert 0 <= near.score <= 1

@@ -14,7 +14,7 @@ _OTHERS = ("table", "forecast", "lm", "images", "sounds", "sound")
 """Those that take files of a user's own, of which some take folders."""
 
 OF_OWN_FILES = ("table", "images", "sounds", "forecast")
-"""Those of a user's own data for which a frozen bank and a mixer compete."""
+"""Those of a user's own data for which frozen models and a mixer compete."""
 
 
 def names_data(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""A contest between a frozen bank and a mixer, as the command line shows it."""
+"""A contest of a frozen bank, a linear model and a mixer, as the command line shows it."""
 
 import math
 from collections.abc import Sequence

@@ -1,0 +1,86 @@
+"""A linear model of all numbers of a sequence: judged, and where it may win, fitted to all."""
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from linrnn.contest._race import Rival, Scale
+from linrnn.contest._sequences import Pool, folds, marked, spread
+from linrnn.frozen import LinearModel
+from linrnn.train.data import unpack
+
+MOST_FEATURES = 4096
+"""Numbers of a sequence up to which a linear model of them may win."""
+_UNSEEN = -1e6
+"""The score of a class that no sequence was of."""
+
+
+def linear(pool: Pool, scale: Scale) -> Rival:
+    """A linear model of all numbers.
+
+    It has a model, and may win, where all sequences are equally long, no missing value is marked,
+    the times between steps are alike, and a sequence has at most `MOST_FEATURES` numbers.
+    """
+    begin = time.perf_counter()
+    name = "logistic regression" if pool.classes else "ridge regression"
+    may_win = _may_win(pool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged as it is
+        scores = pool.scores(_left_out(pool)).double()
+        model = _fitted(pool) if may_win else None
+    return Rival(scale.entry(name, "linear" if may_win else "plain", scores, begin), scores, model)
+
+
+def _may_win(pool: Pool) -> bool:
+    _, _, lengths, _, dt = unpack(pool.parts)
+    one_length = lengths is None or bool((lengths == lengths.flatten()[0]).all())
+    even = one_length and dt is None and not marked(pool.task)
+    return even and pool.flat.shape[1] <= MOST_FEATURES
+
+
+def _pipeline(pool: Pool) -> Pipeline:
+    linear = LogisticRegression(max_iter=200) if pool.classes else RidgeCV(np.logspace(-3, 3, 10))
+    return make_pipeline(StandardScaler(), linear)
+
+
+def _left_out(pool: Pool) -> np.ndarray:
+    """The answers to each of three parts by the others, as `Pool.scores` takes them."""
+    ranked = pool.classes and pool.task.pooled  # a metric of all may need more than the class
+    answers: np.ndarray = cross_val_predict(
+        _pipeline(pool),
+        pool.flat,
+        pool.answers,
+        cv=folds(pool, 0),
+        method="predict_proba" if ranked else "predict",
+    )
+    return spread(answers, np.unique(pool.answers), pool.task.d_output) if ranked else answers
+
+
+def _fitted(pool: Pool) -> LinearModel:
+    """The model of all sequences."""
+    scaler, linear = (step for _, step in _pipeline(pool).fit(pool.flat, pool.answers).steps)
+    weight, bias = np.atleast_2d(linear.coef_) / scaler.scale_, np.atleast_1d(linear.intercept_)
+    if pool.classes:
+        weight, bias = _for_all(weight, bias, linear.classes_, pool.task.d_output)
+    steps, channels = pool.parts[0].shape[1:]
+    parts: list[Any] = [weight, bias, scaler.mean_.reshape(steps, channels)]
+    return LinearModel(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+
+
+def _for_all(
+    weight: np.ndarray, bias: np.ndarray, present: np.ndarray, n_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A row for each class: of two the first has a score of 0, and one that did not occur none."""
+    if len(bias) == 1:
+        weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
+    weights, biases = np.zeros((n_classes, weight.shape[1])), np.full(n_classes, _UNSEEN)
+    weights[present], biases[present] = weight, bias
+    return weights, biases
