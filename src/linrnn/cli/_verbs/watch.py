@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn._options.numbers import number, whole
 from linrnn.backbone import Model, SequenceModel
-from linrnn.cli._line.output import json_text, note
+from linrnn.cli._line.output import joined, json_text, note
 from linrnn.cli._verbs.drifting import Drifting
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
@@ -210,7 +210,7 @@ class Answers:
         numbers = values.flatten().tolist()
         if self._json:
             drift = {} if self._drifting is None else {"drift": self._drifting.channels}
-            return json_line({"values": numbers, **drift})
+            return json_line(joined({"values": numbers}, drift))
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
 
 

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib
 import linecache
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -85,11 +86,11 @@ class Source(NamedTuple):
 
 def write(task: Task, sizes: Sizes) -> Source:
     """The kernel ``run`` of a task."""
-    return Writer(task, sizes).source()
+    return SequenceWriter(task, sizes).source()
 
 
-class Writer:
-    """The source of a kernel of which an instance owns one sequence."""
+class Writer(ABC):
+    """The source of a kernel: all that does not depend on what an instance owns."""
 
     def __init__(self, task: Task, sizes: Sizes) -> None:
         self.task, self.sizes, self.program = task, sizes, task.program
@@ -98,9 +99,33 @@ class Writer:
         self.operands: list[Operand] = []
         self.widths = range(sizes.different)
 
+    @abstractmethod
     def source(self) -> Source:
         """All of it, and its arguments."""
-        return self._assembled((), ("FLIP", "DTYPE", "UNROLL", "AHEAD", "AT_ONCE"))
+
+    @abstractmethod
+    def _begin(self) -> list[str]:
+        """Return the lines that locate what an instance reads and writes."""
+
+    @abstractmethod
+    def _loop(self) -> list[str]:
+        """All steps."""
+
+    @abstractmethod
+    def _end(self) -> list[str]:
+        """Return the lines that write what is there after the last step."""
+
+    @abstractmethod
+    def _shape(self, k: int) -> str:
+        """The shape of a value."""
+
+    @abstractmethod
+    def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
+        """Return the line that loads a row of a tensor without an axis of time."""
+
+    @abstractmethod
+    def _matrix(self, operand: str, m: int, n: int) -> str:
+        """How a matrix is read; ``m`` and ``n`` are the width classes of its sides."""
 
     def _assembled(self, more: Sequence[str], options: Sequence[str]) -> Source:
         """The source, with arguments beside those of every kernel, and options."""
@@ -125,28 +150,6 @@ class Writer:
         if operand not in self.operands:
             self.operands.append(operand)
         return f"{kind}_{number}"
-
-    def _begin(self) -> list[str]:
-        """Return the lines that locate what this instance reads and writes."""
-        lines = [
-            "part = tl.program_id(0) % parts",
-            "s, chunk, row, first, left, count, lane_0 = place("
-            "cu_seqlens, time, parts * BLOCK_0, 1, time, FLIP, BLOCK_0)",
-            "sign = tl.full((), -1 if FLIP else 1, tl.int64)",
-            "reset_by = sign * reset_step",
-        ]
-        for k in self.widths:
-            if self.task.heads:
-                lines += [
-                    f"own_{k} = tl.arange(0, BLOCK_{k})",
-                    f"inside_{k} = own_{k} < width_{k}",
-                    f"lane_{k} = part * width_{k} + own_{k}",
-                    f"all_{k} = parts * width_{k}",
-                ]
-            else:
-                lines += [f"inside_{k} = lane_{k} < width_{k}", f"all_{k} = width_{k}"]
-            lines.append(f"steps_{k} = tl.where(inside_{k}, count, 0)")
-        return lines
 
     def _prologue(self) -> list[str]:
         """Return the lines that run once, before the loop."""
@@ -174,11 +177,6 @@ class Writer:
             lines.append(f"total_{i} = tl.zeros({self._shape(k)}, tl.float64)")
         return lines
 
-    def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
-        """Return the line that loads a row of a tensor without an axis of time."""
-        at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
-        return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
-
     def _matrices(self) -> dict[str, str]:
         """Names of the matrices that vectors are multiplied with, and how each is read."""
         loads = {}
@@ -187,13 +185,6 @@ class Writer:
                 name, operand, m, n = self._sides(node)
                 loads[name] = self._matrix(operand, m, n)
         return loads
-
-    def _matrix(self, operand: str, m: int, n: int) -> str:
-        return f"matrix({operand}, part, 0, width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n})"
-
-    def _shape(self, k: int) -> str:
-        """The shape of a value."""
-        return f"[BLOCK_{k}]"
 
     def _sides(self, node: Node) -> tuple[str, str, int, int]:
         """The name of a matrix as a product reads it, its operand, and its sizes.
@@ -206,6 +197,63 @@ class Writer:
         if node.attribute:
             return f"of_{number}", self._operand("matrix", number), m, n
         return f"of_{number}_turned", self._operand("turned", number), n, m
+
+    def _operations(self) -> list[tuple[int, int]]:
+        """Nodes that are computed, with their level."""
+        numbered = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
+        return [(i, level) for i, (node, level) in numbered if node.args]
+
+    def _compute(self, i: int) -> str:
+        """Return the line that computes a node from those before it."""
+        node = self.program.nodes[i]
+        text = ELEMENTWISE[node.op].triton
+        assert text is not None
+        return f"v{i} = {text.format(*(f'v{x}' for x in node.args))}"
+
+    def _input_size(self, number: int) -> int:
+        return self.sizes.nodes[self.inputs[number]]
+
+
+class SequenceWriter(Writer):
+    """The source of a kernel of which an instance owns one sequence."""
+
+    def source(self) -> Source:
+        """All of it, and its arguments."""
+        return self._assembled((), ("FLIP", "DTYPE", "UNROLL", "AHEAD", "AT_ONCE"))
+
+    def _begin(self) -> list[str]:
+        """Return the lines that locate what this instance reads and writes."""
+        lines = [
+            "part = tl.program_id(0) % parts",
+            "s, chunk, row, first, left, count, lane_0 = place("
+            "cu_seqlens, time, parts * BLOCK_0, 1, time, FLIP, BLOCK_0)",
+            "sign = tl.full((), -1 if FLIP else 1, tl.int64)",
+            "reset_by = sign * reset_step",
+        ]
+        for k in self.widths:
+            if self.task.heads:
+                lines += [
+                    f"own_{k} = tl.arange(0, BLOCK_{k})",
+                    f"inside_{k} = own_{k} < width_{k}",
+                    f"lane_{k} = part * width_{k} + own_{k}",
+                    f"all_{k} = parts * width_{k}",
+                ]
+            else:
+                lines += [f"inside_{k} = lane_{k} < width_{k}", f"all_{k} = width_{k}"]
+            lines.append(f"steps_{k} = tl.where(inside_{k}, count, 0)")
+        return lines
+
+    def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
+        """Return the line that loads a row of a tensor without an axis of time."""
+        at = f"lane_{k}" if kind == "parameter" else f"s * all_{k} + lane_{k}"
+        return f"{name} = tl.load({self._operand(kind, number)} + {at}, mask=inside_{k}, other=0)"
+
+    def _matrix(self, operand: str, m: int, n: int) -> str:
+        return f"matrix({operand}, part, 0, width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n})"
+
+    def _shape(self, k: int) -> str:
+        """The shape of a value."""
+        return f"[BLOCK_{k}]"
 
     def _loop(self) -> list[str]:
         """All steps, ``UNROLL`` at once; rows of ``AHEAD`` such groups are on their way."""
@@ -299,20 +347,13 @@ class Writer:
             lines.append(f"tl.store({name} + s * all_{k} + lane_{k}, total_{i}, mask=inside_{k})")
         return lines
 
-    def _operations(self) -> list[tuple[int, int]]:
-        """Nodes that are computed, with their level."""
-        numbered = enumerate(zip(self.program.nodes, levels(self.program), strict=True))
-        return [(i, level) for i, (node, level) in numbered if node.args]
-
     def _compute(self, i: int) -> str:
         node = self.program.nodes[i]
         if node.op in CONTRACTIONS:
             return f"v{i} = {self._product(node)}"
         if node.op in SPREADS:
             return f"v{i} = {self._spread(i)}"
-        text = ELEMENTWISE[node.op].triton
-        assert text is not None
-        return f"v{i} = {text.format(*(f'v{x}' for x in node.args))}"
+        return super()._compute(i)
 
     def _spread(self, i: int) -> str:
         """Lanes beyond the width of what is read are not looked at."""
@@ -338,9 +379,6 @@ class Writer:
         """A value with all its channels, which a number has not."""
         constant = self.program.nodes[node].op == "constant"
         return f"tl.broadcast_to(v{node}, {self._shape(k)})" if constant else f"v{node}"
-
-    def _input_size(self, number: int) -> int:
-        return self.sizes.nodes[self.inputs[number]]
 
 
 def _number(value: float) -> str:
