@@ -1,6 +1,7 @@
 """Evidence that a forecaster's errors have become larger than those it was calibrated with."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,6 @@ import torch
 from torch import Tensor
 
 from linrnn.errors import DriftWarning
-from linrnn.estimators._forecast_series import Series
 
 BOUND = 5000.0
 """Smallest evidence of a notice; a false one comes in as many steps or more in the mean."""
@@ -117,16 +117,16 @@ class Drift:
         """Channels that have a notice here and had none before."""
         return [c for c, step in enumerate(self.first) if step != before.first[c]]
 
-    def warn(self, before: "Drift", form: Series) -> None:
+    def warn(self, before: "Drift", said: Callable[[list[int]], str]) -> None:
         """A `DriftWarning` at the caller of `update`, of channels without a notice before.
 
         Args:
             before: the statistics before the update.
-            form: of the series of ``fit``, which names the channels.
+            said: words some channels, as `Series.said` of the series of ``fit``.
         """
         if new := self.new(before):
             warnings.warn(
-                f"RecurrentForecaster.update: forecasts {form.said(new)}one step ahead are further "
+                f"RecurrentForecaster.update: forecasts {said(new)}one step ahead are further "
                 f"off than in the back-test of fit, after {self.steps} values since. {ADVICE}",
                 DriftWarning,
                 stacklevel=3,

@@ -354,7 +354,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         numbers, index, missing = self._more(where, "values", values)
         scaled = in_scale(where, "values", numbers, self.scale_)
         follower = self._follower.absorb(scaled, missing)
-        follower.watch.drift.warn(self._follower.watch.drift, self._form)
+        follower.watch.drift.warn(self._follower.watch.drift, self._form.said)
         self._before = (self._follower, self._index)
         self._follower, self._index = follower, index
         return self

@@ -85,7 +85,8 @@ def _settle(figure: "Figure") -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
-        axes.set_position([round(x, 6) for x in axes.get_position().bounds])
+        left, bottom, width, height = (round(x, 6) for x in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def over_seeds(counts: Iterable[int]) -> str:

@@ -90,6 +90,7 @@ def test_bands_are_wide_enough_for_the_later_half_of_a_back_test():
     assert bands.highest(1) > bands.highest(3)  # windows overlap, so fewer of them are independent
 
 
+@pytest.mark.filterwarnings("ignore::linrnn.errors.DriftWarning")
 def test_bands_widen_as_the_variance_grows_after_the_fit():
     rng = np.random.default_rng(0)
     calm, wild = rng.standard_normal(300).cumsum(), 8 * rng.standard_normal(60).cumsum()
