@@ -17,6 +17,12 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in _HALF else dtype
 
 
+def accumulator_of(*tensors: Tensor | None) -> torch.dtype:
+    """The dtype for a computation on real tensors: float64 where one is of it, else float32."""
+    exact = any(t is not None and t.dtype == torch.float64 for t in tensors)
+    return torch.float64 if exact else torch.float32
+
+
 def like(mask: Tensor, x: Tensor) -> Tensor:
     """``mask``, of the first axes of ``x``, with as many axes as it."""
     return mask.view(*mask.shape, *[1] * (x.ndim - mask.ndim))

@@ -35,6 +35,8 @@ _FAILURES = {
     _OTHER_VERSION: "the library is of another version; reinstall linrnn",
     4: "an index is outside of its block",
 }
+#: Parts of a sum over rows or steps.
+_MOST_PARTS = 16
 
 
 class NativeLibrary(NamedTuple):
@@ -189,6 +191,11 @@ def run(kernel: str, record: bytes | ctypes.Array[Any]) -> None:
 def pointer(x: Tensor | None) -> int:
     """The address of a tensor's first element, 0 for none."""
     return 0 if x is None else x.data_ptr()
+
+
+def parts_of(units: int) -> int:
+    """Parts of a sum over some units of work, each summed alone: of shapes, never of threads."""
+    return min(_MOST_PARTS, max(1, units))
 
 
 def _after_fork() -> None:

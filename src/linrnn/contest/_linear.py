@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +12,12 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from linrnn.contest._race import Rival, Scale
-from linrnn.contest._sequences import Pool, folds, marked, spread
+from linrnn.contest._sequences import Pool, folds, for_all, marked, spread
 from linrnn.frozen import LinearModel
 from linrnn.train.data import unpack
 
 MOST_FEATURES = 4096
 """Numbers of a sequence up to which a linear model of them may win."""
-_UNSEEN = -1e6
-"""The score of a class that no sequence was of."""
 
 
 def linear(pool: Pool, scale: Scale) -> Rival:
@@ -68,19 +65,11 @@ def _fitted(pool: Pool) -> LinearModel:
     """The model of all sequences."""
     scaler, linear = (step for _, step in _pipeline(pool).fit(pool.flat, pool.answers).steps)
     weight, bias = np.atleast_2d(linear.coef_) / scaler.scale_, np.atleast_1d(linear.intercept_)
-    if pool.classes:
-        weight, bias = _for_all(weight, bias, linear.classes_, pool.task.d_output)
-    steps, channels = pool.parts[0].shape[1:]
-    parts: list[Any] = [weight, bias, scaler.mean_.reshape(steps, channels)]
-    return LinearModel(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
-
-
-def _for_all(
-    weight: np.ndarray, bias: np.ndarray, present: np.ndarray, n_classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """A row for each class: of two the first has a score of 0, and one that did not occur none."""
-    if len(bias) == 1:
+    if pool.classes and len(bias) == 1:  # of two classes the first has a score of 0
         weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
-    weights, biases = np.zeros((n_classes, weight.shape[1])), np.full(n_classes, _UNSEEN)
-    weights[present], biases[present] = weight, bias
-    return weights, biases
+    steps, channels = pool.parts[0].shape[1:]
+    parts = [weight, bias, scaler.mean_.reshape(steps, channels)]
+    weights, biases, centre = (torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
+    if pool.classes:
+        weights, biases = for_all(weights, biases, linear.classes_, pool.task.d_output)
+    return LinearModel(weights, biases, centre)

@@ -28,6 +28,9 @@ _SMALL = 1000
 _FOLDS = 3
 _ROWS = 256
 
+_UNSEEN = -1e6
+"""The score of a class that no sequence was of."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -137,11 +140,19 @@ def _for_all(model: BankModel, present: np.ndarray, n_classes: int) -> BankModel
     if len(present) == n_classes:
         return model
     head: nn.Linear = model.head
-    weight = head.weight.new_zeros(n_classes, head.in_features)
-    bias = head.bias.new_full((n_classes,), -1e6)
+    read_out = for_all(head.weight.detach(), head.bias.detach(), present, n_classes)
+    return BankModel(model.bank, model.d_input, *read_out)
+
+
+def for_all(
+    weight: Tensor, bias: Tensor, present: np.ndarray, n_classes: int
+) -> tuple[Tensor, Tensor]:
+    """A linear read-out with a row for each class: one that did not occur never answers."""
     places = torch.from_numpy(present)
-    weight[places], bias[places] = head.weight.detach(), head.bias.detach()
-    return BankModel(model.bank, model.d_input, weight, bias)
+    weights = weight.new_zeros(n_classes, weight.shape[1])
+    biases = bias.new_full((n_classes,), _UNSEEN)
+    weights[places], biases[places] = weight, bias
+    return weights, biases
 
 
 def nearest(pool: Pool, scale: Scale) -> Entry:

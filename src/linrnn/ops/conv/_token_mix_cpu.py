@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.layout import dense, unit_channels
+from linrnn.compute.layout import accumulator_of, dense, unit_channels
 from linrnn.compute.native import array, pointer
 
 _MIX = native.Kernel(
@@ -16,8 +16,6 @@ _MIX = native.Kernel(
     "output_dtype backward parts grad_x grad_past grad_moved sums",
 )
 _NO_GRADIENTS = (False, 0, 0, 0, 0, 0)
-#: Parts of the steps, each summed alone: their number follows from shapes, never threads.
-_MOST_PARTS = 16
 _CHUNK = 64  # steps of a unit of the kernel's work
 
 
@@ -45,20 +43,14 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     (x, past, mu, moved, reset, _), grads = inputs[:6], [dense(g) for g in inputs[6:]]
     moved = _by_channel(moved)
     batch, time, _ = x.shape
-    computed = _computed(x, past, mu, moved)
+    computed = accumulator_of(x, past, mu, moved)
     grad_x, grad_past = torch.empty(x.shape, dtype=x.dtype), torch.zeros(past.shape, dtype=computed)
     grad_moved = None if moved is None else torch.empty_like(moved)
-    parts = min(_MOST_PARTS, max(1, batch * (-(-time // _CHUNK))))
+    parts = native.parts_of(batch * (-(-time // _CHUNK)))
     sums = torch.zeros(parts, *mu.shape, dtype=torch.float64)
     outputs = (pointer(t) for t in (grad_x, grad_past, grad_moved, sums))
     _run((x, past, mu, moved, reset), grads, True, parts, *outputs)
     return grad_x, grad_past.to(past.dtype), sums.sum(0).to(mu.dtype), grad_moved
-
-
-def _computed(*tensors: Tensor | None) -> torch.dtype:
-    """The dtype of the computation: at least float32, and float64 where any tensor is of it."""
-    exact = any(t is not None and t.dtype == torch.float64 for t in tensors)
-    return torch.float64 if exact else torch.float32
 
 
 def _by_channel(moved: Tensor | None) -> Tensor | None:
@@ -72,7 +64,7 @@ def _by_channel(moved: Tensor | None) -> Tensor | None:
 
 def _run(arguments: Sequence[Any], outputs: Sequence[Tensor], *ends: int) -> None:
     x, past, mu, moved, reset = arguments
-    computed = _computed(x, past, mu, moved)
+    computed = accumulator_of(x, past, mu, moved)
     x, past, mu = unit_channels(x), dense(past.to(computed)), dense(mu.to(computed))
     addresses = torch.tensor([y.data_ptr() for y in outputs])
     places = (0, 0, 0) if moved is None else (moved.data_ptr(), *moved.stride()[1:3])

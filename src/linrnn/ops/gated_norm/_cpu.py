@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linrnn.compute import native
 from linrnn.compute.in_place import Plan, operand, operand_fields, planned
-from linrnn.compute.layout import aligned, dense
+from linrnn.compute.layout import accumulator_of, aligned, dense
 
 _NORM = native.Kernel(
     "gated_norm",
@@ -22,8 +22,6 @@ _NORM = native.Kernel(
 GATES = {"sigmoid": 0, "silu": 1, "none": 2}
 _NO_GRADIENTS = (False, 0, *operand(None), *(0,) * 7)
 _TENSORS = 10  # how many arguments are tensors or None
-#: Parts of the rows, each summed alone: their number follows from shapes, never threads.
-_MOST_PARTS = 16
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -63,7 +61,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     by_row = (x, z, q, k, v, skip)
     slopes = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in by_row]
     rows = x.numel() // max(channels, 1)
-    parts = min(_MOST_PARTS, max(1, rows // 32))
+    parts = native.parts_of(rows // 32)
     of_channels = (weight, bias, share, skip_weight)
     summed = any(t is not None for t in of_channels)
     sums = torch.zeros(parts, 4, channels, dtype=torch.float64) if summed else None
@@ -104,7 +102,6 @@ def _values(arguments: Any, rows: Sequence[Tensor | None]) -> tuple[torch.dtype,
     """The dtype of the computation, and the fields of the record for the inputs."""
     (x, *_), (groups, eps, norm_first, gate, centre, _) = arguments[:_TENSORS], arguments[_TENSORS:]
     count, width = x.numel() // x.shape[-1], x.shape[-1] // groups
-    exact = any(t is not None and t.dtype == torch.float64 for t in rows)
     operands = [word for t in rows for word in _by_group(t, groups)]
     values = [GATES[gate], norm_first, centre, eps, count, groups, width, *operands]
-    return torch.float64 if exact else torch.float32, values
+    return accumulator_of(*rows), values

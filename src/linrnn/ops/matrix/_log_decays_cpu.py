@@ -4,13 +4,11 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.layout import dense
+from linrnn.compute.layout import accumulator_of, dense
 
 _DECAYS = native.Kernel(
     "log_decays", "rows channels limit x x_dtype base g backward parts grad_x sums"
 )
-#: Parts of the rows, each summed alone: their number follows from shapes, never threads.
-_MOST_PARTS = 16
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -20,7 +18,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(x: Tensor, base: Tensor, limit: float) -> tuple[Tensor]:
     """The logarithms."""
-    g = torch.empty(x.shape, dtype=_computed(x, base))
+    g = torch.empty(x.shape, dtype=accumulator_of(x, base))
     _run(x, base, limit, g, False, 0, 0, 0)
     return (g,)
 
@@ -28,19 +26,14 @@ def forward(x: Tensor, base: Tensor, limit: float) -> tuple[Tensor]:
 def backward(x: Tensor, base: Tensor, limit: float, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ``x`` and ``base``."""
     grad_x = torch.empty(x.shape, dtype=x.dtype)
-    parts = min(_MOST_PARTS, max(1, x.numel() // max(1, base.numel()) // 32))
+    parts = native.parts_of(x.numel() // max(1, base.numel()) // 32)
     sums = torch.zeros(parts, base.numel(), dtype=torch.float64)
     _run(x, base, limit, dense(grad), True, parts, grad_x.data_ptr(), sums.data_ptr())
     return grad_x, sums.sum(0).to(base.dtype)
 
 
-def _computed(x: Tensor, base: Tensor) -> torch.dtype:
-    """The dtype of the computation: at least float32, and float64 where a tensor is of it."""
-    return torch.float64 if torch.float64 in (x.dtype, base.dtype) else torch.float32
-
-
 def _run(x: Tensor, base: Tensor, limit: float, g: Tensor, *ends: int) -> None:
-    computed, channels = _computed(x, base), base.numel()
+    computed, channels = accumulator_of(x, base), base.numel()
     if not x.numel():
         return
     x, base = dense(x), dense(base.to(computed))

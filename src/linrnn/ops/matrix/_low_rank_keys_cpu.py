@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.layout import dense
+from linrnn.compute.layout import accumulator_of, dense
 
 _KEYS = native.Kernel(
     "low_rank_keys",
@@ -15,8 +15,6 @@ _KEYS = native.Kernel(
     "k a b out_dtype g backward parts grad_key grad_rate grad_decay sums",
 )
 _NO_GRADIENTS = (False, 0, 0, 0, 0, 0)
-#: Parts of the rows, each summed alone: their number follows from shapes, never threads.
-_MOST_PARTS = 16
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -29,7 +27,7 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
     tensors, (*_, dtype) = arguments[:5], arguments[5:]
     shape = tensors[0].shape
     outputs = [torch.empty(shape, dtype=dtype) for _ in range(3)]
-    outputs.append(torch.empty(shape, dtype=_computed(tensors)))
+    outputs.append(torch.empty(shape, dtype=accumulator_of(*tensors)))
     _run(arguments, outputs, *_NO_GRADIENTS)
     return tuple(outputs)
 
@@ -40,22 +38,16 @@ def backward(*inputs: Any) -> tuple[Tensor, ...]:
     *by_row, direction, relax = arguments[:5]
     into = [torch.empty(t.shape, dtype=t.dtype) for t in by_row]
     rows = by_row[0].numel() // max(1, direction.numel())
-    parts = min(_MOST_PARTS, max(1, rows // 32))
+    parts = native.parts_of(rows // 32)
     sums = torch.zeros(parts, 2, direction.numel(), dtype=torch.float64)
     _run(arguments, grads, True, parts, *(t.data_ptr() for t in (*into, sums)))
     of_direction, of_relax = sums.sum(0)
     return *into, of_direction.to(direction.dtype), of_relax.to(relax.dtype)
 
 
-def _computed(tensors: Sequence[Tensor]) -> torch.dtype:
-    """The dtype of the computation: at least float32, and float64 where any tensor is of it."""
-    exact = any(t.dtype == torch.float64 for t in tensors)
-    return torch.float64 if exact else torch.float32
-
-
 def _run(arguments: Sequence[Any], outputs: Sequence[Tensor], *ends: int) -> None:
     tensors, (heads, scale, eps, dtype) = arguments[:5], arguments[5:]
-    computed = _computed(tensors)
+    computed = accumulator_of(*tensors)
     *by_row, direction, relax = (dense(t) for t in tensors)
     vectors = [dense(t.to(computed)) for t in (direction, relax)]
     channels = direction.numel()

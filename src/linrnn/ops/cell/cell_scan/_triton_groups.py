@@ -167,12 +167,7 @@ class GroupWriter(Writer):
             k = self.sizes.sums[i]
             row = f"tl.where(inside_{k} & exists, {self._row(node, k)}, 0)"
             lines.append(f"total_{i} += {row}.to(tl.float64)")
-        for i, node in enumerate(self.program.next_states):
-            lines.append(f"after_{i} = {self._row(node, self.sizes.states[i])}")
-            lines += self._restart(f"after_{i}", "0") if self.adjoint else []
-        for i in range(len(self.program.states)):
-            lines.append(f"state_{i} = tl.where(exists, after_{i}, state_{i})")
-        return lines
+        return lines + self._next_states()
 
     def _stores(self, node: int) -> list[str]:
         """Return the lines that write a value, as soon as it is there: it occupies registers."""

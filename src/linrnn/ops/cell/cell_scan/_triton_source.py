@@ -120,6 +120,14 @@ class Writer(ABC):
         """The shape of a value."""
 
     @abstractmethod
+    def _row(self, node: int, k: int) -> str:
+        """A value with all its channels, which a number has not."""
+
+    @abstractmethod
+    def _restart(self, name: str, start: str) -> list[str]:
+        """A selection at a reset, which also stops NaN."""
+
+    @abstractmethod
     def _load_row(self, name: str, kind: str, number: int, k: int) -> str:
         """Return the line that loads a row of a tensor without an axis of time."""
 
@@ -209,6 +217,16 @@ class Writer(ABC):
         text = ELEMENTWISE[node.op].triton
         assert text is not None
         return f"v{i} = {text.format(*(f'v{x}' for x in node.args))}"
+
+    def _next_states(self) -> list[str]:
+        """Return the lines that end a step: its states, which stay where it does not exist."""
+        lines = []
+        for i, node in enumerate(self.program.next_states):
+            lines.append(f"after_{i} = {self._row(node, self.sizes.states[i])}")
+            lines += self._restart(f"after_{i}", "0") if self.adjoint else []
+        for i in range(len(self.program.states)):
+            lines.append(f"state_{i} = tl.where(exists, after_{i}, state_{i})")
+        return lines
 
     def _input_size(self, number: int) -> int:
         return self.sizes.nodes[self.inputs[number]]
@@ -316,12 +334,7 @@ class SequenceWriter(Writer):
             k = self.sizes.sums[i]
             row = self._row(node, k)
             lines.append(f"total_{i} += tl.where(i < steps_{k} - j, {row}, 0).to(tl.float64)")
-        for i, node in enumerate(self.program.next_states):
-            lines.append(f"after_{i} = {self._row(node, self.sizes.states[i])}")
-            lines += self._restart(f"after_{i}", "0") if self.adjoint else []
-        for i in range(len(self.program.states)):
-            lines.append(f"state_{i} = tl.where(exists, after_{i}, state_{i})")
-        return lines
+        return lines + self._next_states()
 
     def _previous(self, node: int, state: int) -> list[str]:
         """The state before a step: of its first the one that was given, of a reset the start."""
