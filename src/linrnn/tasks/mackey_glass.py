@@ -99,13 +99,19 @@ class MackeyGlass(Regression, Task):
 
 
 def series(history: np.ndarray, steps: int) -> np.ndarray:
-    """The transformed solution (examples, steps) for histories (examples, 170) of Euler steps.
+    """The transformed solution (examples, steps) for histories (examples, 170) of Euler steps."""
+    transformed: np.ndarray = np.tanh(_solution(history, steps) - 1)
+    return transformed
+
+
+def _solution(history: np.ndarray, steps: int, first: float = 1.2) -> np.ndarray:
+    """The solution (examples, steps) that begins at ``first``.
 
     For as long as the delay, the delayed term is known and what is left is a linear recurrence
     with a constant decay, which a cumulative sum solves.
     """
     weights = _DECAY ** -np.arange(1, _TAU + 1)  # 0.99^-170 is 5.5: nothing is lost
-    start, delayed = np.full((len(history), 1), 1.2), history
+    start, delayed = np.full((len(history), 1), first), history
     blocks = []
     for _ in range(-(-steps * _SUBSTEPS // _TAU)):
         fourth = np.square(np.square(delayed))
@@ -116,5 +122,26 @@ def series(history: np.ndarray, steps: int) -> np.ndarray:
         start = block[:, -1:]
         blocks.append(block)
     every = np.concatenate(blocks, 1)[:, _SUBSTEPS - 1 : steps * _SUBSTEPS : _SUBSTEPS]
-    transformed: np.ndarray = np.tanh(every - 1)
-    return transformed
+    return every
+
+
+def series_one_by_one(count: int, steps: int, seed: int) -> np.ndarray:
+    """The transformed solution (count, steps) as the public code of Legendre memory units draws it.
+
+    Histories come from NumPy's generator of 2019, and each sequence begins with the last value of
+    the one before in place of 1.2.
+
+    Args:
+        count: sequences.
+        steps: of each, after those that are left out.
+        seed: of the generator.
+    """
+    random = np.random.RandomState(seed)
+    sequences = np.empty((count, steps))
+    last = 1.2
+    for i in range(count):
+        history = 1.2 + 0.2 * (random.rand(1, _TAU) - 0.5)
+        values = _solution(history, _WASHOUT + steps, last)
+        last = values[0, -1]
+        sequences[i] = np.tanh(values[0, _WASHOUT:] - 1)
+    return sequences
