@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from linrnn import SequenceModel
-from linrnn.errors import ArgumentError, DataError, NonFiniteError
+from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, NonFiniteError
 from linrnn.generation import (
     Sampling,
     TokenStream,
@@ -73,6 +73,48 @@ def test_tokens_come_as_they_are_made_and_for_ever():
     made = generate(model(), [1], seed=0)
     assert len(list(itertools.islice(made, 5))) == 5
     assert list(generate(model(), [1], 0)) == []
+
+
+def test_a_stop_token_ends_the_text_before_it():
+    stack = model()
+    tokens = list(generate(stack, [1], 60, seed=0))
+    end = tokens[20]
+    stream = TokenStream(stack)
+    assert list(generate(stream, [1], 60, seed=0, stop=[end])) == tokens[: tokens.index(end)]
+    assert stream.last == end  # and the stream has read it
+    assert (
+        list(generate(stack, [1], 60, seed=0, stop=torch.tensor([end])))
+        == tokens[:20][: tokens.index(end)]
+    )
+    absent = [i for i in range(256) if i not in tokens]
+    assert list(generate(stack, [1], 60, seed=0, stop=absent)) == tokens
+
+
+def test_rows_of_a_batch_end_by_themselves():
+    stack, prompts = model(), [[1], [2, 3], [4]]
+    rows = [list(row) for row in zip(*generate_batch(stack, prompts, 40, seed=5), strict=True)]
+    end = rows[0][10]
+    lengths = [row.index(end) if end in row else 40 for row in rows]
+    stopped = list(generate_batch(stack, prompts, 40, seed=5, stop=[end]))
+    assert len(stopped) == max(lengths)
+    for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        assert [step[i] for step in stopped] == row[:length] + [None] * (max(lengths) - length)
+
+
+@pytest.mark.parametrize("stop", [[256], [-1], 3, ["a"], [1.5], "end"])
+def test_stop_tokens_are_ids_of_the_vocabulary(stop):
+    for call in (
+        generate,
+        lambda *args, **options: generate_batch(args[0], [args[1]], 3, **options),
+    ):
+        with pytest.raises(ArgumentError, match="stop must be a list of token ids from 0 to 255"):
+            call(model(), [1], stop=stop)
+
+
+def test_a_text_as_a_prompt_names_the_function_that_takes_it():
+    for call in (lambda: generate(model(), "hello"), lambda: generate_batch(model(), ["hello"], 3)):
+        with pytest.raises(ArgumentTypeError, match="got the text 'hello'"):
+            call()
 
 
 def test_draws_have_the_models_probabilities():

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from linrnn import state as states
@@ -45,6 +46,7 @@ def generate(
     prompt: TokenIds = (),
     max_new_tokens: int | None = None,
     *,
+    stop: Sequence[int] = (),
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -59,13 +61,16 @@ def generate(
         model: a language model in evaluation mode; or a `TokenStream` that has read something,
             which then goes on: after the last token its state can be saved, or read on.
         prompt: token ids; may be empty where the stream has read something.
-        max_new_tokens: when to stop; None never stops.
+        max_new_tokens: when to stop at the latest; None never.
+        stop: end before the first of these tokens, such as the end of a text. A `TokenStream` has
+            read it then.
         temperature, top_k, top_p: see `Sampling`.
         seed: of the draws; None takes a different one each time.
 
     Raises:
         ArgumentError: an argument out of its range, a token outside the vocabulary (with its
             position), or nothing to begin with.
+        ArgumentTypeError: the prompt is a text: `generate_text` takes one.
         NonFiniteError: the model's outputs are not numbers.
 
     Example:
@@ -76,17 +81,26 @@ def generate(
     stream = model if isinstance(model, TokenStream) else TokenStream(model)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     _check_count(max_new_tokens)
+    ends = _stop_tokens(stop, stream.vocabulary_size)
+    _check_prompt("generate", "prompt", prompt)
     stream.read(prompt)
     if stream.last is None:
         stream.expected()  # says that there is nothing to begin with
-    return _generate(stream, max_new_tokens, sampling, generator_of(seed))
+    return _generate(stream, max_new_tokens, ends, sampling, generator_of(seed))
 
 
 def _generate(
-    stream: TokenStream, count: int | None, sampling: Sampling, generator: torch.Generator
+    stream: TokenStream,
+    count: int | None,
+    ends: frozenset[int],
+    sampling: Sampling,
+    generator: torch.Generator,
 ) -> Iterator[int]:
     for _ in itertools.count() if count is None else range(count):
-        yield stream.draw(sampling, generator)
+        token = stream.draw(sampling, generator)
+        if token in ends:
+            return
+        yield token
 
 
 @checked
@@ -95,11 +109,12 @@ def generate_batch(
     prompts: Sequence[TokenIds],
     max_new_tokens: int,
     *,
+    stop: Sequence[int] = (),
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int | None = None,
-) -> Iterator[list[int]]:
+) -> Iterator[list[int | None]]:
     """Continue several prompts of any lengths together; yield a token of each at a time.
 
     Every prompt is read on its own, so none needs padding; then their states are one batch. Row
@@ -109,12 +124,14 @@ def generate_batch(
     Args:
         model: a language model in evaluation mode, with a state of fixed size.
         prompts: token ids, at least one each.
-        max_new_tokens: tokens to make of each.
+        max_new_tokens: tokens to make of each, at most.
+        stop: a row ends before the first of these tokens; from then on it yields None. When all
+            rows have ended, nothing more is yielded.
         temperature, top_k, top_p: see `Sampling`.
         seed: of the first row's draws; None takes a different one each time.
 
     Raises:
-        ArgumentError, NonFiniteError: as `generate`.
+        ArgumentError, ArgumentTypeError, NonFiniteError: as `generate`.
 
     Example:
         >>> model = SequenceModel(5, 5, d_model=4, n_layers=1, pool="none", encoder="tokens")
@@ -126,22 +143,30 @@ def generate_batch(
     check_kind("generate_batch", "max_new_tokens", max_new_tokens, int)
     check_streamable("generate_batch", model, growing=False)
     check_kind("generate_batch", "prompts", prompts, list, tuple)
+    ends = _stop_tokens(stop, TokenStream(model).vocabulary_size)
     streams = []
-    for prompt in prompts:
+    for i, prompt in enumerate(prompts):
+        _check_prompt("generate_batch", f"prompts[{i}]", prompt)
         stream = TokenStream(model)
         stream.read(prompt)
         stream.expected()
         streams.append(stream)
     first = generator_of(seed).initial_seed() % (1 << 62)
-    return _generate_batch(model, streams, max_new_tokens, sampling, first)
+    return _generate_batch(model, streams, max_new_tokens, ends, sampling, first)
 
 
 @torch.no_grad()
 def _generate_batch(
-    model: SequenceModel, streams: list[TokenStream], count: int, sampling: Sampling, seed: int
-) -> Iterator[list[int]]:
+    model: SequenceModel,
+    streams: list[TokenStream],
+    count: int,
+    ends: frozenset[int],
+    sampling: Sampling,
+    seed: int,
+) -> Iterator[list[int | None]]:
     if not streams:
         return
+    running = [True] * len(streams)
     generators = [torch.Generator().manual_seed(seed + i) for i in range(len(streams))]
     state = states.concat([stream.state for stream in streams])
     tokens = [stream.last or 0 for stream in streams]
@@ -151,7 +176,10 @@ def _generate_batch(
         if not all_finite([logits]):
             raise NonFiniteError(NOT_NUMBERS)
         tokens = [sampling.draw(row, g) for row, g in zip(logits, generators, strict=True)]
-        yield tokens
+        running = [on and token not in ends for on, token in zip(running, tokens, strict=True)]
+        if not any(running):
+            return
+        yield [token if on else None for on, token in zip(running, tokens, strict=True)]
 
 
 @checked
@@ -217,7 +245,8 @@ def generate_texts(
     rows: list[list[int]] = [[] for _ in prompts]
     for tokens in generate_batch(model, ids, max_new_tokens, **options):
         for row, token in zip(rows, tokens, strict=True):
-            row.append(token)
+            if token is not None:
+                row.append(token)
     return ["".join(until(_decode(iter(row), tokenizer.stream()), stop)) for row in rows]
 
 
@@ -238,6 +267,26 @@ def _decode(tokens: Iterator[int], decoder: Stream) -> Iterator[str]:
     for token in tokens:
         yield decoder.feed(token)
     yield decoder.close()
+
+
+def _check_prompt(where: str, argument: str, prompt: Any) -> None:
+    if isinstance(prompt, (str, bytes)):
+        raise ArgumentTypeError(
+            f"{where}: {argument} must be token ids, got the text {show(prompt)}. "
+            "generate_text and generate_texts take texts and a tokenizer."
+        )
+
+
+def _stop_tokens(stop: Any, vocabulary: int) -> frozenset[int]:
+    """Token ids that end a text, checked."""
+    ids = stop.tolist() if isinstance(stop, (torch.Tensor, np.ndarray)) else stop
+    listed = isinstance(ids, (list, tuple, set, frozenset))
+    if not listed or not all(isinstance(i, int) and 0 <= i < vocabulary for i in ids):
+        raise ArgumentError(
+            f"generate: stop must be a list of token ids from 0 to {vocabulary - 1}, got "
+            f"{show(stop)}."
+        )
+    return frozenset(ids)
 
 
 def _check_count(count: int | None) -> None:
