@@ -31,7 +31,7 @@ from linrnn.estimators._forecast_options import (
 from linrnn.estimators._forecast_series import filled, in_scale, read_series
 from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
-from linrnn.estimators._rolling import rolling_residuals
+from linrnn.estimators._rolling import rolling_residuals, with_rolling_penalty
 from linrnn.estimators._series import check_layout
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
@@ -68,10 +68,11 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
     (`linear_scan` computes it), so a constant added to a series is added to its forecasts. One
     ``W`` serves all channels, each in units of its standard deviation; a channel gets a separate
     one, or one that also reads the states of all channels, where that takes at least a hundredth
-    off its error in the validation part. The penalty is the one with the smallest validation
-    error; ``scale`` is what the square of each feature sums to in training. Of the rows only sums
-    of products are kept, in float64, so neither fitting nor updating needs memory that grows with
-    the length of the series.
+    off its error in the validation part. The penalty is the one with the smallest validation error;
+    for a series of a few thousand steps or fewer, with the smallest geometric mean of the errors of
+    eight folds, each forecast by a read-out of what came before it. ``scale`` is what the square of
+    each feature sums to in training. Of the rows only sums of products are kept, in float64, so
+    neither fitting nor updating needs memory that grows with the length of the series.
 
     The modes: a quarter at harmonics of the seasons, with memories of 1 to 21 seasons; nine
     sixteenths random; the rest real decays. Seasons are found in the data: peaks of the
@@ -204,6 +205,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         """Fit to a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
+        fit = with_rolling_penalty(fit, series, setup.kinds)
         spread, spreads = Spread.of(series, self.season_)
         residuals = rolling_residuals(fit, series)
         drift = Drift.of(residuals.errors[..., 0].T)

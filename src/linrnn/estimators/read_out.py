@@ -80,7 +80,9 @@ class Choice:
         return ReadOut(shared, by_channel, together)
 
 
-def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
+def choose(
+    train: Moments, valid: Moments, kinds: tuple[str, ...], penalty: float | None = None
+) -> Choice:
     """The penalties with the smallest squared error in the rows of validation.
 
     First that of one read-out for all channels. Then each channel may leave it, where that takes
@@ -90,12 +92,14 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
     Args:
         train, valid: rows that are fitted and rows that judge.
         kinds: what is allowed besides the shared read-out, of "own" and "together".
+        penalty: of the shared read-out; None chooses it here.
     """
     pooled, judge = train.pooled(), valid.pooled()
     scale = _scale_of(pooled.xx[0])
     ridge = Ridge(pooled.xx[0], pooled.xy[0], scale)
-    errors = {p: judge.error(0, ridge.solve(p)) for p in PENALTIES}
-    best = min(PENALTIES, key=lambda p: float(errors[p].sum()))
+    candidates = PENALTIES if penalty is None else (penalty,)
+    errors = {p: judge.error(0, ridge.solve(p)) for p in candidates}
+    best = min(candidates, key=lambda p: float(errors[p].sum()))
     choice = Choice(
         penalty=best,
         scale=scale,
@@ -109,6 +113,13 @@ def choose(train: Moments, valid: Moments, kinds: tuple[str, ...]) -> Choice:
         return choice
     few = _few_steps(train.xy.shape[-1])
     return _leave(choice, _thinned(train, few), _thinned(valid, few), kinds)
+
+
+def errors_by_penalty(fitted: Moments, judged: Moments, scale: Tensor) -> Tensor:
+    """(penalties,): summed squared errors of the shared read-out of some rows in other rows."""
+    pooled, judge = fitted.pooled(), judged.pooled()
+    ridge = Ridge(pooled.xx[0], pooled.xy[0], scale)
+    return torch.stack([judge.error(0, ridge.solve(p)).sum() for p in PENALTIES])
 
 
 def _scale_of(products: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ import torch
 from linrnn import RecurrentForecaster
 from linrnn.errors import ArgumentError
 from linrnn.estimators._bands import calibrate
-from linrnn.estimators._rolling import Residuals
+from linrnn.estimators._forecast_fit import Setup, fit_bank, sizes_of
+from linrnn.estimators._rolling import (
+    Residuals,
+    folds,
+    rolling_residuals,
+    with_rolling_penalty,
+)
+from linrnn.estimators.read_out import PENALTIES
 from linrnn.tasks._reading.files import folder_of
 
 STEPS, HORIZON = 160, 8
@@ -142,3 +150,28 @@ def test_bands_of_a_real_series():
     found = held_out(y, range(600, 6000, 450), 24, horizon=12)
     assert found[:, 0].mean() > 0.75
     assert (found[:, 1] >= 0.8 - 1e-9).all()
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_penalty_of_a_short_series_has_the_smallest_error_over_folds(channels):
+    rng = np.random.default_rng(3)
+    steps = rng.standard_normal((160, channels)) * np.exp(rng.standard_normal((160, 1)))
+    series = torch.from_numpy(np.cumsum(steps, 0) / 9)
+    sizes = sizes_of("here", 160, 4, 0.25)
+    setup = Setup(n_modes=24, seasons=(), seed=0)
+    fit = fit_bank(series, setup, sizes)
+    errors = []
+    for penalty in PENALTIES:
+        residuals = rolling_residuals(
+            replace(fit, choice=replace(fit.choice, penalty=penalty)), series
+        )
+        squares = residuals.errors.square().mean((1, 2))
+        parts = [
+            squares[(first <= residuals.origins) & (residuals.origins < end)].mean()
+            for first, end in folds(fit)
+        ]
+        errors.append(float(torch.stack(parts).log().mean()))
+    chosen = with_rolling_penalty(fit, series, ()).choice
+    assert chosen.penalty == PENALTIES[int(np.argmin(errors))] != fit.choice.penalty
+    assert min(errors) < max(errors) - 0.1, "penalties differ"
+    assert float(chosen.error.sum()) >= float(fit.choice.error.sum())
