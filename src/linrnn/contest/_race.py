@@ -12,10 +12,10 @@ from torch import Tensor
 
 from linrnn.backbone import Model
 
-Kind = Literal["bank", "linear", "trained", "plain"]
+Kind = Literal["bank", "linear", "mean", "trained", "plain"]
 """A plain method only competes; the others can be left in a run folder."""
 
-Winner = Literal["bank", "linear", "trained"]
+Winner = Literal["bank", "linear", "mean", "trained"]
 
 _FAR = 2.0
 """Standard errors by which a mixer is behind when it is given up."""
@@ -47,7 +47,8 @@ class Rival(NamedTuple):
     @property
     def winner(self) -> Winner:
         """The kind of the winner, if it wins."""
-        return "linear" if self.entry.kind == "linear" else "bank"
+        kind = self.entry.kind
+        return kind if kind == "linear" or kind == "mean" else "bank"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from linrnn.contest import _sequences, _windows
 from linrnn.contest._linear import linear
 from linrnn.contest._race import Contest, Entry, Rival, Scale
 from linrnn.errors import ArgumentError, check_in
-from linrnn.frozen import BankModel, SeriesModel
+from linrnn.frozen import BankModel, MeanModel, SeriesModel
 from linrnn.tasks import ForecastTask, Splits, Task
 from linrnn.train import Config, Reporter, Result
 from linrnn.train import run as train_run
@@ -59,6 +59,10 @@ def run(
     also given to a linear model of these numbers: a logistic regression for classes. It takes the
     place of the bank where it is better by more than a standard error of the difference.
 
+    Of a short series the mean of the bank and of a ridge on windows, each of values and of their
+    square roots, takes the place of the bank, unless a back-test on both parts shows that it is
+    worse by more than a standard error of the difference.
+
     Args:
         config: of the mixer.
         only: "bank" or "trained" where there is to be no contest.
@@ -69,8 +73,8 @@ def run(
         say: told who competed, before the winner is written.
 
     Returns:
-        As `linrnn.train.run`; ``mixer`` is "bank" or "linear" where that won. The folder has the
-        contest as ``contest.csv``.
+        As `linrnn.train.run`; ``mixer`` is "linear" where that won, and "bank" where the bank did,
+        alone or in a mean. The folder has the contest as ``contest.csv``.
 
     Raises:
         ArgumentError: ``only="bank"`` for a task that a bank cannot answer.
@@ -153,17 +157,20 @@ def hold(
     rules, rival = ([], None) if bank_alone else parts.plain()
     begin = time.perf_counter()
     try:
-        model, scores = parts.bank(config.seed)
+        banked = parts.bank(config.seed)
     except (ValueError, TypeError) as error:
         if bank_alone:
             raise
         reporter.noticed(f"the frozen bank cannot compete: {error}")
         return Held(_uncontested(config, task, rules), None)
-    scores = scores.double()
+    scores = banked.scores.double()
     bank = parts.scale.entry("a frozen bank of modes", "bank", scores, begin, parts.how)
-    ahead, rivals, won = Rival(bank, scores, model), [bank], False
+    ahead, rivals, won = Rival(bank, scores, banked.model), [bank], False
     if rival is not None and rival.model is not None and parts.scale.wins(rival.scores, scores):
         ahead = rival
+    if not bank_alone and (mean := _mean(parts, banked)) is not None:
+        rivals.append(mean.entry)
+        ahead = mean
     if not bank_alone:
         entry, won = parts.race(config, ahead.scores)
         rivals.append(entry)
@@ -178,6 +185,24 @@ def hold(
     return Held(contest, Solved(ahead.model, ahead.entry.score, ahead.entry.seconds))
 
 
+def _mean(parts: "_Parts", banked: "_Banked") -> Rival | None:
+    begin = time.perf_counter()
+    fitted = banked.mean()
+    if fitted is None:
+        return None
+    model, scores = fitted[0], fitted[1].double()
+    entry = parts.scale.entry("the mean of bank and ridges", "mean", scores, begin)
+    return Rival(entry, scores, model)
+
+
+class _Banked(NamedTuple):
+    """A bank, its scores, and a mean that it takes part in, where there is one."""
+
+    model: BankModel | SeriesModel
+    scores: Tensor
+    mean: Callable[[], tuple[MeanModel, Tensor] | None]
+
+
 class _Parts(NamedTuple):
     """Parts that differ between sequences and forecasts."""
 
@@ -185,7 +210,7 @@ class _Parts(NamedTuple):
     scale: Scale
     plain: Callable[[], tuple[list[Entry], Rival | None]]
     """Entries of the methods without a training, and the one of them that may win."""
-    bank: Callable[[int], tuple[BankModel | SeriesModel, Tensor]]
+    bank: Callable[[int], _Banked]
     race: Callable[[Config, Tensor], tuple[Entry, bool]]
 
 
@@ -197,7 +222,7 @@ def _parts(task: Task, splits: Splits) -> _Parts:
         "each sequence in turn, with the others as training data",
         scale,
         lambda: _plain_sequences(pool, scale),
-        lambda seed: _sequences.fit_bank(pool, seed),
+        lambda seed: _Banked(*_sequences.fit_bank(pool, seed), lambda: None),
         lambda config, scores: _sequences.race(config, pool, scores, scale),
     )
 
@@ -210,11 +235,16 @@ def _plain_sequences(pool: _sequences.Pool, scale: Scale) -> tuple[list[Entry], 
 def _series_parts(task: ForecastTask, splits: Splits) -> _Parts:
     series = _windows.Series(task, splits)
     scale = Scale(higher_is_better=False, best=0.0, independent=series.independent)
+
+    def bank(seed: int) -> _Banked:
+        tested, model, scores = _windows.fit_bank(series, seed)
+        return _Banked(model, scores, lambda: _windows.fit_mean(series, tested))
+
     return _Parts(
         "windows of the validation part",
         scale,
         lambda: (list(_windows.plain_entries(series, scale)), None),
-        lambda seed: _windows.fit_bank(series, seed),
+        bank,
         lambda config, scores: _windows.race(config, series, scores, scale),
     )
 

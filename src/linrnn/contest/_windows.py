@@ -14,8 +14,9 @@ from linrnn.contest._race import Entry, Scale
 from linrnn.contest._trial import Trial
 from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators.frozen import series_model
+from linrnn.estimators.mean_forecast import BackTested, back_tested, fit_means
 from linrnn.estimators.seasons import candidates, naive_season
-from linrnn.frozen import SeriesModel
+from linrnn.frozen import MeanModel, SeriesModel
 from linrnn.tasks import ForecastTask, forward_filled
 from linrnn.train import Config
 from linrnn.train.data import size_of, unpack
@@ -57,7 +58,7 @@ class Series:
         steps = self.ends[1] - self.ends[0]
         return float(steps / self.task.options.horizon)
 
-    def scores(self, model: SeriesModel) -> Tensor:
+    def scores(self, model: MeanModel | SeriesModel) -> Tensor:
         """The metric of each of the windows that judge."""
         task = self.task.reaching(model.reach)
         windows: Any = task.datasets().validation
@@ -65,7 +66,7 @@ class Series:
         return each(model, task, batches)
 
 
-def fit_bank(series: Series, seed: int) -> tuple[SeriesModel, Tensor]:
+def fit_bank(series: Series, seed: int) -> tuple[BackTested, SeriesModel, Tensor]:
     """A forecaster that read both parts, and what one of the first says of the second.
 
     Raises:
@@ -78,10 +79,27 @@ def fit_bank(series: Series, seed: int) -> tuple[SeriesModel, Tensor]:
         validation=end - first,
         random_state=seed,
         layout="time_channels",
-    ).fit(series.values[:end])
+    )
+    tested = back_tested(forecaster, series.values[:end])
     longest = first - task.options.horizon
     judged = series_model(forecaster, task.d_input, longest, judged=True)
-    return series_model(forecaster, task.d_input, longest), series.scores(judged)
+    return tested, series_model(forecaster, task.d_input, longest), series.scores(judged)
+
+
+def fit_mean(series: Series, tested: BackTested) -> tuple[MeanModel, Tensor] | None:
+    """The mean of the forecaster and others, and its scores; None where there is none.
+
+    None for series with marks of missing values, too.
+    """
+    first, end, _ = series.ends
+    task = series.task
+    if task.d_input != series.values.shape[1]:
+        return None
+    facts = task.known
+    floor = -np.array(facts.mean) / np.array(facts.std)  # 0 in the units of the file
+    length = task.options.length
+    means = fit_means(tested, series.values[:end], n_train=first, length=length, floor=floor)
+    return None if means is None else (means.every, series.scores(means.judged))
 
 
 def plain_entries(series: Series, scale: Scale) -> Iterator[Entry]:

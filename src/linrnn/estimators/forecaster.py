@@ -31,7 +31,7 @@ from linrnn.estimators._forecast_options import (
 from linrnn.estimators._forecast_series import filled, in_scale, read_series
 from linrnn.estimators._inputs import worded
 from linrnn.estimators._plain import Number, Whole, plain
-from linrnn.estimators._rolling import rolling_residuals, with_rolling_penalty
+from linrnn.estimators._rolling import Residuals, rolling_residuals, with_rolling_penalty
 from linrnn.estimators._series import check_layout
 from linrnn.estimators._spread import Spread
 from linrnn.estimators._time_index import TimeIndex
@@ -171,7 +171,8 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             fitted._fit(y)
         return self
 
-    def _fit(self, y: Any) -> None:
+    def _fit(self, y: Any) -> Residuals:
+        """Fit, and return the errors of the back-test."""
         where = "RecurrentForecaster.fit"
         options = {name: plain(value) for name, value in self.get_params(deep=False).items()}
         check_options(where, options)
@@ -199,9 +200,9 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
             kinds=CHANNELS[self.channels] if values.shape[1] > 1 else (),
             every=options["every"],
         )
-        self._solve(in_scale(where, "y", values, self.scale_), setup, sizes)
+        return self._solve(in_scale(where, "y", values, self.scale_), setup, sizes)
 
-    def _solve(self, series: Tensor, setup: Setup, sizes: Sizes) -> None:
+    def _solve(self, series: Tensor, setup: Setup, sizes: Sizes) -> Residuals:
         """Fit to a series in units of its scale."""
         self.season_, naive = self._seasons(series, setup, sizes)
         fit = fit_bank(series, replace(setup, seasons=self.season_), sizes)
@@ -219,6 +220,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         self.validation_mse_ = fit.choice.error.numpy() / (float(fit.valid.rows) * series.shape[1])
         left = {c: "own" for c in fit.choice.own} | {c: "together" for c in fit.choice.together}
         self.channels_ = [left.get(c, "shared") for c in range(series.shape[1])]
+        return residuals
 
     def _seasons(self, series: Tensor, setup: Setup, sizes: Sizes) -> tuple[tuple[float, ...], int]:
         """Those of the modes, and the one that a seasonal naive forecast repeats."""

@@ -13,7 +13,7 @@ from linrnn._process.memory import available, within
 from linrnn.backbone import Model, SequenceModel
 from linrnn.compute.finite import first_bad, misfit
 from linrnn.errors import ArgumentError, DataError, RunFolderError
-from linrnn.frozen import BankModel, LinearModel, SeriesModel
+from linrnn.frozen import BankModel, LinearModel, MeanModel, SeriesModel
 from linrnn.tasks import ForecastTask, Task
 from linrnn.train.checkpoint import load_tensors
 from linrnn.train.config import CLOSED, LINEAR, Config, shape_of
@@ -154,8 +154,13 @@ def _build_frozen(config: Config, task: Task, weights: Mapping[str, Tensor]) -> 
         model = LinearModel.of_weights(weights)
         fits = (model.d_input, model.d_output) == (task.d_input, task.d_output)
     elif isinstance(task, ForecastTask):
-        series = SeriesModel.of_weights(weights, task.d_input)
-        fits, task = series.d_output == task.d_output, task.reaching(series.reach)
+        series: MeanModel | SeriesModel
+        if MeanModel.is_of(weights):
+            series = MeanModel.of_weights(weights)
+        else:
+            series = SeriesModel.of_weights(weights, task.d_input)
+        fits = (series.d_input, series.d_output) == (task.d_input, task.d_output)
+        task = task.reaching(series.reach)
         model = series
     else:
         model = BankModel.of_weights(weights, task.d_input)

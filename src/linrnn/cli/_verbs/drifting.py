@@ -8,7 +8,7 @@ from torch import Tensor
 from linrnn.backbone import Model
 from linrnn.cli._line.streams import say
 from linrnn.estimators.drift import ADVICE, Drift
-from linrnn.frozen import SeriesModel
+from linrnn.frozen import MeanModel, SeriesModel
 
 
 class Drifting:
@@ -25,7 +25,7 @@ class Drifting:
         names: of the channels.
     """
 
-    def __init__(self, model: SeriesModel, names: Sequence[str]) -> None:
+    def __init__(self, model: MeanModel | SeriesModel, names: Sequence[str]) -> None:
         assert model.tails is not None
         self._drift = Drift.after(model.tails.double().cpu().numpy())
         self._scale, self._names = model.scale.double().cpu(), list(names)
@@ -37,7 +37,7 @@ class Drifting:
     @classmethod
     def of(cls, model: Model, names: Sequence[str]) -> "Drifting | None":
         """None for a model without a back-test."""
-        if isinstance(model, SeriesModel) and model.tails is not None:
+        if isinstance(model, (MeanModel, SeriesModel)) and model.tails is not None:
             return cls(model, names)
         return None
 
