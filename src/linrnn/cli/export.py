@@ -40,12 +40,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.sequence and args.batch_size is not None:
         parser().error("--batch-size is for a step: a graph with --sequence takes any number")
+    from linrnn.frozen import LinearModel
     from linrnn.interop.onnx import export_sequence, export_step, inputs_of, metadata
-    from linrnn.train import load_model
+    from linrnn.train.model import load_reader, with_layers
     from linrnn.train.scales import described
     from linrnn.train.suits import reads_dt
 
-    model, task, config = load_model(args.run)
+    reader, task, config = load_reader(args.run)
+    model = reader if isinstance(reader, LinearModel) else with_layers(reader, args.run)
     tokenizer = task.tokenizer
     about = None if tokenizer is None else json.loads(tokenizer.to_json())
     times = reads_dt(task, model)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLOSED = ("bank", "linear")
 """The mixers of runs without a training."""
 
-USAGE = """usage: linrnn train TASK [--only bank|trained] [OPTIONS]
+USAGE = """usage: linrnn train TASK [--only bank|linear|trained] [OPTIONS]
        linrnn train --resume RUN [--fallback] [--on-nan stop|skip|rollback] [--devices N]
 
 Trains a model on a task, and writes a run folder with the configuration, metrics, weights, newest
@@ -40,9 +40,9 @@ same weights. If its newest checkpoint is damaged, --fallback continues from the
 On your own data (table, images, sounds, forecast) models compete: a trained mixer; a bank, which is
 a frozen recurrence with a read-out that is solved for in seconds; and, for sequences of one length,
 a logistic or ridge regression. The run folder has the one that is better on held-out data. --only
-bank or --only trained leaves the others out. --mixer NAME trains that mixer only. For a table of
-many series (unique_id, ds and y, or --task.id COLUMN) some thirty methods compete in the past of
-each, and none is trained by gradients.
+bank, --only linear or --only trained leaves the others out. --mixer NAME trains that mixer only.
+For a table of many series (unique_id, ds and y, or --task.id COLUMN) some thirty methods compete in
+the past of each, and none is trained by gradients.
 
 -q prints only the result, --json prints it as JSON, and -v shows the traceback of an error.
 

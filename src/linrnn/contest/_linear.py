@@ -28,7 +28,7 @@ def linear(pool: Pool, scale: Scale) -> Rival:
     """
     begin = time.perf_counter()
     name = "logistic regression" if pool.classes else "ridge regression"
-    may_win = _may_win(pool)
+    may_win = not why_not(pool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is judged as it is
         scores = pool.scores(_left_out(pool)).double()
@@ -36,11 +36,18 @@ def linear(pool: Pool, scale: Scale) -> Rival:
     return Rival(scale.entry(name, "linear" if may_win else "plain", scores, begin), scores, model)
 
 
-def _may_win(pool: Pool) -> bool:
+def why_not(pool: Pool) -> str:
+    """Why a linear model of all numbers may not win; empty where it may."""
     _, _, lengths, _, dt = unpack(pool.parts)
-    one_length = lengths is None or bool((lengths == lengths.flatten()[0]).all())
-    even = one_length and dt is None and not marked(pool.task)
-    return even and pool.flat.shape[1] <= MOST_FEATURES
+    if lengths is not None and not bool((lengths == lengths.flatten()[0]).all()):
+        return "sequences have different lengths"
+    if dt is not None:
+        return "the times between steps differ"
+    if marked(pool.task):
+        return "missing values are marked"
+    if pool.flat.shape[1] > MOST_FEATURES:
+        return f"a sequence has {pool.flat.shape[1]:,} numbers, more than {MOST_FEATURES:,}"
+    return ""
 
 
 def _pipeline(pool: Pool) -> Pipeline:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from linrnn.contest import _sequences, _windows
-from linrnn.contest._linear import linear
+from linrnn.contest._linear import linear, why_not
 from linrnn.contest._race import Contest, Entry, Rival, Scale
 from linrnn.errors import ArgumentError, check_in
 from linrnn.frozen import BankModel, MeanModel, SeriesModel
@@ -22,7 +22,9 @@ from linrnn.train.data import size_of
 from linrnn.train.folder import check_free
 from linrnn.train.model import build_task
 
-Only = Literal["bank", "trained"]
+Alone = Literal["bank", "linear"]
+"""A competitor without a training that is fitted alone."""
+Only = Literal["bank", "linear", "trained"]
 """The one competitor that is asked, without a contest."""
 
 _STEPS = 300
@@ -65,7 +67,7 @@ def run(
 
     Args:
         config: of the mixer.
-        only: "bank" or "trained" where there is to be no contest.
+        only: "bank", "linear" or "trained" where there is to be no contest.
         out: the run folder, which must be new or empty; None takes the next free
             ``runs/<task>-<mixer>-<n>``.
         fit_budget: whether the mixer is trained for as long as `fitted_budget` says.
@@ -77,7 +79,7 @@ def run(
         alone or in a mean. The folder has the contest as ``contest.csv``.
 
     Raises:
-        ArgumentError: ``only="bank"`` for a task that a bank cannot answer.
+        ArgumentError: ``only`` names what cannot answer this task.
         LinrnnError: as `linrnn.train.run`.
 
     Example:
@@ -85,7 +87,7 @@ def run(
         >>> result = contest.run(recipes.untuned("table"))        # doctest: +SKIP
     """
     if only is not None:
-        check_in("contest.run", "only", only, ("bank", "trained"))
+        check_in("contest.run", "only", only, ("bank", "linear", "trained"))
     out = None if out is None else Path(out)
     if out is not None:
         check_free(out)
@@ -96,7 +98,7 @@ def run(
         config = fitted_budget(config, size_of(splits.train, "training data"))
     if only == "trained":
         return train_run(config, out=out, reporter=reporter)
-    outcome = hold(config, task, splits, bank_alone=only == "bank", reporter=reporter)
+    outcome = hold(config, task, splits, alone=only, reporter=reporter)
     say(outcome.contest)
     table = outcome.contest.table()
     if outcome.contest.winner != "trained":
@@ -133,7 +135,7 @@ def hold(
     task: Task,
     splits: Splits,
     *,
-    bank_alone: bool = False,
+    alone: Alone | None = None,
     reporter: Reporter | None = None,
 ) -> Held:
     """Let all compete; nothing is written.
@@ -141,39 +143,47 @@ def hold(
     Args:
         config: of the mixer.
         task, splits: of the configuration, with its data.
-        bank_alone: whether no mixer competes.
+        alone: the one that is fitted, without a contest.
         reporter: told what is not tried.
 
     Raises:
-        ArgumentError: ``bank_alone`` for a task that a bank cannot answer.
+        ArgumentError: ``alone`` names what cannot answer this task.
     """
     reporter = reporter or Reporter()
-    if why := _not_for_banks(task, splits, bank_alone):
-        if bank_alone:
-            raise ArgumentError(f"contest.run: only must be 'trained' here, got 'bank': {why}.")
+    if why := _not_for_banks(task, splits, alone is not None):
+        if alone is not None:
+            raise ArgumentError(f"contest.run: only must be 'trained' here, got {alone!r}: {why}.")
         reporter.noticed(f"no contest with a frozen bank: {why}")
         return Held(_uncontested(config, task, ()), None)
     parts = _series_parts(task, splits) if isinstance(task, ForecastTask) else _parts(task, splits)
-    rules, rival = ([], None) if bank_alone else parts.plain()
+    if alone == "linear" and (why := parts.not_linear()):
+        raise ArgumentError(
+            f"contest.run: only must be 'bank' or 'trained' here, got 'linear': {why}."
+        )
+    rules, rival = ([], None) if alone == "bank" else parts.plain()
+    if alone == "linear":
+        assert rival is not None
+        return _alone(task, parts, rival)
     begin = time.perf_counter()
     try:
         banked = parts.bank(config.seed)
     except (ValueError, TypeError) as error:
-        if bank_alone:
+        if alone == "bank":
             raise
         reporter.noticed(f"the frozen bank cannot compete: {error}")
         return Held(_uncontested(config, task, rules), None)
     scores = banked.scores.double()
     bank = parts.scale.entry("a frozen bank of modes", "bank", scores, begin, parts.how)
-    ahead, rivals, won = Rival(bank, scores, banked.model), [bank], False
+    ahead, rivals = Rival(bank, scores, banked.model), [bank]
+    if alone == "bank":
+        return _alone(task, parts, ahead)
     if rival is not None and rival.model is not None and parts.scale.wins(rival.scores, scores):
         ahead = rival
-    if not bank_alone and (mean := _mean(parts, banked)) is not None:
+    if (mean := _mean(parts, banked)) is not None:
         rivals.append(mean.entry)
         ahead = mean
-    if not bank_alone:
-        entry, won = parts.race(config, ahead.scores)
-        rivals.append(entry)
+    entry, won = parts.race(config, ahead.scores)
+    rivals.append(entry)
     contest = Contest(
         metric=task.metric,
         higher_is_better=task.higher_is_better,
@@ -195,6 +205,19 @@ def _mean(parts: "_Parts", banked: "_Banked") -> Rival | None:
     return Rival(entry, scores, model)
 
 
+def _alone(task: Task, parts: "_Parts", rival: Rival) -> Held:
+    """What is left without a contest."""
+    contest = Contest(
+        metric=task.metric,
+        higher_is_better=task.higher_is_better,
+        how=parts.how,
+        entries=(rival.entry,),
+        winner=rival.winner,
+    )
+    assert rival.model is not None
+    return Held(contest, Solved(rival.model, rival.entry.score, rival.entry.seconds))
+
+
 class _Banked(NamedTuple):
     """A bank, its scores, and a mean that it takes part in, where there is one."""
 
@@ -212,6 +235,8 @@ class _Parts(NamedTuple):
     """Entries of the methods without a training, and the one of them that may win."""
     bank: Callable[[int], _Banked]
     race: Callable[[Config, Tensor], tuple[Entry, bool]]
+    not_linear: Callable[[], str]
+    """Why a linear model cannot be left in a run folder; empty where it can."""
 
 
 def _parts(task: Task, splits: Splits) -> _Parts:
@@ -224,6 +249,7 @@ def _parts(task: Task, splits: Splits) -> _Parts:
         lambda: _plain_sequences(pool, scale),
         lambda seed: _Banked(*_sequences.fit_bank(pool, seed), lambda: None),
         lambda config, scores: _sequences.race(config, pool, scores, scale),
+        lambda: why_not(pool),
     )
 
 
@@ -246,10 +272,11 @@ def _series_parts(task: ForecastTask, splits: Splits) -> _Parts:
         lambda: (list(_windows.plain_entries(series, scale)), None),
         bank,
         lambda config, scores: _windows.race(config, series, scores, scale),
+        lambda: "it is for sequences with one answer, and this is a series",
     )
 
 
-def _not_for_banks(task: Task, splits: Splits, bank_alone: bool) -> str:
+def _not_for_banks(task: Task, splits: Splits, alone: bool) -> str:
     """Why a bank does not compete; empty where it does."""
     if isinstance(task, ForecastTask):
         return ""
@@ -259,7 +286,7 @@ def _not_for_banks(task: Task, splits: Splits, bank_alone: bool) -> str:
         return "it gives one number to a sequence"
     n = size_of(splits.train, "training data") + size_of(splits.validation, "validation data")
     numbers = n * task.sequence_length * task.d_input
-    if numbers > _sequences.MOST_NUMBERS and not bank_alone:
+    if numbers > _sequences.MOST_NUMBERS and not alone:
         return (
             f"the data have {numbers:,} numbers, more than the {_sequences.MOST_NUMBERS:,} that "
             "it reads in a minute; --only bank tries it anyway"

@@ -34,7 +34,7 @@ from linrnn._files.door import read_bytes
 from linrnn._files.reading import reading
 from linrnn._files.storage import write_atomically
 from linrnn._process.memory import available
-from linrnn.backbone import SequenceModel
+from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, DataError, LinrnnError, check_positive_int
 from linrnn.interop._onnx_proto import OPSET, check_opset, quiet, require, to_proto
 from linrnn.interop._onnx_proto import inputs_of as inputs_of
@@ -85,8 +85,8 @@ def export_step(
     arithmetic is real; what depends on weights alone is computed now and stored.
 
     Args:
-        model: a causal mixer or `linrnn.SequenceModel` in evaluation mode, whose state has a fixed
-            size.
+        model: a causal mixer, `linrnn.SequenceModel` or `linrnn.frozen.LinearModel` in evaluation
+            mode, whose state has a fixed size.
         path: the file, replaced if it exists, all of it or nothing.
         batch_size: streams in a step, for runtimes that need to know it; by default any number.
         times: whether the graph reads the time since the step before, as ``model.step`` does; else
@@ -252,5 +252,5 @@ def _example(model: Streamable, batch_size: int) -> Tensor:
     weight = next(model.parameters())
     if vocabulary(model) is not None:
         return torch.zeros(batch_size, dtype=torch.long, device=weight.device)
-    width = model.d_input if isinstance(model, SequenceModel) else model.d_model
+    width = model.d_input if isinstance(model, Model) else model.d_model
     return torch.zeros(batch_size, width, dtype=weight.dtype, device=weight.device)

@@ -139,10 +139,14 @@ def with_layers(model: Model, run: Path | str) -> SequenceModel:
     """
     if isinstance(model, SequenceModel):
         return model
-    got = "a linear model" if isinstance(model, LinearModel) else "a frozen bank"
+    linear = isinstance(model, LinearModel)
+    got = "a linear model" if linear else "a frozen bank"
+    verbs = (
+        "predict, eval, stream, serve and export" if linear else "predict, eval, stream and serve"
+    )
     raise ArgumentError(
         f"{run}: the run must be of layers that were trained, got {got}, which has none. "
-        "predict, eval, stream and serve take it; for anything else train one: linrnn train TASK "
+        f"{verbs} take it; for anything else train one: linrnn train TASK "
         "--only trained."
     )
 

@@ -158,7 +158,7 @@ def test_numbers_are_answered_too(waves, capsys):
 
 
 @pytest.mark.parametrize("only", ["--only=both", "--only"])
-def test_only_is_one_of_two(only, waves, capsys):
+def test_only_is_one_of_three(only, waves, capsys):
     assert main(["train", "table", "--data", "x.npz", only]) == 2
     assert "--only" in capsys.readouterr().err
 

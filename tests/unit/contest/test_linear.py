@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import linrnn
-from linrnn import contest, recipes, state, train
+from linrnn import contest, recipes, serve, state, train
 from linrnn.cli import main
 from linrnn.contest import _linear
 from linrnn.contest._race import Scale
@@ -115,12 +116,85 @@ def test_a_stream_has_the_answer_after_the_last_step(plane, tmp_path, monkeypatc
 
 def test_what_needs_layers_says_so(plane, capsys):
     run = "runs/table-linear-1"
-    for verb in (["export", run, "x.onnx"], ["distill", run], ["eval", run, "--lyapunov"]):
+    for verb in (["distill", run], ["eval", run, "--lyapunov"]):
         assert main(verb) == 2
         assert "got a linear model" in capsys.readouterr().err
     options = TableOptions(data="x.npz")
     with pytest.raises(ArgumentError, match="got 'linear'"):
         train.run(train.Config(task="table", mixer="linear", task_options=options))
+
+
+@pytest.mark.unchecked  # an open batch is traced as a symbol, which is no int
+@pytest.mark.parametrize("kind", [(), ("--sequence",), ("--batch-size", "3")])
+def test_its_run_is_exported(kind, here, capsys):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    from linrnn.interop.onnx import initial_state, metadata
+
+    x, y = rows(3)
+    np.savez("x.npz", x=x, y=y)
+    assert main(["train", "table", "--data", "x.npz", "--only", "linear", "--out", "run"]) == 0
+    assert main(["export", "run", "x.onnx", *kind]) == 0
+    capsys.readouterr()
+    record, session = metadata("x.onnx"), runtime.InferenceSession("x.onnx")
+    assert record["task"]["classes"] == ["no", "perhaps", "yes"]
+    loaded, task = linrnn.load("run"), Table(TableOptions(data="x.npz"))
+    read = task.padded(list(x[:3, :, None])).double().numpy()  # (3, time, 1), as models read it
+    parts = {
+        part["name"]: np.repeat(value, 3 // len(value), 0)
+        for part, value in zip(record["states"], initial_state(record).values(), strict=True)
+    }
+    if kind == ("--sequence",):
+        answer = session.run(None, {"x": read, **parts})[0]
+    else:
+        for step in read.swapaxes(0, 1):
+            answer, *after = session.run(None, {"x": step, **parts})
+            parts = dict(zip(parts, after, strict=True))
+    expected = loaded.model(torch.from_numpy(read))[0].detach().numpy()
+    np.testing.assert_allclose(answer, expected, atol=1e-9)
+    if kind != ("--sequence",):
+        assert np.isnan(session.run(None, {"x": step, **parts})[0]).all(), "a step too many"
+
+
+def test_only_linear_is_fitted_alone_or_says_why_not(here, capsys):
+    x, y = rows()
+    np.savez("x.npz", x=x, y=y)
+    line = ["train", "table", "--data", "x.npz", "--only", "linear"]
+    assert main([*line, "--out", "run", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["mixer"], [entry["kind"] for entry in said["contest"]]) == ("linear", ["linear"])
+    np.savez("new.npz", x=x)
+    assert main(["predict", "run", "new.npz"]) == 0
+    assert capsys.readouterr().out.count("\n") >= 300
+    assert main(["eval", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == said["test_metric"]
+    assert main([*line, "--mixer", "gru"]) == 2
+    assert "--mixer must be left out with --only linear" in capsys.readouterr().err
+    np.savez("x.npz", x=x, y=y, lengths=12 - np.arange(300) % 2)
+    assert main(line) == 2
+    assert "got 'linear': sequences have different lengths" in capsys.readouterr().err
+    Path("s.csv").write_text("y\n" + "\n".join(map(str, range(200))))
+    sizes = ["--task.horizon", "4", "--task.length", "8"]
+    assert main(["train", "forecast", "--data", "s.csv", "--only", "linear", *sizes]) == 2
+    assert "got 'linear': it is for sequences with one answer" in capsys.readouterr().err
+
+
+@pytest.mark.unchecked
+def test_it_is_served_as_it_streams(plane):
+    testing = pytest.importorskip("starlette.testclient", reason="needs the extra dev")
+    pytest.importorskip("httpx", reason="needs the extra dev")
+    x, *_ = plane
+    loaded = linrnn.load("runs/table-linear-1")
+    app = serve.application(serve.open_runs(Path("runs")))
+    with testing.TestClient(app, base_url="http://127.0.0.1") as ask:
+        assert ask.post("/sessions", json={"id": "a"}).json()["steps"] == 0
+        for part in (x[0, :5], x[0, 5:]):
+            answer = ask.post("/sessions/a/feed", json={"x": part[:, None].tolist()})
+            assert answer.status_code == 200, answer.text
+        assert answer.json()["y"] == loaded.predict(x[:1])[0], answer.json()
+        late = ask.post("/sessions/a/feed", json={"x": [[1.0]]})
+        assert late.status_code != 200
+        assert "at most the 12 steps" in late.text
 
 
 def test_the_winner_is_marked(plane, capsys):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from linrnn.contest import Contest, Only
     from linrnn.train import Config, Result
 
-ONLY = ("bank", "trained")
+ONLY = ("bank", "linear", "trained")
 _CHOOSES = ("--mixer", "--learner", "--recipe", "--scale")
 """Options that ask for a training."""
 _BUDGET = ("--train.epochs", "--train.batch-size")
@@ -30,14 +30,19 @@ def take_only(args: Sequence[str]) -> "tuple[Only | None, list[str]]":
     left = [a for i, a in enumerate(args) if not a.startswith("--only=") and not _of_only(args, i)]
     if only is None:
         if "--only" in args:
-            raise ArgumentError("train: --only must be bank or trained, got nothing after it.")
+            raise ArgumentError(
+                "train: --only must be bank, linear or trained, got nothing after it."
+            )
         return None, left
     check_in("train", "--only", only, ONLY)
-    if only == "bank" and (named := [flag for flag in _CHOOSES if peek(left, flag) is not None]):
+    if only == "trained":
+        return "trained", left
+    named = next((flag for flag in _CHOOSES if peek(left, flag) is not None), None)
+    if named is not None:
         raise ArgumentError(
-            f"train: {named[0]} must be left out with --only bank, which trains nothing, got both."
+            f"train: {named} must be left out with --only {only}, which trains nothing, got both."
         )
-    return ("bank" if only == "bank" else "trained"), left
+    return ("linear" if only == "linear" else "bank"), left
 
 
 def _of_only(args: Sequence[str], at: int) -> bool:
