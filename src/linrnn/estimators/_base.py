@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, check_in, show
 from linrnn.estimators._choose import choose, readout
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._inputs import as_numbers, as_target, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._saliency import as_given, draw, occluded, window_of
@@ -36,6 +37,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
     _numeric_target = False
 
     # nothing is checked before `fit`, as scikit-learn asks for
+    @named_arguments
     def __init__(
         self,
         *,

@@ -15,6 +15,7 @@ from linrnn.errors import ArgumentError, DataError, ShapeError, UnknownNameError
 from linrnn.estimators._bank import BankReadout, class_targets
 from linrnn.estimators._base import RecurrentEstimator
 from linrnn.estimators._choose import readout
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._inputs import as_target, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._series import Series
@@ -84,6 +85,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         "ROCKET", 2020, arXiv:1910.13051.
     """
 
+    @named_arguments
     def __init__(
         self,
         *,

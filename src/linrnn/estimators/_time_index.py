@@ -100,6 +100,26 @@ class TimeIndex:
             self.last = self.after(n)[-1]
 
 
+def check_rising(where: str, what: str, data: Any) -> None:
+    """Raise `ArgumentError` where the dates, periods or time differences of rows do not rise.
+
+    Args:
+        where, what: for the message.
+        data: a frame or a series of pandas; anything else has no such index.
+    """
+    index = getattr(data, "index", None)
+    kind = getattr(getattr(index, "dtype", None), "kind", "")
+    if index is None or not (kind in "mM" or hasattr(index, "freqstr")):
+        return
+    if index.isna().any():
+        row = int(np.flatnonzero(index.isna())[0])
+        raise ArgumentError(
+            f"{where}: the index of {what} must hold a time in each row, got none in row {row}."
+        )
+    if not index.is_monotonic_increasing or index.has_duplicates:
+        raise ArgumentError(f"{where}: the index of {what} must rise, got {_odd_step(index)}")
+
+
 def _odd_step(index: Any) -> str:
     """Where an index first does not go on as it should, how, and what to do."""
     pairs = list(itertools.pairwise(index))

@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from linrnn.estimators._classifier import RecurrentClassifier
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._regressor import RecurrentRegressor
 
 _TAGS = {
@@ -36,6 +37,7 @@ class _Adapter:
 
     _of: type
 
+    @named_arguments
     def __init__(
         self,
         mixer: Any = "bank",

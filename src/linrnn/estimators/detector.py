@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ArgumentError, ShapeError, check_at_most, check_positive_int, show
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import Channel, Past
@@ -69,6 +70,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     # nothing is checked before `fit`, as scikit-learn asks for
+    @named_arguments
     def __init__(
         self,
         *,

@@ -19,6 +19,7 @@ from linrnn.errors import (
     check_positive_int,
 )
 from linrnn.estimators._bands import calibrate
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._follower import Follower
 from linrnn.estimators._forecast_fit import Setup, Sizes, fit_bank, judge_seasons, sizes_of
 from linrnn.estimators._forecast_options import (
@@ -129,6 +130,7 @@ class RecurrentForecaster(BaseEstimator):  # type: ignore[misc]
         neural networks", GMD report 148, 2001.
     """
 
+    @named_arguments
     def __init__(
         self,
         horizon: Whole | None = None,

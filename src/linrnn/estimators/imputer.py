@@ -10,10 +10,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ShapeError, check_at_most, check_positive_int
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._gaps import Filling, Gap, Round, Rule, Sides, gaps_of, lines
 from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
+from linrnn.estimators._time_index import check_rising
 from linrnn.estimators._whole import whole
 from linrnn.estimators.seasons import candidates
 from linrnn.nn.change_bank import ChangeBank
@@ -73,6 +75,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
     """
 
     # nothing is checked before `fit`, as scikit-learn asks for
+    @named_arguments
     def __init__(self, *, n_modes: Any = 30, season: Any = None, random_state: Any = 0) -> None:
         self.n_modes = n_modes
         self.season = season
@@ -90,7 +93,8 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
             comes.
 
         Raises:
-            ValueError: of scikit-learn and of ours (`linrnn.errors`); a channel without a value.
+            ValueError: of scikit-learn and of ours (`linrnn.errors`); a channel without a value;
+                dates of rows that do not rise.
         """
         with whole(self) as fitted:
             fitted._fit(X)
@@ -177,6 +181,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         X = as_numbers("RecurrentImputer", "X", X)
+        check_rising("RecurrentImputer", "X", X)
         check_has_channels("RecurrentImputer", X)
         table: np.ndarray = validate_data(self, X, reset=reset, **checks)
         return table

@@ -16,6 +16,7 @@ from linrnn.errors import (
     check_positive_int,
     show,
 )
+from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._forecast_options import coverage_of, quantile_levels
 from linrnn.estimators._panel import engine, stored
 from linrnn.estimators._panel.following import follow
@@ -105,6 +106,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         et al. 2023, arXiv:2303.06349; Wickramasuriya et al. 2019 for totals.
     """
 
+    @named_arguments
     def __init__(
         self,
         horizon: Whole | None = None,

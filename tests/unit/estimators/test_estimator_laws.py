@@ -18,7 +18,7 @@ from linrnn import (
     RecurrentRegressor,
     estimators,
 )
-from linrnn.errors import LinrnnError, ShapeError
+from linrnn.errors import ArgumentTypeError, LinrnnError, ShapeError, UnknownArgumentError
 from linrnn.nn.mode_bank import ModeBank
 from linrnn.tasks._reading.files import folder_of
 from linrnn.tasks._reading.series import Layout, read_series
@@ -536,3 +536,20 @@ def test_no_option_of_an_imputer_breaks_it(name):
 def test_every_estimator_is_under_these_laws():
     of_steps = (RecurrentForecaster, RecurrentDetector, RecurrentImputer, PanelForecaster)
     assert {cls.__name__ for cls in (*OF_SERIES, *of_steps)} == set(estimators.__all__)
+
+
+# ------------------------------------------------------------------- constructors
+
+
+@pytest.mark.parametrize("name", estimators.__all__)
+def test_a_constructor_names_what_it_does_not_know(name):
+    """For every argument: a slip in its name suggests it; more by position than there are."""
+    kind = getattr(estimators, name)
+    for known in inspect.signature(kind).parameters:
+        slip = known + "x"
+        with pytest.raises(UnknownArgumentError, match=rf"{name} named '{slip}'.*'{known}'") as one:
+            kind(**{slip: 1})
+        assert isinstance(one.value, TypeError)
+    with pytest.raises(ArgumentTypeError, match=name):
+        kind(*range(40))
+    assert kind().get_params() == kind(**kind().get_params()).get_params()

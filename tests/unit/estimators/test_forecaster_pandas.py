@@ -2,6 +2,7 @@
 
 import warnings
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ pd = pytest.importorskip("pandas")
 WAVE = np.sin(np.arange(120) * np.pi / 6)
 
 
-def forecaster():
-    return RecurrentForecaster(horizon=4, season=12, n_modes=32)
+def forecaster(**options):
+    return RecurrentForecaster(horizon=4, season=12, n_modes=32, **options)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +58,11 @@ def test_dates_without_a_frequency_have_theirs_found():
     assert found.name is None
 
 
-@pytest.mark.parametrize("values", [WAVE.astype(object), [Decimal(1)] * 120, ["1"] * 120])
-def test_numbers_of_another_dtype_are_refused_with_the_fix(values):
+@pytest.mark.parametrize("kind", ["str", "category", object])
+def test_numbers_of_another_dtype_are_refused_with_the_fix(kind):
     """A series has no columns to choose from."""
-    y = pd.Series(values)
-    with pytest.raises(ArgumentTypeError, match=r"y must hold numbers, got .*y\.astype\(float\)"):
+    y = pd.Series(["1"] * 120, dtype=kind)
+    with pytest.raises(ArgumentTypeError, match=r"y must .* got .*y\.astype\(float\)"):
         forecaster().fit(y)
     assert np.isfinite(forecaster().fit(y.astype(float)).predict()).all()
 
@@ -105,3 +106,45 @@ def test_what_is_irregular_or_another_is_refused():
     with pytest.raises(ArgumentTypeError, match="must be an array"):
         forecaster().fit(WAVE).update(pd.Series([0.0]))
     assert fitted.update([[0.0], [1.0]]).predict(1).index[0] == pd.Timestamp("2024-05-02")
+
+
+def test_numbers_in_object_columns_are_read():
+    y = pd.Series([*WAVE[:117], Decimal("0.5"), Fraction(1, 4), np.int8(1)], dtype=object)
+    plain = y.astype(float)
+    expected = forecaster().fit(plain).predict()
+    pd.testing.assert_series_equal(forecaster().fit(y).predict(), expected)
+    array = y.to_numpy()
+    np.testing.assert_array_equal(forecaster().fit(array).predict(), expected.to_numpy())
+    both = pd.DataFrame({"a": y, "b": plain})
+    np.testing.assert_allclose(
+        forecaster().fit(both).predict(),
+        forecaster().fit(both.astype(float)).predict(),
+        rtol=1e-5,
+    )
+    gaps = y.copy()
+    gaps[[50, 51, 52]] = [None, pd.NA, float("nan")]
+    filled = forecaster(missing="ffill").fit(gaps).predict()
+    floats = gaps.where(gaps.notna(), np.nan).astype(float)
+    pd.testing.assert_series_equal(filled, forecaster(missing="ffill").fit(floats).predict())
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("cell", ["1.5", "x", True, 1j, pd.NaT, pd.Timestamp("2024-01-01"), [1.0]])
+def test_what_is_no_number_is_refused_with_its_row_and_column(cell):
+    y = pd.Series(WAVE.astype(object), name="sold", index=pd.RangeIndex(1000, 1120))
+    y.at[1007] = cell
+    with pytest.raises(ArgumentTypeError, match=r"must be a number, got .* in row 1007\."):
+        forecaster().fit(y)
+    with pytest.raises(ArgumentTypeError, match=r"in row 1007 of column 'sold'"):
+        forecaster().fit(y.to_frame().assign(other=1.0))
+    with pytest.raises(ArgumentTypeError, match=r"in row 7\."):
+        forecaster().fit(y.to_numpy())
+    pair = np.stack([WAVE.astype(object), y.to_numpy()], 1)
+    with pytest.raises(ArgumentTypeError, match=r"in row 7 of channel 1"):
+        forecaster().fit(pair)
+
+
+@pytest.mark.unchecked
+def test_a_number_beyond_float64_is_refused():
+    with pytest.raises(ArgumentError, match=r"finite in float64, got .* in row 3\."):
+        forecaster().fit([0.0, 1.0, 2.0, 10**400, *WAVE])
