@@ -42,6 +42,7 @@ class Kernels(Protocol):
     None, for each of the first arguments. There may be ``declines(*arguments)``: why, though the
     kernels could, operators are the better way: those of the backend ``tree``, else the definition.
     Results in ``SPARSE_GRADS``, by number, have None for a gradient where nobody reads them.
+    There may be ``form(*arguments)``: how its kernels are laid out for a call, and why, in words.
     """
 
     forward: Callable[..., Any]
@@ -186,6 +187,9 @@ class Op:
         reason = None if declines is None else declines(*arguments)
         if reason:
             return f"composed of PyTorch's operators: {reason}"
+        form = getattr(kernels, "form", None)
+        if form is not None and lead.numel():
+            why = f"{why}, as {form(*arguments)}"
         if requested(backend)[0] != "auto":
             return why
         problems = self.problems(lead.device, lead.dtype)

@@ -53,6 +53,8 @@ _BY_NAME = {
 def explain(op: str | Callable[..., Any] | Tensor | None = None, *args: Any, **kwargs: Any) -> str:
     """Say which backend would compute a call of an op, and why no other one.
 
+    Of cells and of `linear_scan` and its relatives on a GPU also how kernels are laid out, and why.
+
     Args:
         op: an op of `linrnn.ops`, or its name, or that of a recurrence in one of its modules, such
             as "siso_scan"; or a `linrnn.cells.Cell`, for `cell_scan` of

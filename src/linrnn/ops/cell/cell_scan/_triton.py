@@ -189,7 +189,7 @@ def _form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> For
 
 def _new_form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> Form:
     if not any(x.op in CONTRACTIONS for x in program.nodes):
-        return Form("channels without matrices")
+        return Form("walks along time of one sequence and a block of channels each")
     (heads,) = shape.parts(program)
     used = program.leaves["matrix"]
     sides = (reached(shape.matrices[i][-2:]) for i in used)

@@ -29,6 +29,12 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return f"it has no kernel for {dtype}" if dtype.is_complex else gpu.unavailable(device, dtype)
 
 
+def form(x: Tensor, *remaining: Any) -> str:
+    """How the kernels are laid out for a call, and why."""
+    (batch, time, _, channels), seqs = x.shape, n_sequences(x, remaining[2])
+    return make_plan((batch, time, channels), x.dtype, seqs, x.device).why(seqs, x.device)
+
+
 def forward(
     x: Tensor,
     initial_state: Tensor | None,

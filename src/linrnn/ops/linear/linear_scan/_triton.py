@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linrnn.compute import gpu
 from linrnn.compute.launch import Launch, layout
-from linrnn.compute.layout import dense, empty_results, unit_channels
+from linrnn.compute.layout import dense, empty_results, n_sequences, unit_channels
 from linrnn.ops.linear.linear_scan.triton_plan import (
     Launches,
     dtype_of,
@@ -36,6 +36,12 @@ class _Kernels(NamedTuple):
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot compute on that device and dtype, or None."""
     return gpu.unavailable(device, dtype)
+
+
+def form(a: Tensor, b: Tensor, *remaining: Any) -> str:
+    """How the kernels are laid out for a call, and why."""
+    seqs = n_sequences(b, remaining[2])
+    return make_plan(tuple(b.shape), b.dtype, seqs, b.device).why(seqs, b.device)
 
 
 def forward(

@@ -49,6 +49,21 @@ class Plan(NamedTuple):
     chained: bool = False  # whether a program is one tile, and not a sequence
     group: int = 1  # tiles
 
+    def why(self, seqs: int, device: torch.device) -> str:
+        """The form in words, and why `make_plan` chose it for this number of sequences."""
+        programs, processors = seqs * self.blocks, gpu.processors(device)
+        if self.chained:
+            return (
+                f"tiles of time that hand their states over, since {programs} walks along time "
+                f"would leave most of {processors} multiprocessors idle"
+            )
+        if self.warps > 1:
+            return (
+                f"tiles of time that {self.warps} warps share, since {programs} walks of one warp "
+                f"would not keep {processors} multiprocessors busy"
+            )
+        return f"walks along time, since {programs} of them keep {processors} multiprocessors busy"
+
     def tiles(self, time: int, steps: int) -> int:
         """How many programs share a sequence and block of channels."""
         return -(-time // (self.stretches * steps)) if self.chained else 1
