@@ -11,7 +11,8 @@ from torch import Tensor
 
 from _memory_calls import memory, op_of, options_of
 from cells import CELLS
-from cells import arguments as of_cell
+from linrnn.mixers.hgrn import hgrn
+from linrnn.mixers.rg_lru import rg_lru
 from linrnn.ops import (
     causal_conv,
     cell_scan,
@@ -88,11 +89,29 @@ def selective(shape: Shape = (2, 64, 32, 16), gated: bool = False) -> Call:
     return run, (*leaves, D, z, bias)
 
 
-def cell(name: str = "minGRU") -> Call:
-    """A cell that has a kernel written for it."""
-    of_shape = of_cell(CELLS[name], (2, 16, 32))
-    given = {n: x.detach().requires_grad_() for n, x in of_shape.items()}
-    return (lambda: cell_scan(CELLS[name], **given, backend="triton")[0]), tuple(given.values())
+def cell(
+    name: str = "minGRU",
+    shape: Shape = (2, 16, 32),
+    dtype: torch.dtype = torch.float32,
+    marks: bool = False,
+) -> Call:
+    """A cell that has kernels written for it; marks as of `scan`, without an initial state."""
+    step = {"RG-LRU": rg_lru, "HGRN": hgrn, **CELLS}[name]
+    inputs = {n: _leaf(*shape, dtype=dtype) for n in step.inputs}
+    dtypes = {n: torch.complex64 if n in step.is_complex else torch.float32 for n in step.constants}
+    given = inputs | {n: _leaf(shape[2], dtype=x) for n, x in dtypes.items()}
+    given |= {n: _leaf(shape[2], shape[2]) for n in step.matrices}
+    options: dict[str, Any] = {"backend": "triton", "form": "native"}
+    if marks:
+        options |= {"reset": torch.rand(shape[:2]) < 0.1, "reverse": True}
+        packed = torch.tensor([0, shape[1] // 3, shape[1]])
+        options |= {"cu_seqlens": packed} if shape[0] == 1 else {}
+
+    def run() -> Tensor:
+        y = cell_scan(step, **given, **options)[0]
+        return y if isinstance(y, Tensor) else torch.stack(y)
+
+    return run, tuple(given.values())
 
 
 def memories(kind: str) -> Call:
@@ -122,6 +141,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     "selective_scan": selective,
     "selective_scan, gated": lambda: selective(gated=True),
     "cell_scan, minGRU": cell,
+    "cell_scan, minGRU by tiles": lambda: cell("minGRU", (1, 64, 96)),
+    "cell_scan, RG-LRU by tiles": lambda: cell("RG-LRU", (1, 64, 96)),
     "outer_scan": lambda: memories("outer"),
     "outer_scan, decays by channel": lambda: memories("outer, by channel"),
     "delta_scan": lambda: memories("delta"),

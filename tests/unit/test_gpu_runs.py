@@ -17,7 +17,11 @@ needs_triton = pytest.mark.skipif(
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", ["tiles", "chains", "queues", "walks", "dense_cells", "log_scans", "selective"]
+    "script",
+    [
+        *("tiles", "chains", "queues", "affine_cells", "walks", "dense_cells", "log_scans"),
+        "selective",
+    ],
 )
 def test_numbers_are_right_in_the_interpreter(warm, tmp_path, script):
     path, folder = str(FOLDER / f"{script}.py"), str(tmp_path)

@@ -23,6 +23,11 @@ def leak(h, x):
     h = torch.tanh(x + h)
     return h, h
 
+@cell(state="h")
+def mean(h, x):
+    h = h + torch.sigmoid(x) * (x - h)
+    return h, h
+
 def scan(*shape):
     x = torch.empty(shape)
     return explain("linear_scan", x, x, backend="triton")
@@ -79,5 +84,15 @@ def test_cells_name_where_their_matrices_are(explained):
     assert "as one sequence an instance, since tensor cores are not used for float64" in said(
         64, "float64"
     )
-    elementwise = explained("explain(leak, x=torch.empty(8, 64, 96), backend='triton')")
-    assert "as walks along time of one sequence and a block of channels each" in elementwise
+
+
+@needs_triton
+def test_cells_without_matrices_name_what_keeps_them_from_tiles(explained):
+    def said(cell, time=64):
+        call = f"x=torch.empty(8, {time}, 2048)"
+        return explained(f"explain({cell}, {call}, backend='triton')")
+
+    walk = "as walks along time of one sequence and a block of channels each, since"
+    assert f"{walk} tanh of h makes its step no affine function" in said("leak")
+    assert f"{walk} all of fewer than 33 steps are on their way at once" in said("mean", 32)
+    assert "as tiles of time that 8 warps share, since 128 walks of one warp" in said("mean")

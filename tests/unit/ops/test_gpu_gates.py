@@ -46,6 +46,9 @@ MOST = {
     "gated_scan, time split": (1, 1, 2, 2),
     "log_linear_scan": (1, 0, 2, 25),
     "gated_scan": (1, 0, 2, 0),
+    "cell_scan, minGRU": (1, 1, 2, 2),  # operators make a state, and its gradient
+    "cell_scan, minGRU by tiles": (1, 1, 2, 2),
+    "cell_scan, RG-LRU by tiles": (1, 2, 2, 11),  # two states; and sum up those of constants
     "causal_conv": (1, 2, 3, 2),
     "selective_scan": (1, 0, 2, 6),
     "selective_scan, gated": (1, 0, 2, 8),

@@ -56,13 +56,25 @@ def launched(warm, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("call", ["scan", "selective", "cell"])
-def test_lengths_and_batches_share_their_kernels(launched, call):
-    first, *others = launched(
-        f"result = [{call}(*s) for s in ((2, 64), (2, 63), (1, 1), (3, 100), (1, 80))]"
-    )
+#: A cell of fewer than 33 steps is another kernel.
+LENGTHS = ((2, 64), (2, 63), (1, 1), (3, 100), (1, 80))
+LONG = ((2, 64), (2, 63), (1, 33), (3, 100), (1, 80))
+
+
+@pytest.mark.parametrize(
+    ("call", "lengths"), [("scan", LENGTHS), ("selective", LENGTHS), ("cell", LONG)]
+)
+def test_lengths_and_batches_share_their_kernels(launched, call, lengths):
+    first, *others = launched(f"result = [{call}(*s) for s in {lengths}]")
     assert first >= 2
     assert others == [0] * 4
+
+
+@pytest.mark.slow
+def test_short_lengths_of_a_cell_share_their_kernels(launched):
+    first, *others = launched("result = [cell(*s) for s in ((2, 32), (1, 1), (3, 7))]")
+    assert first == 2
+    assert others == [0, 0]
 
 
 @pytest.mark.slow

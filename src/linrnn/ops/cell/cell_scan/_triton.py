@@ -21,9 +21,20 @@ from linrnn.engine.graph import CONTRACTIONS, ELEMENTWISE, SPREADS, Program
 from linrnn.engine.widths import widths
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
-from linrnn.ops.cell.cell_scan._triton_form import CHUNK, WIDEST, Form, Sides, choose_form, reached
+from linrnn.ops.cell.cell_scan._triton_form import (
+    CHUNK,
+    WIDEST,
+    Form,
+    Sides,
+    choose_form,
+    form_of_channels,
+    reached,
+)
 from linrnn.ops.cell.cell_scan._triton_groups import GroupWriter
 from linrnn.ops.cell.cell_scan._triton_source import Sizes, Task, load, write
+from linrnn.ops.cell.cell_scan._triton_tiles import TileWriter
+from linrnn.ops.linear.linear_scan import triton_plan
+from linrnn.ops.linear.linear_scan.triton_plan import Plan
 
 #: Numbers of 32 bits, sides rounded up to powers of two: of all matrices that stay in registers, of
 #: one that is read at every step, and what is read of it at once.
@@ -33,6 +44,12 @@ AT_ONCE = 16384
 #: 32-bit registers of one thread that matrices may occupy, and those of rows under way.
 OF_MATRICES = 32
 OF_ROWS = 64
+#: Numbers of 32 bits of one thread times operations of a step, in tiles. With 960 the gradient of
+#: minGRU spills 2 registers, with 1552 that of minLSTM 394: compiled for an H100, Triton 3.7.1,
+#: 2026-11-29.
+#: Fewer fit where a warp has parts of several stretches: RG-LRU's gradient spills 5 with 880. More
+#: fit in a tile that is handed over, which loads nothing ahead.
+OF_TILES, OF_PARTS, OF_HANDED = 900, 800, 1350
 MOST_WARPS = 16
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
@@ -120,7 +137,14 @@ def forward(
     finals = [torch.empty_like(h, memory_format=torch.contiguous_format) for h in leaves.states]
     tensors = {"input": leaves.inputs, "initial": leaves.states, "final": finals}
     code.run(leaves, layout, tensors | {"stored": written})
-    return written[:n], finals, [written[i] for i in saved_outputs]
+    saved = []
+    for i, place in enumerate(saved_outputs):
+        if isinstance(place, int):
+            saved.append(written[place])
+            continue
+        width = leaves.states[i].shape[-1]  # of a state that is a number after every step
+        saved.append(first.new_full((width,), place).expand(rows, layout.time, width))
+    return written[:n], finals, saved
 
 
 def backward(
@@ -143,10 +167,9 @@ def backward(
         for i, width in enumerate(code.stored)
     ]
     grads = [torch.empty_like(h, memory_format=torch.contiguous_format) for h in leaves.states]
-    # a row for each sequence, added in a fixed order: the same bits in every run
-    sums = [
-        first.new_empty(len(first), x.shape[-1], dtype=torch.float64) for x in leaves.parameters
-    ]
+    # a row for each sequence, or tile of it, added in a fixed order: the same bits in every run
+    of_sums = len(first) * code.tiles(layout.time, first)
+    sums = [first.new_empty(of_sums, x.shape[-1], dtype=torch.float64) for x in leaves.parameters]
     tensors = {"input": program_inputs, "before": leaves.states}
     tensors |= {"initial": grad_finals, "final": grads}
     code.run(leaves, layout, tensors | {"stored": written, "sum": sums}, adjoint=True)
@@ -189,7 +212,11 @@ def _form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> For
 
 def _new_form(program: Program, shape: Shape, leaves: Leaves, layout: Layout) -> Form:
     if not any(x.op in CONTRACTIONS for x in program.nodes):
-        return Form("walks along time of one sequence and a block of channels each")
+        rows, width = layout.batch(leaves.states), leaves.states[0].shape[-1]
+        sizes = (rows, layout.time, width)
+        dtype = leaves.inputs[0].dtype if leaves.inputs else layout.dtype  # inputs have one
+        first = leaves.states[0]
+        return form_of_channels(program, sizes, len(first), dtype, first.device)
     (heads,) = shape.parts(program)
     used = program.leaves["matrix"]
     sides = (reached(shape.matrices[i][-2:]) for i in used)
@@ -243,6 +270,9 @@ class _Code:
             task = Task(program, nodes, starts, previous, True, True, form.sharers)
             self.source = GroupWriter(task, sizes).source()
             return
+        if form.plan is not None:
+            self.source = TileWriter(Task(program, nodes, starts, previous), sizes).source()
+            return
         numbers = [0, *shape.numbers(program).values()]
         resident = sum(numbers) <= RESIDENT
         threads = (sum(numbers) if resident else min(max(numbers), AT_ONCE)) // OF_MATRICES
@@ -280,6 +310,10 @@ class _Code:
             groups = parts * -(-len(first) // self.form.rows)
             programs = groups * self.form.sharers
             arguments += [len(first), *self._meeting(groups, first.device)]
+        elif self.form.plan is not None:
+            lanes, tiles = programs, self.tiles(layout.time, first)
+            programs = lanes * tiles
+            arguments += [lanes, tiles, *self._handed(lanes * tiles, first)]
         with torch.cuda.device_of(first):
             flip = layout.reverse != adjoint
             launch(self.kernel, programs, *arguments, FLIP=flip, **options)
@@ -294,9 +328,48 @@ class _Code:
         arrived = torch.zeros(groups, dtype=torch.int32, device=device)
         return arrived, torch.empty(groups * numbers, dtype=dtype, device=device)
 
+    def tiles(self, time: int, state: Tensor) -> int:
+        """How many instances share a sequence and block of channels."""
+        if self.form.plan is None or not self.form.plan.chained:
+            return 1
+        stretches, steps = self._tile(state)
+        return -(-time // (stretches * steps))
+
+    def _handed(self, instances: int, state: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Flags, which are 0, and room for maps, by which tiles hand their states over."""
+        assert self.form.plan is not None
+        if not self.form.plan.chained:
+            return None, None
+        scanned = instances * self.source.scans
+        flags = torch.zeros(2 * scanned + 1, dtype=torch.int32, device=state.device)
+        # a product, a sum and a state, of pairs if numbers are complex
+        return flags, state.new_empty(6 * scanned * self.form.plan.block)
+
+    def _tile(self, state: Tensor) -> tuple[int, int]:
+        """Stretches of a tile and steps of each: what registers hold, and what compiles soon."""
+        plan, weight = self.form.plan, self.source.weight
+        assert plan is not None
+        most, stretches = OF_HANDED if plan.chained else OF_TILES, plan.stretches
+        of_step = state.dtype.itemsize // 4 * weight
+        while stretches > plan.warps and _numbers(plan, stretches) * of_step > OF_PARTS:
+            stretches //= 2
+        steps = most // (_numbers(plan, stretches) * of_step)
+        steps = max(1, min(steps, MOST_STEPS, 2 * MOST_OPERATIONS // weight))
+        return stretches, 1 << (steps.bit_length() - 1)
+
+    def _of_tiles(self, state: Tensor) -> dict[str, Any]:
+        """The options of a kernel whose warps share tiles."""
+        plan, (stretches, steps) = self.form.plan, self._tile(state)
+        assert plan is not None
+        return {
+            "DTYPE": triton_plan.dtype_of(state.dtype), "WARPS": stretches, "STEPS": steps,
+            "AHEAD": not plan.chained, "CHAINED": plan.chained, "GROUP": plan.group,
+            "BLOCK_0": plan.block, "num_warps": plan.warps, "enable_fp_fusion": True,
+        }  # fmt: skip
+
     def _of_groups(self) -> dict[str, Any]:
         """The options of a kernel for groups of sequences."""
-        tl, (_, sharers, rows, warps, half) = gpu.language(), self.form
+        tl, (_, sharers, rows, warps, half, _) = gpu.language(), self.form
         precision = "tf32" if half or gpu.allows_tf32() else "tf32x3"
         matrix = tl.bfloat16 if half else tl.float32
         options = {
@@ -315,6 +388,8 @@ class _Code:
         """The parts of the channels, and what the kernel is compiled for."""
         if self.form.sharers:
             return self.heads, self._of_groups()
+        if self.form.plan is not None:
+            return self.form.plan.blocks, self._of_tiles(leaves.states[0])
         tl, dtype = gpu.language(), leaves.states[0].dtype
         words = dtype.itemsize // 4
         options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
@@ -335,6 +410,11 @@ class _Code:
         ahead = min(OF_ROWS // (max(rows, 1) * vector * words), MOST_AHEAD) // unroll
         options |= {"AT_ONCE": 0, "UNROLL": unroll, "AHEAD": max(1, ahead)}
         return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
+
+
+def _numbers(plan: Plan, stretches: int) -> int:
+    """How many numbers of a row a thread has."""
+    return max(plan.block * stretches // (32 * plan.warps), 1)
 
 
 def _named(blocks: Sequence[int]) -> dict[str, int]:
@@ -382,7 +462,7 @@ class _Cell:
         self, program: Program, starts: tuple[float, ...], shape: Shape, form: Form
     ) -> None:
         self.program, self.starts, self.shape, self.form = program, starts, shape, form
-        self._keeping: dict[bool, tuple[_Code, list[int]]] = {}
+        self._keeping: dict[bool, tuple[_Code, list[int | float]]] = {}
         self._backward: dict[bool, tuple[_Code, list[_Product]]] = {}
 
     def _of(self, nodes: Sequence[tuple[int, int]]) -> _Code:
@@ -397,17 +477,22 @@ class _Cell:
         """The kernel that writes outputs and final states."""
         return self._of(self._outputs)
 
-    def keeping(self, share: bool) -> tuple[_Code, list[int]]:
+    def keeping(self, share: bool) -> tuple[_Code, list[int | float]]:
         """The kernel that also keeps what the adjoint reads, and which of what it stores that is.
+
+        A state that is a number after every step is not stored; that number stands for it.
 
         Args:
             share: an output that is a state is kept as that.
         """
         if share not in self._keeping:
-            stored, places = self._outputs, []
+            stored, places = self._outputs, list[int | float]()
             states = zip(self.program.next_states, self.shape.states, strict=True)
             for pair in (*states, *self._products.items()):
-                if not share or pair not in stored:
+                node = self.program.nodes[pair[0]]
+                if node.op == "constant":
+                    places.append(float(node.attribute))
+                elif not share or pair not in stored:
                     stored.append(pair)
                     places.append(len(stored) - 1)
                 else:

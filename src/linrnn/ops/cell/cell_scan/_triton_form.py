@@ -1,9 +1,13 @@
-"""The form of a cell's kernel on a GPU: `choose_form` alone decides it, and says why.
+"""The form of a cell's kernel on a GPU: this module alone decides it, and says why.
 
-A cell without matrices has one form: one sequence and block of channels an instance. With matrices
-there are two. Of **groups** of sequences (`_triton_groups.py`), an instance holds its matrices on
-chip for all steps, or its share of them. Of one **sequence** (`_triton_source.py`), they stay in
-registers where they are few, and are read again at every step where they are not.
+A cell without matrices has two (`form_of_channels`). If it is affine and walks along time would not
+keep the device busy, warps share **tiles** of time, or tiles hand their states over
+(`_triton_tiles.py`). Otherwise each sequence and block of channels is one **walk**.
+
+With matrices there are two (`choose_form`). Of **groups** of sequences (`_triton_groups.py`), an
+instance holds its matrices on chip for all steps, or its share of them. Of one **sequence**
+(`_triton_source.py`), they stay in registers where they are few, and are read again at every step
+where they are not.
 """
 
 from collections.abc import Sequence
@@ -13,6 +17,8 @@ import torch
 
 from linrnn.compute import gpu
 from linrnn.engine.graph import CONTRACTIONS, SPREADS, Program, levels
+from linrnn.ops.cell.cell_scan._triton_tiles import solution
+from linrnn.ops.linear.linear_scan.triton_plan import Plan, make_plan
 
 #: Bytes of matrices that an instance holds, of the 227 KiB that a multiprocessor can give it; the
 #: rest is for vectors and for what moves between threads.
@@ -31,6 +37,8 @@ FEWEST = 16
 MOST_WARPS = 8
 #: Channels of a whole vector that are in registers at once, where instances share matrices.
 CHUNK = 64
+#: Steps of the shortest sequence that is cut into tiles: of fewer, a walk loads every row at once.
+SHORTEST = 33
 #: Arrivals that a counter of 32 bits can count.
 MOST_ARRIVALS = 1 << 30
 
@@ -46,6 +54,8 @@ class Form(NamedTuple):
     warps: int = 0
     half: bool = False
     """Whether matrices and what they multiply are bfloat16."""
+    plan: Plan | None = None
+    """How tiles of time are laid out, where there are any."""
 
 
 class Sides(NamedTuple):
@@ -58,6 +68,31 @@ class Sides(NamedTuple):
     """Channels of all values, not rounded up."""
     row: int
     """Bytes that a step's gradient reads, or multiplies, of one sequence."""
+
+
+def form_of_channels(
+    program: Program, shape: tuple[int, ...], seqs: int, dtype: torch.dtype, device: torch.device
+) -> Form:
+    """The form of a cell without matrices.
+
+    Args:
+        program: of the cell.
+        shape: batch, time and channels.
+        seqs: how many sequences there are.
+        dtype: of the inputs.
+        device: on which it is computed.
+    """
+    walk = "walks along time of one sequence and a block of channels each"
+    if shape[1] < SHORTEST:
+        return Form(f"{walk}, since all of fewer than {SHORTEST} steps are on their way at once")
+    reason = solution(program)
+    if isinstance(reason, str):
+        return Form(f"{walk}, since {reason}")
+    plan = make_plan(shape, dtype, seqs, device)
+    why = plan.why(seqs, device)
+    if plan.chained:  # stretches have few steps, and each group of tiles waits for the one before
+        plan = plan._replace(stretches=2 * plan.stretches, warps=2 * plan.warps)
+    return Form(why, plan=plan) if plan.warps > 1 or plan.chained else Form(why)
 
 
 def choose_form(

@@ -82,6 +82,8 @@ class Source(NamedTuple):
     """How many operations a step has, about."""
     published: tuple[int, ...] = ()
     """The width classes of the vectors that instances which share matrices publish."""
+    scans: int = 0
+    """The groups of states that a kernel for tiles scans."""
 
 
 def write(task: Task, sizes: Sizes) -> Source:
@@ -165,7 +167,7 @@ class Writer(ABC):
         for i in range(len(self.program.states)):
             lines.append(self._load_row(f"state_{i}", "initial", i, self.sizes.states[i]))
         for i, start in enumerate(self.task.starts):
-            lines.append(f"start_{i} = {_number(start)}")
+            lines.append(f"start_{i} = {literal(start)}")
         for i, node in enumerate(self.task.previous):
             if node in self.inputs:
                 lines.append(self._load_row(f"entering_{i}", "before", i, self._input_size(node)))
@@ -176,7 +178,7 @@ class Writer(ABC):
                     self._load_row(f"v{node}", operation.op, number, self.sizes.nodes[node])
                 )
             elif operation.op == "constant":
-                lines.append(f"v{node} = {_number(operation.attribute)}")
+                lines.append(f"v{node} = {literal(operation.attribute)}")
         if self.task.resident:
             lines += [f"{name} = {text}" for name, text in self._matrices().items()]
         lines += [self._compute(x) for x, level in self._operations() if level == 0]
@@ -394,7 +396,7 @@ class SequenceWriter(Writer):
         return f"tl.broadcast_to(v{node}, {self._shape(k)})" if constant else f"v{node}"
 
 
-def _number(value: float) -> str:
+def literal(value: float) -> str:
     """A constant in the dtype that is computed in, in all its digits."""
     written = repr(value)
     if written.lstrip("-") in ("inf", "nan"):
@@ -409,12 +411,17 @@ def load(text: str) -> Any:
     Triton, which is imported by the first call, reads the text again, through `linecache`.
     """
     functions = importlib.import_module("linrnn.ops.cell.cell_scan._triton_functions")
-    scan = importlib.import_module("linrnn.ops.linear.linear_scan.triton_walk")
+    walk, tile = (
+        importlib.import_module(f"linrnn.ops.linear.linear_scan.triton_{x}")
+        for x in ("walk", "tile")
+    )
     name = f"<linrnn cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace = {x: y for x, y in vars(functions).items() if not x.startswith("__")}
-    names = ("place", "rows", "flags", "queued_rows", "queued_flags")
-    namespace |= {name: getattr(scan, name) for name in names}
+    of_walks = ("place", "span", "rows", "flags", "queued_rows", "queued_flags", "multiply")
+    namespace |= {name: getattr(walk, name) for name in of_walks}
+    of_tiles = ("ends_in", "entered", "of_all_warps")
+    namespace |= {name: getattr(tile, name) for name in of_tiles}
     namespace["kernel"] = importlib.import_module("linrnn.compute.triton_kernel").kernel
     namespace["__name__"] = "linrnn.ops.cell.cell_scan._triton_generated"
     exec(compile(text, name, "exec"), namespace)

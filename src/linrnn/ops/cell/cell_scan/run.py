@@ -229,9 +229,10 @@ def explain(
     chosen = choose(program, leaves, layout, form, backend)
     problems = obstacles(program, leaves, layout)
     refusals = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
-    form_of = getattr(chosen.kernels, "form", None)  # of native kernels on a GPU
-    has_forms = form_of is not None and layout.time and all(h.numel() for h in leaves.states)
-    why = f"{chosen.why}, as {form_of(program, leaves, layout).why}" if has_forms else chosen.why
+    why = chosen.why
+    is_empty = not layout.time or not all(h.numel() for h in leaves.states)
+    if hasattr(chosen.kernels, "form") and not is_empty:  # of native kernels on a GPU
+        why = f"{why}, as {chosen.kernels.form(program, leaves, layout).why}"
     return "; ".join([why, *refusals])
 
 
