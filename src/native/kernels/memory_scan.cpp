@@ -16,6 +16,7 @@
 #include "../flush_subnormals.h"
 #include "../large_pages.h"
 #include "../memory_adjoint.h"
+#include "../memory_half_adjoint.h"
 #include "../memory_steps.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -152,10 +153,98 @@ struct MemoryScan {
             backward(s, key_head * shared() + i / slices(), i % slices(), part, i == part * share, work);
     }
 
+    // -------------------------------------------------------------------- chunks of bfloat16 rows
+
+    bool by_halves() const {
+        if constexpr (HalfChunk<A>::exist) return HalfChunk<A>::usable(args);
+        return false;
+    }
+    // Heads and slices of part `part` of those that share a key: f(its number, head, slice).
+    template <class F>
+    void each_item(i64 key_head, i64 part, F f) const {
+        const i64 items = shared() * slices(), share = (items + args.parts - 1) / args.parts;
+        for (i64 i = part * share; i < items && i < (part + 1) * share; ++i)
+            f(i - part * share, key_head * shared() + i / slices(), i % slices());
+    }
+    i64 items_of_part() const { return (shared() * slices() + args.parts - 1) / args.parts; }
+    // One memory beside the other, one more for that of a window, and the room of a chunk.
+    i64 halves_room() const {
+        if constexpr (HalfChunk<A>::exist) {
+            const Head<A> largest = head(args, 0, 0, 0, true);
+            HalfAdjoint<A> adjoint(args, largest.keys(), largest.width());
+            float* const begin = nullptr;
+            const i64 chunk = args.backward ? adjoint.lay_out(begin) - begin
+                                            : static_cast<HalfChunk<A>&>(adjoint).lay_out(begin) - begin;
+            return (items_of_part() + args.backward) * largest.size() + chunk;
+        }
+        return 0;
+    }
+    void forward_halves(i64 s, i64 key_head, i64 part, A* work) const {
+        if constexpr (HalfChunk<A>::exist) {
+            const MemoryScanArgs own = alone(s, part, 0);
+            const Head<A> first = this->head(own, s, key_head * shared(), 0, true);
+            HalfChunk<A> chunk(args, first.keys(), first.width());
+            const i64 size = first.size();
+            if (own.time <= few() && !args.kept)
+                return each_item(key_head, part, [&](i64, i64 h, i64 slice) { forward(s, h, slice, work); });
+            A* const memories = chunk.lay_out(work);
+            auto each = [&](auto f) {
+                each_item(key_head, part, [&](i64 i, i64 h, i64 slice) {
+                    f(this->head(own, s, h, slice, true), memories + i * size);
+                });
+            };
+            each([&](const Head<A>& head, A* S) { head.load_memory(args.initial, s, S); });
+            for (i64 t = 0, end; t < own.time; t = end) {
+                end = end_of(first, t);
+                const bool keep = args.kept && t % args.window == 0, forget = first.resets(t);
+                chunk.open(first, t, end - t);
+                each([&](const Head<A>& head, A* S) {
+                    if (keep) head.store_memory(S, args.kept, kept_before(s) + t / args.window);
+                    if (forget) head.forget(S);
+                    chunk.forward(head, S);
+                });
+            }
+            each([&](const Head<A>& head, A* S) { head.store_memory(S, args.final, s); });
+        }
+    }
+    void backward_halves(i64 s, i64 key_head, i64 part, A* work) const {
+        if constexpr (HalfChunk<A>::exist) {
+            const MemoryScanArgs own = alone(s, part, 0);
+            const Head<A> first = this->head(own, s, key_head * shared(), 0, true);
+            HalfAdjoint<A> chunk(args, first.keys(), first.width());
+            const i64 size = first.size();
+            A *const S = chunk.lay_out(work), *const slopes = S + size;
+            auto each = [&](auto f) {
+                each_item(key_head, part, [&](i64 i, i64 h, i64 slice) {
+                    const MemoryScanArgs of_slice = slice ? alone(s, part, slice) : own;
+                    f(this->head(of_slice, s, h, slice, true), slopes + i * size);
+                });
+            };
+            each([&](const Head<A>& head, A* R) { head.load_memory(args.final, s, R); });
+            for (i64 end = own.time, begin; end > 0; end = begin) {
+                const i64 window = (end - 1) / args.window;
+                begin = end - 1;
+                while (begin > window * args.window && !first.resets(begin)) --begin;
+                const bool forget = first.resets(begin);
+                chunk.open(first, begin, end - begin);
+                each([&](const Head<A>& head, A* R) {
+                    if (forget) head.forget(S);
+                    else head.load_memory(args.kept, kept_before(s) + window, S);
+                    chunk.backward(head, S, R);
+                    if (forget) head.forget(R);
+                });
+                chunk.close(first);
+            }
+            each([&](const Head<A>& head, A* R) { head.store_memory(R, args.grad_initial, s); });
+        }
+    }
+
     // One of `each` in a sequence.
     void unit(i64 u, i64 each, A* work) const {
         const i64 s = u / each, i = u % each;
-        if (args.backward) backward(s, i / args.parts, i % args.parts, work);
+        if (by_halves()) args.backward ? backward_halves(s, i / args.parts, i % args.parts, work)
+                                       : forward_halves(s, i / args.parts, i % args.parts, work);
+        else if (args.backward) backward(s, i / args.parts, i % args.parts, work);
         else forward(s, i / slices(), i % slices(), work);
     }
 
@@ -165,12 +254,15 @@ struct MemoryScan {
         const i64 steps = Steps<A>{largest}.room(), chunk = adjoint.room();
         const i64 need = args.backward ? adjoint.backward_room() : chunk > steps ? chunk : steps;
         const i64 halves = Chunk<A>::halves_room(largest);
-        return (halves + (args.backward ? 2 : 1) * largest.size() + need + 127) / 64 * 64;
+        const i64 whole = halves + (args.backward ? 2 : 1) * largest.size() + need;
+        const i64 by_rows = by_halves() ? halves_room() : 0;
+        return ((whole > by_rows ? whole : by_rows) + 127) / 64 * 64;
     }
 
     int dispatch() const {
         if (!args.seqs || !args.heads || !args.keys || !columns()) return 0;
-        const i64 units = args.seqs * (args.backward ? args.key_heads * args.parts : args.heads * slices());
+        const bool of_keys = args.backward || by_halves();
+        const i64 units = args.seqs * (of_keys ? args.key_heads * args.parts : args.heads * slices());
         if (!args.backward) advise(args.o.data, steps_of(args) * args.reads * args.heads * columns() * stored());
         // what repays waking another thread
         const i64 worth = writes(steps_of(args)) * args.heads * args.keys * columns() / 65536 + 1;

@@ -62,7 +62,9 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     memory = p.memory
     o = p.v.new_empty(*p.q.shape[:2], memory[1], memory[3])
     final = p.v.new_empty(memory, dtype=p.wide)
-    _run(problem, p, _width(p, memory[1]), 1, memories, o, final, _NO_GRADIENTS)
+    width = _width(p, memory[1])
+    parts = _parts(p, width, memory[1])
+    _run(problem, p, width, parts, memories, o, final, _NO_GRADIENTS)
     return parted(problem, o) if problem.reads > 1 else o, final
 
 
@@ -230,7 +232,9 @@ def record(fields: Problem, o: Tensor, final: Tensor) -> bytes | None:
     p = _prepare(fields)
     if any(x is not y for x, y in zip(p[:13], fields[:13], strict=True)):
         return None
-    values = _values(fields, p, _width(p, o.shape[-2]), 1, None, o, final, _NO_GRADIENTS)
+    width = _width(p, o.shape[-2])
+    parts = _parts(p, width, o.shape[-2])
+    values = _values(fields, p, width, parts, None, o, final, _NO_GRADIENTS)
     return SCAN.pack(native.DTYPES[p.q.dtype], native.threads(), *values)
 
 

@@ -1,0 +1,344 @@
+// Chunks of up to 64 steps of a memory whose decays are one a head and whose rows are bfloat16: every
+// product of a chunk is one of bfloat16 numbers with sums in float32. With P the products of decays
+// since the chunk began, D those from step j to i and U those from step j to the end,
+//   o = scale (P q S + A u),   A_ij = q_i k_j D_ij,   S <- P_end S + k' (U u),
+// and by the delta rule (1 + beta M) u = beta (v - P k S), M_ij = k_i k_j D_ij. Memories, decays and
+// sums are float32; rows of q and k are multiplied as they are stored, and read once for all heads
+// that share them. Blocks of 16 steps on the diagonals of A and M stay float32, where a step does not
+// touch what is written later: it may not be finite.
+#pragma once
+#include "memory_halves.h"
+#include "memory_head.h"
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+template <class A>
+struct HalfChunk {
+    static constexpr bool exist = false;
+};
+
+#ifdef LINRNN_HALF_PRODUCTS
+template <>
+struct HalfChunk<float> {
+    static constexpr bool exist = true;
+    using T = Tile<float>;
+    using V = T::V;
+    using Pack = Halves<float>;
+    static constexpr i64 L = T::L, C = 64, PAIRS = C / 2;
+
+    static bool usable(const MemoryScanArgs& args) {
+        const bool plain = args.channels < 2 && args.rank == 1 && args.reads == 1 && !args.before;
+        const bool rows = !args.bonus && !args.a.data && !args.value_decay.data && !args.rates;
+        const bool shared = args.q_share == args.k_share && args.q_share * args.key_heads == args.heads;
+        return plain && rows && shared && args.window == C && Pack::usable(args);
+    }
+
+    // ----------------------------------------------------------------------------------- products
+
+    // left(i, p) = left[i row + p step] and rows of the right factor, pairs of steps, keys or columns.
+    // Row i takes those before its block of 16 steps, up to it or from it on, as the range says.
+    enum Range { ALL, BEFORE, UP_TO, FROM };
+    struct Factors {
+        const HalfPair* left;
+        i64 row, step;
+        const HalfPair* right;
+        i64 ld, pairs;
+        Range range = ALL;
+        i64 first(i64 i) const { return range == FROM ? i / L * (L / 2) : 0; }
+        i64 end(i64 i) const { return range == BEFORE ? i / L * (L / 2) : range == UP_TO ? (i / L + 1) * (L / 2) : pairs; }
+    };
+    template <int R, int W>
+    LINRNN_BF16_TARGET static LINRNN_INLINE void multiply(V (&sum)[R][W], const Factors& f, i64 i, i64 n) {
+        const i64 first = f.first(i), end = f.end(i);
+        const HalfPair *left = f.left + i * f.row + first * f.step, *right = f.right + first * f.ld + n;
+        for (i64 p = first; p < end; ++p, left += f.step, right += f.ld) {
+            __m512bh b[W];
+            for (int w = 0; w < W; ++w) std::memcpy(&b[w], right + w * L, 64);
+            for (int r = 0; r < R; ++r) {
+                const __m512bh a = (__m512bh)_mm512_set1_epi32(int(left[r * f.row].bits));
+                for (int w = 0; w < W; ++w) sum[r][w] = V(_mm512_dpbf16_ps(__m512(sum[r][w]), a, b[w]));
+            }
+        }
+    }
+    // finish(between(first) + second) of every tile.
+    template <int R, int W, class Between, class Finish>
+    LINRNN_BF16_TARGET static void tile(const Factors& first, const Between& between, const Factors* second,
+                                        const Finish& finish, i64 i, i64 n) {
+        V sum[R][W] = {};
+        multiply(sum, first, i, n);
+        between(sum, i, n);
+        if (second) multiply(sum, *second, i, n);
+        finish(sum, i, n);
+    }
+    template <class Between, class Finish>
+    static void product(i64 rows, i64 columns, const Factors& first, const Between& between,
+                        const Factors* second, const Finish& finish) {
+        T::tiles(rows, columns, [&](auto r_, auto w_, i64 i, i64 n) {
+            tile<decltype(r_)::value, decltype(w_)::value>(first, between, second, finish, i, n);
+        });
+    }
+    template <class Finish>
+    static void product(i64 rows, i64 columns, const Factors& f, const Finish& finish) {
+        product(rows, columns, f, [](auto&, i64, i64) {}, nullptr, finish);
+    }
+    // Rows against rows, as far as each sees: blocks of (C, C) on and below the diagonal.
+    void lower_product(const HalfPair* left, i64 row, const HalfPair* right, float* to) const {
+        for (i64 b = 0; b < rows; b += L)
+            product(L, b + L, Factors{left + b * row, row, 1, right, C, row},
+                    [&](auto& sum, i64 i, i64 n) { T::put_tile(sum, to + (b + i) * C + n, C); });
+    }
+    template <int R, int W>
+    static LINRNN_INLINE void scale_rows(V (&sum)[R][W], const float* by) {
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) sum[r][w] = by[r] * sum[r][w];
+    }
+
+    // ------------------------------------------------------------------------------------ packing
+
+    // Two rows of n numbers, of which those above one another become pairs, each row times a number.
+    LINRNN_BF16_TARGET static void pair_rows(const float* first, float x, const float* second, float y, i64 n,
+                                             HalfPair* to) {
+        const __m512i turn = even_odd();
+        for (i64 i = 0; i < n; i += L) {
+            const __m512 a = __m512(x * T::load(first + i)), b = __m512(y * T::load(second + i));
+            _mm512_storeu_si512(to + i, _mm512_permutexvar_epi16(turn, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
+        }
+    }
+    static LINRNN_INLINE __m512i even_odd() {
+        alignas(64) std::uint16_t order[32];
+        for (int i = 0; i < 32; ++i) order[i] = std::uint16_t(i / 2 + i % 2 * 16);
+        return _mm512_load_si512(order);
+    }
+    // All rows of a matrix, (rows, columns) to (rows / 2, columns).
+    static void pair_all(const float* from, i64 ld, i64 n, i64 columns, HalfPair* to) {
+        for (i64 i = 0; i < n; i += 2) pair_rows(from + i * ld, 1, from + (i + 1) * ld, 1, columns, to + i / 2 * columns);
+    }
+    static void pair_scaled(const float* from, const float* by, i64 n, i64 columns, HalfPair* to) {
+        for (i64 i = 0; i < n; i += 2)
+            pair_rows(from + i * columns, by[i], from + (i + 1) * columns, by[i + 1], columns, to + i / 2 * columns);
+    }
+    // The same of rows that are bfloat16 already.
+    static void pair_stored(const HalfPair* from, i64 n, i64 columns, HalfPair* to) {
+        const __m512i turn = even_odd();
+        auto halves = reinterpret_cast<const std::uint16_t*>(from);
+        for (i64 i = 0; i < n; i += 2)
+            for (i64 c = 0; c < columns; c += L) {
+                __m256i a, b;
+                std::memcpy(&a, halves + i * columns + c, sizeof a);
+                std::memcpy(&b, halves + (i + 1) * columns + c, sizeof b);
+                const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+                _mm512_storeu_si512(to + i / 2 * columns + c, _mm512_permutexvar_epi16(turn, both));
+            }
+    }
+    static LINRNN_INLINE V widened(const HalfPair* row, i64 at) {
+        __m256i x;
+        std::memcpy(&x, reinterpret_cast<const std::uint16_t*>(row) + at, sizeof x);
+        return V(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)));
+    }
+    // (rows, columns) pairs, both multiples of 16, turned around.
+    static void turn_pairs(const HalfPair* from, i64 ld, HalfPair* to, i64 to_ld, i64 n, i64 columns) {
+        T::transpose(reinterpret_cast<const float*>(from), ld, reinterpret_cast<float*>(to), to_ld, n, columns);
+    }
+    // Rows of columns as pairs of neighbours, in whole vectors: (n, columns) to (columns / 2, n), by way
+    // of (n, columns / 2). A last half vector of pairs is filled up with zeros.
+    static void turn_rows(HalfPair* from, i64 columns, HalfPair* to, i64 to_ld, i64 n) {
+        const i64 pairs = columns / 2, whole = pairs / L * L;
+        turn_pairs(from, pairs, to, to_ld, n, whole);
+        for (i64 p = whole; p < pairs; ++p)
+            for (i64 i = 0; i < n; ++i) to[p * to_ld + i] = from[i * pairs + p];
+    }
+
+    // -------------------------------------------------------------------------------------- rooms
+
+    i64 keys, most;  // padded, of the widest slice
+    bool delta, adjoint;
+    i64 t = 0, n = 0, rows = 0;  // steps, and these filled up with steps that write nothing
+    // of q and k, which heads share
+    HalfPair *q, *k, *k_turned, *q_pairs, *k_pairs;
+    float *raw_reads, *raw_solves;  // (C, C): rows of q and of k with k
+    // of a head
+    float *between, *reads, *solves;                       // (C, C): D, scale A, M
+    HalfPair *read_rows, *read_pairs, *solve_rows, *solve_pairs;
+    float *values, *error, *past;                          // (C, width)
+    HalfPair *memory_pairs, *value_pairs, *scaled_pairs;
+    float *since, *until, *scaled, *rates, *decays;        // (C): P, U, scale P, beta
+
+    HalfChunk(const MemoryScanArgs& args, i64 keys_, i64 width)
+        : keys(keys_), most(width), delta(args.delta), adjoint(args.backward) {}
+    static float* take(float*& work, i64 numbers) {
+        float* room = work;
+        work += (numbers + L - 1) / L * L;
+        return room;
+    }
+    static HalfPair* take_pairs(float*& work, i64 pairs) { return reinterpret_cast<HalfPair*>(take(work, pairs)); }
+    // Where everything lies from `work` on; the end of it.
+    float* lay_out(float* work) {
+        for (HalfPair** x : {&q, &k, &k_turned, &q_pairs, &k_pairs}) *x = take_pairs(work, PAIRS * keys);
+        for (float** x : {&raw_reads, &raw_solves, &between, &reads, &solves}) *x = take(work, C * C);
+        for (HalfPair** x : {&read_rows, &read_pairs, &solve_rows, &solve_pairs}) *x = take_pairs(work, PAIRS * C);
+        for (float** x : {&values, &error, &past}) *x = take(work, C * most);
+        memory_pairs = take_pairs(work, keys / 2 * most);
+        for (HalfPair** x : {&value_pairs, &scaled_pairs}) *x = take_pairs(work, PAIRS * most);
+        for (float** x : {&since, &until, &scaled, &rates, &decays}) *x = take(work, C);
+        return work;
+    }
+
+    // ------------------------------------------------------------------------------------- chunks
+
+    // What heads share of steps [first, first + count), of which none resets but the first.
+    void open(const Head<float>& head, i64 first, i64 count) {
+        t = first, n = count, rows = (count + L - 1) / L * L;
+        const MemoryScanArgs& args = head.args;
+        for (i64 i = 0; i < rows; ++i) {
+            stored_row(args.q, head.q_head, args.keys, i, q);
+            stored_row(args.k, head.k_head, args.keys, i, k);
+            if (i < n) head.ask(t + i + C);
+        }
+        pair_stored(k, rows, keys, k_pairs);
+        if (adjoint) pair_stored(q, rows, keys, q_pairs);
+        turn_rows(k, keys, k_turned, C, rows);
+        lower_product(q, keys / 2, k_turned, raw_reads);
+        if (delta) lower_product(k, keys / 2, k_turned, raw_solves);
+    }
+    void stored_row(const Array& x, i64 of_head, i64 count, i64 i, HalfPair* to) const {
+        auto row = reinterpret_cast<bf16*>(to + i * (keys / 2));
+        const i64 present = i < n ? count : 0;
+        if (present) copy(row, Head<float>::at<bf16>(x, t + i, of_head * count), count);
+        for (i64 c = present; c < keys; ++c) row[c].bits = 0;
+    }
+
+    // Decays of a head and the pairs of steps that they stand between.
+    LINRNN_BF16_TARGET void meet(const Head<float>& head) {
+        const MemoryScanArgs& args = head.args;
+        const float scale = float(args.scale);
+        for (i64 i = 0; i < rows; ++i) {
+            const bool there = i < n && args.channels;
+            decays[i] = there ? *Head<float>::at<float>(args.g, t + i, head.g_head) : 0;
+            rates[i] = i < n ? head.beta(t + i) : 0;
+        }
+        for (i64 i = 0; i < rows; ++i) decays[i] = vexp(decays[i]);
+        for (i64 i = 0; args.sign.data && i < n; ++i) decays[i] *= *Head<float>::at<float>(args.sign, t + i, head.g_head);
+        V kept[C / L] = {};
+        float running = 1;
+        for (i64 i = 0; i < rows; ++i) {
+            running *= decays[i], since[i] = running, scaled[i] = scale * running;
+            const i64 block = i / L;
+            for (i64 b = 0; b < block; ++b) {
+                kept[b] = decays[i] * kept[b];
+                put_pairs(i, b, kept[b], scale, 0xffff, 0xffff);
+            }
+            const __mmask16 own = __mmask16(1u << i % L), before = __mmask16(own - 1);
+            kept[block] = V(_mm512_mask_blend_ps(own, __m512(decays[i] * kept[block]), _mm512_set1_ps(1.0f)));
+            put_pairs(i, block, kept[block], scale, own | before, before);
+        }
+        for (i64 b = 0; b < rows / L; ++b) T::store(until + b * L, kept[b]);
+        if (!adjoint) return;
+        for (i64 i = 0; i < rows; i += 2) {
+            const i64 seen = (i / L + 1) * L;
+            pair_rows(reads + i * C, 1, reads + (i + 1) * C, 1, seen, read_pairs + i / 2 * C);
+            if (delta) pair_rows(solves + i * C, 1, solves + (i + 1) * C, 1, seen, solve_pairs + i / 2 * C);
+        }
+    }
+    LINRNN_BF16_TARGET LINRNN_INLINE void put_pairs(i64 i, i64 block, V kept, float scale, __mmask16 seen, __mmask16 before) {
+        const i64 at = i * C + block * L;
+        if (adjoint) T::store(between + at, kept);
+        put_pair(seen, scale * kept, raw_reads, reads, read_rows, at);
+        if (delta) put_pair(before, kept, raw_solves, solves, solve_rows, at);
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE void put_pair(__mmask16 seen, V kept, const float* raw, float* to, HalfPair* half, i64 at) {
+        const __m512 pair = _mm512_maskz_mul_ps(seen, __m512(kept), __m512(T::load(raw + at)));
+        _mm512_storeu_ps(to + at, pair);
+        const __m256bh x = _mm512_cvtneps_pbh(pair);
+        std::memcpy(reinterpret_cast<std::uint16_t*>(half) + at, &x, sizeof x);
+    }
+
+    void load_values(const Head<float>& head, i64 width) const {
+        for (i64 i = 0; i < n; ++i) head.value_row(t + i, values + i * width);
+        head.clear(values, n * width, rows * width);
+    }
+    // What is written, by the delta rule from what keys read of the memory before the chunk.
+    void solve(i64 width) const {
+        product(rows, width, Factors{k, keys / 2, 1, memory_pairs, width, keys / 2}, [&](auto& sum, i64 i, i64 c) {
+            scale_rows(sum, since + i);
+            T::put_tile(sum, past + i * width + c, width);
+        });
+        for (i64 b = 0; b < rows; b += L) {
+            const Factors earlier{solve_rows + b * PAIRS, PAIRS, 1, value_pairs, width, b / 2};
+            if (b)
+                product(L, width, earlier, [&](auto& sum, i64 i, i64 c) {
+                    add_tile(sum, past + (b + i) * width + c, width);
+                });
+            for (i64 c = 0; c < width; c += L) substitute(b, c, width);
+            pair_all(values + b * width, width, L, width, value_pairs + b / 2 * width);
+        }
+    }
+    template <int R, int W>
+    static LINRNN_INLINE void add_tile(const V (&sum)[R][W], float* to, i64 ld) {
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) T::store(to + r * ld + w * L, T::load(to + r * ld + w * L) + sum[r][w]);
+    }
+    void substitute(i64 b, i64 c, i64 width) const {
+        V written[L];
+        for (i64 i = 0; i < L; ++i) {
+            const i64 at = (b + i) * width + c;
+            const float* row = solves + (b + i) * C + b;
+            V short_of = T::load(values + at) - T::load(past + at);
+            for (i64 j = 0; j < i; ++j) short_of -= row[j] * written[j];
+            if (adjoint) T::store(error + at, short_of);
+            written[i] = rates[b + i] * short_of;
+            T::store(values + at, written[i]);
+        }
+    }
+
+    // One head, or a slice of its columns, whose memory is S (keys, width).
+    void forward(const Head<float>& head, float* S) {
+        const i64 width = head.width();
+        meet(head);
+        load_values(head, width);
+        pair_all(S, width, keys, width, memory_pairs);
+        if (delta) solve(width);
+        else pair_all(values, width, rows, width, value_pairs);
+        pair_scaled(values, until, rows, width, scaled_pairs);
+        read_out(head, width);
+        const float across = since[rows - 1];
+        product(keys, width, Factors{k_pairs, 1, keys, scaled_pairs, width, rows / 2}, [&](auto& sum, i64 c, i64 v) {
+            keep_tile(sum, across, S + c * width + v, width);
+        });
+    }
+    template <int R, int W>
+    static LINRNN_INLINE void keep_tile(const V (&sum)[R][W], float across, float* to, i64 ld) {
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) {
+                float* place = to + r * ld + w * L;
+                T::store(place, across * T::load(place) + sum[r][w]);
+            }
+    }
+    void read_out(const Head<float>& head, i64 width) const {
+        const Factors earlier{read_rows, PAIRS, 1, value_pairs, width, 0, BEFORE};
+        product(rows, width, Factors{q, keys / 2, 1, memory_pairs, width, keys / 2},
+                [&](auto& sum, i64 i, i64) { scale_rows(sum, scaled + i); }, &earlier,
+                [&](auto& sum, i64 i, i64 c) {
+                    read_block(sum, i, c, width);
+                    T::put_tile(sum, past + i * width + c, width);
+                });
+        for (i64 i = 0; i < n; ++i) head.put_out(t + i, past + i * width);
+    }
+    // What steps read of those of their block, up to themselves.
+    template <int R, int W>
+    LINRNN_INLINE void read_block(V (&sum)[R][W], i64 i, i64 c, i64 width) const {
+        const i64 block = i / L * L;
+        T::multiply(sum, T::Factors{reads + block, C, 1, values + block * width, width, 0}, i, c, i - block);
+        for (int s = 0; s < R; ++s)
+            for (int w = 0; w < W; ++w) {
+                const V u = T::load(values + (i + s) * width + c + w * L);
+                for (int r = s; r < R; ++r) sum[r][w] += reads[(i + r) * C + i + s] * u;
+            }
+    }
+};
+#endif
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
