@@ -18,6 +18,7 @@
 #include "recorded_step_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
+#include "skip_args.h"
 #include "token_mix_args.h"
 #include "traces_args.h"
 #include "update_args.h"
@@ -27,7 +28,7 @@
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
     X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) X(log_scan)    \
     X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)               \
-    X(recorded_step) X(scan) X(selective_scan) X(selective_update) X(token_mix)           \
+    X(recorded_step) X(scan) X(selective_scan) X(selective_update) X(skip) X(token_mix)   \
     X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
@@ -53,6 +54,7 @@
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \
     X(selective_update, LINRNN_SELECTIVE_UPDATE_FIELDS) \
+    X(skip, LINRNN_SKIP_FIELDS)                    \
     X(token_mix, LINRNN_TOKEN_MIX_FIELDS)          \
     X(traces, LINRNN_TRACES_FIELDS)                \
     X(vandermonde, LINRNN_VANDERMONDE_FIELDS)

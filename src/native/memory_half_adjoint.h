@@ -49,12 +49,12 @@ struct HalfAdjoint<float> : HalfChunk<float> {
     }
 
     // One head, or a slice of its columns: from the gradient R of the memory after the chunk to that
-    // before it, both (keys, width). S is the memory before it.
-    void backward(const Head<float>& head, const float* S, float* R) {
+    // before it, both (keys, width). The memory before it lies in window `index`, or is of zeros.
+    void backward(const Head<float>& head, i64 index, bool zeros, float* R) {
         const i64 width = head.width();
+        load_memory(head, index, zeros);
         meet(head);
         load_values(head, width);
-        half_rows(S, width, keys, memory_rows);
         turn_rows(memory_rows, width, memory_turned, keys, keys);
         if (delta) {
             pair_stored(memory_rows, keys, width, memory_pairs);
@@ -63,7 +63,7 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         half_rows(values, width, rows, written_rows);
         turn_rows(written_rows, width, written_turned, C, rows);
         load_slopes(head, width);
-        const float kept = pack_slope(S, R, width);
+        const float kept = pack_slope(R, width);
         slope_values(width);
         if (delta) resolve(head, width);
         else
@@ -72,6 +72,12 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         slope_rows_of(width);
         leave_memory(R, width);
         if (head.args.channels) put_decays(head, since[rows - 1] * kept);
+    }
+    void load_memory(const Head<float>& head, i64 index, bool zeros) {
+        const i64 width = head.width(), count = head.count;
+        auto to = reinterpret_cast<bf16*>(memory_rows);
+        if (zeros || count < width || head.args.keys < keys) std::memset(to, 0, size_t(keys * width) * sizeof(bf16));
+        for (i64 c = 0; !zeros && c < head.args.keys; ++c) copy(to + c * width, kept_row(head, index, c), count);
     }
     static void half_rows(const float* from, i64 width, i64 n, HalfPair* to) {
         for (i64 i = 0; i < n; ++i) to_halves(from + i * width, to + i * (width / 2), width);
@@ -83,14 +89,14 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         pair_stored(o_rows, rows, width, o_pairs);
         pair_scaled(o, scaled, rows, width, o_scaled);
     }
-    // R as factors of products, and the sum of its products with S.
-    float pack_slope(const float* S, const float* R, i64 width) {
+    // R as factors of products, and the sum of its products with the memory.
+    float pack_slope(const float* R, i64 width) {
         half_rows(R, width, keys, slope_rows);
         pair_stored(slope_rows, keys, width, slope_pairs);
         turn_rows(slope_rows, width, slope_turned, keys, keys);
         V total[4] = {};
         for (i64 i = 0; i < keys * width; i += 4 * L)  // keys and width are multiples of 16
-            for (i64 j = 0; j < 4; ++j) total[j] += T::load(S + i + j * L) * T::load(R + i + j * L);
+            for (i64 j = 0; j < 4; ++j) total[j] += widened(memory_rows, i + j * L) * T::load(R + i + j * L);
         return T::sum((total[0] + total[1]) + (total[2] + total[3]));
     }
     // Of what is written, as the memory after the chunk and q have it.

@@ -254,6 +254,17 @@ struct HalfChunk<float> {
         std::memcpy(reinterpret_cast<std::uint16_t*>(half) + at, &x, sizeof x);
     }
 
+    // The memory before a window, as products have it, in the room of one that is not rounded.
+    static bf16* kept_row(const Head<float>& head, i64 index, i64 key) {
+        auto all = reinterpret_cast<bf16*>(head.args.kept);
+        return all + ((index * head.args.heads + head.h) * head.args.keys + key) * head.columns() + head.first;
+    }
+    void keep_memory(const Head<float>& head, const float* S, i64 index) const {
+        const i64 width = head.width();
+        for (i64 c = 0; c < head.args.keys; ++c)
+            to_halves(S + c * width, reinterpret_cast<HalfPair*>(kept_row(head, index, c)), head.count);
+    }
+
     void load_values(const Head<float>& head, i64 width) const {
         for (i64 i = 0; i < n; ++i) head.value_row(t + i, values + i * width);
         head.clear(values, n * width, rows * width);

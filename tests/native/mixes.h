@@ -1,12 +1,14 @@
-// The kernels of token_mix, of the keys of RWKV-7 and of the decays of RWKV-6.
+// The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6 and of skips.
 #pragma once
 #include "../../src/native/log_decays_args.h"
 #include "../../src/native/low_rank_keys_args.h"
+#include "../../src/native/skip_args.h"
 #include "../../src/native/token_mix_args.h"
 #include "mamba.h"
 
 extern "C" int linrnn_log_decays(const void*);
 extern "C" int linrnn_low_rank_keys(const void*);
+extern "C" int linrnn_skip(const void*);
 extern "C" int linrnn_token_mix(const void*);
 
 struct Mixes : Problem {
@@ -186,6 +188,48 @@ struct LogDecays : Problem {
         run(linrnn_log_decays, &args);
         if (!weights) return {g.values()};
         return {grad_x.values(), sum_of(sums.values(), channels)};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct Skips : Problem {
+    enum { Z, WEIGHT, X };
+    i64 rows, channels, parts;
+
+    Skips(Random& random, bool large) {
+        name = "skip";
+        rows = random.size(30), channels = 1 + random.below(60);
+        if (large) rows += 300, channels += 100;
+        parts = 1 + random.below(4);
+        const i64 numbers = rows * channels;
+        inputs = {random.numbers(numbers), random.numbers(channels), random.numbers(numbers)};
+    }
+    Many loop() const override {
+        Values y = inputs[Z];
+        for (i64 i = 0; i < i64(y.size()); ++i)
+            y[size_t(i)] += inputs[WEIGHT][size_t(i % channels)] * inputs[X][size_t(i)];
+        return {y};
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), numbers = rows * channels;
+        Memory z(dtype, in[Z]), weight(wide, in[WEIGHT]), x(dtype, in[X]);
+        Memory grad_z(dtype, numbers), grad_x(dtype, numbers);
+        Memory y = weights ? Memory(wide, (*weights)[0]) : Memory(wide, numbers);
+        Memory sums(linrnn::F64, zeros(parts * channels));
+        linrnn::SkipArgs args{};
+        args.size = sizeof args, args.dtype = wide, args.threads = threads;
+        args.rows = rows, args.channels = channels, args.y = y.address();
+        args.z = z.address(), args.x = x.address(), args.z_dtype = args.x_dtype = dtype;
+        args.weight = weight.address(), args.backward = weights != nullptr, args.parts = parts;
+        args.grad_z = grad_z.address(), args.grad_x = grad_x.address(), args.sums = sums.address();
+        run(linrnn_skip, &args);
+        if (!weights) return {y.values()};
+        return {grad_z.values(), sum_of(sums.values(), channels), grad_x.values()};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

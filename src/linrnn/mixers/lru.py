@@ -16,6 +16,7 @@ from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
 from linrnn.ops.linear.matrix_scan import block_scan, turn
+from linrnn.ops.linear.skip import add_skip
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -268,4 +269,4 @@ class LRU(Mixer):
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C h) + D * x``."""
         C = self.C
-        return torch.addcmul(F.linear(h.flatten(-2).to(C.dtype), C.flatten(1)), self.D, x)
+        return add_skip(F.linear(h.flatten(-2).to(C.dtype), C.flatten(1)), self.D, x)

@@ -15,6 +15,7 @@ from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops import fft_scan, linear_scan
+from linrnn.ops.linear.skip import add_skip
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -206,7 +207,7 @@ class S5(Mixer):
         if x.ndim < 3:
             return torch.add(self.D * x, F.linear(h, C), alpha=2 if self.conj_sym else 1)
         # the matrix is smaller than a sequence and not than a step
-        return torch.addcmul(F.linear(h, 2 * C if self.conj_sym else C), self.D, x)
+        return add_skip(F.linear(h, 2 * C if self.conj_sym else C), self.D, x)
 
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:

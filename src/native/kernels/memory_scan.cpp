@@ -167,7 +167,7 @@ struct MemoryScan {
             f(i - part * share, key_head * shared() + i / slices(), i % slices());
     }
     i64 items_of_part() const { return (shared() * slices() + args.parts - 1) / args.parts; }
-    // One memory beside the other, one more for that of a window, and the room of a chunk.
+    // One memory beside the other, and the room of a chunk.
     i64 halves_room() const {
         if constexpr (HalfChunk<A>::exist) {
             const Head<A> largest = head(args, 0, 0, 0, true);
@@ -175,7 +175,7 @@ struct MemoryScan {
             float* const begin = nullptr;
             const i64 chunk = args.backward ? adjoint.lay_out(begin) - begin
                                             : static_cast<HalfChunk<A>&>(adjoint).lay_out(begin) - begin;
-            return (items_of_part() + args.backward) * largest.size() + chunk;
+            return items_of_part() * largest.size() + chunk;
         }
         return 0;
     }
@@ -199,7 +199,7 @@ struct MemoryScan {
                 const bool keep = args.kept && t % args.window == 0, forget = first.resets(t);
                 chunk.open(first, t, end - t);
                 each([&](const Head<A>& head, A* S) {
-                    if (keep) head.store_memory(S, args.kept, kept_before(s) + t / args.window);
+                    if (keep) chunk.keep_memory(head, S, kept_before(s) + t / args.window);
                     if (forget) head.forget(S);
                     chunk.forward(head, S);
                 });
@@ -213,7 +213,7 @@ struct MemoryScan {
             const Head<A> first = this->head(own, s, key_head * shared(), 0, true);
             HalfAdjoint<A> chunk(args, first.keys(), first.width());
             const i64 size = first.size();
-            A *const S = chunk.lay_out(work), *const slopes = S + size;
+            A* const slopes = chunk.lay_out(work);
             auto each = [&](auto f) {
                 each_item(key_head, part, [&](i64 i, i64 h, i64 slice) {
                     const MemoryScanArgs of_slice = slice ? alone(s, part, slice) : own;
@@ -228,9 +228,7 @@ struct MemoryScan {
                 const bool forget = first.resets(begin);
                 chunk.open(first, begin, end - begin);
                 each([&](const Head<A>& head, A* R) {
-                    if (forget) head.forget(S);
-                    else head.load_memory(args.kept, kept_before(s) + window, S);
-                    chunk.backward(head, S, R);
+                    chunk.backward(head, kept_before(s) + window, forget, R);
                     if (forget) head.forget(R);
                 });
                 chunk.close(first);
