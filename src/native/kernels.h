@@ -16,6 +16,7 @@
 #include "memory_scan_args.h"
 #include "quantized_args.h"
 #include "recorded_step_args.h"
+#include "scale_heads_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
 #include "skip_args.h"
@@ -28,8 +29,8 @@
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
     X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) X(log_scan)    \
     X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)               \
-    X(recorded_step) X(scan) X(selective_scan) X(selective_update) X(skip) X(token_mix)   \
-    X(traces) X(vandermonde)
+    X(recorded_step) X(scale_heads) X(scan) X(selective_scan) X(selective_update)         \
+    X(skip) X(token_mix) X(traces) X(vandermonde)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
@@ -51,6 +52,7 @@
     X(outer_update, LINRNN_OUTER_UPDATE_FIELDS)    \
     X(quantized, LINRNN_QUANTIZED_FIELDS)          \
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
+    X(scale_heads, LINRNN_SCALE_HEADS_FIELDS)      \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \
     X(selective_update, LINRNN_SELECTIVE_UPDATE_FIELDS) \

@@ -33,7 +33,8 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         for (float** x : {&d_q, &d_k}) *x = take(work, C * keys);
         for (float** x : {&d_raw_reads, &d_raw_solves, &d_reads, &d_solves}) *x = take(work, C * C);
         for (HalfPair** x : {&raw_rows, &raw_pairs}) *x = take_pairs(work, PAIRS * C);
-        for (HalfPair** x : {&o_rows, &o_pairs, &o_scaled, &written_rows, &written_turned, &short_rows, &short_pairs, &short_scaled})
+        for (HalfPair** x : {&o_rows, &o_pairs, &o_scaled, &written_rows, &written_turned, &short_rows, &short_pairs,
+                             &short_scaled})
             *x = take_pairs(work, PAIRS * most);
         for (HalfPair** x : {&memory_rows, &memory_turned, &slope_rows, &slope_pairs, &slope_turned})
             *x = take_pairs(work, keys / 2 * most);
@@ -67,7 +68,7 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         slope_values(width);
         if (delta) resolve(head, width);
         else
-            for (i64 i = 0; i < n; ++i) head.put_values(t + i, d_values + i * width);
+            for (i64 i = 0; i < n; ++i) put_values(head, i, d_values + i * width);
         slope_pairs_of(head, width);
         slope_rows_of(width);
         leave_memory(R, width);
@@ -106,6 +107,10 @@ struct HalfAdjoint<float> : HalfChunk<float> {
                 [&](auto& sum, i64 i, i64) { scale_rows(sum, until + i); }, &by_q,
                 [&](auto& sum, i64 i, i64 c) { T::put_tile(sum, d_values + i * width + c, width); });
     }
+    void put_values(const Head<float>& head, i64 i, const float* row) const {
+        const MemoryScanArgs& args = head.args;
+        to_halves(row, stored_pairs(args.grad_v, t + i, head.h * args.values + head.first), head.given());
+    }
     // The substitution backward: d_values becomes the gradient of what keys read, negated.
     void resolve(const Head<float>& head, i64 width) {
         for (i64 b = rows - L; b >= 0; b -= L) {
@@ -120,7 +125,7 @@ struct HalfAdjoint<float> : HalfChunk<float> {
             for (i64 i = b; i < b + L && i < n; ++i) {
                 float* row = d_values + i * width;
                 for (i64 c = 0; c < width; c += L) T::store(o + i * width + c, -1.0f * T::load(row + c));
-                head.put_values(t + i, o + i * width);
+                put_values(head, i, o + i * width);
             }
             pair_all(d_values + b * width, width, L, width, short_pairs + b / 2 * width);
         }

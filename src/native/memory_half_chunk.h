@@ -47,7 +47,9 @@ struct HalfChunk<float> {
         i64 ld, pairs;
         Range range = ALL;
         i64 first(i64 i) const { return range == FROM ? i / L * (L / 2) : 0; }
-        i64 end(i64 i) const { return range == BEFORE ? i / L * (L / 2) : range == UP_TO ? (i / L + 1) * (L / 2) : pairs; }
+        i64 end(i64 i) const {
+            return range == BEFORE ? i / L * (L / 2) : range == UP_TO ? (i / L + 1) * (L / 2) : pairs;
+        }
     };
     template <int R, int W>
     LINRNN_BF16_TARGET static LINRNN_INLINE void multiply(V (&sum)[R][W], const Factors& f, i64 i, i64 n) {
@@ -113,7 +115,8 @@ struct HalfChunk<float> {
     }
     // All rows of a matrix, (rows, columns) to (rows / 2, columns).
     static void pair_all(const float* from, i64 ld, i64 n, i64 columns, HalfPair* to) {
-        for (i64 i = 0; i < n; i += 2) pair_rows(from + i * ld, 1, from + (i + 1) * ld, 1, columns, to + i / 2 * columns);
+        for (i64 i = 0; i < n; i += 2)
+            pair_rows(from + i * ld, 1, from + (i + 1) * ld, 1, columns, to + i / 2 * columns);
     }
     static void pair_scaled(const float* from, const float* by, i64 n, i64 columns, HalfPair* to) {
         for (i64 i = 0; i < n; i += 2)
@@ -194,7 +197,7 @@ struct HalfChunk<float> {
         for (i64 i = 0; i < rows; ++i) {
             stored_row(args.q, head.q_head, args.keys, i, q);
             stored_row(args.k, head.k_head, args.keys, i, k);
-            if (i < n) head.ask(t + i + C);
+            if (i < n) head.ask(ahead(i));
         }
         pair_stored(k, rows, keys, k_pairs);
         if (adjoint) pair_stored(q, rows, keys, q_pairs);
@@ -202,11 +205,17 @@ struct HalfChunk<float> {
         lower_product(q, keys / 2, k_turned, raw_reads);
         if (delta) lower_product(k, keys / 2, k_turned, raw_solves);
     }
+    // The step that is as far from the next chunk's first as step i is from this one's.
+    i64 ahead(i64 i) const { return adjoint ? t + i - C : t + i + C; }
     void stored_row(const Array& x, i64 of_head, i64 count, i64 i, HalfPair* to) const {
         auto row = reinterpret_cast<bf16*>(to + i * (keys / 2));
         const i64 present = i < n ? count : 0;
         if (present) copy(row, Head<float>::at<bf16>(x, t + i, of_head * count), count);
         for (i64 c = present; c < keys; ++c) row[c].bits = 0;
+    }
+
+    static HalfPair* stored_pairs(const Array& x, i64 t, i64 channel) {
+        return reinterpret_cast<HalfPair*>(reinterpret_cast<bf16*>(x.data) + t * x.step + channel);
     }
 
     // Decays of a head and the pairs of steps that they stand between.
@@ -219,7 +228,8 @@ struct HalfChunk<float> {
             rates[i] = i < n ? head.beta(t + i) : 0;
         }
         for (i64 i = 0; i < rows; ++i) decays[i] = vexp(decays[i]);
-        for (i64 i = 0; args.sign.data && i < n; ++i) decays[i] *= *Head<float>::at<float>(args.sign, t + i, head.g_head);
+        for (i64 i = 0; args.sign.data && i < n; ++i)
+            decays[i] *= *Head<float>::at<float>(args.sign, t + i, head.g_head);
         V kept[C / L] = {};
         float running = 1;
         for (i64 i = 0; i < rows; ++i) {
@@ -241,13 +251,15 @@ struct HalfChunk<float> {
             if (delta) pair_rows(solves + i * C, 1, solves + (i + 1) * C, 1, seen, solve_pairs + i / 2 * C);
         }
     }
-    LINRNN_BF16_TARGET LINRNN_INLINE void put_pairs(i64 i, i64 block, V kept, float scale, __mmask16 seen, __mmask16 before) {
+    LINRNN_BF16_TARGET LINRNN_INLINE void put_pairs(i64 i, i64 block, V kept, float scale, __mmask16 seen,
+                                                    __mmask16 before) {
         const i64 at = i * C + block * L;
         if (adjoint) T::store(between + at, kept);
         put_pair(seen, scale * kept, raw_reads, reads, read_rows, at);
         if (delta) put_pair(before, kept, raw_solves, solves, solve_rows, at);
     }
-    LINRNN_BF16_TARGET static LINRNN_INLINE void put_pair(__mmask16 seen, V kept, const float* raw, float* to, HalfPair* half, i64 at) {
+    LINRNN_BF16_TARGET static LINRNN_INLINE void put_pair(__mmask16 seen, V kept, const float* raw, float* to,
+                                                          HalfPair* half, i64 at) {
         const __m512 pair = _mm512_maskz_mul_ps(seen, __m512(kept), __m512(T::load(raw + at)));
         _mm512_storeu_ps(to + at, pair);
         const __m256bh x = _mm512_cvtneps_pbh(pair);
@@ -266,7 +278,7 @@ struct HalfChunk<float> {
     }
 
     void load_values(const Head<float>& head, i64 width) const {
-        for (i64 i = 0; i < n; ++i) head.value_row(t + i, values + i * width);
+        for (i64 i = 0; i < n; ++i) head.value_row(t + i, values + i * width), head.ask_values(ahead(i));
         head.clear(values, n * width, rows * width);
     }
     // What is written, by the delta rule from what keys read of the memory before the chunk.
@@ -334,7 +346,9 @@ struct HalfChunk<float> {
                     read_block(sum, i, c, width);
                     T::put_tile(sum, past + i * width + c, width);
                 });
-        for (i64 i = 0; i < n; ++i) head.put_out(t + i, past + i * width);
+        const i64 channel = head.h * head.columns() + head.first;
+        for (i64 i = 0; i < n; ++i)
+            to_halves(past + i * width, stored_pairs(head.args.o, t + i, channel), head.count);
     }
     // What steps read of those of their block, up to themselves.
     template <int R, int W>

@@ -95,6 +95,10 @@ struct Head {
         ask(args.b, t, b_head * args.keys, args.keys, bytes);
         if (args.channels == 2) ask(args.g, row(t), g_head * args.keys, args.keys, i64(sizeof(A)));
     }
+    // The same for its values alone.
+    void ask_values(i64 t) const {
+        if (t >= 0 && t < args.time) ask(args.v, t, v_head * args.values + first, given(), stored_bytes());
+    }
     // The same for the gradient of what it gives.
     void ask_out(i64 t) const {
         if (t >= 0) ask(args.o, read_row(t), h * columns() + first, count, stored_bytes());

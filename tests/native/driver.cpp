@@ -60,6 +60,7 @@ int checks(i64 rounds) {
             one<LowRankKeys>(random, large);
             one<LogDecays>(random, large);
             one<Skips>(random, large);
+            one<ScaledHeads>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

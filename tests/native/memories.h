@@ -7,7 +7,7 @@ extern "C" int linrnn_memory_scan(const void*);
 
 struct Memories : Sequences {
     enum { Q, K, V, G, E, BONUS, BETA, A, B, INITIAL };
-    i64 heads, shared, keys, values, channels, apart, width, rank;
+    i64 heads, shared, keys, values, channels, apart, width, rank, window;
     bool delta, low_rank = false, constant, normalizer = false, before, rates = false;
 
     Memories(Random& random, bool large, bool is_delta) : delta(is_delta) {
@@ -20,7 +20,7 @@ struct Memories : Sequences {
         rank = random.coin() ? 1 : 1 + random.below(5), before = random.below(3) == 0;
         if (delta) low_rank = random.below(3) == 0, rates = random.below(3) == 0;
         normalizer = !rates && random.coin();
-        width = 1 + random.below(columns());
+        width = 1 + random.below(columns()), window = random.coin() ? 16 : 64;
         const i64 of_keys = steps() * key_heads() * keys, decays = heads * (channels == 2 ? keys : 1);
         const i64 written = rank * of_keys;
         const i64 sizes[] = {of_keys, written, writes() * heads * values,
@@ -117,7 +117,7 @@ struct Memories : Sequences {
         return key_heads() * keys;
     }
     Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
-        const i64 wide = state_dtype(dtype), window = 16, columns = this->columns();
+        const i64 wide = state_dtype(dtype), columns = this->columns();
         std::vector<Rows> x;
         for (int i : {Q, K, V, G, E, BETA, A, B}) {
             const bool stored = i < G || i == A || i == B, once = i == G && constant;

@@ -1,13 +1,15 @@
-// The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6 and of skips.
+// The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6, of skips and of heads.
 #pragma once
 #include "../../src/native/log_decays_args.h"
 #include "../../src/native/low_rank_keys_args.h"
+#include "../../src/native/scale_heads_args.h"
 #include "../../src/native/skip_args.h"
 #include "../../src/native/token_mix_args.h"
 #include "mamba.h"
 
 extern "C" int linrnn_log_decays(const void*);
 extern "C" int linrnn_low_rank_keys(const void*);
+extern "C" int linrnn_scale_heads(const void*);
 extern "C" int linrnn_skip(const void*);
 extern "C" int linrnn_token_mix(const void*);
 
@@ -230,6 +232,43 @@ struct Skips : Problem {
         run(linrnn_skip, &args);
         if (!weights) return {y.values()};
         return {grad_z.values(), sum_of(sums.values(), channels), grad_x.values()};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+};
+
+struct ScaledHeads : Problem {
+    enum { X, SCALE };
+    i64 rows, heads, channels;
+
+    ScaledHeads(Random& random, bool large) {
+        name = "scale_heads";
+        rows = random.size(30), heads = 1 + random.below(4), channels = 1 + random.below(60);
+        if (large) rows += 300, channels += 100;
+        inputs = {random.numbers(rows * heads * channels), random.numbers(rows * heads)};
+    }
+    Many loop() const override {
+        Values y = inputs[X];
+        for (i64 i = 0; i < i64(y.size()); ++i) y[size_t(i)] *= inputs[SCALE][size_t(i / channels)];
+        return {y};
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), numbers = rows * heads * channels;
+        Memory x(dtype, in[X]), scales(wide, in[SCALE]), grad_x(dtype, numbers), grad_scales(wide, rows * heads);
+        Memory y = weights ? Memory(dtype, (*weights)[0]) : Memory(dtype, numbers);
+        linrnn::ScaleHeadsArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads;
+        args.rows = rows, args.heads = heads, args.channels = channels, args.x_row = heads * channels;
+        args.x = x.address(), args.scales = scales.address(), args.y = y.address();
+        args.backward = weights != nullptr;
+        args.grad_x = grad_x.address(), args.grad_scales = grad_scales.address();
+        run(linrnn_scale_heads, &args);
+        if (!weights) return {y.values()};
+        return {grad_x.values(), grad_scales.values()};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         return call(in, nullptr, dtype, threads);

@@ -78,6 +78,7 @@ class Mamba2(SSD):
         transition="scalar", gate="input", memory="matrix", normaliser="norm", output="gated"
     )
 
+    reads_half: ClassVar[bool] = True
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(

@@ -1,5 +1,6 @@
 """Matrix memories of bfloat16 rows: products of pairs of halves, states that are not rounded."""
 
+import itertools
 import math
 import os
 import subprocess
@@ -35,13 +36,18 @@ SIZES = [(1, 75, 17, 5), (3, 40, 32, 48), (2, 33, 64, 80)]
 native_kernels = pytest.mark.skipif(native.load()[0] is None, reason="no native kernels")
 
 
-def drawn(parts, batch, time, keys, values):
-    """Arguments of a scan, in float32; rows that are stored in bfloat16 are rounded to it."""
+def drawn(parts, batch, time, keys, values, share=1):
+    """Arguments of a scan, in float32; rows that are stored in bfloat16 are rounded to it.
+
+    ``share`` heads share a query and a key.
+    """
     torch.manual_seed(len(parts) + time)
-    heads, rank = 2, (2,) if "rank" in parts else ()
+    rank = (2,) if "rank" in parts else ()
+    pairs = (batch, time, *rank, 2)
+    k = F.normalize(torch.randn(*pairs, keys), dim=-1)
+    q = torch.randn(*(pairs if "reads" in parts else (batch, time, 2)), keys)
+    heads = 2 * share
     rows = (batch, time, *rank, heads)
-    k = F.normalize(torch.randn(*rows, keys), dim=-1)
-    q = torch.randn(*(rows if "reads" in parts else (batch, time, heads)), keys)
     x = {"q": q, "k": k, "v": torch.randn(*rows, values)}
     if "head" in parts:
         x["g"] = -0.1 * torch.rand(batch, time, heads)
@@ -97,6 +103,45 @@ def test_results_and_gradients_are_as_exact_as_their_products(kind, size):
         half = name == "o" or name in ROUNDED
         assert value.dtype == (torch.bfloat16 if half else torch.float32), name
         assert distance(value, true[name]) < ALLOWED, name
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [(2, 150, 32, 48, 3), (1, 201, 17, 90, 1)], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "head", "normalizer", "delta"])
+def test_chunks_that_follow_one_another_and_shared_keys_are_as_exact(kind, size, reverse):
+    scan, parts = KINDS[kind]
+    x, flags = drawn(parts.split(), *size), options(parts.split()) | {"reverse": reverse}
+    reset = torch.zeros(size[:2], dtype=torch.bool)
+    reset[0, [3, 64, 70, 130]] = True
+    for scale in (1.0, 0.3):
+        flags["scale"] = scale
+        true = results(scan, stored(x, torch.float64), reset, flags, "reference")
+        got = results(scan, stored(x, torch.bfloat16), reset, flags)
+        for name, value in got.items():
+            assert distance(value, true[name]) < ALLOWED, name
+
+
+@pytest.mark.parametrize("kind", ["head", "delta"])
+def test_packed_sequences_and_decays_of_all_steps_are_those_of_their_parts(kind):
+    scan, parts = KINDS[kind]
+    x = stored(drawn(parts.split(), 1, 150, 32, 48, 2), torch.bfloat16)
+    x["g"], offsets = -torch.rand(4), [0, 70, 70, 135, 150]
+    x["initial_state"] = torch.randn(4, 4, 32, 48)
+    o, last = scan(**x, cu_seqlens=torch.tensor(offsets))
+    for i, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        part = {n: t[:, begin:end] for n, t in x.items() if t.ndim > 1 and n != "initial_state"}
+        state = x["initial_state"][i : i + 1]
+        alone, final = scan(**part, g=x["g"], initial_state=state)
+        assert torch.equal(alone, o[:, begin:end])
+        assert torch.equal(final, last[i : i + 1])
+
+
+def test_constant_decays_have_their_gradient():
+    x = stored(drawn(["head"], 2, 150, 32, 48, 3), torch.bfloat16)
+    x["g"] = -0.1 * torch.rand(6)
+    true = results(outer_scan, {n: t.double() for n, t in x.items()}, None, {}, "reference")
+    got = results(outer_scan, x, None, {})
+    assert distance(got["g"], true["g"]) < ALLOWED
 
 
 @native_kernels

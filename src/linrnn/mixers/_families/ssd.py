@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
 from linrnn.nn.heads import whole_sequence
 from linrnn.ops.gated_norm import gated_norm
+from linrnn.ops.matrix.scale_heads import scale_heads
 
 
 class SSD(Mixer):
@@ -25,6 +26,8 @@ class SSD(Mixer):
     family: ClassVar[str] = "ssm"
     widening: ClassVar[bool] = True
     timed: ClassVar[bool] = True
+    #: Whether `_recall` rounds values to the dtype of its keys anyway.
+    reads_half: ClassVar[bool] = False
 
     d_state: int
     d_head: int
@@ -121,7 +124,7 @@ class SSD(Mixer):
 
         Args:
             C, B: queries and keys (B, T, groups, d_state), which may be bfloat16.
-            v: values (B, T, H, d_head).
+            v: values (B, T, H, d_head), in the dtype of C and B with `reads_half`.
             g: logarithms of decays (B, T, H).
             more: rows of the projection beyond those of Mamba-2, (B, T, H, more), or None.
             state: as `state_spec` says.
@@ -154,7 +157,9 @@ class SSD(Mixer):
             dt = times[..., None] * dt
         with without_autocast(x.device):
             g = -bounded_exp(wide(self.A_log)) * dt
-            o, memories = self._recall(C, B, dt[..., None] * s, g, more, state, reset)
+            # (B, T, H, d_head)
+            v = scale_heads(s, dt) if half and self.reads_half else dt[..., None] * s
+            o, memories = self._recall(C, B, v, g, more, state, reset)
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D)
             D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
