@@ -12,10 +12,10 @@ import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from linrnn.engine.graph import Program, levels
-from linrnn.engine.select import Operation, select
+from linrnn.engine.select import Operation, operation_of, select
 from linrnn.engine.widths import Ratio, classes, ratios
 
 
@@ -33,16 +33,13 @@ class Kind(IntEnum):
     SUM = 8
 
 
-class Operand(NamedTuple):
-    """A tensor of a call: which one of a kind.
+Operand: TypeAlias = tuple[str, int]
+"""A tensor of a call: a kind, and which one of it.
 
-    Kinds: ``input``, ``initial`` and ``final`` (of a state), ``before`` (the state before the first
-    step, of an input that is a state), ``parameter``, ``matrix``, ``output``, ``sum`` (the
-    gradient of a parameter), ``factor`` (of the gradient of a matrix).
-    """
-
-    kind: str
-    number: int
+Kinds: ``input``, ``initial`` and ``final`` (of a state), ``before`` (the state before the first
+step, of an input that is a state), ``parameter``, ``matrix``, ``output``, ``sum`` (the gradient of
+a parameter), ``factor`` (of the gradient of a matrix).
+"""
 
 
 class Assembled(NamedTuple):
@@ -136,7 +133,7 @@ class _Assembler:
             _HEADER.pack(*sizes) + body,
             tuple(self.operands),
             tuple([(i, self.factors[x], self.factors[y]) for i, x, y in program.products]),
-            sum([x.kind == "factor" for x in self.operands]),
+            sum([kind == "factor" for kind, _ in self.operands]),
             self._sized(),
             tuple(ratio_classes),
         )
@@ -155,7 +152,7 @@ class _Assembler:
                 by_class[width].append((operands[operand], axis))
         return tuple([tuple(by_class.get(i, ())) for i in range(max(by_class) + 1)])
 
-    def _slot(self, kind: Kind, width: int, value: float = 0.0, *operands: Operand) -> int:
+    def _slot(self, kind: Kind, width: int, value: float, *operands: Operand) -> int:
         """A new slot, which the first of some operands belongs to; the others follow that."""
         for x in operands:
             self.operands.setdefault(x, len(self.operands))
@@ -170,37 +167,38 @@ class _Assembler:
         for i, next_state in enumerate(self.program.next_states):
             node = leaves["state"].get(i, next_state)
             start = 0.0 if self.previous else self.starts[i]
-            operands = Operand("initial", i), Operand("final", i)
-            slot = self._slot(Kind.STATE, width[node], start, *operands)
+            slot = self._slot(Kind.STATE, width[node], start, ("initial", i), ("final", i))
             self.states.append(slot)
             if i in leaves["state"]:
                 home[node] = slot
-        for i, node in leaves["input"].items():
-            if i in self.previous:
-                state = self.previous.index(i)
-                operands = Operand("input", i), Operand("before", state)
-                home[node] = self._slot(Kind.PREVIOUS, width[node], self.starts[state], *operands)
-            else:
-                home[node] = self._slot(Kind.INPUT, width[node], 0.0, Operand("input", i))
-        for i, node in leaves["parameter"].items():
-            home[node] = self._slot(Kind.CHANNEL, width[node], 0.0, Operand("parameter", i))
+        for name, kind in (("input", Kind.INPUT), ("parameter", Kind.CHANNEL)):
+            for i, node in leaves[name].items():
+                if name == "input" and i in self.previous:
+                    state = self.previous.index(i)
+                    operands = ("input", i), ("before", state)
+                    start = self.starts[state]
+                    home[node] = self._slot(Kind.PREVIOUS, width[node], start, *operands)
+                    continue
+                home[node] = len(self.slots)
+                operand = self.operands.setdefault((name, i), len(self.operands))
+                self.slots.append((kind, operand, 0.0, width[node]))
 
     def _results(self) -> list[int]:
         """Slots of what goes to memory; returns the nodes that must be computed."""
         program = self.program
         for i, node in enumerate(program.outputs):
-            self._goes_to(node, Operand("output", i))
+            self._goes_to(node, ("output", i))
         written = 0
         for node in [x for _, *pair in program.products for x in pair]:
             if node in self.factors:
                 continue
             op, _, index = program.nodes[node]
             if op == "input" and index not in self.passing:
-                self.factors[node] = Operand("input", index)
+                self.factors[node] = ("input", index)
             elif node in program.outputs:
-                self.factors[node] = Operand("output", program.outputs.index(node))
+                self.factors[node] = ("output", program.outputs.index(node))
             else:
-                self.factors[node] = Operand("factor", written)
+                self.factors[node] = ("factor", written)
                 self._goes_to(node, self.factors[node])
                 written += 1
         return [*program.outputs, *program.next_states, *self.factors]
@@ -221,9 +219,9 @@ class _Assembler:
         by_level: list[list[Operation]] = [[], [], [], []]
         for x in operations:
             if x.to_sum is not None:  # its third argument is the result as well
-                operand = Operand("sum", x.to_sum)
-                slot = ~self._slot(Kind.SUM, self.width[x.args[0]], x.value, operand)
-                x = Operation(x.level, x.op, (slot,), (*x.args, slot))
+                width, operand = self.width[x.args[0]], ("sum", x.to_sum)
+                slot = ~self._slot(Kind.SUM, width, x.value, operand)
+                x = operation_of((x.level, x.op, (slot,), (*x.args, slot), 0.0, None, None))
             by_level[x.level].append(x)
         opening: list[Operation] = []
         closing = self._next_states(by_level, opening)
@@ -237,15 +235,14 @@ class _Assembler:
             ]
         for node, slot in self.copies:
             level = 2 if nodes[node].op == "state" else 3
-            move = Operation(level, "move", (~slot,), (node,))
-            (opening if level == 2 else by_level[3]).append(move)
+            (opening if level == 2 else by_level[3]).append(_move(level, node, ~slot))
         return [*by_level[0], *by_level[1], *opening, *by_level[2], *closing, *by_level[3]]
 
     def _copied(self, node: int, opening: list[Operation]) -> int:
         """A copy of a state, made before the state changes."""
         copy = len(self.width)
         self.width.append(self.width[node])
-        opening.append(Operation(2, "move", (copy,), (node,)))
+        opening.append(_move(2, node, copy))
         return copy
 
     def _next_states(
@@ -275,7 +272,7 @@ class _Assembler:
             # another state changes as well
             is_state = self.program.nodes[node].op == "state"
             source = self._copied(node, opening) if is_state else node
-            closing.append(Operation(2, "move", (~self.states[i],), (source,)))
+            closing.append(_move(2, source, ~self.states[i]))
         return closing
 
     def _codes(self, steps: Sequence[Operation]) -> list[tuple[float, ...]]:
@@ -286,49 +283,59 @@ class _Assembler:
             last.update(dict.fromkeys(step.args, place))
             if step.level == 3:
                 late.update(step.args)
-        home, codes = self.home, []
+        home, slots, codes = self.home, self.slots, []
         free: dict[tuple[Kind, int], list[int]] = {}
         registers: dict[int, tuple[Kind, int]] = {}  # of values in one
-        for place, step in enumerate(steps):
-            for x in step.args:
+        for place, (level, op, results, nodes, value, matrix, _) in enumerate(steps):
+            ended, separate = list[int](), op in _NOT_IN_PLACE
+            for x in nodes:
                 if x not in home:
-                    home[x] = self._slot(Kind.CONSTANT, 0, self.program.nodes[x].attribute)
-            args, ended = list(map(home.__getitem__, step.args)), list[int]()
-            separate = step.op in _NOT_IN_PLACE
-            for x in {*step.args}:
+                    home[x] = len(slots)
+                    slots.append((Kind.CONSTANT, 0, self.program.nodes[x].attribute, 0))
+            args = list(map(home.__getitem__, nodes))
+            for x in {*nodes}:
                 if last[x] == place and x in registers:
                     ended.append(x)
                     if not separate:
                         free.setdefault(registers[x], []).append(home[x])
-            for x in step.results:
+            for x in results:
                 if x in home:
                     continue
-                kind = Kind.STEP if step.level == 2 and x not in late else Kind.CHUNK
-                register = kind, self.width[x]
-                room = free.get(register) if step.level else None
-                home[x] = room.pop() if room else self._slot(*register)
-                if step.level:  # what is computed once stays
+                register = Kind.STEP if level == 2 and x not in late else Kind.CHUNK, self.width[x]
+                room = free.get(register) if level else None
+                home[x] = room.pop() if room else len(slots)
+                if home[x] == len(slots):
+                    slots.append((register[0], 0, 0.0, register[1]))
+                if level:  # what is computed once stays
                     registers[x] = register
                     ended += () if x in last else (x,)
             for x in ended:
                 if separate or x not in last:
                     free.setdefault(registers[x], []).append(home[x])
-            codes.append(self._code(step, args))
+            if matrix is not None:
+                codes.append(self._product(home[results[0]], args, *matrix))
+                continue
+            a, b, c = (*args, args[0], args[0])[:3]
+            if len(results) > 1:
+                c = home[results[1]]
+            codes.append((self.numbers[op], home[results[0]], a, b, c, 0, value))
         return codes
 
-    def _code(self, step: Operation, args: Sequence[int]) -> tuple[float, ...]:
-        number, result = self.numbers[step.op], self.home[step.results[0]]
-        if step.matrix is not None:
-            node, transposed = step.matrix
-            operand = Operand("matrix", self.program.nodes[node].attribute)
-            key = (self.operands.setdefault(operand, len(self.operands)), transposed)
-            self.matrices.setdefault(key, (self.slots[result][3], self.slots[args[0]][3]))
-            added = args[1] if len(args) > 1 else -1
-            return number, result, args[0], list(self.matrices).index(key), added, 0, 0.0
-        a, b, c = (*args, args[0], args[0])[:3]
-        if len(step.results) > 1:
-            c = self.home[step.results[1]]
-        return number, result, a, b, c, 0, step.value
+    def _product(
+        self, result: int, args: Sequence[int], node: int, transposed: int
+    ) -> tuple[float, ...]:
+        """The code of a matrix times a vector, to which another may be added."""
+        operand = ("matrix", self.program.nodes[node].attribute)
+        key = (self.operands.setdefault(operand, len(self.operands)), transposed)
+        self.matrices.setdefault(key, (self.slots[result][3], self.slots[args[0]][3]))
+        added = args[1] if len(args) > 1 else -1
+        number = self.numbers["product"]
+        return number, result, args[0], list(self.matrices).index(key), added, 0, 0.0
+
+
+def _move(level: int, node: int, to: int) -> Operation:
+    """A copy of a value."""
+    return operation_of((level, "move", (to,), (node,), 0.0, None, None))
 
 
 #: Operations whose result must not lie where an argument does: not number by number.

@@ -99,6 +99,10 @@ class Node(NamedTuple):
 node_of: Callable[[tuple[str, tuple[int, ...], Any]], Node] = functools.partial(tuple.__new__, Node)
 
 
+#: Operations that others take up in themselves, see `Graph._SIMPLER`.
+_SIGNED = frozenset(("neg", "sub"))
+
+
 class Graph:
     """Nodes as they are written; ``graph(op, *nodes)`` is the node of an operation."""
 
@@ -109,6 +113,7 @@ class Graph:
         self._places = {(x.op, x.args, repr(x.attribute)): i for i, x in enumerate(nodes)}
         #: Of each node that is constant its value.
         self._numbers = [x.attribute if x.op == "constant" else None for x in nodes]
+        self._signed = {i for i, x in enumerate(nodes) if x.op in _SIGNED}
 
     def leaf(self, kind: str, index: int) -> int:
         """A leaf of one of `LEAVES`."""
@@ -135,14 +140,24 @@ class Graph:
         if None not in constants:
             return self.constant(ELEMENTWISE[op].of_numbers(*cast(tuple[float, ...], constants)))
         rule = self._SIMPLER.get(op)
-        simpler = None if rule is None else rule(self, *args, *constants)
-        if simpler is not None:
-            return simpler
+        if rule is not None:
+            # all that a rule looks at: numbers, equal arguments, and `_SIGNED`
+            distinct = constants.count(None) == len({*args})
+            if not distinct or not self._signed.isdisjoint(args):
+                simpler: int | None = rule(self, *args, *constants)
+                if simpler is not None:
+                    return simpler
         if ELEMENTWISE[op].symmetric:
             a, b = args
             if constants[0] is not None or (constants[1] is None and a > b):
                 args = (b, a)
-        return self._node(op, args)
+        place = self._places.setdefault((op, args, "None"), len(self.nodes))
+        if place == len(self.nodes):
+            self.nodes.append(node_of((op, args, None)))
+            self._numbers.append(None)
+            if op in _SIGNED:
+                self._signed.add(place)
+        return place
 
     def value(self, node: int) -> float | None:
         """The number a node is, None unless it is constant."""

@@ -1,8 +1,9 @@
 """Selection of the native machine's operations for a graph; several nodes may be one operation."""
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from linrnn.engine.graph import CONTRACTIONS, SPREADS, Node, Program
 
@@ -21,8 +22,35 @@ class Operation(NamedTuple):
     """The parameter whose gradient, up to the factor ``value``, ``args`` are added to."""
 
 
-Fused = tuple[str, tuple[int, ...], float]
-"""An operation, its arguments and its number."""
+#: An operation of all its fields in one call of C, as `linrnn.engine.graph.node_of`.
+operation_of: Callable[[tuple[Any, ...]], Operation] = functools.partial(tuple.__new__, Operation)
+
+Fused = tuple[str, tuple[int, ...], float, tuple[int, int] | None]
+"""An operation, its arguments, its number and its matrix."""
+
+#: Operations with a number as the first or second argument: the name, and the sign of the number.
+_WITH_NUMBER = {
+    ("add", 1): ("add_v", 1.0),
+    ("sub", 1): ("add_v", -1.0),
+    ("sub", 0): ("rsub_v", 1.0),
+    ("mul", 1): ("mul_v", 1.0),
+    ("div", 0): ("rdiv_v", 1.0),
+}
+#: What an operation is together with one that computes an argument: by the place of that argument
+#: and its operation, best first. The arguments are those of the inner one, then the other one.
+_TOGETHER = {
+    "add": (
+        *((side, op, "product") for side in (0, 1) for op in CONTRACTIONS),
+        *((0, "mul", "mul_add"), (1, "mul", "mul_add")),
+        *((0, "add", "add_add"), (1, "add", "add_add")),
+    ),
+    "sub": ((1, "mul", "neg_mul_add"), (0, "mul", "mul_sub")),
+    "mul": tuple((side, op, f"{op}_mul") for side in (0, 1) for op in ("sub", "add", "mul")),
+    "div": (),
+}
+#: Of these ``mul_v_add`` computes the same where a factor is a number, up to the sign of it.
+_SCALED = {"mul_add": 1.0, "neg_mul_add": -1.0}
+_OUTSIDE = Node("")  # no operation that could become a part of another
 
 
 def select(
@@ -37,9 +65,6 @@ def select(
         pairs: whether an operation may have two results.
     """
     return _Selection(program, levels, required, pairs).ordered()
-
-
-_OUTSIDE = Node("")  # no operation that could become a part of another
 
 
 class _Selection:
@@ -60,8 +85,7 @@ class _Selection:
             if level == 3 and of_state and max([self.levels[x] for x in node.args], default=2) < 3:
                 level = 2
             self.levels.append(level)
-            number = node.attribute if node.op == "constant" else None
-            self.numbers.append(number)
+            self.numbers.append(node.attribute if node.op == "constant" else None)
         for x in (*required, *[x for _, x in program.sums]):
             self.uses[x] += 1
         self.needed = set(required)
@@ -77,17 +101,69 @@ class _Selection:
     def ordered(self) -> list[Operation]:
         """All operations, by level and then as the nodes are."""
         done: set[int] = set()
+        nodes, levels, needed = self.program.nodes, self.levels, self.needed
         for parameter, x in self.program.sums:
             self._sum(parameter, x)
-        for i in reversed(range(len(self.levels))):
-            if i not in self.needed or i in done or not self.program.nodes[i].args:
+        for i in reversed(range(len(levels))):
+            op, args, attribute = nodes[i]
+            if i not in needed or i in done or not args:
                 continue
-            operation = self._match(i)
-            self.operations.append(((operation.level, min(operation.results), False), operation))
-            done.update(operation.results)
-            self.needed.update(operation.args)
+            results: tuple[int, ...] = (i,)
+            level, value, matrix = levels[i], 0.0, None
+            if i in self.pairs:
+                op, results, argument = self.pairs[i]
+                args, level = (argument,), min([levels[x] for x in results])
+            elif op in CONTRACTIONS:
+                op, args, matrix = "product", args[1:], (args[0], attribute)
+            elif op in SPREADS:
+                value = attribute
+            elif op in _TOGETHER:
+                op, args, value, matrix = self._fused(op, *args)
+            operation = operation_of((level, op, results, args, value, matrix, None))
+            self.operations.append(((level, min(results), False), operation))
+            done.update(results)
+            needed.update(args)
         self.operations.sort(key=operator.itemgetter(0))
         return [operation for _, operation in self.operations]
+
+    def _fused(self, op: str, *args: int) -> Fused:
+        """An operation on two nodes, together with what computes them for it alone."""
+        numbers, inner = self.numbers, self.inner
+        for side, x in enumerate(args):
+            number = numbers[x]
+            if number is not None and (op, side) in _WITH_NUMBER:
+                name, sign = _WITH_NUMBER[op, side]
+                part = inner[args[1 - side]]
+                if (name, number, part.op) == ("rsub_v", 1, "square"):
+                    return "one_minus_square", part.args, 0.0, None
+                return name, (args[1 - side],), sign * number, None
+        for side, inner_op, name in _TOGETHER[op]:
+            part, y = inner[args[side]], args[1 - side]
+            if part.op != inner_op:
+                continue
+            p, q = part.args
+            if name == "product":
+                return name, (q, y), 0.0, (p, part.attribute)
+            number = numbers[q]
+            if number is not None and name in _SCALED:
+                return "mul_v_add", (p, y), _SCALED[name] * number, None
+            if number is None:
+                return self._of_three(name, p, q, y)
+        return op, args, 0.0, None
+
+    def _of_three(self, name: str, p: int, q: int, y: int) -> Fused:
+        """An operation on three nodes, or a better one."""
+        number = self.numbers[p]
+        if number is not None:  # ``(number - q) * y``
+            if number == 1 and self.inner[q].op == "square":
+                return "mul_one_minus_square", (y, *self.inner[q].args), 0.0, None
+            return "rsub_v_mul", (q, y), number, None
+        if name == "mul_add":
+            for share, factor in ((p, q), (q, p)):
+                difference = self.inner[factor]
+                if difference.op == "sub" and difference.args[1] == y:  # y + share * (x - y)
+                    return "lerp", (y, difference.args[0], share), 0.0, None
+        return name, (p, q, y), 0.0, None
 
     def _sum(self, parameter: int, x: int) -> None:
         factor, nodes = 1.0, self.program.nodes
@@ -102,7 +178,7 @@ class _Selection:
         if node.op != "state" and not (alone and level == 2):
             level = 3
         op, args = ("mul_add", node.args) if alone else ("add", (x,))
-        operation = Operation(level, op, (), args, factor, to_sum=parameter)
+        operation = operation_of((level, op, (), args, factor, None, parameter))
         self.operations.append(((level, x, True), operation))
         self.needed.update(args)
 
@@ -133,96 +209,3 @@ class _Selection:
                     first, second, x = second, first, nodes[x].args[0]
                 pairs.update(dict.fromkeys(group, (op, (first, second), x)))
         return pairs
-
-    def _match(self, i: int) -> Operation:
-        node, level = self.program.nodes[i], self.levels[i]
-        if i in self.pairs:
-            op, pair, x = self.pairs[i]
-            return Operation(min([self.levels[y] for y in pair]), op, pair, (x,))
-        if node.op in CONTRACTIONS:
-            return self._product(i, node)
-        if node.op in SPREADS:
-            return Operation(level, node.op, (i,), node.args, node.attribute)
-        if node.op == "add":
-            for x, addend in (node.args, node.args[::-1]):
-                if self.inner[x].op in CONTRACTIONS and self.numbers[addend] is None:
-                    return self._product(i, self.inner[x], addend)
-        rule = self._RULES.get(node.op)
-        fused = rule(self, *node.args) if rule else None
-        op, args, value = fused or (node.op, node.args, 0.0)
-        return Operation(level, op, (i,), args, value)
-
-    def _product(self, i: int, node: Node, *added: int) -> Operation:
-        matrix = (node.args[0], node.attribute)
-        return Operation(self.levels[i], "product", (i,), (node.args[1], *added), matrix=matrix)
-
-    # By the origins of an operation's two arguments: what computes all of them together.
-
-    def _add(self, a: int, b: int) -> Fused | None:
-        value = self.numbers[b]
-        if value is not None:
-            return "add_v", (a,), value
-        for x, y in ((a, b), (b, a)):
-            if self.inner[x].op == "mul":
-                return self._multiplied(self.inner[x], y)
-        for x, y in ((a, b), (b, a)):
-            args = self.inner[x].args
-            if self.inner[x].op == "add" and self.numbers[args[1]] is None:
-                return "add_add", (*args, y), 0.0
-        return None
-
-    def _multiplied(self, product: Node, y: int) -> Fused:
-        """A product of two plus y."""
-        p, q = product.args
-        value = self.numbers[q]
-        if value is not None:
-            return "mul_v_add", (p, y), value
-        for share, factor in ((p, q), (q, p)):
-            difference = self.inner[factor]
-            if difference.op == "sub" and difference.args[1] == y:  # y + share * (x - y)
-                return "lerp", (y, difference.args[0], share), 0.0
-        return "mul_add", (p, q, y), 0.0
-
-    def _sub(self, a: int, b: int) -> Fused | None:
-        left, right = self.numbers[a], self.numbers[b]
-        if right is not None:
-            return "add_v", (a,), -right
-        inner = self.inner[b]
-        if left is not None:
-            squared = left == 1 and inner.op == "square"
-            return ("one_minus_square", inner.args, 0.0) if squared else ("rsub_v", (b,), left)
-        if inner.op == "mul":
-            p, q = inner.args
-            value = self.numbers[q]
-            return (
-                ("neg_mul_add", (p, q, a), 0.0) if value is None else ("mul_v_add", (p, a), -value)
-            )
-        inner = self.inner[a]
-        if inner.op == "mul" and self.numbers[inner.args[1]] is None:
-            return "mul_sub", (*inner.args, b), 0.0
-        return None
-
-    def _mul(self, a: int, b: int) -> Fused | None:
-        value = self.numbers[b]
-        if value is not None:
-            return "mul_v", (a,), value
-        for x, y in ((a, b), (b, a)):
-            inner = self.inner[x]
-            if inner.op not in ("sub", "add", "mul") or self.numbers[inner.args[1]] is not None:
-                continue
-            p, q = inner.args
-            left = self.numbers[p]
-            if left is None:
-                return f"{inner.op}_mul", (p, q, y), 0.0
-            if left == 1 and self.inner[q].op == "square":
-                return "mul_one_minus_square", (y, *self.inner[q].args), 0.0
-            return "rsub_v_mul", (q, y), left
-        return None
-
-    def _div(self, a: int, b: int) -> Fused | None:
-        value = self.numbers[a]
-        return None if value is None else ("rdiv_v", (b,), value)
-
-    _RULES: ClassVar[dict[str, Callable[..., Fused | None]]] = {
-        "add": _add, "sub": _sub, "mul": _mul, "div": _div,
-    }  # fmt: skip

@@ -170,6 +170,26 @@ def test_fused(op: str, dtype: torch.dtype) -> None:
     assert ((got.double() - want).abs()[finite] <= 4 * torch.finfo(dtype).eps * size[finite]).all()
 
 
+#: Nearly what one operation computes; these are two or three.
+NEARLY: dict[str, Callable[[Graph, Any, int, int, int], int]] = {
+    "square(x) - 1": lambda g, c, x, y, z: g("sub", g("square", x), c(1.0)),
+    "(0.7 - square(x)) * y": lambda g, c, x, y, z: g("mul", y, g("sub", c(0.7), g("square", x))),
+    "0.7 * x - y": lambda g, c, x, y, z: g("sub", g("mul", x, c(0.7)), y),
+    "x + z * (x - y)": lambda g, c, x, y, z: g("add", x, g("mul", z, g("sub", x, y))),
+    "(x - 0.7) * y": lambda g, c, x, y, z: g("mul", g("sub", x, c(0.7)), y),
+}
+
+
+@pytest.mark.parametrize("text", NEARLY)
+def test_nearly_fused(text: str) -> None:
+    torch.manual_seed(0)
+    program = of_inputs(NEARLY[text])
+    inputs = list(torch.randn(3, 1, 5, 7, dtype=torch.float64))
+    (got,) = run(program, inputs)
+    assert len(codes_of(program)) > 1
+    torch.testing.assert_close(got, evaluate(program, [inputs[0]], inputs, [], []).outputs[0])
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("turned", [False, True], ids=["-x first", "x first"])
 def test_both_sigmoids(turned: bool, dtype: torch.dtype) -> None:

@@ -170,8 +170,8 @@ def backward(
         for i, x in enumerate(leaves.inputs)
     ]
     products = (
-        (i, tensors[x.kind][x.number], tensors[y.kind][y.number])
-        for i, x, y in code.assembled.products
+        (i, tensors[left][m], tensors[right][n])
+        for i, (left, m), (right, n) in code.assembled.products
     )
     of_weights = of_matrices(leaves.matrices, products, layout.half_products)
     return Leaves(grads, of_inputs, sums, of_weights)
@@ -266,10 +266,10 @@ class _Code:
         class_widths, windows = [], tensors.get("window", ())
         for members in self.assembled.widths:
             size = 0
-            for operand, axis in members:
-                group = tensors.get(operand.kind, ())
-                if operand.number < len(group):  # the others are yet to be written
-                    size = _size(group[operand.number], operand, axis, windows)
+            for (kind, number), axis in members:
+                group = tensors.get(kind, ())
+                if number < len(group):  # the others are yet to be written
+                    size = _size(group[number], kind, axis, windows)
                 if size:
                     break
             class_widths.append(size)
@@ -286,7 +286,7 @@ class _Code:
         sizes = self.widths(tensors)
         pairs = zip(sizes, self.assembled.widths, strict=True)
         width_of = {x: n for n, members in pairs for x, _ in members}
-        operand_widths = [width_of[Operand(kind, i)] for i in numbers]
+        operand_widths = [width_of[kind, i] for i in numbers]
         if not all(operand_widths):  # the machine would write beyond it
             raise BackendError(
                 f"cell_scan: every {kind} must have a width that an argument says, got one of "
@@ -368,11 +368,11 @@ class _Code:
         return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
 
 
-def _size(x: Any, operand: Operand, axis: int, windows: Sequence[int]) -> int:
+def _size(x: Any, kind: str, axis: int, windows: Sequence[int]) -> int:
     """Return the size of an axis; 0 for what is neither a tensor nor a window of known width."""
     if not isinstance(x, Tensor):
         return windows[x] if isinstance(x, int) and windows else 0
-    heads = x.shape[0] if operand.kind == "matrix" and x.ndim == 3 else 1
+    heads = x.shape[0] if kind == "matrix" and x.ndim == 3 else 1
     return heads * x.shape[axis]
 
 
