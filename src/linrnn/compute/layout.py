@@ -147,13 +147,13 @@ def aligned(x: Tensor) -> bool:
 
 def unit_channels(x: Tensor) -> Tensor:
     """``x`` as a kernel reads it: any other strides, but channels side by side and aligned."""
-    as_it_is = x.stride(-1) == 1 and not x.is_conj() and not x.is_neg() and aligned(x)
-    return x if as_it_is else dense(x)
+    as_it_is = x.stride(-1) == 1 and not x.is_conj() and not x.is_neg()
+    return x if as_it_is and (x.data_ptr() % 16 == 0 or aligned(x)) else dense(x)
 
 
 def dense(x: Tensor) -> Tensor:
     """``x`` in contiguous, aligned memory, with lazy conjugation and negation carried out."""
-    x = x if aligned(x) else _moved(x)
+    x = _moved(x) if x.data_ptr() % 16 and not aligned(x) else x
     return x.resolve_conj().resolve_neg().contiguous()
 
 

@@ -5,8 +5,9 @@ So a call like one that a kernel has computed needs no more than the addresses o
 A call that was refused, or computed in another way, goes the whole way again.
 """
 
+import functools
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +47,10 @@ class Read(NamedTuple):
     tensor: int
     offset: int  # bytes
     beside: int  # bits of the address that must be 0
+
+
+#: A `Read` of its fields in one call of C.
+read_of: Callable[[tuple[int, ...]], Read] = functools.partial(tuple.__new__, Read)
 
 
 class Replay:

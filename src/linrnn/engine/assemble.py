@@ -67,6 +67,7 @@ _HEADER = struct.Struct("=7q")
 
 def assemble(
     program: Program,
+    outputs: Sequence[int],
     numbers: Mapping[str, int],
     starts: Sequence[float],
     previous: Sequence[int] = (),
@@ -76,13 +77,14 @@ def assemble(
 
     Args:
         program: what to run.
+        outputs: nodes that are given out at every step.
         numbers: of the machine's operations.
         starts: what each state is before a sequence without an initial state, and after a reset;
             of an adjoint those of the step.
         previous: of an adjoint the inputs that are the states before the step, in order.
         passing: inputs that may be there for some steps at a time only.
     """
-    return _Assembler(program, numbers, starts, previous, passing).assembled()
+    return _Assembler(program, outputs, numbers, starts, previous, passing).assembled()
 
 
 class _Assembler:
@@ -95,12 +97,13 @@ class _Assembler:
     def __init__(
         self,
         program: Program,
+        outputs: Sequence[int],
         numbers: Mapping[str, int],
         starts: Sequence[float],
         previous: Sequence[int],
         passing: Sequence[int],
     ) -> None:
-        self.program, self.numbers = program, numbers
+        self.program, self.outputs, self.numbers = program, outputs, numbers
         self.starts, self.previous = starts, previous
         self.passing = {*previous, *passing}
         self.slots: list[tuple[Kind, int, float, int]] = []  # kind, operand, value, width
@@ -186,7 +189,7 @@ class _Assembler:
     def _results(self) -> list[int]:
         """Slots of what goes to memory; returns the nodes that must be computed."""
         program = self.program
-        for i, node in enumerate(program.outputs):
+        for i, node in enumerate(self.outputs):
             self._goes_to(node, ("output", i))
         written = 0
         for node in [x for _, *pair in program.products for x in pair]:
@@ -195,13 +198,13 @@ class _Assembler:
             op, _, index = program.nodes[node]
             if op == "input" and index not in self.passing:
                 self.factors[node] = ("input", index)
-            elif node in program.outputs:
-                self.factors[node] = ("output", program.outputs.index(node))
+            elif node in self.outputs:
+                self.factors[node] = ("output", self.outputs.index(node))
             else:
                 self.factors[node] = ("factor", written)
                 self._goes_to(node, self.factors[node])
                 written += 1
-        return [*program.outputs, *program.next_states, *self.factors]
+        return [*self.outputs, *program.next_states, *self.factors]
 
     def _goes_to(self, node: int, operand: Operand) -> None:
         """A value is computed where it goes, or copied there."""

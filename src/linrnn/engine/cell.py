@@ -105,7 +105,10 @@ class Cell:
         self._names = Names(
             self.states, self.inputs, self.constants, self.matrices, self.is_complex
         )
-        self._traced = trace(where, step, self.arguments, self._names)
+        #: The step as a program, and what its outputs belong to.
+        self.traced = trace(where, step, self.arguments, self._names)
+        #: The step as a graph of real numbers.
+        self.program = self.traced.program
         #: The program as text, by which operators and caches know it.
         self.text = self.program.text()
         self.parallel = parallel
@@ -120,16 +123,6 @@ class Cell:
         name = getattr(self, "__qualname__", "")
         return name if getattr(module, name, None) is self else super().__reduce__()
 
-    @property
-    def program(self) -> Program:
-        """The step as a graph of real numbers."""
-        return self._traced.program
-
-    @property
-    def traced(self) -> Traced:
-        """The program, and what its outputs belong to."""
-        return self._traced
-
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The function itself."""
         return self.function(*arguments, **named)
@@ -141,10 +134,10 @@ class Cell:
 
     def starts(self) -> tuple[float, ...]:
         """The value of each state of the program before a sequence."""
-        zero = [
-            (self.start[x], 0.0) if x in self.is_complex else (self.start[x],) for x in self.states
-        ]
-        return tuple(x for parts in zero for x in parts)
+        starts: list[float] = []
+        for name in self.states:
+            starts += (self.start[name], 0.0) if name in self.is_complex else (self.start[name],)
+        return tuple(starts)
 
     def parts(self, kind: int, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Arguments of a kind as the leaves of the program: real and imaginary parts."""
@@ -168,9 +161,9 @@ class Cell:
         remaining = iter(parts)
         outputs = tuple(
             torch.complex(next(remaining), next(remaining)) if is_complex else next(remaining)
-            for is_complex in self._traced.complex_outputs
+            for is_complex in self.traced.complex_outputs
         )
-        return outputs[0] if self._traced.single else outputs
+        return outputs[0] if self.traced.single else outputs
 
     def by_parts(
         self,
@@ -193,7 +186,7 @@ class Cell:
         outputs, next_states = (x if isinstance(x, tuple) else (x,) for x in (outputs, next_states))
         like = states[0]
         split: list[Tensor] = []
-        for y, is_complex in zip(outputs, self._traced.complex_outputs, strict=True):
+        for y, is_complex in zip(outputs, self.traced.complex_outputs, strict=True):
             split += _split(y, is_complex, like)
         carried: list[Tensor] = []
         for name, h in zip(self.states, next_states, strict=True):
@@ -258,7 +251,8 @@ class Cell:
         new.start = dict.fromkeys(new.states, 0.0) | self.start
         kinds = (new.states, new.inputs, new.constants, new.matrices)
         new._names = Names(*kinds, new.is_complex)
-        new._traced = Traced(program, (False,) * len(program.outputs), False)
+        new.traced = Traced(program, (False,) * len(program.outputs), False)
+        new.program = program
         new.text, new.parallel, new._with_start = program.text(), None, None
         new.function = functools.partial(_evaluated, program, tuple(map(len, kinds)))
         return new

@@ -6,7 +6,6 @@ of each operation is in `linrnn.engine.operations`.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from linrnn.engine.graph import (
@@ -60,21 +59,18 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
         grads[node] = graph("add", grads[node], cotangent) if node in grads else cotangent
     products = backward(graph, program, grads)
     zero = graph.constant(0.0)
-    of_inputs, of_states = (
-        [grads.get(leaves[kind].get(i, -1), zero) for i in range(n)]
-        for kind, n in (("input", n_inputs), ("state", n_states))
-    )
+    of_inputs = [grads.get(leaves["input"].get(i, -1), zero) for i in range(n_inputs)]
+    of_states = [grads.get(leaves["state"].get(i, -1), zero) for i in range(n_states)]
     sums = [(i, grads[x]) for i, x in leaves["parameter"].items() if x in grads]
     inputs = [
         *program.inputs,
         *program.states,
-        *(f"grad_{i}" for i in range(n_outputs)),
-        *(f"saved_{i}" for i in range(len(saved))),
+        *[f"grad_{i}" for i in range(n_outputs)],
+        *[f"saved_{i}" for i in range(len(saved))],
     ]
     states = [f"grad_{name}" for name in program.states]
     names = (states, inputs, program.parameters, program.matrices)
-    back = finish(graph, names, of_inputs, of_states, sums, products)
-    return replace(back, mixed=program.mixes)
+    return finish(graph, names, of_inputs, of_states, sums, products, program.mixes)
 
 
 def backward(

@@ -277,11 +277,12 @@ class Program:
     def __post_init__(self) -> None:
         # at once: a property that is computed later has a lock, which a compiler cannot read
         leaves: dict[str, dict[int, int]] = {kind: {} for kind in LEAVES}
+        mixes = self.mixed or bool(self.matrices)
         for i, node in enumerate(self.nodes):
             if node.op in leaves:
                 leaves[node.op][node.attribute] = i
+            mixes |= node.op in SPREADS
         object.__setattr__(self, "leaves", leaves)
-        mixes = self.mixed or bool(self.matrices) or any([x.op in SPREADS for x in self.nodes])
         object.__setattr__(self, "mixes", mixes)
 
     def text(self) -> str:
@@ -297,17 +298,20 @@ def finish(
     next_states: Sequence[int],
     sums: Sequence[tuple[int, int]] = (),
     products: Sequence[tuple[int, int, int]] = (),
+    mixed: bool = False,
 ) -> Program:
     """A program of the nodes that results depend on.
 
     Args:
         graph: what was written.
         names: of the leaves of each kind, in the order of `LEAVES`.
-        outputs, next_states, sums, products: as of a `Program`, nodes of the graph.
+        outputs, next_states, sums, products, mixed: as of a `Program`, nodes of the graph.
     """
-    results = [*outputs, *next_states, *(x for _, x in sums)]
-    needed = reach(graph.nodes, [*results, *(x for _, *pair in products for x in pair)])
-    places = {old: new for new, old in enumerate(sorted(needed))}
+    results = [*outputs, *next_states]
+    for _, *pair in (*sums, *products):
+        results += pair
+    needed = sorted(reach(graph.nodes, results))
+    places = dict(zip(needed, range(len(needed)), strict=True))
     place = places.__getitem__
     nodes = [graph.nodes[old] for old in places]
     states, inputs, parameters, matrices = map(tuple, names)
@@ -321,6 +325,7 @@ def finish(
         tuple(map(place, next_states)),
         tuple([(i, places[x]) for i, x in sums]),
         tuple([(i, places[x], places[y]) for i, x, y in products]),
+        mixed,
     )
 
 

@@ -1,6 +1,7 @@
 """The arguments of `cell_scan`: checked, in one dtype, of one width, as leaves of the program."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -36,8 +37,8 @@ class Leaves(NamedTuple):
 
     def like(self, flat: Sequence[Any]) -> "Leaves":
         """Group the values of ``flat`` as this one groups its own."""
-        values = iter(flat)
-        return Leaves(*([next(values) for _ in kind] for kind in self))
+        ends = list(accumulate(map(len, self)))
+        return Leaves(*[list(flat[a:b]) for a, b in pairwise((0, *ends))])
 
 
 class Layout(NamedTuple):
@@ -126,21 +127,25 @@ def prepare(
                 f"{WHERE}: {name} must have shape ({axis}={seqs}, channels), got {tuple(h.shape)}."
             )
     check_reset(WHERE, reset, rows, steps)
-    dtype, stored = _dtypes(cell, named, states)
-    channels = _channels(cell, named, states)
-    if channels is not None:
+    dtype, input_dtype = _dtypes(cell, named, states)
+    stored = dtype if any(cell.traced.complex_outputs) else input_dtype
+    channels, uniform = _channels(cell, named, states)
+    if channels is not None and not uniform:
         named = {n: _flat(x, channels, 2 if n in inputs else 0) for n, x in named.items()}
         states = {n: _flat(h, channels, 1) for n, h in states.items()}
     parts = Leaves(
-        cell.parts(0, [_of(states, cell, n, dtype) for n in cell.states]) if states else [],
-        cell.parts(1, [_of(named, cell, n, _input_dtype(inputs)) for n in cell.inputs]),
-        cell.parts(2, [_of(named, cell, n, dtype) for n in cell.constants]),
-        cell.parts(3, [_of(named, cell, n, dtype) for n in cell.matrices]),
+        cell.parts(0, _of(states, cell, cell.states, dtype)) if states else [],
+        cell.parts(1, _of(named, cell, cell.inputs, input_dtype)),
+        cell.parts(2, _of(named, cell, cell.constants, dtype)),
+        cell.parts(3, _of(named, cell, cell.matrices, dtype)),
     )
     leaves, sizes = _sized(cell, parts, channels)
+    starts = list(cell.starts())
     if not states:
-        leaves = leaves._replace(states=_starts(cell, sizes[0], seqs, device, dtype))
-    layout = Layout(reset, cu_seqlens, steps, reverse, list(cell.starts()), stored, sizes[1])
+        pairs = zip(starts, sizes[0], strict=True)
+        new = [torch.full((seqs, n), h, device=device, dtype=dtype) for h, n in pairs]
+        leaves = leaves._replace(states=new)
+    layout = Layout(reset, cu_seqlens, steps, reverse, starts, stored, sizes[1])
     if cell.matrices and stored is torch.bfloat16:
         rounded = all([named[n].dtype is torch.bfloat16 for n in cell.matrices])
         layout = layout._replace(half_products=rounded)
@@ -208,7 +213,7 @@ def _rows_and_steps(
 def _dtypes(
     cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
 ) -> tuple[torch.dtype, torch.dtype]:
-    """Return the dtype to compute in and that of the outputs; both real."""
+    """Return the dtype to compute in, and that which all inputs have in common; both real."""
     for name, x in {**named, **states}.items():
         if x.is_complex() and name not in cell.is_complex:
             raise DTypeError(
@@ -218,8 +223,7 @@ def _dtypes(
     inputs = [named[name] for name in cell.inputs]
     every = [*named.values(), *(states.values() if not named else ())]
     dtype = accumulator_dtype(_promoted(every))
-    stored = _promoted(inputs) if inputs else dtype
-    return dtype, dtype if any(cell.traced.complex_outputs) else stored
+    return dtype, _promoted(inputs) if inputs else dtype
 
 
 def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
@@ -231,22 +235,24 @@ def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
     return dtype
 
 
-def _input_dtype(inputs: Mapping[str, Tensor]) -> torch.dtype | None:
-    return _promoted(list(inputs.values())) if inputs else None
-
-
-def _of(tensors: Mapping[str, Tensor], cell: Cell, name: str, dtype: torch.dtype | None) -> Tensor:
-    """A tensor in a dtype of that precision, complex where it is declared so."""
-    assert dtype is not None
-    if name not in cell.is_complex:
-        return tensors[name].to(dtype)
-    return tensors[name].to(_COMPLEX[accumulator_dtype(dtype)])
+def _of(
+    tensors: Mapping[str, Tensor], cell: Cell, names: Sequence[str], dtype: torch.dtype
+) -> list[Tensor]:
+    """Arguments in a dtype of that precision, complex where they are declared so."""
+    if not cell.is_complex:
+        return [tensors[name].to(dtype) for name in names]
+    wide = _COMPLEX[accumulator_dtype(dtype)]
+    return [tensors[name].to(wide if name in cell.is_complex else dtype) for name in names]
 
 
 def _channels(
     cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
-) -> tuple[int, ...] | None:
-    """The channel axes that all arguments of an elementwise cell are broadcast to."""
+) -> tuple[tuple[int, ...] | None, bool]:
+    """The channel axes that all arguments of an elementwise cell are broadcast to.
+
+    Returns:
+        These axes, and whether there is one, which every argument has already.
+    """
     shapes = {n: x.shape[2 if n in cell.inputs else 0 :] for n, x in named.items()}
     shapes |= {n: h.shape[1:] for n, h in states.items()}
     if cell.program.mixes:
@@ -256,12 +262,13 @@ def _channels(
                     f"{WHERE}: {name} must have one channel axis in a cell with matrices, got "
                     f"{tuple(shape)}. Flatten them; linrnn.cells.block_linear knows heads."
                 )
-        return None
+        return None, False
     different = set(shapes.values())
     if len(different) == 1:  # for others PyTorch imports a computer algebra system
-        return tuple(*different)
+        (shape,) = different
+        return tuple(shape), len(shape) == 1
     try:
-        return tuple(torch.broadcast_shapes(*different))
+        return tuple(torch.broadcast_shapes(*different)), False
     except RuntimeError:
         listed = ", ".join(f"{n} {tuple(shape)}" for n, shape in shapes.items())
         raise ShapeError(
@@ -305,10 +312,3 @@ def _sized(
     sizes = [node_widths[places[0][i]] if i in places[0] else n for i, n in enumerate(state_widths)]
     full = Leaves(states, inputs, parameters, parts.matrices)
     return full, (sizes, [node_widths[x] for x in program.outputs])
-
-
-def _starts(
-    cell: Cell, sizes: Sequence[int], seqs: int, device: torch.device, dtype: torch.dtype
-) -> list[Tensor]:
-    pairs = zip(cell.starts(), sizes, strict=True)
-    return [torch.full((seqs, n), start, device=device, dtype=dtype) for start, n in pairs]

@@ -7,7 +7,6 @@ of the graph.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -227,26 +226,27 @@ class _Code:
         starts: Sequence[float],
         previous: Sequence[int] = (),
         passing: Sequence[int] = (),
+        outputs: Sequence[int] | None = None,
     ) -> None:
         self.program = program
-        self.outputs = list(range(len(program.outputs)))
+        outputs = program.outputs if outputs is None else outputs
+        self.outputs = list(range(len(outputs)))
         #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
         #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
         #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
         self._always_widths = not program.leaves["matrix"] and (
             program.mixed or any([x.op == "roll" for x in program.nodes])
         )
-        self.assembled = assemble(program, operations(), starts, previous, passing)
+        self.assembled = assemble(program, outputs, operations(), starts, previous, passing)
         self._code_buffer = ctypes.create_string_buffer(
             self.assembled.code, len(self.assembled.code)
         )
         self._address = ctypes.addressof(self._code_buffer)
-        self._order: list[Operand] = list(self.assembled.operands)
 
     def operands(self, dtype: torch.dtype, tensors: Operands) -> list[int]:
         """Return address, strides and dtype of each operand, as the machine reads them."""
         values: list[int] = []
-        for kind, number in self._order:
+        for kind, number in self.assembled.operands:
             x = tensors[kind][number]
             if x is None:
                 values += (0, 0, 0, DTYPES[dtype])
@@ -353,7 +353,7 @@ class _Code:
             pointer(sequences),
             *array(layout.reset),
             self._address,
-            len(self._order),
+            len(self.assembled.operands),
             _every(layout) if marks else 0,
             address,
             n_operands,
@@ -362,10 +362,10 @@ class _Code:
         )
         return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
 
-    def places(self) -> list[tuple[Operand, int]]:
-        """Each operand, and which word of a record is its address."""
+    def words(self) -> dict[Operand, int]:
+        """Which word of a record is the address of each operand."""
         first = MACHINE.words()
-        return [(x, first + _OPERAND_WORDS * i) for i, x in enumerate(self._order)]
+        return {x: first + _OPERAND_WORDS * i for i, x in enumerate(self.assembled.operands)}
 
 
 def _size(x: Any, kind: str, axis: int, windows: Sequence[int]) -> int:
@@ -404,8 +404,7 @@ class _Cell:
                 if not share or not candidates:
                     outputs.append(node)
                 places.append(candidates[0] if share and candidates else len(outputs) - 1)
-            more = replace(self.program, outputs=tuple(outputs))
-            self._keeping[share] = _Code(more, self.starts), places
+            self._keeping[share] = _Code(self.program, self.starts, outputs=outputs), places
         return self._keeping[share]
 
     @cached_property
@@ -419,11 +418,11 @@ class _Cell:
         program = adjoint(self.program, tuple(self.products))
         nodes, first = program.nodes, len(self.program.inputs)
         with_gradient = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
-        program = replace(program, outputs=tuple([program.outputs[i] for i in with_gradient]))
+        outputs = [program.outputs[i] for i in with_gradient]
         previous = range(first, first + len(self.program.states))
         first_passing = first + len(self.program.states) + len(self.program.outputs)
         passing = range(first_passing, len(program.inputs))
-        code = _Code(program, self.starts, previous, passing)
+        code = _Code(program, self.starts, previous, passing, outputs)
         code.outputs = with_gradient
         return code
 

@@ -5,7 +5,7 @@ at.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,8 @@ from linrnn.compute import native
 from linrnn.compute.arguments import check_rising
 from linrnn.compute.backend import requested
 from linrnn.compute.op import watched
-from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
+from linrnn.compute.replay import Replay, Replays, empty, kind, outline, read_of
+from linrnn.engine.assemble import Operand
 from linrnn.engine.graph import Program
 from linrnn.ops.cell.cell_scan import _cpu, run
 from linrnn.ops.cell.cell_scan._arguments import WHERE, Call, Layout, Leaves
@@ -96,7 +97,7 @@ class Plan:
         #: Whether there is one output, and one state; None where they are made of parts.
         self._single = None if parts else (cell.traced.single, len(cell.states) == 1)
         self._layout = layout._replace(reset=None, cu_seqlens=None)
-        self._like = Leaves(*([None] * len(group) for group in leaves)).like
+        self._like = Leaves(*[[None] * len(group) for group in leaves]).like
         self._starts = list(leaves.states) if sig.stateless else []
         code, self._saved_indices = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
         self._code = code  # whose program the record refers to
@@ -110,14 +111,10 @@ class Plan:
         self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
         if _cpu.offsets(layout) is not layout.cu_seqlens:
             raise ValueError("offsets are a copy")
-        places = code.places()
-        order = [(kind, i) for kind, group in tensors.items() for i in range(len(group))]
-        pairs = zip(leaves, tensors.values(), strict=True)
-        flat = [pair for both in pairs for pair in zip(*both, strict=True)]
-        sources = list(_parts(cell, sig, leaves, flat))
-        reads = [Read(word, *sources[order.index(x)]) for x, word in places if x in order]
-        order = [(kind, i) for kind, group in written.items() for i in range(len(group))]
-        writes = [(word, order.index(x)) for x, word in places if x in order]
+        words = code.words()
+        sources = zip(_keys(tensors), _sources(cell, sig, leaves, tensors), strict=True)
+        reads = [read_of((words[x], *source)) for x, source in sources if x in words]
+        writes = [(words[x], i) for i, x in enumerate(_keys(written)) if x in words]
         self._replay = Replay("machine", record, reads, writes)
         n = len(cell.program.outputs)
         self._finals = [_outline(x, channels) for x in written["final"]]
@@ -177,12 +174,16 @@ class Plan:
         return outputs, finals, [written[first + i] for i in self._saved_indices]
 
 
-def _parts(
-    cell: Cell, sig: Signature, leaves: Leaves, pairs: Sequence[tuple[Tensor, Tensor]]
-) -> Iterator[tuple[int, int, int]]:
-    """Yield for each leaf the index of its argument, its offset in bytes and its alignment mask.
+def _keys(operands: _cpu.Operands) -> list[Operand]:
+    return [(kind, i) for kind, group in operands.items() for i in range(len(group))]
 
-    ``pairs`` are the leaves and what the machine reads of each: itself, or a copy.
+
+def _sources(
+    cell: Cell, sig: Signature, leaves: Leaves, tensors: _cpu.Operands
+) -> list[tuple[int, int, int]]:
+    """For each leaf the index of its argument, its offset in bytes and its alignment mask.
+
+    ``tensors`` are what the machine reads: the leaves, or copies.
     """
     values = list(leaves.states) if sig.stateless else []
     owners = list(range(len(values)))
@@ -190,18 +191,17 @@ def _parts(
     for name in names if sig.stateless else (*cell.states, *names):
         owners += [len(values)] * (2 if name in cell.is_complex else 1)
         values.append(sig.tensors[len(values) - len(leaves.states) * sig.stateless])
-    for (leaf, x), owner in zip(pairs, owners, strict=True):
+    sources, copies = list[tuple[int, int, int]](), [x for group in tensors.values() for x in group]
+    for leaf, x, owner in zip(leaves.flat(), copies, owners, strict=True):
         y = values[owner]
         as_it_is = (x.data_ptr(), x.shape, x.stride(), x.dtype)
         if sig.keep and as_it_is != (y.data_ptr(), y.shape, y.stride(), y.dtype):
             raise ValueError("a leaf is not its argument")
-        if x.data_ptr() != leaf.data_ptr() or _memory(x) != _memory(y):
+        same_memory = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+        if x.data_ptr() != leaf.data_ptr() or not same_memory:
             raise ValueError("a leaf is a copy")
-        yield owner, x.data_ptr() - y.data_ptr(), x.element_size() - 1
-
-
-def _memory(x: Tensor) -> int:
-    return x.untyped_storage().data_ptr()
+        sources.append((owner, x.data_ptr() - y.data_ptr(), x.element_size() - 1))
+    return sources
 
 
 def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:

@@ -297,7 +297,7 @@ class _Function(torch.autograd.Function):
             n = len(layout.widths)
             arguments = (ctx.program, ctx.like(tensors), layout, saved, grads[:n], grads[n:])
             computed = ctx.kernels.backward(*arguments).flat()
-        gradients = (g if want else None for g, want in zip(computed, needs_grad, strict=True))
+        gradients = [g if want else None for g, want in zip(computed, needs_grad, strict=True)]
         return None, None, None, None, *gradients
 
 
