@@ -38,11 +38,11 @@ def eager(*tensors: Tensor) -> bool:
     for x in tensors:
         if type(x) is not Tensor and type(x) is not torch.nn.Parameter:
             return False
-    return (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not transformed()
-    )
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    functorch = torch._C._are_functorch_transforms_active()
+    older = torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
+    return not (functorch or older or forward_ad._current_level >= 0)
 
 
 def captured(x: Tensor) -> bool:

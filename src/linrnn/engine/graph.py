@@ -121,7 +121,9 @@ class Graph:
 
     def constant(self, value: float) -> int:
         """A number."""
-        return self._node("constant", (), float(value))
+        value = float(value)
+        place = self._places.get(("constant", (), repr(value)))
+        return self._node("constant", (), value) if place is None else place
 
     def contract(self, op: str, matrix: int, vector: int, transposed: bool = False) -> int:
         """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""

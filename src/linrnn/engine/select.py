@@ -48,6 +48,7 @@ _TOGETHER = {
     "mul": tuple((side, op, f"{op}_mul") for side in (0, 1) for op in ("sub", "add", "mul")),
     "div": (),
 }
+_PARTS = frozenset(("add", "sub", "mul", *CONTRACTIONS))
 #: Of these ``mul_v_add`` computes the same where a factor is a number, up to the sign of it.
 _SCALED = {"mul_add": 1.0, "neg_mul_add": -1.0}
 _OUTSIDE = Node("")  # no operation that could become a part of another
@@ -91,10 +92,14 @@ class _Selection:
         self.needed = set(required)
         #: The nodes that may become a part of the one operation which reads them.
         self.inner = [_OUTSIDE] * len(nodes)
+        #: Those of `_TOGETHER`, and the numbers.
+        self.parts = {i for i, x in enumerate(self.numbers) if x is not None}
         for i, node in enumerate(nodes):
             for x in node.args:
                 if self.uses[x] == 1 and self.levels[x] == self.levels[i]:
                     self.inner[x] = nodes[x]
+                    if nodes[x].op in _PARTS:
+                        self.parts.add(x)
         self.pairs = self._pairs() if pairs else {}
         self.operations: list[tuple[tuple[int, int, bool], Operation]] = []
 
@@ -117,7 +122,7 @@ class _Selection:
                 op, args, matrix = "product", args[1:], (args[0], attribute)
             elif op in SPREADS:
                 value = attribute
-            elif op in _TOGETHER:
+            elif op in _TOGETHER and not self.parts.isdisjoint(args):
                 op, args, value, matrix = self._fused(op, *args)
             operation = operation_of((level, op, results, args, value, matrix, None))
             self.operations.append(((level, min(results), False), operation))

@@ -164,10 +164,11 @@ def _computed(
 ) -> tuple[Any, Any]:
     """Output and final state; a call that may come again is computed as it will be then."""
     leaves, layout, channels = call
-    if torch.compiler.is_compiling() and layout.time == 1 and layout.cu_seqlens is None:
+    compiling = torch.compiler.is_compiling()
+    if compiling and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
         outputs, finals = _loop.results(cell.program, leaves, layout, cell.by_parts)
-    elif STOPPED.get() or torch.compiler.is_compiling() or leaves.states[0].is_meta:
+    elif STOPPED.get() or compiling or leaves.states[0].is_meta:
         results = of_text(
             list(leaves.states),
             list(leaves.inputs),

@@ -107,8 +107,7 @@ def room(
     """
     states, dtype = leaves.states, leaves.states[0].dtype
     steps = (layout.batch(states), layout.time)
-    shapes = ((*steps, n) for n in layout.widths)
-    outputs = [torch.empty(shape, dtype=layout.dtype, device=_HERE) for shape in shapes]
+    outputs = [torch.empty((*steps, n), dtype=layout.dtype, device=_HERE) for n in layout.widths]
     more = range(len(outputs), len(code.outputs))
     finals = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in states]
     if few:
@@ -338,10 +337,9 @@ class _Code:
             or self._always_widths
             or (recompute is not None and recompute[0]._always_widths)
         )
-        sizes = [
-            (ctypes.c_int64 * len(x))(*x) if pass_widths else None
-            for x in (class_widths, recompute_widths)
-        ]
+        sizes = list[Any]()
+        if pass_widths:
+            sizes += [(ctypes.c_int64 * len(x))(*x) for x in (class_widths, recompute_widths)]
         header = MACHINE.pack(
             DTYPES[dtype],
             native.threads(),
@@ -358,7 +356,7 @@ class _Code:
             address,
             n_operands,
             layout.half_products,
-            *(0 if x is None else ctypes.addressof(x) for x in sizes),
+            *(map(ctypes.addressof, sizes) if sizes else (0, 0)),
         )
         return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
 

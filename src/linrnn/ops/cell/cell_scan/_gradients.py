@@ -58,13 +58,15 @@ def of_matrices(
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
+        left, right = pair[0].flatten(0, 1), pair[1].flatten(0, 1)  # (batch * time, width)
         if half and heads == 1:
-            left, right = (x.flatten(0, 1).bfloat16() for x in pair)  # (batch * time, width)
             # ([heads,] rows, columns)
-            product = (left.mT @ right).to(like.dtype).reshape(like.shape)
+            product = left.bfloat16().mT @ right.bfloat16()
+            product = product.to(like.dtype).reshape(like.shape)
         else:
             # (batch * time, heads, width / heads) each
-            left, right = (x.flatten(0, 1).to(like.dtype).unflatten(-1, (heads, -1)) for x in pair)
+            left = left.to(like.dtype).unflatten(-1, (heads, -1))
+            right = right.to(like.dtype).unflatten(-1, (heads, -1))
             product = outer_sum(left, right).reshape(like.shape)  # ([heads,] rows, columns)
         total = gradients[i]
         gradients[i] = product if total is None else total + product

@@ -103,13 +103,13 @@ class Plan:
         self._code = code  # whose program the record refers to
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
-        record, sizes, _ = code.record(
+        record, sizes, offsets = code.record(
             layout, leaves.states[0].dtype, tensors | written, len(leaves.states[0])
         )
-        if any(sizes):
+        if sizes:
             raise ValueError("values of several widths")
         self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
-        if _cpu.offsets(layout) is not layout.cu_seqlens:
+        if offsets is not layout.cu_seqlens:
             raise ValueError("offsets are a copy")
         words = code.words()
         sources = zip(_keys(tensors), _sources(cell, sig, leaves, tensors), strict=True)
@@ -241,7 +241,7 @@ def planned(cell: Cell, call: Call, sig: Signature, kernels: Any) -> Plan | None
         return None
     leaves, layout, _ = call
     plan = None
-    if kernels is _cpu and layout.time and all(h.numel() for h in leaves.states):
+    if kernels is _cpu and layout.time and all([h.numel() for h in leaves.states]):
         with contextlib.suppress(ValueError):
             plan = Plan(cell, call, sig)
     plans.store(sig.key, plan)
