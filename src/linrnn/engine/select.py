@@ -152,23 +152,18 @@ class _Selection:
             number = numbers[q]
             if number is not None and name in _SCALED:
                 return "mul_v_add", (p, y), _SCALED[name] * number, None
-            if number is None:
-                return self._of_three(name, p, q, y)
-        return op, args, 0.0, None
-
-    def _of_three(self, name: str, p: int, q: int, y: int) -> Fused:
-        """An operation on three nodes, or a better one."""
-        number = self.numbers[p]
-        if number is not None:  # ``(number - q) * y``
-            if number == 1 and self.inner[q].op == "square":
-                return "mul_one_minus_square", (y, *self.inner[q].args), 0.0, None
-            return "rsub_v_mul", (q, y), number, None
-        if name == "mul_add":
-            for share, factor in ((p, q), (q, p)):
-                difference = self.inner[factor]
+            first = numbers[p]
+            if first is not None:  # ``(first - q) * y``
+                if first == 1 and inner[q].op == "square":
+                    return "mul_one_minus_square", (y, *inner[q].args), 0.0, None
+                return "rsub_v_mul", (q, y), first, None
+            for share, factor in ((p, q), (q, p)) if name == "mul_add" else ():
+                difference = inner[factor]
                 if difference.op == "sub" and difference.args[1] == y:  # y + share * (x - y)
                     return "lerp", (y, difference.args[0], share), 0.0, None
-        return name, (p, q, y), 0.0, None
+            if number is None:
+                return name, (p, q, y), 0.0, None
+        return op, args, 0.0, None
 
     def _sum(self, parameter: int, x: int) -> None:
         factor, nodes = 1.0, self.program.nodes

@@ -73,7 +73,7 @@ def forward(
         steps = (layout.batch(leaves.states), layout.time // every)
         marks = _fresh(steps, [h.shape[-1] for h in leaves.states], leaves.states[0].dtype)
     written = tensors["output"]
-    code.run(layout, leaves.states[0].dtype, tensors, len(leaves.states[0]), marks=marks)
+    code.run(layout, leaves.states[0].dtype, tensors, leaves.states[0].shape[0], marks=marks)
     return list(written[:n]), list(tensors["final"]), marks or [written[i] for i in saved_outputs]
 
 
@@ -161,7 +161,7 @@ def backward(
     factors = code.operand_widths(tensors, "factor", range(code.assembled.factors))
     tensors["factor"] = _fresh(steps, factors, stored if layout.half_products else dtype)
     marks = saved if layout.checkpoint else ()
-    seqs = len(leaves.states[0])
+    seqs = leaves.states[0].shape[0]
     code.run(layout, dtype, tensors, seqs, adjoint=True, marks=marks, recompute=recompute)
     of_inputs = [
         gradients[i] if i in gradients else torch.zeros(x.shape, dtype=x.dtype, device=_HERE)

@@ -104,7 +104,7 @@ class Plan:
         tensors = _cpu.read(leaves)
         written = _cpu.room(code, tensors, leaves, layout)
         record, sizes, offsets = code.record(
-            layout, leaves.states[0].dtype, tensors | written, len(leaves.states[0])
+            layout, leaves.states[0].dtype, tensors | written, leaves.states[0].shape[0]
         )
         if sizes:
             raise ValueError("values of several widths")

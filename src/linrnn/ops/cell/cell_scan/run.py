@@ -26,6 +26,7 @@ _REQUESTED: Ambient[str | None] = Ambient("form", lambda form: form is not None)
 
 
 _NATIVE = {name: f"linrnn.ops.cell.cell_scan._{name}" for name in ("triton", "cpu")}
+_WRITTEN_BY = {device: name for name, device in WRITTEN_FOR.items()}
 _MODULES = _NATIVE | {name: f"linrnn.ops.cell.cell_scan._{name}" for name in FORMS[1:]}
 
 
@@ -137,7 +138,7 @@ def obstacles(program: Program, leaves: Leaves, layout: Layout) -> dict[str, str
 
 
 def _kind(device: torch.device) -> str:
-    return next((n for n, where in WRITTEN_FOR.items() if where == device.type), "cpu")
+    return _WRITTEN_BY.get(device.type, "cpu")
 
 
 def _obstacle(name: str, program: Program, leaves: Leaves, layout: Layout) -> str | None:
@@ -199,7 +200,7 @@ def _choice(form: str, backend: str | None, why: str) -> Choice:
 def _announce(leaves: Leaves, layout: Layout) -> None:
     """Say that kernels which are there cannot run on this machine."""
     device = leaves.states[0].device
-    kind = next((n for n, where in WRITTEN_FOR.items() if where == device.type), None)
+    kind = _WRITTEN_BY.get(device.type)
     kernels = _module(_NATIVE[kind]) if kind else None
     reason = kernels.unavailable(device, layout.dtype) if kernels else None
     if reason is not None:
