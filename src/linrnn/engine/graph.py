@@ -79,6 +79,7 @@ from linrnn.engine.operations import ELEMENTWISE as ELEMENTWISE
 from linrnn.engine.operations import MIXING as MIXING
 from linrnn.engine.operations import SPREADS as SPREADS
 from linrnn.engine.operations import TRANSPOSED as TRANSPOSED
+from linrnn.engine.operations import TRUTHS
 from linrnn.engine.operations import block_product as block_product
 
 LEAVES = ("state", "input", "parameter", "matrix")
@@ -200,6 +201,9 @@ class Graph:
             return node.args[0]
         return self("sub", node.args[1], node.args[0]) if node.op == "sub" else None
 
+    def _ne(self, x: int, zero: int, left: float | None, right: float | None) -> int | None:
+        return x if right == 0 and self.nodes[x].op in TRUTHS else None
+
     def _where(self, c: int, a: int, b: int, *values: float | None) -> int | None:
         if a == b:
             return a
@@ -247,7 +251,7 @@ class Graph:
 
     _SIMPLER: ClassVar[dict[str, Callable[..., int | None]]] = {
         "neg": _neg, "where": _where, "div": _div, "maximum": _extreme, "minimum": _extreme,
-        "add": _add, "sub": _sub, "mul": _mul,
+        "add": _add, "sub": _sub, "mul": _mul, "ne": _ne,
     }  # fmt: skip
 
 

@@ -448,6 +448,34 @@ def check_recorded(what):
     assert program(model) is not None
 
 
+#: Operators of a gradient, as PyTorch calls them: of the gradient of a result, and the argument.
+SLOPES = {
+    "softplus": lambda g, x: torch.ops.aten.softplus_backward(g, x, 2.0, 1.0),
+    "silu": torch.ops.aten.silu_backward,
+    "mish": torch.ops.aten.mish_backward,
+    "hardtanh": lambda g, x: torch.ops.aten.hardtanh_backward(g, x, -0.2, 0.3),
+    "log_sigmoid": lambda g, x: torch.ops.aten.log_sigmoid_backward(
+        g, x, (-x.detach().abs()).exp()
+    ),
+    "threshold": lambda g, x: torch.ops.aten.threshold_backward(g, x, 0.1),
+    "gelu": torch.ops.aten.gelu_backward,
+    "gelu by tanh": lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
+    "elu": lambda g, x: torch.ops.aten.elu_backward(g, 1.5, 1, 1, False, x),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_a_slope_is_recorded(name):
+    check_recorded(lambda m, y: y + SLOPES[name](0.7 - y / 2, 2 * y))
+
+
+def test_a_slope_with_scales_runs_as_it_is():
+    model = built(odd(lambda m, y: torch.ops.aten.elu_backward(y, 1.5, 2, 1, False, y)))
+    with torch.no_grad():
+        model.step(torch.randn(2, 3), model.init_state(2))
+    assert "with scales" in explain(model.step, torch.randn(2, 3), model.init_state(2))
+
+
 #: Functions of cells that are no operators of elements, or make other than real numbers.
 NOT_OF_ELEMENTS = {"linear", "matmul", "roll", "fold", "complex", "polar", "type_as", "full_like"}
 NOT_OF_ELEMENTS |= {"rpow", "resolve_conj", "positive"}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linrnn.engine.derivatives import backward
 from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.graph import ELEMENTWISE, LEAVES, Graph, Program, finish
+from linrnn.engine.graph import ELEMENTWISE, Graph, Program, evaluate, finish
 from linrnn.engine.operations import LOGICAL, TRUTHS
 from linrnn.engine.replay.operands import Number, Real, RefusedError, View, tensors_in
 from linrnn.engine.replay.tape import Tape
@@ -133,34 +133,17 @@ def _slope(name: str, options: tuple[Any, ...]) -> Program:
     return finish(graph, forward.names, (gradients[forward.leaves["input"][0]],), ())
 
 
-def write_slope(tape: Tape, name: str, to: Number, x: Any, g: Any, *options: Any) -> None:
-    """Write the gradient of a function of `linrnn.cells.functions` with one argument.
+def _slope_of(name: str, options: Callable[..., tuple[Any, ...]]) -> Callable[..., Tensor]:
+    """The gradient of a function whose argument PyTorch saves: ``(gradient, argument, ...)``."""
 
-    Args:
-        tape: to write to.
-        name: of the function.
-        to: where the gradient belongs.
-        x: the argument, real.
-        g: the gradient of the result.
-        options: more arguments, which are numbers.
-    """
-    start, recording = len(tape.instructions), Recording(tape)
-    leaves = [recording.operand(z) for z in (x, g)]
-    if any(z.im is not None for z in leaves):
-        raise RefusedError("of complex numbers")
-    try:
-        program = _slope(name, options)
-    except ArgumentError as error:
-        raise RefusedError(f"of {name} with these options") from error
-    handles: list[Any] = []
-    for node in program.nodes:
-        if node.op in LEAVES:
-            handles.append(leaves[node.attribute].re)
-        elif node.op == "constant":
-            handles.append(node.attribute)
-        else:
-            handles.append(recording.graph(node.op, *(handles[i] for i in node.args)))
-    tape.deliver(start, to, Number(handles[program.outputs[0]]))
+    def compose(g: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            program = _slope(name, options(*args, **kwargs))
+        except ArgumentError as error:
+            raise RefusedError(f"of {name} with these options") from error
+        return evaluate(program, [], [x, g], [], []).outputs[0]
+
+    return compose
 
 
 @rule("move", "clone", "_to_copy", "copy", "contiguous")
@@ -317,35 +300,27 @@ def _fill(tape: Tape, to: Number, x: Tensor, value: Any) -> None:
     tape.move(to, tape.number(value))
 
 
-def _of_argument(name: str, options: Callable[..., Sequence[Any]]) -> Rule:
-    """Rule of a function whose argument PyTorch saves: ``(gradient, argument, *options)``."""
-
-    def write(tape: Tape, to: Number, g: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> None:
-        write_slope(tape, name, to, x, g, *options(*args, **kwargs))
-
-    return write
+def _numbers(*options: Any) -> tuple[Any, ...]:
+    return tuple([z for z in options if not isinstance(z, Tensor)])  # a tensor is a buffer
 
 
-def _numbers(*options: Any) -> list[Any]:
-    return [z for z in options if not isinstance(z, Tensor)]  # a tensor is a buffer
-
-
-RULES |= {
-    f"{name}_backward": _of_argument(name, _numbers)
-    for name in ("softplus", "silu", "mish", "hardtanh", "log_sigmoid")
-}
-RULES["threshold_backward"] = _of_argument("threshold", lambda threshold: (threshold, 0.0))
-RULES["gelu_backward"] = _of_argument("gelu", lambda *, approximate="none": (approximate,))
-
-
-@rule("elu_backward")
 def _elu_slope(
-    tape: Tape, to: Number, g: Tensor, alpha: float, scale: float, of_input: float,
-    is_result: bool, x: Tensor,
-) -> None:  # fmt: skip
+    g: Tensor, alpha: float, scale: float, of_input: float, is_result: bool, x: Tensor
+) -> Tensor:
     if (scale, of_input) != (1, 1) or is_result:
         raise RefusedError("with scales, or of a result")
-    write_slope(tape, "elu", to, x, g, float(alpha))
+    return _slope_of("elu", _numbers)(g, x, float(alpha))
+
+
+COMPOSED |= {
+    f"{name}_backward": _slope_of(name, _numbers)
+    for name in ("softplus", "silu", "mish", "hardtanh", "log_sigmoid")
+}
+COMPOSED |= {
+    "threshold_backward": _slope_of("threshold", lambda threshold: (threshold, 0.0)),
+    "gelu_backward": _slope_of("gelu", lambda *, approximate="none": (approximate,)),
+    "elu_backward": _elu_slope,
+}
 
 
 @rule("select_backward")
