@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
+from torch.utils.hooks import RemovableHandle
 
 from linrnn.learn._exact.owners import tensors
 from linrnn.typing import State
@@ -26,6 +27,7 @@ class LastStep:
         self.across = torch.empty(0)
         self._credit: Tensor | None = None
         self._noting = False
+        self._hook: RemovableHandle | None = None
 
     def watch(self, y: Tensor, next_state: State) -> None:
         """Note what the credit of an answer is to the state after the step.
@@ -49,11 +51,13 @@ class LastStep:
                 self._noting = False
             self._credit = None if credit is None else _flat(credit)
 
-        y.register_hook(note)
+        self._hook = y.register_hook(note)
 
     def take(self) -> Tensor | None:
         """(batch, size), as of `real_parts`; None: nothing was read of the state after the step."""
         credit, self._credit = self._credit, None
+        if self._hook is not None:  # the hook and the graph hold each other: no collector sees that
+            self._hook.remove()
         return credit
 
 
