@@ -40,7 +40,7 @@ settings.load_profile("linrnn")
 
 # torch.manual_seed leaves word for devices that may come, each time with the stack of its caller as
 # a text: a millisecond, and tests call it some hundred thousand times
-for devices in (torch.cuda, torch.xpu):
+for devices in (torch.cuda, torch.xpu, torch.mtia):
     if not devices.is_available():
         devices.manual_seed_all = lambda seed: None
 
