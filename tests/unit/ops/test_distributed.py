@@ -27,6 +27,10 @@ from linrnn.testing._tolerance import check_close, difference
 
 PATIENCE = 100  # seconds until processes that wait for each other are ended
 NAMES = ("a", "b", "initial_state")
+START_METHOD = "spawn"
+if sys.platform == "linux":  # forks of one process that has imported PyTorch, which takes seconds
+    START_METHOD = "forkserver"
+    multiprocessing.set_forkserver_preload(["linrnn.ops", "linrnn.testing", "pytest"])
 
 
 @dataclass(frozen=True)
@@ -188,8 +192,12 @@ def start(rank, ranks, folder, work, *arguments):
 
 def run(ranks, folder, work, *arguments):
     """The results of ``work(rank, *arguments)`` on several processes."""
-    context = multiprocessing.spawn(
-        start, (ranks, folder, work, *arguments), nprocs=ranks, join=False
+    context = multiprocessing.start_processes(
+        start,
+        (ranks, folder, work, *arguments),
+        nprocs=ranks,
+        join=False,
+        start_method=START_METHOD,
     )
     deadline = time.monotonic() + PATIENCE
     try:
