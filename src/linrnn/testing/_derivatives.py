@@ -19,6 +19,9 @@ _DIFFERENCE = 2**31  # roundings that those are allowed: 5e-7 of the largest num
 _ROUNDINGS = 2**12  # sums are added up in different orders
 _SINGLE = 1e-3  # of the largest number, of derivatives in float32
 _POINT = torch.tensor([0.3, -0.2], dtype=torch.float64)
+# An error of the Hessian hides from differences along one direction only where it maps that
+# direction to 0; differences along both axes would cost two gradients more.
+_DIRECTION = torch.tensor([0.8, 0.6], dtype=torch.float64)
 
 Scalar = Callable[[Tensor], Tensor]
 Layer = Callable[[Tensor], Tensor]
@@ -37,7 +40,7 @@ def check_derivatives(
     each further one of the one before it, in both orders; and each alone. At the point,
 
     * the gradient is the same with ``create_graph`` and without,
-    * the Hessian is that of central differences of the gradient,
+    * the Hessian is symmetric, and along a direction that of central differences of the gradient,
     * `torch.func`'s ``grad``, ``hessian``, ``jacrev(jacrev)``, ``jacfwd(jacfwd)`` and ``vmap``
       agree, and so does ``vmap`` over backward passes of a graph that was made without it, without
       PyTorch falling back to a loop,
@@ -147,17 +150,23 @@ def _drift(numel: int, like: Tensor, *, seed: int) -> Scalar:
 
 
 def _check(what: str, f: Scalar, *, modes: bool) -> None:
-    gradient, hess = _gradient(f, _POINT), torch.autograd.functional.hessian(f, _POINT)
-    with_graph = _gradient(f, _POINT, create_graph=True)
+    point = _POINT.clone().requires_grad_()
+    y = f(point)
+
+    def back(credit: Tensor, **options: bool) -> Tensor:
+        return torch.autograd.grad(y, point, credit, retain_graph=True, **options)[0]
+
+    gradient = back(torch.ones_like(y))
+    with_graph, hess = _with_graph(f, _POINT)
     check_close(f"{what}: gradient with create_graph", with_graph, gradient, roundings=_ROUNDINGS)
-    columns = []
-    for e in torch.eye(2, dtype=torch.float64) * _STEP:
-        columns.append((_gradient(f, _POINT + e) - _gradient(f, _POINT - e)) / (2 * _STEP))
-    check_close(f"{what}: Hessian", hess, torch.stack(columns, 1), roundings=_DIFFERENCE)
+    check_close(f"{what}: Hessian, transposed", hess.T, hess, roundings=_ROUNDINGS)
+    ahead, behind = (_gradient(f, _POINT + step * _DIRECTION) for step in (_STEP, -_STEP))
+    slope = (ahead - behind) / (2 * _STEP)
+    check_close(f"{what}: Hessian", hess @ _DIRECTION, slope, roundings=_DIFFERENCE)
     if not modes:
         return
     several, credits = torch.stack([gradient, 2 * gradient]), _POINT.new_tensor([1.0, 2.0])
-    passes = _passes(f, _POINT, lambda back: back(credits, is_grads_batched=True))
+    passes = back(credits, is_grads_batched=True)
     check_close(f"{what}: is_grads_batched", passes, several, roundings=_ROUNDINGS)
     with _no_fallback():
         check_close(f"{what}: func.grad", grad(f)(_POINT), gradient, roundings=_ROUNDINGS)
@@ -170,25 +179,27 @@ def _check(what: str, f: Scalar, *, modes: bool) -> None:
         points = torch.stack([_POINT, -_POINT])
         mapped = vmap(grad(f))(points)[0]
         check_close(f"{what}: vmap(grad)", mapped, gradient, roundings=_ROUNDINGS)
-        passes = _passes(f, _POINT, lambda back: vmap(back)(credits))
+        passes = vmap(back)(credits)
         check_close(f"{what}: vmap of backward", passes, several, roundings=_ROUNDINGS)
 
 
-def _gradient(f: Scalar, point: Tensor, *, create_graph: bool = False) -> Tensor:
+def _gradient(f: Scalar, point: Tensor) -> Tensor:
     point = point.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(f(point), point, create_graph=create_graph)
-    return gradient.detach()
+    (gradient,) = torch.autograd.grad(f(point), point)
+    return gradient
 
 
-def _passes(f: Scalar, point: Tensor, several: Callable[[Any], Tensor]) -> Tensor:
-    """Gradients by several passes at once through a graph; ``several`` makes them from one."""
+def _with_graph(f: Scalar, point: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient with ``create_graph``, and the Hessian by a backward pass of each part of it."""
     point = point.clone().requires_grad_()
-    y = f(point)
-
-    def back(credit: Tensor, **options: bool) -> Tensor:
-        return torch.autograd.grad(y, point, credit, retain_graph=True, **options)[0]
-
-    return several(back)
+    (gradient,) = torch.autograd.grad(f(point), point, create_graph=True)
+    if not gradient.requires_grad:  # of a function that is linear
+        return gradient, point.new_zeros(len(point), len(point))
+    rows = [
+        torch.autograd.grad(part, point, retain_graph=True, materialize_grads=True)[0]
+        for part in gradient
+    ]
+    return gradient.detach(), torch.stack(rows)
 
 
 def _real(x: Tensor) -> Tensor:
