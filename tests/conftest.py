@@ -55,6 +55,15 @@ def pytest_configure(config):
     gc.disable()  # next to nothing of what collecting makes is garbage
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files in which no test is ``unchecked`` where -m asks for these alone."""
+    expression = config.option.markexpr
+    if "unchecked" not in expression or "not unchecked" in expression:
+        return None
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_test and b"unchecked" not in collection_path.read_bytes() else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config, items):
     """Leave cases of tests marked ``sampled`` to the slow tests, unless -k names them."""
