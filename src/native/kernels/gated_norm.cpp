@@ -24,7 +24,6 @@ struct GatedNorm {
     enum Act { SIGMOID = 0, SILU = 1, ITSELF = 2, NONE = 3 };
     const GatedNormArgs& args;
     const i64 n = args.width;
-    const i64 ld = n + LANES;  // of rows on the way: those of powers of two would meet in the same cache lines
 
     // What a function is at z, and its slope there.
     struct Gate {
@@ -66,10 +65,10 @@ struct GatedNorm {
     }
     // What is added to a row of a group, whose numbers take four more rows of work.
     void open_added(i64 row, i64 group, A* work, Row& r) const {
-        r.q = read(LINRNN_OPERAND(args, q), row, group, n, work + 9 * ld);
-        r.k = read(LINRNN_OPERAND(args, k), row, group, n, work + 10 * ld);
-        r.v = read(LINRNN_OPERAND(args, v), row, group, n, work + 11 * ld);
-        r.share = read(LINRNN_OPERAND(args, share), 0, group, n, work + 12 * ld);
+        r.q = read(LINRNN_OPERAND(args, q), row, group, n, work + 9 * n);
+        r.k = read(LINRNN_OPERAND(args, k), row, group, n, work + 10 * n);
+        r.v = read(LINRNN_OPERAND(args, v), row, group, n, work + 11 * n);
+        r.share = read(LINRNN_OPERAND(args, share), 0, group, n, work + 12 * n);
         alignas(64) A parts[LANES] = {};
         i64 i = 0;
         for (; i + LANES <= n; i += LANES)
@@ -81,7 +80,7 @@ struct GatedNorm {
     void close_added(i64 at, const Row& r, const A* into, A* work, A* of_share) const {
         const A slope = product(into, r.v, n), both = r.both;
         const A *q = r.q, *k = r.k, *share = r.share;
-        A *of_q = work + 5 * ld, *of_k = work + 6 * ld, *of_v = work + 13 * ld;
+        A *of_q = work + 5 * n, *of_k = work + 6 * n, *of_v = work + 13 * n;
         LINRNN_INDEPENDENT
         for (i64 i = 0; i < n; ++i) {
             of_q[i] = slope * (k[i] * share[i]);
@@ -95,10 +94,10 @@ struct GatedNorm {
     }
     // x with the skip, which take four more rows of work.
     void open_skip(i64 row, i64 group, A* work, Row& r) const {
-        r.skip = read(LINRNN_OPERAND(args, skip), row, group, n, work + 16 * ld);
-        r.skip_weight = read(LINRNN_OPERAND(args, skip_weight), 0, group, n, work + 17 * ld);
+        r.skip = read(LINRNN_OPERAND(args, skip), row, group, n, work + 16 * n);
+        r.skip_weight = read(LINRNN_OPERAND(args, skip_weight), 0, group, n, work + 17 * n);
         const A *x = r.x, *skip = r.skip, *weight = r.skip_weight;
-        A* both = work + 18 * ld;
+        A* both = work + 18 * n;
         LINRNN_INDEPENDENT
         for (i64 i = 0; i < n; ++i) both[i] = x[i] + weight[i] * skip[i];
         r.x = r.normed = both;
@@ -106,7 +105,7 @@ struct GatedNorm {
     // From the gradient of x, `into`.
     void close_skip(i64 at, const Row& r, const A* into, A* work, A* of_weight) const {
         const A *skip = r.skip, *weight = r.skip_weight;
-        A* of_skip = work + 19 * ld;
+        A* of_skip = work + 19 * n;
         LINRNN_INDEPENDENT
         for (i64 i = 0; i < n; ++i) {
             of_skip[i] = into[i] * weight[i];
@@ -116,19 +115,19 @@ struct GatedNorm {
     }
     // Rows of ones and zeros instead of a weight and a bias that there are not.
     void prepare(A* work) const {
-        for (i64 i = 0; i < n; ++i) work[14 * ld + i] = A(1), work[15 * ld + i] = A(0);
+        for (i64 i = 0; i < n; ++i) work[14 * n + i] = A(1), work[15 * n + i] = A(0);
     }
-    // work has room for ROOM rows: five are taken here, and those above
+    // work has room for ROOM * width numbers: five are taken here, and those above
     template <int ACT, bool FIRST, bool ADDED>
     Row open(i64 row, i64 group, A* work) const {
-        A* h = work + 4 * ld;
+        A* h = work + 4 * n;
         Row r{};
         r.x = r.normed = read(LINRNN_OPERAND(args, x), row, group, n, work);
         if (args.skip) open_skip(row, group, work, r);
-        r.weight = work + 14 * ld, r.bias = work + 15 * ld;
-        if (args.weight) r.weight = read(LINRNN_OPERAND(args, weight), 0, group, n, work + 2 * ld);
-        if (args.bias) r.bias = read(LINRNN_OPERAND(args, bias), 0, group, n, work + 3 * ld);
-        if constexpr (ACT != NONE) r.z = read(LINRNN_OPERAND(args, z), row, group, n, work + ld);
+        r.weight = work + 14 * n, r.bias = work + 15 * n;
+        if (args.weight) r.weight = read(LINRNN_OPERAND(args, weight), 0, group, n, work + 2 * n);
+        if (args.bias) r.bias = read(LINRNN_OPERAND(args, bias), 0, group, n, work + 3 * n);
+        if constexpr (ACT != NONE) r.z = read(LINRNN_OPERAND(args, z), row, group, n, work + n);
         if constexpr (ACT != NONE && FIRST) {
             const A *x = r.x, *z = r.z;
             LINRNN_INDEPENDENT
@@ -150,7 +149,7 @@ struct GatedNorm {
     void forward(i64 row, i64 group, A* work) const {
         const Row r = open<ACT, FIRST, ADDED>(row, group, work);
         const A *x = r.normed, *w = r.weight, *b = r.bias, *z = r.z, *v = r.v, inverse = r.inverse, both = r.both;
-        A* y = work + 6 * ld;
+        A* y = work + 6 * n;
         LINRNN_INDEPENDENT
         for (i64 i = 0; i < n; ++i) {
             A one = inverse * x[i] * w[i] + b[i];
@@ -167,10 +166,10 @@ struct GatedNorm {
         constexpr bool LAST = ACT != NONE && !FIRST;
         const i64 at = (row * args.groups + group) * n;
         const Row r = open<ACT, FIRST, ADDED>(row, group, work);
-        const A* grad = read(LINRNN_OPERAND(args, grad), row, group, n, work + 6 * ld);
+        const A* grad = read(LINRNN_OPERAND(args, grad), row, group, n, work + 6 * n);
         const A *normed = r.normed, *w = r.weight, *b = r.bias, *z = r.z, *v = r.v, *x = r.x;
         const A inverse = r.inverse, both = r.both;
-        A *u = work + 7 * ld, *into_z = work + 8 * ld, *into_added = work + 13 * ld;
+        A *u = work + 7 * n, *into_z = work + 8 * n, *into_added = work + 13 * n;
         A *of_weight = sums + group * n, *of_bias = of_weight + args.groups * n;
         LINRNN_INDEPENDENT
         for (i64 i = 0; i < n; ++i) {
@@ -210,7 +209,7 @@ struct GatedNorm {
     template <int ACT, bool FIRST, bool ADDED>
     void rows(i64 begin, i64 end, A* work, double* sums) const {
         const i64 summed = 4 * args.groups * n;
-        A* parts = work + ROOM * ld;
+        A* parts = work + ROOM * n;
         prepare(work);
         for (i64 from = begin, to; from < end; from = to) {
             to = from + SUMMED < end ? from + SUMMED : end;
@@ -236,7 +235,7 @@ struct GatedNorm {
         const i64 share = units ? (rows + units - 1) / units : 0;
         // a gate is worth several products
         const i64 threads = threads_for(units, 4 * rows * args.groups * n, args.threads);
-        const i64 room = ROOM * ld + (args.backward ? summed : 0);
+        const i64 room = ROOM * n + (args.backward ? summed : 0);
         return for_each<A>(units, threads, room, [&](i64 unit, A* work) {
             const i64 begin = unit * share, end = begin + share < rows ? begin + share : rows;
             double* sums = args.backward && args.sums ? reinterpret_cast<double*>(args.sums) + unit * summed : nullptr;
