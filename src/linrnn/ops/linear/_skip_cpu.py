@@ -39,6 +39,6 @@ def _run(z: Tensor, weight: Tensor, x: Tensor, y: Tensor, *ends: int) -> None:
     if not z.numel():
         return
     z, x, weight = dense(z), dense(x), dense(weight.to(y.dtype))
-    places = z.data_ptr(), native.DTYPES[z.dtype], weight.data_ptr()
-    places = *places, x.data_ptr(), native.DTYPES[x.dtype], y.data_ptr()
+    first, second = (z.data_ptr(), native.DTYPES[z.dtype]), (x.data_ptr(), native.DTYPES[x.dtype])
+    places = *first, weight.data_ptr(), *second, y.data_ptr()
     _SKIP(y.dtype, z.numel() // channels, channels, *places, *ends)

@@ -12,8 +12,8 @@ from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import joined, parted
 
 #: Steps between the memories kept for the backward pass, which computes those between once more. No
-#: more than 4 chunks: `MOST` in src/native/memory_adjoint.h is the room for them. As many as a chunk
-#: of bfloat16 rows has, `C` in src/native/memory_half_chunk.h, which are not computed once more.
+#: more than 4 chunks: `MOST` in src/native/memory_adjoint.h is the room for them. As many as a
+#: chunk of bfloat16 rows has, `C` in src/native/memory_half_chunk.h.
 WINDOW = 64
 #: Writes of a chunk.
 CHUNK = 16
