@@ -182,7 +182,9 @@ def hold(
     if (mean := _mean(parts, banked)) is not None:
         rivals.append(mean.entry)
         ahead = mean
-    entry, won = parts.race(config, ahead.scores)
+    # what is trained must beat the better of both, on the windows that judge it
+    holder = min((ahead, Rival(bank, scores, banked.model)), key=lambda one: _rank(task, one.entry))
+    entry, won = parts.race(config, holder.scores)
     rivals.append(entry)
     contest = Contest(
         metric=task.metric,
@@ -314,7 +316,11 @@ def _uncontested(config: Config, task: Task, rules: Iterable[Entry]) -> Contest:
 
 def _sorted(task: Task, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The best first; at the end what has no score."""
-    sign = -1.0 if task.higher_is_better else 1.0
-    return tuple(
-        sorted(entries, key=lambda one: sign * one.score if math.isfinite(one.score) else math.inf)
-    )
+    return tuple(sorted(entries, key=lambda one: _rank(task, one)))
+
+
+def _rank(task: Task, entry: Entry) -> float:
+    """Smaller is better."""
+    if not math.isfinite(entry.score):
+        return math.inf
+    return -entry.score if task.higher_is_better else entry.score

@@ -1,19 +1,24 @@
 """Means of forecasts of a short series: their parts, weights, pieces, files and streams."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import linrnn
+from linrnn import contest, recipes
 from linrnn.cli import main
+from linrnn.contest import _windows
 from linrnn.errors import ArgumentError, ShapeError
 from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators._window_ridge import PENALTIES, fit_windows
 from linrnn.estimators.mean_forecast import back_tested, fit_means
 from linrnn.frozen import MeanModel, SeriesModel, WindowModel
 from linrnn.streaming import Session
+from linrnn.tasks.forecast import Forecast, ForecastOptions
 
 F64 = torch.float64
 
@@ -182,3 +187,32 @@ def test_what_is_no_mean_is_refused():
         with pytest.raises(ArgumentError, match="reset and lengths must be None"):
             model(torch.zeros(1, 4, 1), reset=torch.zeros(1, 4) > 0)
     assert isinstance(means_of(cycles())[1].every.parts[0], SeriesModel)
+
+
+@pytest.mark.parametrize("worse", [True, False])
+def test_a_mixer_must_beat_the_better_of_bank_and_mean(worse, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("s.csv").write_text("y\n" + "\n".join(f"{v:.6f}" for v in cycles()[:, 0]) + "\n")
+    options = ForecastOptions(data="s.csv", horizon=4, length=8)
+    config = replace(recipes.untuned("forecast"), task_options=options)
+    task, holders, scores = Forecast(options), [], []
+    fit_bank, fit_mean = _windows.fit_bank, _windows.fit_mean
+
+    def banked(series, seed):
+        tested, model, of_bank = fit_bank(series, seed)
+        scores.append(of_bank.double())
+        return tested, model, of_bank
+
+    def mean(series, tested):
+        return fit_mean(series, tested)[0], scores[0] + (1 if worse else -0.001)
+
+    def held(config, series, holder, scale):
+        holders.append(holder)
+        entry = scale.entry("lru", "trained", holder + 9, 0.0)
+        return entry, False
+
+    for name, replaced in {"fit_bank": banked, "fit_mean": mean, "race": held}.items():
+        monkeypatch.setattr(_windows, name, replaced)
+    outcome = contest.hold(config, task, task.datasets()).contest
+    assert outcome.winner == "mean"
+    assert torch.equal(holders[0], scores[0] if worse else scores[0] - 0.001)
