@@ -48,8 +48,9 @@ OF_ROWS = 64
 #: minGRU spills 2 registers, with 1552 that of minLSTM 394: compiled for an H100, Triton 3.7.1,
 #: 2026-11-29.
 #: Fewer fit where a warp has parts of several stretches: RG-LRU's gradient spills 5 with 880. More
-#: fit in a tile that is handed over, which loads nothing ahead.
-OF_TILES, OF_PARTS, OF_HANDED = 900, 800, 1350
+#: fit in a tile that is handed over, which loads nothing ahead. With resets, rows are loaded ahead
+#: up to the last of these: RG-LRU spills 6 with 636.
+OF_TILES, OF_PARTS, OF_HANDED, OF_RESETS = 900, 800, 1350, 600
 MOST_WARPS = 16
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
@@ -314,6 +315,7 @@ class _Code:
             lanes, tiles = programs, self.tiles(layout.time, first)
             programs = lanes * tiles
             arguments += [lanes, tiles, *self._handed(lanes * tiles, first)]
+            options["AHEAD"] = options["AHEAD"] and self._has_room(layout, first)
         with torch.cuda.device_of(first):
             flip = layout.reverse != adjoint
             launch(self.kernel, programs, *arguments, FLIP=flip, **options)
@@ -356,6 +358,13 @@ class _Code:
         steps = most // (_numbers(plan, stretches) * of_step)
         steps = max(1, min(steps, MOST_STEPS, 2 * MOST_OPERATIONS // weight))
         return stretches, 1 << (steps.bit_length() - 1)
+
+    def _has_room(self, layout: Layout, state: Tensor) -> bool:
+        """Whether there are registers for the rows of the next tile, beside resets."""
+        plan, (stretches, steps) = self.form.plan, self._tile(state)
+        assert plan is not None
+        numbers = _numbers(plan, stretches) * steps * (state.dtype.itemsize // 4)
+        return layout.reset is None or numbers * self.source.weight <= OF_RESETS
 
     def _of_tiles(self, state: Tensor) -> dict[str, Any]:
         """The options of a kernel whose warps share tiles."""
