@@ -187,9 +187,8 @@ class Op:
         reason = None if declines is None else declines(*arguments)
         if reason:
             return f"composed of PyTorch's operators: {reason}"
-        form = getattr(kernels, "form", None)
-        if form is not None and lead.numel():
-            why = f"{why}, as {form(*arguments)}"
+        if lead.numel() and hasattr(kernels, "form"):
+            why = f"{why}, as {cast(Any, kernels).form(*arguments)}"
         if requested(backend)[0] != "auto":
             return why
         problems = self.problems(lead.device, lead.dtype)
