@@ -51,7 +51,7 @@ def declines(*inputs: Any) -> str | None:
 
 def window(p: Problem) -> int:
     """Writes from one memory to the next that are kept for the gradient."""
-    if p.delta and p.g is None and p.q.dtype is torch.bfloat16:
+    if p.delta and p.g is None and p.reads == 1 and p.q.dtype is torch.bfloat16:
         # nothing forgets what chunks of 64 steps round: 0.0096 of the norm, of 16 below
         # 0.006 (test_memory_native.py, AVX-512-BF16). With this window the kernel takes the latter.
         return WINDOW - CHUNK
