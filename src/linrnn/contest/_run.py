@@ -208,7 +208,7 @@ def _mean(parts: "_Parts", banked: "_Banked") -> Rival | None:
 
 
 def _alone(task: Task, parts: "_Parts", rival: Rival) -> Held:
-    """What is left without a contest."""
+    """The one competitor and its model, without a contest."""
     contest = Contest(
         metric=task.metric,
         higher_is_better=task.higher_is_better,

@@ -107,9 +107,12 @@ def check_rising(where: str, what: str, data: Any) -> None:
         where, what: for the message.
         data: a frame or a series of pandas; anything else has no such index.
     """
-    index = getattr(data, "index", None)
-    kind = getattr(getattr(index, "dtype", None), "kind", "")
-    if index is None or not (kind in "mM" or hasattr(index, "freqstr")):
+    if not hasattr(data, "iloc"):
+        return
+    import pandas as pd
+
+    index = data.index
+    if not isinstance(index, (pd.DatetimeIndex, pd.TimedeltaIndex, pd.PeriodIndex)):
         return
     if index.isna().any():
         row = int(np.flatnonzero(index.isna())[0])
