@@ -44,9 +44,23 @@ FUNCTIONS |= {
         *("cosh", "floor", "logsigmoid"),
     )
 }
-FUNCTIONS |= {
-    op: _of_two(op) for op in ("lt", "le", "eq", "ne", "maximum", "minimum", "atan2", "fmod")
-}
+FUNCTIONS |= {op: _of_two(op) for op in ("lt", "le", "maximum", "minimum", "atan2", "fmod")}
+
+
+def _compared(op: str, join: str) -> Function:
+    """Whether two numbers are equal or not; of complex ones both parts are compared."""
+
+    def compare(t: Writer, input: Any, other: Any) -> Value:
+        a, b = t.value(input), t.value(other)
+        if a.im is None and b.im is None:
+            return t.real(op, a, b)
+        pairs = zip(a.pair(), b.pair(), strict=True)
+        return t.real(join, *(Value(t, t.graph(op, x, y)) for x, y in pairs))
+
+    return compare
+
+
+FUNCTIONS |= {"eq": _compared("eq", "mul"), "ne": _compared("ne", "maximum")}
 
 
 @named("ceil")

@@ -83,7 +83,9 @@ def check_program(layer, dtype, options=None):
         plain = begin()
         plain._recordable = lambda given: False
         want = plain._derivatives(some, wanted if some else [])
-        assert got.keys() == want.keys()
+        # a record makes 0 of a gradient that there is none of: a learned start, by a later step
+        assert want.keys() <= got.keys()
+        assert not any(got[name].any() for name in got.keys() - want.keys())
         for name, z in want.items():
             most = TOLERANCE[dtype] * max(1.0, z.abs().max().item())
             torch.testing.assert_close(

@@ -527,6 +527,45 @@ def test_a_function_of_cells_is_recorded(name):
     assert program(model) is not None, explain(model.step, x, state)
 
 
+def of_weights(name, is_complex):
+    """The call of `of_table` on weights alone, whose real part is added to what a step gives."""
+    call = of_table(name)
+
+    def what(m, y):
+        weights = m.gain * torch.linspace(-1, 1, len(m.gain), dtype=m.gain.dtype)
+        if is_complex:
+            weights = torch.complex(weights, weights.flip(0))
+        result = call(m, weights)
+        return y + (result.real if result.is_complex() else result)
+
+    return what
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize("name", TABLE)
+def test_a_function_of_weights_alone_is_that_of_its_operators(name, is_complex):
+    """Recorded, computed by PyTorch from the weights, or refused: never other numbers."""
+    model = built(odd(of_weights(name, is_complex)), F64)
+    x, state = torch.randn(2, 3, dtype=F64), model.init_state(2)
+    try:
+        want = by_operators(model, x, state)
+    except (RuntimeError, NotImplementedError):
+        pytest.skip("PyTorch has no such function of complex numbers")
+    for _ in range(3):
+        with torch.no_grad():
+            same(model.step(x, state), want, 1e-12)
+
+
+@pytest.mark.parametrize("op", [torch.eq, torch.ne])
+def test_complex_numbers_are_compared(op):
+    def what(m, y):
+        z = torch.complex(y, y * 0)
+        equal = op(z, z.real[..., :1]) | op(torch.complex(y * 0, m.gain + y * 0), 1j)
+        return y + equal
+
+    check_recorded(what)
+
+
 def in_place(m, y):
     """Memory that is written again and again, read in between and in parts."""
     a = y * 2

@@ -145,6 +145,8 @@ class Recorder(TorchDispatchMode):
             if x.dtype in STORED and x.is_cpu and x.layout is torch.strided:
                 self.tape.know(x, Slot("derived", len(self.derived)), _stored(x))
                 self.derived.append(x)
+            else:  # a rule that was refused may have made room, which nothing is written to
+                self.tape.forget(x)
 
     def derivation(self) -> "Derivation":
         """Say how all of `derived` is computed again."""

@@ -69,6 +69,10 @@ class Tape:
         """Where the storage of a tensor lies, None if it is not known."""
         return self._slots.get(_memory(x))
 
+    def forget(self, x: Tensor) -> None:
+        """A tensor whose numbers are nowhere: whoever reads it is refused."""
+        self._slots.pop(_memory(x), None)
+
     def hold(self, x: Tensor) -> None:
         """A tensor whose numbers are always the same."""
         self.know(x, Slot("constant", -1))
