@@ -29,10 +29,10 @@ from linrnn.train.styles import styles
 PART = "windows"
 ORDER = UNITS = 100
 OUTPUTS, CYCLES, STRETCH = 5, 10, 2.5
-"""Delays that are asked for, cycles of the highest frequency in a window, windows in a sequence."""
+"""Delays, cycles of the highest frequency in a window, and windows in a sequence."""
 LMU, LSTM = "LMU, not trained", "LSTM"
 LOSSES = {25: 0.0193, 100: 0.0173, 400: 0.0701}
-"""What the public code prints as the last validation loss of each LSTM, by its window."""
+"""The last validation loss of each LSTM by its window, as the public code prints it."""
 DRAWN = {100: 1e-2, 1_000: 1e-4, 10_000: 1e-6, 100_000: 1e-8}
 """The order of magnitude of the memory's errors in the published figure, by the window."""
 AT = "error at delay "
@@ -221,7 +221,7 @@ def _delays(window: int) -> list[int]:
 
 
 def _signals(count: int, window: int, seed: int, first: int) -> Tensor:
-    """Of ten cycles in a window, the largest value 1: (count, time), float64."""
+    """Signals (count, time) with up to ten cycles in a window and 1 as largest value, float64."""
     calls, index = iter((1, 2)), np.arange(first, first + count)
     length = int(STRETCH * window)
     values = white_signal(lambda n: uniforms(seed, index, next(calls), n), length, CYCLES / window)
