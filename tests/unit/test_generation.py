@@ -101,6 +101,7 @@ def test_rows_of_a_batch_end_by_themselves():
         assert [step[i] for step in stopped] == row[:length] + [None] * (max(lengths) - length)
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize("stop", [[256], [-1], 3, ["a"], [1.5], "end"])
 def test_stop_tokens_are_ids_of_the_vocabulary(stop):
     for call in (
@@ -111,6 +112,7 @@ def test_stop_tokens_are_ids_of_the_vocabulary(stop):
             call(model(), [1], stop=stop)
 
 
+@pytest.mark.unchecked
 def test_a_text_as_a_prompt_names_the_function_that_takes_it():
     for call in (lambda: generate(model(), "hello"), lambda: generate_batch(model(), ["hello"], 3)):
         with pytest.raises(ArgumentTypeError, match="got the text 'hello'"):

@@ -1,6 +1,5 @@
 """How much of a window a Legendre memory holds untrained, and an LSTM after training."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,9 +19,8 @@ from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Tab
 from linrnn.reproductions._page.runs import RUNS, Runs, decades
 from linrnn.reproductions._page.student import interval
 from linrnn.reproductions._page.verdict import REDUCED, Judged
-from linrnn.reproductions._runs.legendre import EPSILON, RATE, LSTMLayer
+from linrnn.reproductions._runs.legendre import EPSILON, RATE, LSTMLayer, stored
 from linrnn.tasks import uniforms, white_signal
-from linrnn.train.checkpoint import write_atomically
 from linrnn.train.figures import new_figure, over_seeds
 from linrnn.train.styles import styles
 
@@ -195,11 +193,7 @@ def measured(kind: str, window: int, seed: int, size: Size, setting: Setting) ->
     """Compute a row with a seed, or read what an earlier call left in the folder."""
     name = safe_name(label(kind, window))
     path = setting.out / RUNS / f"{name}-seed{seed}.json"
-    if not path.is_file():
-        result = (_memory if kind == LMU else _trained)(window, seed, size)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(result).encode())
-    result = json.loads(path.read_text())
+    result = stored(path, lambda: (_memory if kind == LMU else _trained)(window, seed, size))
     errors = {f"{AT}{i}": error for i, error in enumerate(result.pop("errors"))}
     return Run(
         scale=setting.scale,

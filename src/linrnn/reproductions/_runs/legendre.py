@@ -2,10 +2,11 @@
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn import RNN
+from linrnn._files.storage import read_json, write_atomically
 from linrnn.compare.run_table import Run
 from linrnn.compare.tune import safe_name
 from linrnn.mixers.lmu import lmu, lmu_system
@@ -23,7 +25,6 @@ from linrnn.ops import cell_scan
 from linrnn.reproductions._page.base import Setting
 from linrnn.reproductions._page.runs import RUNS, slug
 from linrnn.tasks.mackey_glass import series_one_by_one
-from linrnn.train.checkpoint import write_atomically
 
 LMU, LSTM, HYBRID = "LMU, 4 layers of 49", "LSTM, 4 layers of 25", "LMU and LSTM in turn"
 ROWS: Mapping[str, tuple[tuple[str, int], ...]] = {
@@ -170,10 +171,7 @@ def trained(label: str, seed: int, size: Size, setting: Setting) -> tuple[Run, l
         The run, and the errors on validation of every `EVERY`-th step.
     """
     path = setting.out / RUNS / f"{safe_name(label)}-seed{seed}.json"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(_train(label, seed, size)).encode())
-    result = json.loads(path.read_text())
+    result = stored(path, lambda: _train(label, seed, size))
     run = Run(
         scale=setting.scale,
         part=slug(PART),
@@ -188,6 +186,14 @@ def trained(label: str, seed: int, size: Size, setting: Setting) -> tuple[Run, l
         **{name: value for name, value in result.items() if name != "curve"},
     )
     return run, result["curve"]
+
+
+def stored(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The numbers in a file of JSON, which are computed first where there is none."""
+    if not path.is_file():
+        write_atomically(path, json.dumps(compute()).encode())
+    numbers: dict[str, Any] = read_json(path, inside=path.parent)
+    return numbers
 
 
 def _train(label: str, seed: int, size: Size) -> dict[str, Any]:
