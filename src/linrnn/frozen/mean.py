@@ -6,15 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.backbone import Model
-from linrnn.errors import ArgumentError, ShapeError
+from linrnn.errors import ShapeError
+from linrnn.frozen._forecast import ForecastModel
 from linrnn.frozen.series import SeriesModel
 from linrnn.frozen.window import WindowModel
-from linrnn.nn.pool import Pool
-from linrnn.typing import Float, Lengths, State, Time, Times
 
 
-class MeanModel(Model):
+class MeanModel(ForecastModel):
     r"""The weighted mean of several forecasts of one series.
 
     Equation:
@@ -47,7 +45,6 @@ class MeanModel(Model):
         floor: Tensor,
         tails: Tensor | None = None,
     ) -> None:
-        super().__init__()
         sizes = {(part.channels, part.horizon) for part in parts}
         shapes = tuple(weight.shape), tuple(roots.shape), tuple(floor.shape)
         if len(sizes) != 1 or shapes != ((len(parts),), (len(parts),), (parts[0].channels,)):
@@ -55,10 +52,7 @@ class MeanModel(Model):
                 "MeanModel: parts must have the same channels and horizon, weight and roots shape "
                 f"(parts,) and floor (channels,), got {sorted(sizes)} and {shapes}."
             )
-        self.channels, self.horizon = sizes.pop()
-        self.d_input = self.d_model = self.channels
-        self.d_output, self.documents = self.horizon * self.channels, 1
-        self.encoder, self.pool = nn.Identity(), Pool("last")
+        super().__init__(*sizes.pop())
         self.parts = nn.ModuleList(parts)
         self.register_buffer("roots", roots.bool())
         self.register_buffer("floor", floor.double())
@@ -106,11 +100,6 @@ class MeanModel(Model):
         """(modes, 2) those of the first forecast."""
         return self._first().modes
 
-    @property
-    def timed(self) -> bool:
-        """Steps are alike."""
-        return False
-
     def init_state(
         self,
         batch_size: int,
@@ -122,30 +111,11 @@ class MeanModel(Model):
         states = [part.init_state(batch_size, device=device) for part in self._parts()]
         return _side_by_side(states)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch time d_input"],
-        state: State | None = None,
-        *,
-        reset: Tensor | None = None,
-        lengths: Lengths | None = None,
-        dt: Times | None = None,
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Forecast what follows windows; ``dt`` is not read.
-
-        Raises:
-            ArgumentError: ``reset`` or ``lengths`` are given.
-        """
-        if reset is not None or lengths is not None:
-            raise ArgumentError(
-                "MeanModel: reset and lengths must be None, got a value. Read one series at a "
-                "time, from its beginning."
-            )
-        entering: Any = self.init_state(len(x)) if state is None else state
+    def _read(self, x: Tensor, state: Any) -> tuple[Tensor, dict[str, Tensor]]:
         values, states, total = x.to(self.floor.dtype), [], torch.zeros((), device=x.device)
         for k, part in enumerate(self._parts()):
             start = f"{k}_"
-            before = {n.removeprefix(start): s for n, s in entering.items() if n.startswith(start)}
+            before = {n.removeprefix(start): s for n, s in state.items() if n.startswith(start)}
             root = bool(self.roots[k])
             read = (values - self.floor).clamp_min(0).sqrt() if root else values
             y, after = part(read, before)
@@ -154,12 +124,6 @@ class MeanModel(Model):
             total = total + self.head.weight[k] * y.flatten(1)
             states.append(after)
         return total, _side_by_side(states)
-
-    def step(
-        self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Read one step, and forecast what follows it."""
-        return self.forward(x_t[:, None], state)
 
     def _parts(self) -> list[SeriesModel | WindowModel]:
         return [part for part in self.parts if isinstance(part, (SeriesModel, WindowModel))]

@@ -6,15 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.backbone import Model
-from linrnn.errors import ArgumentError, ShapeError
+from linrnn.errors import ShapeError
+from linrnn.frozen._forecast import ForecastModel
 from linrnn.nn.change_bank import ChangeBank
 from linrnn.nn.gaps import filled
-from linrnn.nn.pool import Pool
-from linrnn.typing import Float, Lengths, State, Time, Times
 
 
-class SeriesModel(Model):
+class SeriesModel(ForecastModel):
     r"""The forecast of `linrnn.RecurrentForecaster`, as a model of windows and of streams.
 
     Equation:
@@ -58,17 +56,13 @@ class SeriesModel(Model):
         reach: int,
         tails: Tensor | None = None,
     ) -> None:
-        super().__init__()
         channels, features, horizon = weight.shape
+        super().__init__(channels, horizon, d_input)
         if d_input not in (channels, 2 * channels):
             raise ShapeError(
                 f"SeriesModel: d_input must be {channels}, or twice that with marks of missing "
                 f"values, got {d_input}."
             )
-        self.d_input = self.d_model = d_input
-        self.channels, self.horizon = channels, horizon
-        self.d_output, self.documents = horizon * channels, 1
-        self.encoder, self.pool = nn.Identity(), Pool("last")
         self.register_buffer("modes", torch.view_as_real(modes).contiguous())
         self.register_buffer("few", few)
         self.register_buffer("scale", scale)
@@ -113,11 +107,6 @@ class SeriesModel(Model):
         """Steps of a window that count."""
         return int(self.reach_)
 
-    @property
-    def timed(self) -> bool:
-        """Steps are alike."""
-        return False
-
     def init_state(
         self,
         batch_size: int,
@@ -133,53 +122,28 @@ class SeriesModel(Model):
             "begun": zero.new_zeros(batch_size),
         }
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch time d_input"],
-        state: State | None = None,
-        *,
-        reset: Tensor | None = None,
-        lengths: Lengths | None = None,
-        dt: Times | None = None,
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Forecast what follows windows; ``dt`` is not read.
-
-        Raises:
-            ArgumentError: ``reset`` or ``lengths`` are given.
-        """
-        if reset is not None or lengths is not None:
-            raise ArgumentError(
-                "SeriesModel: reset and lengths must be None, got a value. Read one series at a "
-                "time, from its beginning."
-            )
-        entering: Any = self.init_state(len(x)) if state is None else state
-        values = self._values(x.to(self.scale.dtype), entering)
-        begun = entering["begun"][:, None] > 0
-        first = torch.where(begun, entering["last"], values[:, 0])
+    def _read(self, x: Tensor, state: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        values = self._values(x.to(self.scale.dtype), state)
+        begun = state["begun"][:, None] > 0
+        first = torch.where(begun, state["last"], values[:, 0])
         changes = torch.diff(values, dim=1, prepend=first[:, None]) / self.scale
-        states = self._advanced(changes, torch.view_as_complex(entering["modes"]))
+        states = self._advanced(changes, torch.view_as_complex(state["modes"]))
         updated = {
             "modes": torch.view_as_real(states),
             "last": values[:, -1],
-            "begun": torch.ones_like(entering["begun"]),
+            "begun": torch.ones_like(state["begun"]),
         }
         return self._forecast(states, values[:, -1]), updated
-
-    def step(
-        self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Read one step, and forecast what follows it."""
-        return self.forward(x_t[:, None], state)
 
     def _bank(self) -> ChangeBank:
         return ChangeBank(torch.view_as_complex(self.modes))
 
-    def _values(self, x: Tensor, entering: Mapping[str, Tensor]) -> Tensor:
+    def _values(self, x: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """(batch, time, channels); what is missing is the last value before it, 0 at first."""
         if self.d_input == self.channels:
             return x
         values = x[..., : self.channels].masked_fill(x[..., self.channels :] > 0, torch.nan)
-        return filled(values, entering["last"])
+        return filled(values, state["last"])
 
     def _advanced(self, changes: Tensor, states: Tensor) -> Tensor:
         """The states (batch, channels, modes) after all changes (batch, time, channels).

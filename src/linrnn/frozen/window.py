@@ -6,13 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linrnn.backbone import Model
-from linrnn.errors import ArgumentError, ShapeError
-from linrnn.nn.pool import Pool
-from linrnn.typing import Float, Lengths, State, Time, Times
+from linrnn.errors import ShapeError
+from linrnn.frozen._forecast import ForecastModel
 
 
-class WindowModel(Model):
+class WindowModel(ForecastModel):
     r"""A direct autoregression of each channel, as of a ridge regression on windows.
 
     Equation:
@@ -35,16 +33,14 @@ class WindowModel(Model):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
         if weight.ndim != 3 or bias.shape != (weight.shape[0], weight.shape[2]):
             raise ShapeError(
                 "WindowModel: weight must have shape (channels, steps, horizon) and bias "
                 f"(channels, horizon), got {tuple(weight.shape)} and {tuple(bias.shape)}."
             )
-        self.channels, self.steps, self.horizon = weight.shape
-        self.d_input = self.d_model = self.channels
-        self.d_output, self.documents = self.horizon * self.channels, 1
-        self.encoder, self.pool = nn.Identity(), Pool("last")
+        channels, steps, horizon = weight.shape
+        super().__init__(channels, horizon)
+        self.steps = steps
         self.head = _WindowHead(weight, bias)
 
     @classmethod
@@ -64,11 +60,6 @@ class WindowModel(Model):
         """Steps of a window that count."""
         return self.steps
 
-    @property
-    def timed(self) -> bool:
-        """Steps are alike."""
-        return False
-
     def init_state(
         self,
         batch_size: int,
@@ -81,38 +72,13 @@ class WindowModel(Model):
         window = weight.new_zeros(batch_size, self.steps, self.channels, device=device)
         return {"window": window, "begun": window.new_zeros(batch_size)}
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch time d_input"],
-        state: State | None = None,
-        *,
-        reset: Tensor | None = None,
-        lengths: Lengths | None = None,
-        dt: Times | None = None,
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Forecast what follows windows; ``dt`` is not read.
-
-        Raises:
-            ArgumentError: ``reset`` or ``lengths`` are given.
-        """
-        if reset is not None or lengths is not None:
-            raise ArgumentError(
-                "WindowModel: reset and lengths must be None, got a value. Read one series at a "
-                "time, from its beginning."
-            )
-        entering: Any = self.init_state(len(x)) if state is None else state
+    def _read(self, x: Tensor, state: Any) -> tuple[Tensor, dict[str, Tensor]]:
         values = x.to(self.head.weight.dtype)
-        begun = entering["begun"][:, None, None] > 0
-        before = torch.where(begun, entering["window"], values[:, :1])  # (batch, steps, channels)
+        begun = state["begun"][:, None, None] > 0
+        before = torch.where(begun, state["window"], values[:, :1])  # (batch, steps, channels)
         window = torch.cat([before, values], 1)[:, -self.steps :]
         y = torch.einsum("bsc,csh->bhc", window, self.head.weight) + self.head.bias.T
-        return y.flatten(1), {"window": window, "begun": torch.ones_like(entering["begun"])}
-
-    def step(
-        self, x_t: Float[Tensor, "batch d_input"], state: State, *, dt: Time | None = None
-    ) -> tuple[Float[Tensor, "batch d_output"], dict[str, Tensor]]:
-        """Read one step, and forecast what follows it."""
-        return self.forward(x_t[:, None], state)
+        return y.flatten(1), {"window": window, "begun": torch.ones_like(state["begun"])}
 
 
 class _WindowHead(nn.Module):
