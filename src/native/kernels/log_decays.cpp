@@ -2,11 +2,8 @@
 // computes them again. Beyond the limits a gradient is 0.
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include <cstring>
-
-#include "../large_pages.h"
 #include "../log_decays_args.h"
-#include "../operands.h"
+#include "../rows_by_channel.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -14,7 +11,6 @@ namespace {
 
 template <class A>
 struct LogDecays {
-    static constexpr i64 BLOCK = 32;  // rows of a unit of work, and of those whose sums are in A
     const LogDecaysArgs& args;
     const i64 n = args.channels;
     const A limit = A(args.limit);
@@ -49,30 +45,12 @@ struct LogDecays {
         }
         write(args.grad_x, args.x_dtype, i * n, n, to);
     }
-    // Rows [begin, end), whose shares of the sums are added up some rows at a time.
-    void backward(i64 begin, i64 end, A* work, double* sums) const {
-        A* parts = work + 2 * n;
-        for (i64 from = begin; from < end; from += BLOCK) {
-            const i64 to = from + BLOCK < end ? from + BLOCK : end;
-            std::memset(parts, 0, size_t(n) * sizeof(A));
-            for (i64 i = from; i < to; ++i) backward(i, work, parts);
-            for (i64 c = 0; c < n; ++c) sums[c] += double(parts[c]);
-        }
-    }
 
     int dispatch() const {
-        const i64 rows = args.rows, numbers = rows * n;
-        if (!numbers) return 0;
-        const i64 units = args.backward ? args.parts : (rows + BLOCK - 1) / BLOCK;
-        const i64 share = (rows + units - 1) / units;
-        if (!args.backward) advise(args.g, numbers * i64(sizeof(A)));
         // an exponential is worth several products
-        const i64 threads = threads_for(units, 4 * numbers, args.threads);
-        return for_each<A>(units, threads, 3 * n, [&](i64 unit, A* work) {
-            const i64 begin = unit * share, end = begin + share < rows ? begin + share : rows;
-            if (args.backward) return backward(begin, end, work, reinterpret_cast<double*>(args.sums) + unit * n);
-            for (i64 i = begin; i < end; ++i) forward(i, work);
-        });
+        return for_each_row<A>(
+            args, args.g, 4, [&](i64 i, A* work) { forward(i, work); },
+            [&](i64 i, A* work, A* parts) { backward(i, work, parts); });
     }
 };
 

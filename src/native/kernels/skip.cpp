@@ -1,10 +1,7 @@
 // The sum y = z + weight x of two sequences, the second by channel, and its adjoint.
 //
 // Compiled once for every instruction set: see scan.cpp.
-#include <cstring>
-
-#include "../large_pages.h"
-#include "../operands.h"
+#include "../rows_by_channel.h"
 #include "../skip_args.h"
 
 namespace linrnn {
@@ -13,7 +10,6 @@ namespace {
 
 template <class A>
 struct Skip {
-    static constexpr i64 BLOCK = 32;  // rows of a unit of work, and of those whose sums are in A
     const SkipArgs& args;
     const i64 n = args.channels;
 
@@ -39,28 +35,11 @@ struct Skip {
         write(args.grad_x, args.x_dtype, i * n, n, to);
         write(args.grad_z, args.z_dtype, i * n, n, into);
     }
-    // Rows [begin, end), whose shares of the sums are added up some rows at a time.
-    void backward(i64 begin, i64 end, A* work, double* sums) const {
-        A* parts = work + 2 * n;
-        for (i64 from = begin; from < end; from += BLOCK) {
-            const i64 to = from + BLOCK < end ? from + BLOCK : end;
-            std::memset(parts, 0, size_t(n) * sizeof(A));
-            for (i64 i = from; i < to; ++i) backward(i, work, parts);
-            for (i64 c = 0; c < n; ++c) sums[c] += double(parts[c]);
-        }
-    }
 
     int dispatch() const {
-        const i64 rows = args.rows, numbers = rows * n;
-        if (!numbers) return 0;
-        const i64 units = args.backward ? args.parts : (rows + BLOCK - 1) / BLOCK;
-        const i64 share = (rows + units - 1) / units;
-        if (!args.backward) advise(args.y, numbers * i64(sizeof(A)));
-        return for_each<A>(units, threads_for(units, numbers, args.threads), 3 * n, [&](i64 unit, A* work) {
-            const i64 begin = unit * share, end = begin + share < rows ? begin + share : rows;
-            if (args.backward) return backward(begin, end, work, reinterpret_cast<double*>(args.sums) + unit * n);
-            for (i64 i = begin; i < end; ++i) forward(i, work);
-        });
+        return for_each_row<A>(
+            args, args.y, 1, [&](i64 i, A* work) { forward(i, work); },
+            [&](i64 i, A* work, A* parts) { backward(i, work, parts); });
     }
 };
 
