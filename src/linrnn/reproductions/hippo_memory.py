@@ -18,8 +18,8 @@ from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.runs import Part, Runs, decades
 from linrnn.reproductions._page.verdict import Judged, margin
+from linrnn.reproductions._runs.signals import signals
 from linrnn.reproductions._runs.timing import digits
-from linrnn.tasks import uniforms, white_signal
 from linrnn.train.figures import legend_below, log_axis, new_figure, over_seeds
 from linrnn.train.styles import styles
 
@@ -144,14 +144,6 @@ NOTES = (
     f"delayed signals have frequencies up to {IN_WINDOW} cycles in the delay, and are read for 2.5 "
     "delays, of which the last 1.5 count.",
 )
-
-
-def signals(length: int, frequency: float, seeds: Sequence[int]) -> Tensor:
-    """One a seed: (seeds, length), float64."""
-    calls = iter((1, 2))
-    index = np.array(seeds)
-    values = white_signal(lambda n: uniforms(0, index, next(calls), n), length, frequency)
-    return torch.from_numpy(values)
 
 
 def nrmse(estimate: Tensor, target: Tensor) -> list[float]:

@@ -17,10 +17,10 @@ from linrnn.nn.discretise import dense
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.runs import RUNS, Runs, decades
-from linrnn.reproductions._page.student import interval
+from linrnn.reproductions._page.student import with_interval
 from linrnn.reproductions._page.verdict import REDUCED, Judged
-from linrnn.reproductions._runs.legendre import EPSILON, RATE, LSTMLayer, stored
-from linrnn.tasks import uniforms, white_signal
+from linrnn.reproductions._runs.legendre import EPSILON, RATE, LSTMLayer, read_out, stored
+from linrnn.reproductions._runs.signals import signals
 from linrnn.train.figures import new_figure, over_seeds
 from linrnn.train.styles import styles
 
@@ -150,9 +150,8 @@ class LMUCapacity(Reproduction):
         part, rows = runs.part(PART), []
         for window in self.size.lstms:
             losses = part.values(label(LSTM, window), "validation")
-            mean, low, high = interval(tuple(losses.values()))
             printed = f"{LOSSES[window]}" if window in LOSSES else ""
-            rows.append([f"{window:,}", printed, f"{mean:.4f} [{low:.4f}, {high:.4f}]"])
+            rows.append([f"{window:,}", printed, with_interval(losses.values(), 4)])
         head = ["window", "published", "ours [95 %]"]
         return Table("Last validation loss of the LSTM", head, rows)
 
@@ -216,10 +215,8 @@ def _delays(window: int) -> list[int]:
 
 def _signals(count: int, window: int, seed: int, first: int) -> Tensor:
     """Signals (count, time) with up to ten cycles in a window and 1 as largest value, float64."""
-    calls, index = iter((1, 2)), np.arange(first, first + count)
-    length = int(STRETCH * window)
-    values = white_signal(lambda n: uniforms(seed, index, next(calls), n), length, CYCLES / window)
-    return torch.from_numpy(values / np.abs(values).max(1, keepdims=True))
+    values = signals(int(STRETCH * window), CYCLES / window, range(first, first + count), seed)
+    return values / values.abs().amax(1, keepdim=True)
 
 
 def _targets(signals: Tensor, window: int) -> Tensor:
@@ -256,9 +253,7 @@ def _trained(window: int, seed: int, size: Size) -> dict[str, Any]:
     pairs = signals[..., None], _targets(signals, window)  # (count, time, 1 or delays)
     (x, target), validation, test = zip(*(part.split(counts) for part in pairs), strict=True)
     torch.manual_seed(seed)
-    head = nn.Linear(UNITS, OUTPUTS)
-    nn.init.xavier_uniform_(head.weight)
-    nn.init.zeros_(head.bias)
+    head = read_out(UNITS, OUTPUTS)
     model = nn.Sequential(LSTMLayer(1, UNITS), head)
     learned = [p for p in model.parameters() if p.requires_grad]
     optimizer, updates = torch.optim.Adam(learned, RATE, eps=EPSILON), 0

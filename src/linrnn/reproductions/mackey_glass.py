@@ -9,7 +9,7 @@ from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
 from linrnn.reproductions._page.runs import Runs, reduction
-from linrnn.reproductions._page.student import interval
+from linrnn.reproductions._page.student import with_interval
 from linrnn.reproductions._page.verdict import REDUCED, Judged, groups
 from linrnn.reproductions._runs import legendre
 from linrnn.reproductions._runs.language import curves
@@ -211,9 +211,8 @@ def _beside(runs: Runs) -> Table:
     """Ours with intervals, beside the printed numbers."""
     part, rows = runs.part(legendre.PART), []
     for label in legendre.ROWS:
-        mean, low, high = interval(tuple(part.values(label).values()))
         size = f"{part.runs(label)[0].parameters:,}"
-        ours = f"{mean:.4f} [{low:.4f}, {high:.4f}]"
+        ours = with_interval(part.values(label).values(), 4)
         rows.append([label, f"{_PRINTED[label][0]:.4f}", ours, size])
     seeds = over_seeds([len({run.seed for run in runs.rows})])
     head = ["model", "published", "ours [95 %]", "parameters"]

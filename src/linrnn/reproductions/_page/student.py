@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 SHARE = 0.95
 """Share of Student's distribution that an interval covers."""
@@ -25,6 +25,17 @@ def interval(differences: Sequence[float]) -> tuple[float, float, float]:
     half = quantile * statistics.stdev(differences) / math.sqrt(n)
     mean = statistics.fmean(differences)
     return mean, mean - half, mean + half
+
+
+def with_interval(values: Iterable[float], decimals: int) -> str:
+    """A mean with its 95 % interval.
+
+    Example:
+        >>> with_interval([1.0, 2.0, 3.0], 1)
+        '2.0 [-0.5, 4.5]'
+    """
+    mean, low, high = interval(tuple(values))
+    return f"{mean:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
 def t_test(t: float, freedom: int) -> float:

@@ -120,6 +120,14 @@ class LSTMLayer(nn.Module):
         return outputs
 
 
+def read_out(d_input: int, d_output: int) -> nn.Linear:
+    """A linear map with the initial weights of Keras: Glorot-uniform, and no bias."""
+    head = nn.Linear(d_input, d_output)
+    nn.init.xavier_uniform_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
 class Stack(nn.Module):
     """Layers one above the other, and a linear map to one number.
 
@@ -136,9 +144,7 @@ class Stack(nn.Module):
         self.layers = nn.Sequential(
             *(kinds[kind](widths[i], width) for i, (kind, width) in enumerate(layers))
         )
-        self.head = nn.Linear(widths[-1], 1)
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = read_out(widths[-1], 1)
         self.bounded = layers[-1][0] == "lstm"
 
     def forward(self, x: Tensor) -> Tensor:
