@@ -3,7 +3,7 @@
 #pragma once
 #include "functions.h"
 #include "gemv.h"
-#include "half_products.h"
+#include "half_tiles.h"
 #include "machine_args.h"
 
 // A loop that is written out, so that what it works on stays in registers.
@@ -271,6 +271,30 @@ struct Product {
         for (; k + 2 <= q; k += 2) some<2, P>(w, from(), more(), y + k * of.y, of, i);
         if (k < q) some<1, P>(w, from(), more(), y + k * of.y, of, i);
     }
+
+#ifdef LINRNN_HALF_TILES
+    static void multiply_tiles(const A* packed, const HalfPair* x, const A* add, A* y, const Shape& of, i64 q) {
+        constexpr i64 ROWS_OF_TILE = 16;
+        const i64 pairs = of.n / 2;
+        for (i64 k = 0; k < q; k += ROWS_OF_TILE) {
+            const i64 taken = q - k < ROWS_OF_TILE ? q - k : ROWS_OF_TILE;
+            const HalfTiles tiles(taken, pairs);
+            const A* panel = packed;
+            for (i64 h = 0; h < of.blocks; ++h)
+                for (i64 i = 0; i < of.m; i += WIDTH, panel += pairs * WIDTH) {
+                    alignas(64) A sums[ROWS_OF_TILE][WIDTH];
+                    auto right = reinterpret_cast<const HalfPair*>(panel);
+                    HalfTiles::multiply<V>(x + k * (of.x / 2) + h * pairs, of.x / 2, right, WIDTH, pairs, sums[0], WIDTH);
+                    const i64 at = k * of.y + h * of.m + i;
+                    put(sums, add ? add + at : nullptr, y + at, of.y, taken, of.m - i < WIDTH ? of.m - i : WIDTH);
+                }
+        }
+    }
+    static void put(const A (*sums)[WIDTH], const A* add, A* y, i64 apart, i64 q, i64 n) {
+        for (i64 k = 0; k < q; ++k)
+            for (i64 i = 0; i < n; ++i) y[k * apart + i] = add ? sums[k][i] + add[k * apart + i] : sums[k][i];
+    }
+#endif
 
     // The same for few steps in all: the matrix as it lies in memory.
     static void multiply_once(const A* matrix, bool turned, const A* x, const A* add, A* y,

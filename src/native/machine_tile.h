@@ -326,6 +326,12 @@ struct Tile {
                 if (m.by_halves(shape.n)) {
                     auto halves = reinterpret_cast<HalfPair*>(rounded);
                     to_halves(from, halves, active * x);
+#ifdef LINRNN_HALF_TILES
+                    if (has_half_tiles()) {
+                        Product<A>::multiply_tiles(matrix, halves, add, shifted(code.d), shape, active);
+                        continue;
+                    }
+#endif
                     Product<A>::multiply(matrix, halves, add, shifted(code.d), shape, active);
                     continue;
                 }

@@ -35,6 +35,13 @@ struct HalfChunk<float> {
         return plain && rows && shared && args.window == C && Pack::usable(args);
     }
 
+    // What products of a call need until its end: depths are multiples of 8 pairs.
+#ifdef LINRNN_HALF_TILES
+    static HalfTiles registers() { return HalfTiles(L, L / 2, has_half_tiles()); }
+#else
+    static int registers() { return 0; }
+#endif
+
     // ----------------------------------------------------------------------------------- products
 
     // left(i, p) = left[i row + p step] and rows of the right factor, pairs of steps, keys or columns.
@@ -75,16 +82,65 @@ struct HalfChunk<float> {
         finish(sum, i, n);
     }
     template <class Between, class Finish>
-    static void product(i64 rows, i64 columns, const Factors& first, const Between& between,
-                        const Factors* second, const Finish& finish) {
+    void product(i64 rows, i64 columns, const Factors& first, const Between& between, const Factors* second,
+                 const Finish& finish) const {
+#ifdef LINRNN_HALF_TILES
+        if (has_half_tiles()) return product_of_tiles(rows, columns, first, between, second, finish);
+#endif
         T::tiles(rows, columns, [&](auto r_, auto w_, i64 i, i64 n) {
             tile<decltype(r_)::value, decltype(w_)::value>(first, between, second, finish, i, n);
         });
     }
     template <class Finish>
-    static void product(i64 rows, i64 columns, const Factors& f, const Finish& finish) {
+    void product(i64 rows, i64 columns, const Factors& f, const Finish& finish) const {
         product(rows, columns, f, [](auto&, i64, i64) {}, nullptr, finish);
     }
+#ifdef LINRNN_HALF_TILES
+    // The same by tiles of 16 rows, whose sums are handed on some rows at a time.
+    template <class Between, class Finish>
+    void product_of_tiles(i64 rows, i64 columns, Factors first, const Between& between, const Factors* second,
+                          const Finish& finish) const {
+        Factors other = second ? *second : first;
+        if (first.step != 1) turn_left(first, rows, turned_first);
+        if (second && other.step != 1) turn_left(other, rows, turned_second);
+        auto panel = [&](auto w_, i64 n) {
+            constexpr int W = decltype(w_)::value, R = T::template ROWS<W>;
+            alignas(64) float sums[L][W * L], more[L][W * L];
+            for (i64 b = 0; b < rows; b += L) {
+                tiles_of<W>(first, b, n, sums[0]);
+                if (second) tiles_of<W>(other, b, n, more[0]);
+                for (i64 i = 0; i < L; i += R) {
+                    V sum[R][W];
+                    for (int r = 0; r < R; ++r)
+                        for (int w = 0; w < W; ++w) sum[r][w] = T::load(sums[i + r] + w * L);
+                    between(sum, b + i, n);
+                    if (second) add_rows(sum, more + i);
+                    finish(sum, b + i, n);
+                }
+            }
+        };
+        i64 n = 0;
+        for (; n + 4 * L <= columns; n += 4 * L) panel(Count<4>(), n);
+        for (; n + 2 * L <= columns; n += 2 * L) panel(Count<2>(), n);
+        for (; n < columns; n += L) panel(Count<1>(), n);
+    }
+    template <int R, int W>
+    static LINRNN_INLINE void add_rows(V (&sum)[R][W], const float (*more)[W * L]) {
+        for (int r = 0; r < R; ++r)
+            for (int w = 0; w < W; ++w) sum[r][w] += T::load(more[r] + w * L);
+    }
+    template <int W>
+    static void tiles_of(const Factors& f, i64 i, i64 n, float* to) {
+        const i64 first = f.first(i), end = f.end(i);
+        HalfTiles::multiply<W>(f.left + i * f.row + first, f.row, f.right + first * f.ld + n, f.ld, end - first, to,
+                               W * L);
+    }
+    // A left factor whose rows lie as columns, row by row.
+    static void turn_left(Factors& f, i64 rows, HalfPair* to) {
+        turn_pairs(f.left, f.step, to, PAIRS, (f.pairs + L - 1) / L * L, rows);
+        f.left = to, f.row = PAIRS, f.step = 1;
+    }
+#endif
     // Rows against rows, as far as each sees: blocks of (C, C) on and below the diagonal.
     void lower_product(const HalfPair* left, i64 row, const HalfPair* right, float* to) const {
         for (i64 b = 0; b < rows; b += L)
@@ -160,6 +216,7 @@ struct HalfChunk<float> {
     i64 t = 0, n = 0, rows = 0;  // steps, and these filled up with steps that write nothing
     // of q and k, which heads share
     HalfPair *q, *k, *k_turned, *q_pairs, *k_pairs;
+    HalfPair *turned_first, *turned_second;  // of a product, where tiles need them
     float *raw_reads, *raw_solves;  // (C, C): rows of q and of k with k
     // of a head
     float *between, *reads, *solves;                       // (C, C): D, scale A, M
@@ -179,6 +236,7 @@ struct HalfChunk<float> {
     // Where everything lies from `work` on; the end of it.
     float* lay_out(float* work) {
         for (HalfPair** x : {&q, &k, &k_turned, &q_pairs, &k_pairs}) *x = take_pairs(work, PAIRS * keys);
+        for (HalfPair** x : {&turned_first, &turned_second}) *x = take_pairs(work, PAIRS * (keys > C ? keys : C));
         for (float** x : {&raw_reads, &raw_solves, &between, &reads, &solves}) *x = take(work, C * C);
         for (HalfPair** x : {&read_rows, &read_pairs, &solve_rows, &solve_pairs}) *x = take_pairs(work, PAIRS * C);
         for (float** x : {&values, &error, &past}) *x = take(work, C * most);

@@ -1,7 +1,7 @@
 // Products of a memory with rows of bfloat16 numbers: both factors are rounded and packed, then
 // multiplied by pairs and summed in float32. What a memory keeps is never rounded.
 #pragma once
-#include "half_products.h"
+#include "half_tiles.h"
 #include "memory_scan_args.h"
 #include "memory_tile.h"
 
@@ -83,10 +83,41 @@ struct Halves<float> {
         x.right = x.left + (padded * x.depth + L - 1) / L * L;
         i64 at = 0;
         (pack(x, fs, padded, at), ...);
+#ifdef LINRNN_HALF_TILES
+        if (has_half_tiles()) return product_of_tiles(x, to, ld, padded, begin);
+#endif
         T::tiles(rows, columns, [&](auto r_, auto w_, i64 i, i64 n) {
             tile<decltype(r_)::value, decltype(w_)::value>(x, to, ld, begin, i, n);
         });
     }
+#ifdef LINRNN_HALF_TILES
+    template <class Begin>
+    static void product_of_tiles(const Packed& x, float* to, i64 ld, i64 rows, const Begin& begin) {
+        i64 i = 0;
+        if (rows >= L) {
+            const HalfTiles tiles(L, x.depth);
+            for (; i + L <= rows; i += L) rows_of_tiles(x, to, ld, i, L, begin);
+        }
+        if (i == rows) return;
+        const HalfTiles tiles(rows - i, x.depth);
+        rows_of_tiles(x, to, ld, i, rows - i, begin);
+    }
+    template <class Begin>
+    static void rows_of_tiles(const Packed& x, float* to, i64 ld, i64 i, i64 count, const Begin& begin) {
+        auto panel = [&](auto w_, i64 n) {
+            constexpr int W = decltype(w_)::value;
+            alignas(64) float sums[L][W * L];
+            HalfTiles::multiply<W>(x.left + i * x.depth, x.depth, x.right + n, x.columns, x.depth, sums[0], W * L);
+            for (i64 r = 0; r < count; ++r)
+                for (int w = 0; w < W; ++w)
+                    T::store(to + (i + r) * ld + n + w * L, begin(i + r, n + w * L) + T::load(sums[r] + w * L));
+        };
+        i64 n = 0;
+        for (; n + 4 * L <= x.columns; n += 4 * L) panel(Count<4>(), n);
+        for (; n + 2 * L <= x.columns; n += 2 * L) panel(Count<2>(), n);
+        for (; n < x.columns; n += L) panel(Count<1>(), n);
+    }
+#endif
 };
 #endif
 

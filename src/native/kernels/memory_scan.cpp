@@ -187,6 +187,7 @@ struct MemoryScan {
             const i64 size = first.size();
             if (own.time <= few() && !args.kept)
                 return each_item(key_head, part, [&](i64, i64 h, i64 slice) { forward(s, h, slice, work); });
+            [[maybe_unused]] const auto registers = HalfChunk<A>::registers();
             A* const memories = chunk.lay_out(work);
             auto each = [&](auto f) {
                 each_item(key_head, part, [&](i64 i, i64 h, i64 slice) {
@@ -213,6 +214,7 @@ struct MemoryScan {
             const Head<A> first = this->head(own, s, key_head * shared(), 0, true);
             HalfAdjoint<A> chunk(args, first.keys(), first.width());
             const i64 size = first.size();
+            [[maybe_unused]] const auto registers = HalfChunk<A>::registers();
             A* const slopes = chunk.lay_out(work);
             auto each = [&](auto f) {
                 each_item(key_head, part, [&](i64 i, i64 h, i64 slice) {

@@ -4,6 +4,8 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,6 +122,28 @@ def test_a_processor_without_half_products_takes_float32():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert 1e-5 < float(done.stdout) < ALLOWED
+
+
+@native_kernels
+@pytest.mark.parametrize("name", ["gru", "gated_delta_net", "mamba2", "gla", "slstm"])
+def test_a_processor_without_tiles_multiplies_by_vectors(name):
+    """As exact as by tiles, where this processor has them; elsewhere both calls are the same."""
+    code = (
+        "import sys, torch, linrnn; torch.manual_seed(0); layer = linrnn.mixers.build(sys.argv[1], 48, {});"
+        "x = torch.randn(17, 75, 48, requires_grad=True)\n"
+        "with torch.autocast('cpu', torch.bfloat16): y = layer(x)[0]\n"
+        "y.float().square().mean().backward()\n"
+        "torch.save([y.detach().float(), x.grad], sys.argv[2])"
+    )
+    results = []
+    for isa in ("avx512bf16", ""):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "results.pt"
+            command = [sys.executable, "-c", code, name, str(path)]
+            subprocess.run(command, env=os.environ | {"LINRNN_ISA": isa}, check=True)
+            results.append(torch.load(path))
+    for vectors, tiles in zip(*results, strict=True):
+        assert distance(tiles, vectors) < ALLOWED
 
 
 def test_subnormal_and_endless_numbers_pass():
