@@ -327,7 +327,7 @@ struct Tile {
                     auto halves = reinterpret_cast<HalfPair*>(rounded);
                     to_halves(from, halves, active * x);
 #ifdef LINRNN_HALF_TILES
-                    if (has_half_tiles()) {
+                    if (shape.n >= Product<A>::WORTH_TILES && has_half_tiles()) {
                         Product<A>::multiply_tiles(matrix, halves, add, shifted(code.d), shape, active);
                         continue;
                     }
