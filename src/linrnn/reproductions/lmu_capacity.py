@@ -215,7 +215,8 @@ def _delays(window: int) -> list[int]:
 
 def _signals(count: int, window: int, seed: int, first: int) -> Tensor:
     """Signals (count, time) with up to ten cycles in a window and 1 as largest value, float64."""
-    values = signals(int(STRETCH * window), CYCLES / window, range(first, first + count), seed)
+    places = range(first, first + count)
+    values = signals(int(STRETCH * window), CYCLES / window, places, seed, rolled=True)
     return values / values.abs().amax(1, keepdim=True)
 
 

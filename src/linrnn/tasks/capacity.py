@@ -35,7 +35,8 @@ class CapacityOptions(SignalOptions):
 class Capacity(SignalTask):
     """Give a signal back at five delays, from none to 1,000 steps, at every step.
 
-    Output i is ``u_(t - i window / 4)``, and 0 before; u is normal, band-limited and begins at 0.
+    Output i is ``u_(t - i window / 4)``, and 0 before; u is normal, band-limited and begins at its
+    value closest to 0.
     The Legendre Memory Unit's paper asks it of windows of 100 to 100,000 steps, with frequencies
     up to 10 in the window and sequences of 2.5 windows, of memories that are not trained and of
     LSTMs; the sequences for validation are ours.
@@ -56,6 +57,7 @@ class Capacity(SignalTask):
     pools: ClassVar[tuple[str, ...]] = ("none",)
 
     d_output = DELAYS
+    rolled = True
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options, "window")

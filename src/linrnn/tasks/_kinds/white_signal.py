@@ -41,6 +41,8 @@ class SignalTask(Regression, Task):
     """
 
     d_input = 1
+    rolled = False
+    """Whether signals begin at their value closest to 0: see `white_signal`."""
 
     def __init__(self, options: Any, *sizes: str) -> None:
         super().__init__(options)
@@ -61,7 +63,8 @@ class SignalTask(Regression, Task):
         return mean
 
     def _signal(self, uniform: Uniform) -> np.ndarray:
-        return white_signal(uniform, self.options.length, self.options.frequency)
+        options = self.options
+        return white_signal(uniform, options.length, options.frequency, rolled=self.rolled)
 
 
 def check_below_length(where: str, options: Any, name: str) -> None:
@@ -73,11 +76,22 @@ def check_below_length(where: str, options: Any, name: str) -> None:
         )
 
 
-def white_signal(uniform: Uniform, length: int, frequency: float) -> np.ndarray:
+def white_signal(
+    uniform: Uniform, length: int, frequency: float, *, rolled: bool = False
+) -> np.ndarray:
     """Normal numbers up to a frequency in cycles per step: (examples, length), beginning at 0.
 
-    The signal has a root mean square of 0.5 before its first value is taken away from all; no
-    constant, and nothing above the frequency.
+    The signal has a root mean square of 0.5, no constant, and nothing above the frequency. Its
+    first value is then taken away from all, as the code of HiPPO does (Gu et al., 2020,
+    arXiv:2008.07669). The difference is a constant for a memory to hold, and twice the power.
+
+    Args:
+        uniform: draws n numbers of [0, 1) for each example.
+        length: in steps.
+        frequency: the highest, from 1 / length to 0.5.
+        rolled: nothing is taken away. The signal, which is periodic, is rolled in time until it
+            begins with its value closest to 0, as that of Nengo, which the paper of the Legendre
+            memory unit uses.
     """
     half = -(-length // 2)
     modulus = np.sqrt(-2 * np.log1p(-uniform(half + 1))) * RMS * 0.5**0.5
@@ -88,6 +102,11 @@ def white_signal(uniform: Uniform, length: int, frequency: float) -> np.ndarray:
     spectrum[:, 0] = 0
     spectrum[:, -1] = spectrum[:, -1].real
     spectrum *= np.sqrt(2 * half / (1 - above.sum() / half))
-    signal = np.fft.irfft(spectrum, axis=1)[:, :length]
-    from_zero: np.ndarray = signal - signal[:, :1]
+    signal = np.fft.irfft(spectrum, axis=1)  # (examples, 2 half)
+    if rolled:
+        first = np.abs(signal).argmin(1)[:, None]
+        steps = (first + np.arange(length)) % (2 * half)
+        from_closest: np.ndarray = np.take_along_axis(signal, steps, 1)
+        return from_closest
+    from_zero: np.ndarray = signal[:, :length] - signal[:, :1]
     return from_zero
