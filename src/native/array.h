@@ -6,7 +6,8 @@ namespace linrnn {
 
 using i64 = std::int64_t;
 
-enum DType : i64 { F32 = 0, F64 = 1, C64 = 2, C128 = 3, BF16 = 4, F16 = 5 };
+// CBF16: complex numbers as pairs of BF16.
+enum DType : i64 { F32 = 0, F64 = 1, C64 = 2, C128 = 3, BF16 = 4, F16 = 5, CBF16 = 6 };
 
 // A (sequence, time, channel) array; strides in elements, the channel stride is 1.
 struct Array {

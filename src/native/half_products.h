@@ -14,6 +14,7 @@
 #define LINRNN_HALF_PRODUCTS 1
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // inside GCC's own header
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
 #define LINRNN_BF16_TARGET __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl")))

@@ -3,7 +3,8 @@
 #include "array.h"
 
 #define LINRNN_SCAN_FIELDS(WORD, ARRAY, REAL)                                         \
-    WORD(dtype)    /* of a, b, h and their gradients; states of F32 for BF16 and F16 */\
+    WORD(dtype)    /* of a, b, h and their gradients; states of F32 for BF16 and F16;\
+                      CBF16 has a, its gradient and states of C64 */\
     WORD(threads)                                                                     \
     WORD(reverse)  /* process from the last step to the first */                      \
     WORD(backward) /* compute the adjoint instead of the scan */                      \

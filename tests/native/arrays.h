@@ -15,11 +15,15 @@ using linrnn::i64;
 using Values = std::vector<double>;
 
 inline i64 bytes_of(i64 dtype) {
-    const i64 sizes[] = {4, 8, 4, 8, 2, 2};  // of a scalar: a complex number is two
+    const i64 sizes[] = {4, 8, 4, 8, 2, 2, 2};  // of a scalar: a complex number is two
     return sizes[dtype];
 }
-inline bool is_complex(i64 dtype) { return dtype == linrnn::C64 || dtype == linrnn::C128; }
+inline bool is_complex(i64 dtype) {
+    return dtype == linrnn::C64 || dtype == linrnn::C128 || dtype == linrnn::CBF16;
+}
+inline bool is_bf16(i64 dtype) { return dtype == linrnn::BF16 || dtype == linrnn::CBF16; }
 inline i64 state_dtype(i64 dtype) {
+    if (dtype == linrnn::CBF16) return linrnn::C64;
     return dtype == linrnn::BF16 || dtype == linrnn::F16 ? i64(linrnn::F32) : dtype;
 }
 
@@ -47,7 +51,7 @@ class Memory {
             case 4: return std::memcpy(&single, p, 4), single;
         }
         std::memcpy(&half, p, 2);
-        if (dtype_ == linrnn::BF16) {
+        if (is_bf16(dtype_)) {
             std::uint32_t wide = std::uint32_t(half) << 16;
             return std::memcpy(&single, &wide, 4), single;
         }
@@ -66,9 +70,9 @@ class Memory {
         std::uint32_t wide;
         std::memcpy(&wide, &single, 4);
         std::uint32_t rebiased = (wide >> 13 & 0x3ffff) - (112u << 10);
-        std::uint16_t half = std::uint16_t(dtype_ == linrnn::BF16 ? wide >> 16
-                                           : number == 0          ? 0
-                                                                  : (wide >> 16 & 0x8000) | rebiased);
+        std::uint16_t half = std::uint16_t(is_bf16(dtype_) ? wide >> 16
+                                           : number == 0   ? 0
+                                                           : (wide >> 16 & 0x8000) | rebiased);
         std::memcpy(p, &half, 2);
     }
     Values values() const {

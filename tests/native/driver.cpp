@@ -61,6 +61,7 @@ int checks(i64 rounds) {
             one<LogDecays>(random, large);
             one<Skips>(random, large);
             one<ScaledHeads>(random, large);
+            one<WeightGradients>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

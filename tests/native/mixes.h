@@ -1,10 +1,12 @@
-// The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6, of skips and of heads.
+// The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6, of skips, of heads and of
+// the gradients of weights.
 #pragma once
 #include "../../src/native/log_decays_args.h"
 #include "../../src/native/low_rank_keys_args.h"
 #include "../../src/native/scale_heads_args.h"
 #include "../../src/native/skip_args.h"
 #include "../../src/native/token_mix_args.h"
+#include "../../src/native/weight_gradient_args.h"
 #include "mamba.h"
 
 extern "C" int linrnn_log_decays(const void*);
@@ -12,6 +14,7 @@ extern "C" int linrnn_low_rank_keys(const void*);
 extern "C" int linrnn_scale_heads(const void*);
 extern "C" int linrnn_skip(const void*);
 extern "C" int linrnn_token_mix(const void*);
+extern "C" int linrnn_weight_gradient(const void*);
 
 struct Mixes : Problem {
     enum { X, PAST, MU, MOVED };
@@ -238,6 +241,40 @@ struct Skips : Problem {
     }
     Many backward(const Many& weights, i64 dtype, i64 threads) const override {
         return call(inputs, &weights, dtype, threads);
+    }
+};
+
+// Of a processor without matrix tiles there is nothing to check.
+struct WeightGradients : Problem {
+    static constexpr int NO_TILES = 5;
+    i64 rows, outputs, given, apart;
+
+    WeightGradients(Random& random, bool large) {
+        name = "weight_gradient", has_adjoint = false, dtypes = {linrnn::BF16};
+        rows = random.size(90), outputs = 1 + random.below(70), given = 1 + random.below(70);
+        if (large) rows += 600, outputs += 60;
+        apart = random.below(4);
+        inputs = {random.numbers(rows * outputs), random.numbers(rows * given)};
+    }
+    Many loop() const override {
+        Values y(size_t(outputs * given));
+        for (i64 t = 0; t < rows; ++t)
+            for (i64 i = 0; i < outputs * given; ++i)
+                y[size_t(i)] += inputs[0][size_t(t * outputs + i / given)] * inputs[1][size_t(t * given + i % given)];
+        return {y};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        Rows grad(dtype, 1, rows, outputs, apart, in[0]), x(dtype, 1, rows, given, apart, in[1]);
+        Memory y(linrnn::F32, outputs * given);
+        linrnn::WeightGradientArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads;
+        args.rows = rows, args.outputs = outputs, args.inputs = given;
+        args.grad = grad.array().data, args.grad_step = outputs + apart;
+        args.x = x.array().data, args.x_step = given + apart, args.weight = y.address();
+        const int code = linrnn_weight_gradient(&args);
+        if (code == NO_TILES) return loop();
+        demand(code == 0, "the kernel returned " + std::to_string(code));
+        return {y.values()};
     }
 };
 

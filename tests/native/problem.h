@@ -65,7 +65,7 @@ inline Many any_like(const Many& x, Random& random) {
 }
 
 inline double tolerance_of(i64 dtype) {
-    const double table[] = {1e-4, 1e-9, 1e-4, 1e-9, 4e-2, 4e-3};
+    const double table[] = {1e-4, 1e-9, 1e-4, 1e-9, 4e-2, 4e-3, 4e-2};
     return table[dtype];
 }
 

@@ -72,7 +72,7 @@ struct Scan : Sequences {
         if (large && random.coin()) seqs = 1, channels = 5 + random.below(4), time = 26000;
         else if (large) seqs = 1 + random.below(3), channels = 4200 + random.below(99), time = 40;
         if (large) dtypes = {linrnn::F32};
-        if (complex) dtypes = {linrnn::C64, linrnn::C128};
+        if (complex) dtypes = {linrnn::C64, linrnn::C128, linrnn::CBF16};
         apart = random.coin() ? 0 : unit * (1 + random.below(5));
         lay_out(random);
         const double size = logs ? 2 : complex ? 0.5 : 1;
@@ -120,9 +120,12 @@ struct Scan : Sequences {
         Rows a, b, h;
         Memory initial, final;
     };
+    // Pairs of halves have decays as precise as states.
+    static i64 decay_dtype(i64 dtype) { return dtype == linrnn::CBF16 ? i64(linrnn::C64) : dtype; }
     Operands operands(const Many& in, i64 dtype) const {
         i64 state = state_dtype(dtype);
-        return {constant ? Rows(dtype, 1, 1, n(), 0, in[0]) : rows_of(dtype, in[0]),
+        const i64 decay = decay_dtype(dtype);
+        return {constant ? Rows(decay, 1, 1, n(), 0, in[0]) : rows_of(decay, in[0]),
                 rows_of(dtype, in[1]), Rows(dtype, rows(), time, n(), apart),
                 Memory(state, in.size() > 2 ? in[2] : Values()), Memory(state, seqs * n())};
     }
@@ -152,7 +155,7 @@ struct Scan : Sequences {
         run(linrnn_scan, &args);
         Rows into_h = rows_of(dtype, weights[0]);
         Memory into_final(state_dtype(dtype), weights[1]);
-        Memory a(dtype, i64(inputs[0].size())), b(dtype, i64(inputs[1].size()));
+        Memory a(decay_dtype(dtype), i64(inputs[0].size())), b(dtype, i64(inputs[1].size()));
         Memory initial(state_dtype(dtype), seqs * n());
         args.backward = 1, args.b = into_h.array(), args.final = into_final.address();
         args.grad_a = a.address(), args.grad_b = b.address(), args.grad_initial = initial.address();

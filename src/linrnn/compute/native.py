@@ -28,12 +28,15 @@ DTYPES = {
     torch.bfloat16: 4,
     torch.float16: 5,
 }
+#: Those of complex numbers in pairs of a dtype that PyTorch has no complex numbers of.
+PAIRS = {torch.bfloat16: 6}
 _OTHER_VERSION = 3
 _FAILURES = {
     1: "out of memory",
     2: "unknown dtype",
     _OTHER_VERSION: "the library is of another version; reinstall linrnn",
     4: "an index is outside of its block",
+    5: "the processor has no matrix tiles, or the system does not lend them",
 }
 #: Parts of a sum over rows or steps.
 _MOST_PARTS = 16

@@ -52,3 +52,17 @@ def autocast_dtype(x: Any) -> torch.dtype:
     if dtype is torch.float64 or kind == "meta" or not torch.amp.is_autocast_available(kind):
         return dtype
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
+
+
+def in_dtype_of(weight: Tensor, x: Tensor) -> Tensor:
+    """``x`` as a product with ``weight`` takes it: in its dtype, or as `torch.autocast` has it.
+
+    Inside of autocast, half precision that became float32 would only be rounded again.
+
+    Example:
+        >>> weight, x = torch.ones(2, 2), torch.ones(2, dtype=torch.bfloat16)
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     in_dtype_of(weight, x).dtype
+        torch.bfloat16
+    """
+    return x if x.dtype is weight.dtype else x.to(autocast_dtype(weight))

@@ -26,7 +26,7 @@ class Computes(Protocol):
         """The results."""
 
     def backward(self, *inputs: Any) -> Sequence[Tensor | None]:
-        """Gradients of the first arguments, from all arguments and the gradients of the results."""
+        """Gradients of the first arguments, from all, saved results and gradients of results."""
 
 
 class Product:
@@ -37,7 +37,8 @@ class Product:
         definition: of PyTorch's operators, differentiable to any order; returns several tensors.
         gradients: how many of the first arguments, tensors or None, have a gradient.
         kernels: the module of each backend that has one, as an import path, with the functions
-            ``forward(*arguments)``, ``backward(*arguments, *grads)`` and ``unavailable``.
+            ``forward(*arguments)``, ``backward(*arguments, *saved, *grads)`` and ``unavailable``.
+        saved: results, by number, that ``backward`` reads.
         otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without
             any it is the definition.
     """
@@ -50,8 +51,9 @@ class Product:
         gradients: int,
         kernels: Mapping[str, str],
         otherwise: Computes | None = None,
+        saved: Sequence[int] = (),
     ) -> None:
-        self.name, self.definition, self.gradients = name, definition, gradients
+        self.name, self.definition, self.gradients, self.saved = name, definition, gradients, saved
         self._modules, self._otherwise = tuple(kernels.items()), otherwise
 
     def __call__(self, *arguments: Any) -> Results:
@@ -85,9 +87,10 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, product: Product, kernels: Computes, *arguments: Any) -> Results:
         ctx.product, ctx.kernels = product, kernels
-        ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
         ctx.constants = [None if isinstance(x, Tensor) else (x,) for x in arguments]
         results: Results = kernels.forward(*arguments)
+        saved = [results[i] for i in product.saved]
+        ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)), *saved)
         return results
 
     @staticmethod
@@ -99,5 +102,5 @@ class _Function(torch.autograd.Function):
             gradients: Sequence[Tensor | None]
             gradients = through_definition(product.definition, arguments, needs_grad, grads)
         else:
-            gradients = ctx.kernels.backward(*arguments, *grads)
+            gradients = ctx.kernels.backward(*arguments, *saved, *grads)
         return None, None, *gradients, *(None,) * (len(arguments) - product.gradients)

@@ -6,13 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide, without_autocast
+from linrnn.compute.precision import autocast_dtype, wide, without_autocast
 from linrnn.errors import check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, LowRank, default_heads, feature_map
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
 from linrnn.nn.heads import FEATURE_MAPS, check_kv_heads, for_each_head
+from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -129,7 +130,8 @@ class GLA(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         H, G = self.n_heads, self.n_kv_heads
         proj = self.heads.proj
-        z, past = convolved(self.conv1d, proj(x.to(proj.weight.dtype)), state, reset)
+        x = x.to(autocast_dtype(proj.weight))  # once for all products
+        z, past = convolved(self.conv1d, call_linear(proj, x), state, reset)
         q, k, v = self.heads.split(z)  # (B, T, H or G, K or V)
         if self.feature_map != "identity":  # the op reads others as they are
             q, k = (feature_map(self.feature_map, wide(part)) for part in (q, k))

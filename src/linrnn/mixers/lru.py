@@ -8,14 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import in_dtype_of, wide
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
-from linrnn.ops import fft_scan, linear_scan
+from linrnn.ops import fft_scan
+from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.matrix_scan import block_scan, turn
+from linrnn.ops.linear.pair_scan import pair_scan
 from linrnn.ops.linear.skip import add_skip
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
@@ -205,14 +207,13 @@ class LRU(Mixer):
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         b = self._project_in(x)  # (B, T, N, 2)
+        if self.form == "scan":
+            h, last = pair_scan(self._transition(dt), b, h0, reset)
+            return self._project_out(h, x), last
         if self.form == "real":
-            h, last = block_scan(*self._blocks(), b, torch.view_as_real(h0), reset)
+            h, last = block_scan(*self._blocks(), wide(b), torch.view_as_real(h0), reset)
             return self._project_out(h, x), torch.view_as_complex(last.contiguous())
-        b = torch.view_as_complex(b)
-        if self.form == "conv":
-            h, last = fft_scan(self.eigenvalues(), b, h0)
-        else:
-            h, last = linear_scan(self._transition(dt), b, h0, reset=reset)
+        h, last = fft_scan(self.eigenvalues(), torch.view_as_complex(wide(b)), h0)
         return self._project_out(torch.view_as_real(h), x), last
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -264,9 +265,10 @@ class LRU(Mixer):
         B: Tensor = self.B
         if self.gamma_log is not None:  # cheaper on the weights than on a sequence
             B = B * bounded_exp(self.gamma_log)[:, None, None]  # (d_state, 2, d_model)
-        return wide(F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2)))
+        b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2))
+        return b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C h) + D * x``."""
         C = self.C
-        return add_skip(F.linear(h.flatten(-2).to(C.dtype), C.flatten(1)), self.D, x)
+        return add_skip(half_linear(in_dtype_of(C, h.flatten(-2)), C.flatten(1)), self.D, x)

@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import autocast_dtype, in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.ops import selective_scan
+from linrnn.ops.half_linear import call_linear, half_linear
 from linrnn.state_spec import Part, real
 
 
@@ -173,11 +174,11 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        x = x.to(self.in_proj.weight.dtype)
+        x = x.to(autocast_dtype(self.in_proj.weight))  # once for both products
         # two products: the gradients of one product's halves would have to be joined again
         W, b = affine_of(self.in_proj, x)
         halves = zip(W.chunk(2), (None, None) if b is None else b.chunk(2), strict=True)
-        u, z = (F.linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
+        u, z = (half_linear(x, weight, b) for weight, b in halves)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         steps, B, C = self._chosen(s)  # (B, T, d_inner), (B, T, d_state), (B, T, d_state)
         bias_of_steps = self._bias_of_steps()  # (d_inner,)
@@ -197,18 +198,18 @@ class Mamba(Mixer):
             b_disc=self.b_disc,
             reset=reset,
         )
-        return self.out_proj(y.to(x.dtype)), {"h": h, "conv": past}
+        return call_linear(self.out_proj, in_dtype_of(W, y)), {"h": h, "conv": past}
 
     def _chosen(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step sizes without their bias, B and C at every step, each (B, T, ...)."""
-        projected = s[..., :0] if self.x_proj is None else self.x_proj(s)
+        projected = s[..., :0] if self.x_proj is None else call_linear(self.x_proj, s)
         r, B, C = projected.split(self.widths, -1)
         norms = self.dt_layernorm, self.b_layernorm, self.c_layernorm
         r, B, C = (x if n is None else _normed(n, x) for n, x in zip(norms, (r, B, C), strict=True))
         if self.dt_proj is None:
             steps = s.new_zeros(()).expand(s.shape)
         else:
-            steps = F.linear(r, affine_of(self.dt_proj, r)[0])  # (B, T, d_inner)
+            steps = half_linear(r, affine_of(self.dt_proj, r)[0])  # (B, T, d_inner)
         B, C = (
             x if constant is None else constant.expand(*s.shape[:-1], -1)
             for x, constant in ((B, self.B), (C, self.C))

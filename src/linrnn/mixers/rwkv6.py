@@ -13,6 +13,7 @@ from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
 from linrnn.nn.parameters import LARGEST_LOG
 from linrnn.ops.conv.past import last_inputs
+from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.log_decays import log_decays
 from linrnn.ops.matrix.outer_scan import outer_scan
 
@@ -113,13 +114,14 @@ class RWKV6(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         (to_move,) = self._mixes(x, state, reset, self.mu_x[None])
-        low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))
+        low_rank = call_linear(self.mix_down, to_move).tanh().unflatten(-1, (len(MIXES), -1))
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
         w, k, v, r, g = self._mixes(x, state, reset, self.mu, moved)  # (B, T, d_model) each
         d = log_decays(self.decay(w), self.time_decay, LARGEST_LOG)  # (B, T, d_model)
-        r, k, v, d = self._heads(self.receptance(r), self.key(k), self.value(v), d)
+        r, k, v = map(call_linear, (self.receptance, self.key, self.value), (r, k, v))
+        r, k, v, d = self._heads(r, k, v, d)
         with without_autocast(x.device):
             bonus = wide(self.time_first)
             o, memory = outer_scan(r, k, v, d, state["memory"], bonus=bonus, reset=reset)
-        y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
+        y = self._out(self._gated(o, call_linear(self.gate, g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -7,14 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
-from linrnn.ops import fft_scan, linear_scan
+from linrnn.ops import fft_scan
+from linrnn.ops.half_linear import half_linear
+from linrnn.ops.linear.pair_scan import pair_scan
 from linrnn.ops.linear.skip import add_skip
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
@@ -171,14 +173,17 @@ class S5(Mixer):
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         a, gain = self._discretise(dt)  # each (modes,)
-        b = self._project_in(x, gain)  # (B, T, P) complex
-        h, last = fft_scan(a, b, h0) if self.form == "conv" else linear_scan(a, b, h0, reset=reset)
-        return self._project_out(h, x), last
+        b = self._project_in(x, gain)  # (B, T, P, 2)
+        if self.form == "scan":
+            h, last = pair_scan(a, b, h0, reset)
+            return self._project_out(h, x), last
+        h, last = fft_scan(a, torch.view_as_complex(wide(b)), h0)
+        return self._project_out(torch.view_as_real(h), x), last
 
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         a, gain = self._discretise(dt)
-        h = a * h + self._project_in(x_t, gain)
-        return self._project_out(h, x_t), h
+        h = a * h + torch.view_as_complex(self._project_in(x_t, gain))
+        return self._project_out(torch.view_as_real(h), x_t), h
 
     def _discretise(self, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``(a, gain)``, each (P,), of times (...) each (..., P), computed in double precision."""
@@ -191,23 +196,24 @@ class S5(Mixer):
         return a.to(dtype), gain.to(dtype)
 
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
-        """``gain * (B x)``, as one real product with interleaved real and imaginary rows."""
+        """``gain * (B x)`` in pairs (..., P, 2), as one product with interleaved real rows."""
         B: Tensor = self.B
         scales_matrix = x.ndim == 3 and gain.ndim == 1
         if scales_matrix:  # scale the matrix, which is smaller than a sequence and not than a step
             turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
             B = (turn @ B.to(turn.dtype)).to(B.dtype)
-        b = F.linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))  # (..., P, 2)
-        b = torch.view_as_complex(wide(b))
-        return b if scales_matrix else gain * b
+        b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
+        if scales_matrix:
+            return b
+        return torch.view_as_real(gain * torch.view_as_complex(wide(b)))
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
-        C, h = self.C.flatten(1), torch.view_as_real(h).flatten(-2).to(self.C.dtype)
+        C, h = self.C.flatten(1), in_dtype_of(self.C, h.flatten(-2))
         if x.ndim < 3:
             return torch.add(self.D * x, F.linear(h, C), alpha=2 if self.conj_sym else 1)
         # the matrix is smaller than a sequence and not than a step
-        return add_skip(F.linear(h, 2 * C if self.conj_sym else C), self.D, x)
+        return add_skip(half_linear(h, 2 * C if self.conj_sym else C), self.D, x)
 
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.modes import eager
-from linrnn.compute.precision import autocast_dtype
+from linrnn.compute.precision import autocast_dtype, in_dtype_of
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.ops.gated_norm import gated_norm, inverse_root
+from linrnn.ops.half_linear import call_linear
 
 
 class Heads(nn.Module):
@@ -61,14 +62,14 @@ class Heads(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
-        return self.split(self.proj(x.to(self.proj.weight.dtype)))
+        return self.split(call_linear(self.proj, x.to(self.proj.weight.dtype)))
 
     def stacked(self, x: Tensor) -> Tensor:
         """The vectors of `forward` side by side, where all are alike: (..., vectors, H, size).
 
         What some of them have in common, such as turns, is then done to these at once.
         """
-        projected = self.proj(x.to(self.proj.weight.dtype))
+        projected = call_linear(self.proj, x.to(self.proj.weight.dtype))
         vectors: Tensor = projected.unflatten(-1, (len(self.sizes), self.counts[0], -1))
         return vectors
 
@@ -158,7 +159,9 @@ class GatedOut(nn.Module):
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """In the dtype of the parameters; the norm is computed in that of ``o``."""
         weight = self.out_proj.weight
-        gate = None if self.gate_proj is None else self.gate_proj(x.to(weight.dtype))
+        gate = (
+            None if self.gate_proj is None else call_linear(self.gate_proj, in_dtype_of(weight, x))
+        )
         if self.norm != "none" and normed_at_once(o):
             by_head = self.norm_weight
             y: Tensor = gated_norm(
@@ -171,16 +174,14 @@ class GatedOut(nn.Module):
                 centre=self.norm == "layer",
                 dtype=autocast_dtype(weight),
             )
-            y = self.out_proj(y)
-            return y
+            return call_linear(self.out_proj, y)
         normed = head_norm(o, self.norm, self.eps)
         if self.norm_weight is not None:
             normed = normed * self.norm_weight.to(normed.dtype)
         normed = normed.flatten(-2).to(weight.dtype)
         if gate is not None:
             normed = normed * (F.silu(gate) if self.gate == "silu" else gate.sigmoid())
-        y = self.out_proj(normed)
-        return y
+        return call_linear(self.out_proj, normed)
 
 
 def default_heads(d_model: int, max_heads: int) -> int:
@@ -305,9 +306,8 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """In the dtype of the parameters."""
         weight = self.down.weight
-        z = self.down(x if x.dtype is autocast_dtype(weight) else x.to(weight.dtype))
-        y: Tensor = self.up(z if self.act == "none" else getattr(z, self.act)())
-        return y
+        z = call_linear(self.down, in_dtype_of(weight, x))
+        return call_linear(self.up, z if self.act == "none" else getattr(z, self.act)())
 
 
 class BlockDiagonal(nn.Module):

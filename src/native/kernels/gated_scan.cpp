@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "../gated_scan_args.h"
+#include "../half_rows.h"
 #include "../large_pages.h"
 #include "../storage.h"
 #include "../vecmath.h"
@@ -97,6 +98,89 @@ LINRNN_INLINE void retreat(A* __restrict carry, Rows<const A> x, const A* __rest
     }
 }
 
+#ifdef LINRNN_HALF_PRODUCTS
+// -------------------------------------------------------- the same of rows of bfloat16 numbers
+
+struct LanesGates {
+    __m512 keep, add, fall, rise;  // as in Gates
+};
+template <Gate GATE>
+LINRNN_BF16_TARGET inline LanesGates open_lanes(__m512 u, __m512 v) {
+    if (GATE == ONE) {
+        const LanesSigmoid z = lanes_sigmoid(u);
+        return {z.rest, z.value, u, u};
+    }
+    if (GATE == FREE) {
+        const LanesSigmoid f = lanes_sigmoid(u), i = lanes_sigmoid(v);
+        return {f.value, i.value, f.rest, i.rest};
+    }
+    // what both have below -30 changes neither their share nor, by more than exp(-30), what they lack
+    const __m512 most = _mm512_add_ps(_mm512_max_ps(u, v), _mm512_set1_ps(30.0f));
+    const __m512 shift = _mm512_min_ps(_mm512_setzero_ps(), most);
+    const __m512 eu = lanes_exp(_mm512_sub_ps(shift, u)), ev = lanes_exp(_mm512_sub_ps(shift, v));
+    const __m512 from_u = lanes_plus_one(eu), from_v = lanes_plus_one(ev);
+    const __m512 share = lanes_inverse(_mm512_add_ps(from_u, from_v));
+    return {_mm512_mul_ps(from_v, share), _mm512_mul_ps(from_u, share),
+            _mm512_mul_ps(eu, lanes_inverse(from_u)), _mm512_mul_ps(ev, lanes_inverse(from_v))};
+}
+
+struct LanesValue {
+    __m512 value, slope;
+};
+template <bool POSITIVE>
+LINRNN_BF16_TARGET inline LanesValue lanes_value(__m512 a) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    if (!POSITIVE) return {a, one};
+    a = _mm512_add_ps(a, _mm512_setzero_ps());
+    const __m512 e = lanes_exp(_mm512_or_ps(a, _mm512_set1_ps(-0.0f)));
+    const __m512 large = lanes_inverse(lanes_plus_one(e)), small = _mm512_mul_ps(e, large);
+    const __mmask16 below = lanes_negative(a);
+    return {_mm512_mask_blend_ps(below, _mm512_add_ps(a, _mm512_set1_ps(0.5f)), small),
+            _mm512_mask_blend_ps(below, one, _mm512_mul_ps(small, large))};
+}
+
+template <Gate GATE, bool POSITIVE>
+LINRNN_BF16_TARGET inline void advance_rows(float* h, const bf16* x, i64 part, bf16* out, i64 n) {
+    for (i64 i = 0; i < n; i += 16) {
+        const __mmask16 some = lanes_left(n - i);
+        const __m512 u = load_lanes(x + part + i, some);
+        const LanesGates gates = open_lanes<GATE>(u, GATE == ONE ? u : load_lanes(x + 2 * part + i, some));
+        const __m512 in = _mm512_mul_ps(gates.add, lanes_value<POSITIVE>(load_lanes(x + i, some)).value);
+        const __m512 now = _mm512_fmadd_ps(gates.keep, load_lanes(h + i, some), in);
+        store_lanes(h + i, some, now);
+        store_lanes(out + i, some, now);
+    }
+}
+
+// `to`: gradients of the pre-activations, in their order, n and more apart.
+template <Gate GATE, bool POSITIVE, class P>
+LINRNN_BF16_TARGET inline void retreat_rows(float* carry, const bf16* x, i64 part, const P* before,
+                                            const bf16* grad_h, bf16* to, i64 apart, i64 n) {
+    for (i64 i = 0; i < n; i += 16) {
+        const __mmask16 some = lanes_left(n - i);
+        const __m512 u = load_lanes(x + part + i, some);
+        const LanesGates gates = open_lanes<GATE>(u, GATE == ONE ? u : load_lanes(x + 2 * part + i, some));
+        const LanesValue value = lanes_value<POSITIVE>(load_lanes(x + i, some));
+        const __m512 delta = _mm512_add_ps(load_lanes(grad_h + i, some), load_lanes(carry + i, some));
+        const __m512 was = load_lanes(before + i, some), added = _mm512_mul_ps(delta, gates.add);
+        const __m512 kept = _mm512_mul_ps(gates.keep, delta);
+        store_lanes(carry + i, some, kept);
+        store_lanes(to + i, some, _mm512_mul_ps(added, value.slope));
+        __m512 for_u, for_v;
+        if (GATE == FREE) {
+            for_u = _mm512_mul_ps(_mm512_mul_ps(kept, was), gates.fall);
+            for_v = _mm512_mul_ps(_mm512_mul_ps(added, value.value), gates.rise);
+        } else {
+            const __m512 balance = _mm512_mul_ps(_mm512_mul_ps(kept, gates.add), _mm512_sub_ps(value.value, was));
+            for_u = GATE == ONE ? balance : lanes_minus(_mm512_mul_ps(balance, gates.fall));
+            for_v = _mm512_mul_ps(balance, gates.rise);
+        }
+        store_lanes(to + apart + i, some, for_u);
+        if (GATE != ONE) store_lanes(to + 2 * apart + i, some, for_v);
+    }
+}
+#endif
+
 // ------------------------------------------------------------------- one sequence, some channels
 
 constexpr i64 BLOCK = 512;                // channels: rows of a step stay in L1
@@ -106,6 +190,7 @@ template <class S, Gate GATE, bool POSITIVE>
 struct GatedScan {
     using A = typename Accumulator<S>::type;
     static constexpr i64 PARTS = GATE == ONE ? 2 : 3;
+    static constexpr bool HALF = std::is_same<S, bf16>::value;
 
     const GatedScanArgs& args;
 
@@ -137,6 +222,17 @@ struct GatedScan {
     void forward(i64 s, i64 c, i64 n) const {
         alignas(64) A h[BLOCK], buffer[PARTS][BLOCK];
         enter(h, s, c, n);
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (HALF) {
+            if (has_half_products()) {
+                for (i64 t = 0; t < args.time; ++t) {
+                    if (cut(t)) begin(h, n);
+                    advance_rows<GATE, POSITIVE>(h, at<const S>(args.x, t, c), args.x_part, at(args.h, t, c), n);
+                }
+                return put(state(args.final, s, c), h, n);
+            }
+        }
+#endif
         for (i64 t = 0; t < args.time; ++t) {
             if (cut(t)) begin(h, n);
             Rows<const A> x = fetch_x(t, c, buffer, n);
@@ -153,6 +249,23 @@ struct GatedScan {
         enter(first, s, c, n);
         begin(fresh, n);
         const i64 channels = args.channels;
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (HALF) {
+            if (has_half_products()) {
+                for (i64 t = args.time - 1; t >= 0; --t) {
+                    const bool clear = cut(t);
+                    auto step = [&](const auto* before) {
+                        retreat_rows<GATE, POSITIVE>(carry, at<const S>(args.x, t, c), args.x_part, before,
+                                                     at<const S>(args.grad_h, t, c), at(args.grad_x, t, c), channels, n);
+                    };
+                    if (clear) step(fresh), std::memset(carry, 0, size_t(n) * sizeof(A));
+                    else if (t) step(at<const S>(args.h, t - 1, c));
+                    else step(first);
+                }
+                return put(state(args.grad_initial, s, c), carry, n);
+            }
+        }
+#endif
         for (i64 t = args.time - 1; t >= 0; --t) {
             bool clear = cut(t);
             const A* before = clear ? fresh

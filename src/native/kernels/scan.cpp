@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../half_pairs.h"
 #include "../lanes.h"
 #include "../large_pages.h"
 #include "../scan_args.h"
@@ -150,6 +151,9 @@ constexpr i64 CACHE_BYTES = 512 * 1024;  // a chunk of time stays in a core's L2
 template <class S, bool CX>
 struct Scan {
     using A = typename Accumulator<S>::type;
+    // Of decays: those of pairs of halves are complex numbers of the precision of states.
+    using D = std::conditional_t<CX, A, S>;
+    static constexpr bool PAIRS = CX && !std::is_same<S, A>::value;
     static constexpr i64 WIDTH = CX ? 2 : 1;
     static constexpr i64 BLOCK = BLOCK_BYTES / i64(sizeof(A));
 
@@ -203,15 +207,51 @@ struct Scan {
         P* p = reinterpret_cast<P*>(array.data) + (seq + time_of(x, j) * array.step) * width;
         return {p + (sizeof(P) == 1 ? 0 : x.c), by * array.step * width};
     }
-    Cursor<const S> walk_decay(const Span& x, i64 j) const {
-        if (args.constant) return {reinterpret_cast<const S*>(args.a.data) + x.c, 0};
-        return walk<const S>(args.a, x, j);
+    Cursor<const D> walk_decay(const Span& x, i64 j) const {
+        if (args.constant) return {reinterpret_cast<const D*>(args.a.data) + x.c, 0};
+        return walk<const D>(args.a, x, j);
     }
     Cursor<const std::uint8_t> walk_resets(const Span& x, i64 j) const {
         static const std::uint8_t never = 0;
         if (!args.reset.data) return {&never, 0};
         return walk<const std::uint8_t>(args.reset, x, j);
     }
+
+#ifdef LINRNN_HALF_PRODUCTS
+    bool turns_halves() const { return PAIRS && args.constant && has_half_products(); }
+    void forward_halves(const Span& x, i64 j0, i64 j1, A* h) const {
+        const HalfTurn<BLOCK> turn(walk_decay(x, j0).p, x.n);
+        auto b = walk<const S>(args.b, x, j0);
+        auto out = walk(args.h, x, j0);
+        auto reset = walk_resets(x, j0);
+        for (i64 j = j0; j < j1; ++j) {
+            if (*reset.next()) std::memset(h, 0, size_t(x.n) * sizeof(A));
+            advance_halves(h, turn.re, turn.im, b.next(), out.next(), x.n);
+        }
+    }
+    void backward_halves(const Span& x, i64 j0, i64 j1, A* carry, double* grad_a_sum) const {
+        const size_t bytes = size_t(x.n) * sizeof(A);
+        const HalfTurn<BLOCK> turn(walk_decay(x, j0).p, x.n);
+        alignas(64) A zero[BLOCK], same[BLOCK], crossed[BLOCK];
+        std::memset(zero, 0, bytes), std::memset(same, 0, bytes), std::memset(crossed, 0, bytes);
+        const A* first = args.initial ? this->state(args.initial, x) : zero;
+        auto g = walk<const S>(args.b, x, j0);
+        auto h = walk<const S>(args.h, x, j0 + 1);
+        auto reset = walk_resets(x, j0);
+        auto out = walk(Array{args.grad_b, args.time * args.channels, args.channels}, x, j0);
+        auto step = [&](const auto* before) {
+            retreat_halves(carry, turn.re, turn.im, g.next(), before, same, crossed, out.next(), x.n);
+        };
+        for (i64 j = j0; j < j1; ++j) {
+            const S* earlier = h.next();
+            const bool clear = *reset.next();
+            if (clear) step(zero), std::memset(carry, 0, bytes);
+            else if (j + 1 < x.length) step(earlier);
+            else step(first);
+            if ((j - j0) % FLUSH == FLUSH - 1 || j + 1 == j1) add_halves(same, crossed, grad_a_sum, x.n);
+        }
+    }
+#endif
 
     // Steps [j0, j1) from the state in `h`, writing every output. N: scalars, when few and known.
     template <int N>
@@ -264,7 +304,7 @@ struct Scan {
         auto h = walk<const S>(args.h, x, j0 + 1);
         auto reset = walk_resets(x, j0);
         auto out_b = walk(dense_b, x, j0);
-        auto out_a = walk(dense_a, x, j0);
+        auto out_a = walk<D>(dense_a, x, j0);
         for (i64 j = j0; j < j1; ++j) {
             const S* earlier = h.next();
             const A* before = j + 1 < x.length ? fetch(earlier, hbuf, n) : first;
@@ -342,6 +382,11 @@ struct Scan {
     }
     void run(const Span& x, i64 j0, i64 j1, A* state, double* grad_a_sum) const {
         if (j0 >= j1) return;
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (PAIRS)
+            if (turns_halves())
+                return args.backward ? backward_halves(x, j0, j1, state, grad_a_sum) : forward_halves(x, j0, j1, state);
+#endif
         switch (x.n) {
             case 1: return run_n<WIDTH>(x, j0, j1, state, grad_a_sum);  // complex: n is even
             case 2: return run_n<2>(x, j0, j1, state, grad_a_sum);
@@ -374,7 +419,7 @@ struct Scan {
     void reduce(double* rows, i64 count) const {
         if (!rows) return;
         i64 n = args.channels * WIDTH;
-        S* out = reinterpret_cast<S*>(args.grad_a);
+        D* out = reinterpret_cast<D*>(args.grad_a);
         for (i64 r = 1; r < count; ++r)
             for (i64 i = 0; i < n; ++i) rows[i] += rows[r * n + i];
         for (i64 i = 0; i < n; ++i) {
@@ -490,7 +535,7 @@ struct Scan {
     int no_sequence() const {
         const A none = A(0);
         for (i64 i = 0; args.backward && args.constant && i < args.channels * WIDTH; ++i)
-            put(reinterpret_cast<S*>(args.grad_a) + i, &none, 1);
+            put(reinterpret_cast<D*>(args.grad_a) + i, &none, 1);
         return 0;
     }
 
@@ -533,6 +578,7 @@ int scan(const void* record) {
         case C128: return Scan<double, true>{args}.dispatch();
         case BF16: return Scan<bf16, false>{args}.dispatch();
         case F16: return Scan<f16, false>{args}.dispatch();
+        case CBF16: return Scan<bf16, true>{args}.dispatch();
     }
     return 2;
 }

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.cells import Cell
-from linrnn.compute.precision import autocast_dtype, wide
+from linrnn.compute.precision import autocast_dtype, in_dtype_of, wide
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
+from linrnn.mixers._families.rwkv import ready
 from linrnn.nn.channel_mix import (
     INITS,
     check_layer,
@@ -24,6 +25,7 @@ from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
 from linrnn.ops.conv.past import last_inputs
 from linrnn.ops.conv.token_mix import token_mix
+from linrnn.ops.half_linear import call_linear
 from linrnn.ops.linear.weighted_mean import EMPTY
 from linrnn.state_spec import Part, complex_, real
 
@@ -118,7 +120,7 @@ class MeanRWKV(Mixer):
         last = dict(zip(("mean", "log_norm"), final, strict=True))
         if self.token_shift:
             last["shift"] = last_inputs(x, state["shift"], reset)
-        return self.output(y.to(self.output.weight.dtype)), last
+        return call_linear(self.output, in_dtype_of(self.output.weight, y)), last
 
     def _constants(self) -> dict[str, Any]:
         """Those of the cell."""
@@ -131,11 +133,14 @@ class MeanRWKV(Mixer):
     def _project(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and receptance, at least float32: rounded to 8 bits, a key is no weight."""
+        """Keys, values and receptance, at least float32 unless the cell takes them in bfloat16."""
         x_k = x_v = x_r = x.to(self.key.weight.dtype)
         if self.token_shift:
             mu = 1 - torch.stack([self.mu_k, self.mu_v, self.mu_r])
             dtype = autocast_dtype(self.key.weight)
             x_k, x_v, x_r = token_mix(x, state["shift"], mu, reset=reset, dtype=dtype)
-        k, r = wide(self.key(x_k)), wide(self.receptance(x_r))
-        return k, self._values(wide(self.value(x_v))), r
+        k, v = call_linear(self.key, x_k), call_linear(self.value, x_v)
+        r = call_linear(self.receptance, x_r)
+        if self.complex_mean:
+            return wide(k), self._values(wide(v)), wide(r)
+        return ready(k), self._values(ready(v)), ready(r)

@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.compute.precision import in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn.starts import check_gates, refined, refines, start_gates, starts
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
+from linrnn.ops.half_linear import call_linear
 from linrnn.ops.linear.gated_scan.composite import log_odds
 from linrnn.state_spec import Part, real
 
@@ -146,7 +147,7 @@ class MinimalRNN(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """Pre-activations of candidate and gates, (..., 1 + gates, d_inner)."""
-        parts: Tensor = self.in_proj(x.to(self.in_proj.weight.dtype))
+        parts: Tensor = call_linear(self.in_proj, x.to(self.in_proj.weight.dtype))
         parts = parts.unflatten(-1, (-1, self.d_inner))  # (..., blocks, d_inner)
         if not refines(self.gates):
             return parts
@@ -155,4 +156,5 @@ class MinimalRNN(Mixer):
         return torch.stack([value, -refined(forget, refine)], -2)
 
     def _project_out(self, h: Tensor) -> Tensor:
-        return h if self.out_proj is None else self.out_proj(h.to(self.out_proj.weight.dtype))
+        out_proj = self.out_proj
+        return h if out_proj is None else call_linear(out_proj, in_dtype_of(out_proj.weight, h))

@@ -14,6 +14,7 @@ from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zig
 from linrnn.nn.heads import normed_at_once, whole_sequence
 from linrnn.ops.conv.token_mix import token_mix
 from linrnn.ops.gated_norm import gated_norm
+from linrnn.ops.half_linear import call_linear
 from linrnn.state_spec import Part, real
 
 CORRECTION = 0.01  # bound of the first factors of bottlenecks, where these do not start at zero
@@ -128,8 +129,8 @@ class MatrixRWKV(Mixer):
     def _out(self, z: Tensor) -> Tensor:
         weight = self.output.weight
         # the product casts what it needs
-        y: Tensor = self.output(z if z.dtype is autocast_dtype(weight) else z.to(weight.dtype))
-        return y
+        z = z if z.dtype is autocast_dtype(weight) else z.to(weight.dtype)
+        return call_linear(self.output, z)
 
 
 def ready(x: Tensor) -> Tensor:

@@ -1,0 +1,99 @@
+"""`half_linear`: a linear map inside of autocast whose weight has its gradient in float32."""
+
+import functools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from linrnn.compute import native
+from linrnn.compute.modes import eager
+from linrnn.compute.product import Product
+from linrnn.errors import BackendError
+from linrnn.ops._half_linear_cpu import weight_gradient
+
+#: Multiplications and columns from which on the kernel is faster; not measured closely.
+_WORTH, _WIDTH = 1 << 22, 64
+
+
+def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`torch.nn.functional.linear`, with the gradient of a float32 weight as precise as it.
+
+    Inside of `torch.autocast` to bfloat16 PyTorch rounds that gradient, a sum over all steps, to
+    bfloat16. Where a processor has the matrix tiles of AMX, a kernel sums it in float32, which is
+    also faster. Everything else is PyTorch's own.
+
+    Args:
+        x: (..., n_in).
+        weight: (n_out, n_in).
+        bias: (n_out,) or None.
+
+    Example:
+        >>> half_linear(torch.ones(1, 2), torch.ones(3, 2))
+        tensor([[2., 2., 2.]])
+    """
+    if not _has_own_gradient(x, weight, bias):
+        return F.linear(x, weight, bias)
+    (y,) = _PRODUCT(x.to(torch.bfloat16), weight, bias)
+    return y
+
+
+def call_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """``layer(x)``, by `half_linear` where it is a `torch.nn.Linear` that nobody watches.
+
+    Example:
+        >>> call_linear(nn.Linear(2, 3), torch.ones(1, 2)).shape
+        torch.Size([1, 3])
+    """
+    if type(layer) is nn.Linear and not _watched(layer):
+        return half_linear(x, layer.weight, layer.bias)
+    y: Tensor = layer(x)
+    return y
+
+
+def _watched(layer: nn.Module) -> bool:
+    """Whether hooks have to see a call."""
+    forward = layer._forward_hooks or layer._forward_pre_hooks
+    backward = layer._backward_hooks or layer._backward_pre_hooks
+    return bool(forward or backward) or nn.modules.module._has_any_global_hook()
+
+
+def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if not (torch.is_grad_enabled() and weight.requires_grad and x.is_cpu and weight.is_cpu):
+        return False
+    if not (torch.is_autocast_enabled("cpu") and eager(x, weight)):
+        return False
+    return (
+        torch.get_autocast_dtype("cpu") is torch.bfloat16
+        and weight.dtype is torch.float32
+        and (bias is None or bias.dtype is torch.float32)
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and min(weight.shape) >= _WIDTH
+        and x.numel() * weight.shape[0] >= _WORTH
+        and available()
+    )
+
+
+@functools.cache
+def available() -> bool:
+    """Whether processor, system and library have what the kernel needs."""
+    if native.unavailable(torch.device("cpu"), torch.bfloat16, kernel="weight_gradient"):
+        return False
+    try:
+        weight_gradient(*torch.ones(2, 1, 1).bfloat16())
+    except BackendError:
+        return False
+    return True
+
+
+def _definition(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor]:
+    """In PyTorch's operators: differentiable to any order."""
+    return (F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype)),)
+
+
+_PRODUCT = Product(
+    "half_linear",
+    _definition,
+    gradients=3,
+    kernels={"cpu": "linrnn.ops._half_linear_cpu"},
+)

@@ -1,0 +1,70 @@
+// Rows of bfloat16 numbers in registers of 16, and functions for them: within a millionth of the true
+// value, where a result is rounded to one part in 256. Called only where `has_half_products`.
+#pragma once
+#include "half_products.h"
+
+#ifdef LINRNN_HALF_PRODUCTS
+
+namespace linrnn {
+namespace LINRNN_ISA {
+namespace {
+
+// The lanes of the next 16 numbers when n are left.
+inline __mmask16 lanes_left(i64 n) { return __mmask16(n < 16 ? (1u << n) - 1 : 0xffffu); }
+
+LINRNN_BF16_TARGET inline __m512 load_lanes(const bf16* from, __mmask16 some) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+LINRNN_BF16_TARGET inline __m512 load_lanes(const float* from, __mmask16 some) {
+    return _mm512_maskz_loadu_ps(some, from);
+}
+LINRNN_BF16_TARGET inline void store_lanes(bf16* to, __mmask16 some, __m512 x) {
+    _mm256_mask_storeu_epi16(to, some, (__m256i)_mm512_cvtneps_pbh(x));
+}
+LINRNN_BF16_TARGET inline void store_lanes(float* to, __mmask16 some, __m512 x) {
+    _mm512_mask_storeu_ps(to, some, x);
+}
+
+// exp(x), from exp(-104) = 0 to exp(88); a NaN stays one.
+LINRNN_BF16_TARGET inline __m512 lanes_exp(__m512 x) {
+    x = _mm512_min_ps(_mm512_set1_ps(88.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
+    const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693147181f), x);
+    __m512 q = _mm512_set1_ps(8.31247779e-3f);
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(4.18905502e-2f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.66671163e-1f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(4.99992288e-1f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(q, n);
+}
+
+// 1 / x of a positive normal number, by one step of Newton's method.
+LINRNN_BF16_TARGET inline __m512 lanes_inverse(__m512 x) {
+    const __m512 guess = _mm512_rcp14_ps(x);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, _mm512_set1_ps(1.0f)), guess, guess);
+}
+
+LINRNN_BF16_TARGET inline __m512 lanes_plus_one(__m512 x) { return _mm512_add_ps(x, _mm512_set1_ps(1.0f)); }
+LINRNN_BF16_TARGET inline __m512 lanes_minus(__m512 x) {
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32(int(0x80000000u))));
+}
+// Lanes whose sign is set, -0 included.
+LINRNN_BF16_TARGET inline __mmask16 lanes_negative(__m512 x) { return _mm512_movepi32_mask(_mm512_castps_si512(x)); }
+
+// sigmoid(x) and 1 - sigmoid(x), each to its own relative precision.
+struct LanesSigmoid {
+    __m512 value, rest;
+};
+LINRNN_BF16_TARGET inline LanesSigmoid lanes_sigmoid(__m512 x) {
+    const __m512 e = lanes_exp(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));  // exp(-|x|)
+    const __m512 large = lanes_inverse(lanes_plus_one(e)), small = _mm512_mul_ps(e, large);
+    const __mmask16 below = lanes_negative(x);
+    return {_mm512_mask_blend_ps(below, large, small), _mm512_mask_blend_ps(below, small, large)};
+}
+
+}  // namespace
+}  // namespace LINRNN_ISA
+}  // namespace linrnn
+#endif

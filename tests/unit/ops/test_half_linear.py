@@ -1,0 +1,151 @@
+"""Linear maps inside of autocast: outputs as PyTorch's, gradients of weights against float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from linrnn.mixers import MinGRU
+from linrnn.ops import use_backend
+from linrnn.ops.half_linear import available, call_linear, half_linear
+
+needs_tiles = pytest.mark.skipif(not available(), reason="no matrix tiles for bfloat16")
+SHAPES = [(2, 300, 96, 80), (1, 1031, 97, 70), (7, 100, 300, 65)]
+
+
+def autocast():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def leaves(batch, time, n_in, n_out):
+    tensors = drawn(batch, time, n_in), drawn(n_out, n_in, seed=1), drawn(n_out, seed=2)
+    return [x.requires_grad_() for x in tensors]
+
+
+def gradients(run, tensors):
+    with autocast():
+        y = run(*tensors)
+    into = drawn(*y.shape, seed=3).bfloat16()
+    return y.detach(), torch.autograd.grad(y, tensors, into)
+
+
+def exact(tensors):
+    """Gradients of the weight and bias of the rounded factors, in float64."""
+    x, weight, _ = tensors
+    into = drawn(*x.shape[:2], len(weight), seed=3).bfloat16().double().flatten(0, 1)
+    return into.mT @ x.detach().bfloat16().double().flatten(0, 1), into.sum(0)
+
+
+def error(got, true):
+    return float((got.double() - true).norm() / true.norm())
+
+
+@needs_tiles
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_weights_have_gradients_in_float32(shape):
+    tensors = leaves(*shape)
+    y, got = gradients(half_linear, tensors)
+    theirs, wanted = gradients(F.linear, tensors)
+    assert torch.equal(y, theirs)
+    assert [g.dtype for g in got] == [torch.float32] * 3
+    torch.testing.assert_close(got[0], wanted[0], rtol=2**-7, atol=1e-2)
+    for slope, rounded, true in zip(got[1:], wanted[1:], exact(tensors), strict=True):
+        assert error(slope, true) < 1e-6
+        assert error(rounded, true) > 1e-4  # what the kernel is for
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_without_tiles_gradients_are_those_of_autocast(shape):
+    tensors = leaves(*shape)
+    with use_backend("tree"):
+        y, got = gradients(half_linear, tensors)
+    theirs, wanted = gradients(F.linear, tensors)
+    assert torch.equal(y, theirs)
+    for slope, other in zip(got, wanted, strict=True):
+        assert slope.dtype is torch.float32
+        torch.testing.assert_close(slope, other, rtol=2**-7, atol=1e-2)
+
+
+def test_outside_of_autocast_it_is_linear():
+    tensors = leaves(2, 300, 96, 80)
+    assert torch.equal(half_linear(*tensors), F.linear(*tensors))
+    with autocast(), torch.no_grad():
+        assert torch.equal(half_linear(*tensors), F.linear(*tensors))
+
+
+@needs_tiles
+def test_any_strides_of_the_gradient_and_of_the_input():
+    x, weight, bias = leaves(4, 200, 96, 80)
+    with autocast():
+        whole = half_linear(x, weight, bias)
+        turned = half_linear(x.detach().transpose(0, 1).contiguous().transpose(0, 1), weight, bias)
+    into = drawn(4, 1, 80).bfloat16().expand(4, 200, 80)  # as of a mean over time
+    (first,) = torch.autograd.grad(whole, weight, into)
+    (second,) = torch.autograd.grad(turned, weight, into)
+    assert torch.equal(first, second)
+    rows = into.double().flatten(0, 1)
+    assert error(first, rows.mT @ x.detach().bfloat16().double().flatten(0, 1)) < 1e-6
+
+
+@needs_tiles
+def test_any_threads_give_the_same_bits():
+    threads, bits, tensors = torch.get_num_threads(), [], leaves(4, 700, 256, 96)
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            bits.append(gradients(half_linear, tensors)[1][1])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*bits)
+
+
+def test_derivatives_of_second_order():
+    x, weight, bias = leaves(1, 600, 96, 80)
+    with autocast():
+        y = half_linear(x, weight, bias)
+    (slope,) = torch.autograd.grad(y.float().square().sum(), weight, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.square().sum(), weight)
+    rows = x.detach().double().flatten(0, 1)
+    gram = rows.mT @ rows
+    true_slope = 2 * (
+        weight.detach().double() @ gram + bias.detach().double()[:, None] * rows.sum(0)
+    )
+    assert error(slope.detach(), true_slope) < 1e-2
+    assert error(curvature, 4 * true_slope @ gram) < 1e-2
+
+
+@needs_tiles
+def test_watched_and_replaced_layers_are_called():
+    calls = []
+
+    class Replaced(nn.Linear):
+        def forward(self, x):
+            calls.append("replaced")
+            return super().forward(x)
+
+    watched = nn.Linear(96, 80)
+    watched.register_forward_hook(lambda *_: calls.append("hook"))
+    x = drawn(2, 300, 96)
+    with autocast():
+        call_linear(watched, x)
+        call_linear(Replaced(96, 80), x)
+        plain = nn.Linear(96, 80)
+        assert torch.equal(call_linear(plain, x), plain(x))
+    assert calls == ["hook", "replaced"]
+
+
+@needs_tiles
+def test_a_layer_learns_with_it():
+    torch.manual_seed(0)
+    mixer = MinGRU(128)
+    x = drawn(4, 128, 128)
+    with autocast():
+        y, _ = mixer(x)
+    y.sum().backward()
+    slope = mixer.in_proj.weight.grad
+    assert slope.dtype is torch.float32
+    assert not torch.equal(slope, slope.bfloat16().float())
