@@ -9,17 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../half_products.h"
+#include "../half_tiles.h"
 #include "../weight_gradient_args.h"
-
-#if defined(LINRNN_HALF_PRODUCTS) && defined(__linux__)
-#define LINRNN_TILES 1
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define LINRNN_TILE_TARGET \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl")))
-#endif
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -27,25 +18,7 @@ namespace {
 
 constexpr int NO_TILES = 5;
 
-#ifdef LINRNN_TILES
-
-// Whether the processor has tiles for bfloat16 and the system lets this process use them.
-inline bool has_tiles() {
-    static const bool found = [] {
-        unsigned a, b, c, d;
-        if (!has_half_products() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-        const unsigned both = 1u << 22 | 1u << 24;  // AMX-BF16, AMX-TILE
-        return (d & both) == both && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-    }();
-    return found;
-}
-
-// As the instruction that sets them reads them: all eight tiles of 16 rows of 64 bytes.
-struct alignas(64) TileShapes {
-    unsigned char palette = 1, start = 0, none[14] = {};
-    std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
+#ifdef LINRNN_HALF_TILES
 
 struct Packed {
     using Pair = std::uint32_t;
@@ -57,7 +30,7 @@ struct Packed {
     static i64 numbers(i64 n) { return squares(n) * SIDE * PAIRS; }
 
     // Two rows of 16 numbers as 16 pairs; rows and numbers beyond the last are zero.
-    static LINRNN_TILE_TARGET __m512i pairs(const std::uint16_t* from, i64 step, i64 rows, __mmask16 some) {
+    static LINRNN_TILES_TARGET __m512i pairs(const std::uint16_t* from, i64 step, i64 rows, __mmask16 some) {
         if (rows < 1) return _mm512_setzero_si512();
         const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from));
         if (rows < 2) return low;
@@ -69,7 +42,7 @@ struct Packed {
     // 32 rows of columns [c, c + 32), of which there are `width`: two tiles of 16 pairs of rows and 16
     // columns, or turned around. The rows that come 32 later are asked for.
     template <bool TURN>
-    static LINRNN_TILE_TARGET void pack(const std::uint16_t* from, i64 step, i64 rows, i64 c, i64 width, Pair* to) {
+    static LINRNN_TILES_TARGET void pack(const std::uint16_t* from, i64 step, i64 rows, i64 c, i64 width, Pair* to) {
         for (i64 row = 32; row < 64 && row < rows; ++row) __builtin_prefetch(from + row * step + c);
         for (i64 half = 0; half < 2; ++half, c += 16, to += 256) {
             const __mmask16 some = lanes(width - c);
@@ -79,7 +52,7 @@ struct Packed {
             for (i64 p = 0; p < 16; ++p) _mm512_storeu_si512(to + 16 * p, r[p]);
         }
     }
-    static LINRNN_TILE_TARGET inline void transpose(__m512i (&r)[16]) {
+    static LINRNN_TILES_TARGET inline void transpose(__m512i (&r)[16]) {
         __m512i t[16];
         for (int i = 0; i < 16; i += 2) {
             t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
@@ -102,7 +75,7 @@ struct Packed {
     }
 
     // Adds a square of the block's product to `to`, whose rows lie `apart` numbers from one another.
-    LINRNN_TILE_TARGET void add_square(const Pair* left, const Pair* right, float* to, i64 apart, bool fresh) const {
+    LINRNN_TILES_TARGET void add_square(const Pair* left, const Pair* right, float* to, i64 apart, bool fresh) const {
         const i64 bytes = apart * 4;
         if (fresh) {
             _tile_zero(0);
@@ -136,12 +109,9 @@ struct WeightGradient {
     const WeightGradientArgs& args;
     const i64 down = Packed::squares(args.outputs), across = Packed::squares(args.inputs);
 
-    static LINRNN_TILE_TARGET void configure(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
-    static LINRNN_TILE_TARGET void release() { _tile_release(); }
-
     int dispatch() const {
         using Pair = Packed::Pair;
-        if (!has_tiles()) return NO_TILES;
+        if (!has_half_tiles()) return NO_TILES;
         const i64 height = down * Packed::SIDE, width = across * Packed::SIDE;
         if (!args.outputs || !args.inputs) return 0;
         auto weight = reinterpret_cast<float*>(args.weight);
@@ -155,10 +125,9 @@ struct WeightGradient {
         float* sum = whole ? weight : reinterpret_cast<float*>(right + Packed::numbers(args.inputs));
         const i64 worth = args.rows * args.outputs * args.inputs >> 23;  // a thread's in about 10 us
         const i64 threads = worth < 1 ? 1 : worth < args.threads ? worth : args.threads;
-        const TileShapes shapes;
 #pragma omp parallel num_threads(int(threads)) if (threads > 1)
         {
-            configure(shapes);
+            const HalfTiles registers(16, 16);  // all eight whole
             for (i64 first = 0; first < args.rows; first += Packed::ROWS) {
                 const i64 rows = args.rows - first < Packed::ROWS ? args.rows - first : Packed::ROWS;
                 const Packed block{(rows + 31) / 32};
@@ -181,7 +150,6 @@ struct WeightGradient {
                         block.add_square(left + i * panel, right + j * panel,
                                          sum + i * Packed::SIDE * width + j * Packed::SIDE, width, first == 0);
             }
-            release();
         }
         for (i64 i = 0; !whole && i < args.outputs; ++i)
             std::memcpy(weight + i * args.inputs, sum + i * width, size_t(args.inputs) * 4);
@@ -197,7 +165,7 @@ int weight_gradient(const void* record) {
     const auto& args = *static_cast<const WeightGradientArgs*>(record);
     if (args.size != i64(sizeof(WeightGradientArgs))) return 3;
     if (args.dtype != BF16) return 2;
-#ifdef LINRNN_TILES
+#ifdef LINRNN_HALF_TILES
     return WeightGradient{args}.dispatch();
 #else
     return NO_TILES;
