@@ -17,7 +17,7 @@ import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, check_in, show
 from linrnn.estimators._choose import choose, readout
 from linrnn.estimators._constructor import named_arguments
-from linrnn.estimators._inputs import as_numbers, as_target, worded
+from linrnn.estimators._inputs import as_numbers, as_target, refuse_scalar, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._saliency import as_given, draw, occluded, window_of
 from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
@@ -27,6 +27,7 @@ from linrnn.estimators._whole import whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_SERIES = "a table (series, time), an array (series, time, channels) or a list of series"
 _MOST_THREADS = 256
 """Or eight times the processors, if that is more: with some 100,000 PyTorch ends the process."""
 
@@ -98,7 +99,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
                 if name.endswith("_") and not name.startswith("_"):
                     delattr(fitted, name)
             where = type(self).__name__
-            with worded(where):
+            with worded(where, "X", "y"):
                 series, y = fitted._read_fit(X, y, dt)
                 series, y, importance = fitted._weigh(series, y, sample_weight)
                 seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -150,6 +151,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         if self.layout is not None:
             check_in(where, "layout", self.layout, LAYOUTS)
         self._check_switches(where)
+        refuse_scalar(where, "X", X, _SERIES)
         X = as_numbers(where, "X", X)
         y = as_target(where, y, numeric=self._numeric_target)
         if is_table(X):
@@ -211,7 +213,13 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             MissingExtraError: matplotlib is not installed.
         """
-        one = np.asarray(as_numbers(f"{type(self).__name__}.plot_saliency", "x", x))[None]
+        where = f"{type(self).__name__}.plot_saliency"
+        with worded(where, "x"):
+            one = np.asarray(as_numbers(where, "x", x))[None]
+        if one.ndim not in (2, 3) or not one.size:
+            raise ShapeError(
+                f"{where}: x must have shape (time,) or (time, channels), got {one.shape[1:]}."
+            )
         times = None if dt is None else [dt]
         series = self._read_new(one, times)
         lost = self.saliency(one, times, window=window).reshape(1, *np.shape(one)[1:], -1)[..., 0]
@@ -246,10 +254,11 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
     def _read_new(self, X: Any, dt: Any) -> Series:
         """Series to be told about, checked against those of `fit`."""
         check_is_fitted(self)
-        with worded(type(self).__name__):
+        with worded(type(self).__name__, "X"):
             return self._read_checked(type(self).__name__, X, dt)
 
     def _read_checked(self, where: str, X: Any, dt: Any) -> Series:
+        refuse_scalar(where, "X", X, _SERIES)
         X = as_numbers(where, "X", X)
         if is_table(X):
             # where series of any length were fitted, a table may have any width too

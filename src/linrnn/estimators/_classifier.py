@@ -128,7 +128,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         self.early = early
 
     def _fit(self, series: Series, y: np.ndarray, seed: int, importance: np.ndarray | None) -> None:
-        with worded(type(self).__name__):
+        with worded(type(self).__name__, "y"):
             check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -196,7 +196,7 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         with whole(self) as fitted:
             fitted._begin_parts(where, classes)
             first = not hasattr(self, "sums_")
-            with worded(where):
+            with worded(where, "X", "y"):
                 if first:
                     series, y = fitted._read_fit(X, y, dt, fewest=1)
                     seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -226,8 +226,10 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
                 f"series would change both, got early={show(self.early)} and "
                 f"class_weight={show(self.class_weight)}."
             )
+        with worded(where, "classes"):
+            labels = np.unique([] if classes is None else classes)
         if hasattr(self, "sums_"):
-            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            if classes is not None and not np.array_equal(labels, self.classes_):
                 raise ArgumentError(
                     f"{where}: classes must be those of the first call, {show(self.classes_)}, got "
                     f"{show(classes)}."
@@ -238,12 +240,12 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
                 f"{where}: must not follow fit, which keeps no series, got a fitted estimator. Use "
                 "sklearn.base.clone(model).partial_fit from the first series on."
             )
-        if classes is None or len(np.unique(classes)) < 2:
+        if len(labels) < 2:
             raise ArgumentError(
                 f"{where}: classes must have all labels that will come, two at least, in the "
                 f"first call, got {show(classes)}."
             )
-        self.classes_ = np.unique(classes)
+        self.classes_ = labels
         self.mixer_, self.sums_ = "bank", Sums(self.classes_)
 
     def _codes_of(self, where: str, y: np.ndarray, rows: int) -> np.ndarray:
@@ -291,6 +293,17 @@ class RecurrentClassifier(ClassifierMixin, RecurrentEstimator):  # type: ignore[
         scores = self.decision_function(X, dt)
         probabilities: np.ndarray = self.readout_.probabilities(scores)
         return probabilities
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of series whose class is told right.
+
+        Args:
+            X: see `fit`.
+            y: (series,), the true labels.
+            sample_weight: (series,), how much each counts; None is the same for all.
+        """
+        with worded(f"{type(self).__name__}.score", "X", "y", "sample_weight"):
+            return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
         """The class of each series.

@@ -1,5 +1,6 @@
 """Inputs of an estimator, read without a loss; bad ones raise errors of `linrnn.errors`."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,22 +16,45 @@ _LONGEST = 400  # letters of somebody else's message
 
 
 @contextmanager
-def worded(where: str) -> Iterator[None]:
-    """Turn errors of NumPy, scikit-learn and pandas about an input into errors of this library."""
+def worded(where: str, *arguments: str) -> Iterator[None]:
+    """Turn errors of NumPy, scikit-learn and pandas about an input into errors of this library.
+
+    Args:
+        where: who reads, for messages.
+        arguments: names of those that are read. They come first where the text names none of them.
+    """
     try:
         yield
     except (LinrnnError, NotFittedError):
         raise
     except TypeError as error:
-        raise ArgumentTypeError(f"{where}: {_shortened(error)}") from error
+        raise ArgumentTypeError(f"{where}: {_shortened(error, arguments)}") from error
     except (ValueError, OverflowError, RuntimeError, MemoryError) as error:
-        raise ArgumentError(f"{where}: {_shortened(error)}") from error
+        raise ArgumentError(f"{where}: {_shortened(error, arguments)}") from error
 
 
-def _shortened(error: Exception) -> str:
+def _shortened(error: Exception, arguments: tuple[str, ...]) -> str:
     """Its text: scikit-learn writes whole arrays into some."""
     text = str(error)
+    if arguments and not any(re.search(rf"\b{name}\b", text) for name in arguments):
+        text = f"{', '.join(arguments)} cannot be read: {text}"
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def refuse_scalar(where: str, what: str, data: Any, form: str) -> None:
+    """Raise `ArgumentTypeError` for a single value, text or another object where rows belong.
+
+    Args:
+        where, what: who reads which argument.
+        data: the argument.
+        form: what it must be, for the message.
+    """
+    try:
+        single = np.ndim(data) == 0
+    except (ValueError, TypeError):  # rows of different lengths
+        return
+    if single:
+        raise ArgumentTypeError(f"{where}: {what} must be {form}, got {show(data)}.")
 
 
 def as_numbers(where: str, what: str, data: Any) -> Any:
@@ -103,6 +127,8 @@ def as_target(where: str, y: Any, *, numeric: bool) -> Any:
                 "series out: X[~y.mask]."
             )
         y = y.data
+    if y is not None:
+        refuse_scalar(where, "y", y, "one answer for each series")
     if not numeric or y is None:
         return y
     array = np.asarray(y)

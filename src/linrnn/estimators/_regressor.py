@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from linrnn.estimators._base import RecurrentEstimator
+from linrnn.estimators._inputs import worded
 from linrnn.estimators._series import Series
 
 
@@ -47,6 +48,17 @@ class RecurrentRegressor(RegressorMixin, RecurrentEstimator):  # type: ignore[mi
         self, one: Any, series: Series, y: np.ndarray, importance: np.ndarray | None
     ) -> float:
         return -float(np.average(np.square(one.predict(series) - y), 0, importance).mean())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination of the answers, at most 1.
+
+        Args:
+            X: see `fit`.
+            y: (series,), the true numbers, or (series, targets).
+            sample_weight: (series,), how much each counts; None is the same for all.
+        """
+        with worded(f"{type(self).__name__}.score", "X", "y", "sample_weight"):
+            return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any, dt: Any = None) -> np.ndarray:
         """The number of each series, (series,), or the numbers as `fit` had them.

@@ -112,7 +112,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{where}: false_alarms must be a rate between 0 and 1, both excluded, got "
                 f"{show(self.false_alarms)}."
             )
-        with worded(where):
+        with worded(where, "X"):
             X = self._read(X, reset=True)
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.offset_ = math.log10(rate)
@@ -144,7 +144,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         where = "RecurrentDetector.update"
-        with worded(where):
+        with worded(where, "row"):
             values = np.asarray(as_numbers(where, "row", row), dtype=np.float64).reshape(-1)
         if len(values) != self.n_features_in_:
             raise ShapeError(
@@ -165,7 +165,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             X: (time, channels), see `fit`.
         """
         check_is_fitted(self)
-        with worded("RecurrentDetector"):
+        with worded("RecurrentDetector", "X"):
             X = self._read(X, reset=False)
         reader = copy.deepcopy(self)
         for channel in reader._channels:

@@ -155,7 +155,7 @@ class EarlyStream:
             ArgumentError: infinity.
         """
         where, channels = "EarlyStream.update", self._readout.bank.d_input
-        with worded(where):
+        with worded(where, "values"):
             x = np.asarray(as_numbers(where, "values", values), dtype=np.float64)
         x = x[None] if x.ndim == 1 and len(x) == channels else x.reshape(-1, 1) if x.ndim < 2 else x
         if x.ndim != 2 or x.shape[1] != channels:
@@ -163,7 +163,7 @@ class EarlyStream:
                 f"{where}: values must have shape ({channels},) or (time, {channels}), got "
                 f"{np.shape(values)}."
             )
-        with worded(where):
+        with worded(where, "dt"):
             times = None if dt is None else np.broadcast_to(np.asarray(dt, float), (len(x),))
         for k in range(len(x)):
             step = None if times is None else torch.tensor(times[None, k : k + 1])

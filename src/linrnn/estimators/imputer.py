@@ -12,7 +12,7 @@ import linrnn.estimators._library  # noqa: F401 - says what to install
 from linrnn.errors import ShapeError, check_at_most, check_positive_int
 from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._gaps import Filling, Gap, Round, Rule, Sides, gaps_of, lines
-from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
+from linrnn.estimators._inputs import as_numbers, check_has_channels, refuse_scalar, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
 from linrnn.estimators._time_index import check_rising
@@ -105,7 +105,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         n_modes = plain(self.n_modes)
         check_positive_int(where, n_modes=n_modes)
         check_at_most(where, _MOST_MODES, n_modes=n_modes)
-        with worded(where):
+        with worded(where, "X"):
             X = self._read(X, reset=True)
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         missing = np.isnan(X)
@@ -142,7 +142,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
             (time, channels). A channel without any value has the mean of the training series.
         """
         check_is_fitted(self)
-        with worded("RecurrentImputer"):
+        with worded("RecurrentImputer", "X"):
             X = self._read(X, reset=False)
         missing = np.isnan(X)
         if not missing.any():
@@ -177,6 +177,20 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
             others = whole or [o for o in others if hidden[o] < _HIDDEN]
         sides = gap.first > 0, gap.last < len(missing) - 1
         return Rule(c, gap.steps, *sides, others=tuple(others), seasons=self.seasons_)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the channels, which are those of the fit.
+
+        Args:
+            input_features: names that must be those of the fit; None takes these.
+        """
+        where = "RecurrentImputer.get_feature_names_out"
+        check_is_fitted(self)
+        if input_features is not None:
+            refuse_scalar(where, "input_features", input_features, "names of channels")
+        with worded(where, "input_features"):
+            names: np.ndarray = super().get_feature_names_out(input_features)
+        return names
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
