@@ -25,7 +25,7 @@ _UNJUDGED = 1 / 3
 them, so their means of methods are worse than today's. Where all counted, bands of 80 % of 14
 monthly series covered 84 % from twelve origins, now 82 %. The mean distance of single series from
 80 % fell from 6.9 to 5.7 there, and for yearly, quarterly and hourly series too."""
-_USUAL = 0.8
+USUAL = 0.8
 """Share of the errors that are not large, where it is counted how many say something new."""
 _FEWEST_ORIGINS = 4
 _FIRST = frozenset({"comb", "ets", "theta", "damped trend"})
@@ -46,11 +46,14 @@ class Bands(NamedTuple):
 
     def at(self, coverage: float) -> np.ndarray:
         """Half widths (series, horizon) in units of the spread."""
+        return np.asarray(self.width(coverage) * self.size[:, None] * self.growth)
+
+    def width(self, coverage: float) -> float:
+        """The half width in units of size and growth."""
         level = min(1.0, coverage * (1 + _CORRECTION / max(self.independent, 1.0)))
         width = float(np.quantile(self.pooled, level)) if len(self.pooled) else 1.0
         # few errors show no tail: that of a normal distribution is no thinner
-        width = max(width, _normal(coverage) * _median_scale(self.pooled))
-        return np.asarray(width * self.size[:, None] * self.growth)
+        return max(width, _normal(coverage) * _median_scale(self.pooled))
 
 
 def _normal(coverage: float) -> float:
@@ -77,16 +80,23 @@ def spread_of(batch: Batch) -> np.ndarray:
     return np.where(spread > 1e-9 * level, spread, np.where(level > 0, level, 1.0))
 
 
-def spread_among(batch: Batch) -> np.ndarray:
-    """(rows,): as `spread_of`; rows of few changes lean on how much the others change.
-
-    That is taken as a share of the level: a row of one value has changed by nothing yet.
-    """
+def share_of_level(batch: Batch) -> float | None:
+    """How much series change, as a share of their level: the median; None without a long one."""
     spread, level = spread_of(batch), np.abs(means(batch, batch.y))
     long = (batch.n > _FEW) & (level > 0)
-    if not long.any():
+    return float(np.median(spread[long] / level[long])) if long.any() else None
+
+
+def spread_among(batch: Batch, share: float | None) -> np.ndarray:
+    """(rows,): as `spread_of`; rows of few changes lean on how much the others change.
+
+    Args:
+        batch: the rows.
+        share: of `share_of_level`: a row of one value has changed by nothing yet.
+    """
+    spread, level = spread_of(batch), np.abs(means(batch, batch.y))
+    if share is None:
         return spread
-    share = float(np.median(spread[long] / level[long]))
     changes = batch.n - 1
     squares = changes * spread**2 + _FEW * (share * level) ** 2
     leaning = np.sqrt(squares / (changes + _FEW))
@@ -159,12 +169,12 @@ def _told_apart(relative: np.ndarray, judged: np.ndarray, offsets: np.ndarray) -
     use = judged.any((0, 2))
     if use.sum() < _FEWEST_ORIGINS:
         return math.inf
-    beyond = judged & (relative > np.quantile(relative[judged], _USUAL))
+    beyond = judged & (relative > np.quantile(relative[judged], USUAL))
     shares = beyond.sum((0, 2))[use] / judged.sum((0, 2))[use]
     apart = float(np.ptp(offsets[use])) / (len(shares) - 1)
     overlap = max(1.0, relative.shape[2] / apart)
     variance = float(shares.var()) * overlap / len(shares)
-    return _USUAL * (1 - _USUAL) / variance if variance > 0 else math.inf
+    return USUAL * (1 - USUAL) / variance if variance > 0 else math.inf
 
 
 def _spread_at(batch: Batch, offset: int) -> np.ndarray:

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from linrnn.estimators._panel.bands import Bands, calibrate, spread_among
+from linrnn.estimators._panel.bands import Bands, calibrate, share_of_level, spread_among
 from linrnn.estimators._panel.batch import Batch
+from linrnn.estimators._panel.cold import judge_cut
 from linrnn.estimators._panel.contestants import forecasts
 from linrnn.estimators._panel.effects import effects_of
 from linrnn.estimators._panel.ridge import Inputs
@@ -50,13 +51,33 @@ def choose(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> Ch
         return Chosen(trial.names, scores, weights_of(scores), calibrate(batch, trial, horizon))
     absent = np.full((len(batch.n), horizon), np.nan)
     now = stacked({name: said.get(name, absent) for name in trial.names}, trial.names)
-    scores = scores_of(trial)
+    scores, bands = scores_of(trial), calibrate(batch, trial, horizon)
+    if inputs is None or not inputs.known.shape[2]:
+        scores, bands = _of_cold_series(batch, season, horizon, trial, scores, bands)
     can = ~np.isnan(now).any(2)
     weights = weights_of(scores, can)
     # a series that was never judged has its last value
     silent = weights.sum(0) == 0
     weights[trial.names.index("naive"), silent] = 1.0
-    return Chosen(trial.names, scores, weights, calibrate(batch, trial, horizon))
+    return Chosen(trial.names, scores, weights, bands)
+
+
+def _of_cold_series(
+    batch: Batch, season: int, horizon: int, trial: Trial, scores: np.ndarray, bands: Bands
+) -> tuple[np.ndarray, Bands]:
+    """Scores and bands, those of series without an origin from the others cut to their length.
+
+    What is best for a long series needs its seasons and trends, and errs less than what is left
+    for a series of one or two values.
+    """
+    never = ~(~np.isnan(trial.errors)).any((0, 2, 3))
+    scores, size = scores.copy(), bands.size.copy()
+    for few in np.unique(batch.n[never]).tolist():
+        cut = judge_cut(batch, season, horizon, few, trial, bands, say=say)
+        if cut is not None:
+            alike = never & (batch.n == few)
+            scores[:, alike], size[alike] = cut.scores[:, None], cut.size
+    return scores, bands._replace(size=size)
 
 
 def forecast(
@@ -78,7 +99,8 @@ def forecast(
 
 def half_widths(batch: Batch, chosen: Chosen, coverage: float) -> np.ndarray:
     """(series, horizon)."""
-    return np.asarray(chosen.bands.at(coverage) * spread_among(batch)[:, None])
+    spread = spread_among(batch, share_of_level(batch))
+    return np.asarray(chosen.bands.at(coverage) * spread[:, None])
 
 
 def say(

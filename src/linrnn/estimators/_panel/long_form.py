@@ -333,6 +333,12 @@ def _cells(
     empty = np.isnan(cells) & mask
     if empty.any():
         k, t = (int(x[0]) for x in np.nonzero(empty))
+        silent = np.flatnonzero(empty.sum(1) == n)
+        if len(silent):
+            raise ArgumentError(
+                f"{where}: column {name!r} must hold a number at least once in each series, got "
+                f"none in series {show(keys[silent[0]])}. One value is enough for a forecast."
+            )
         if missing == "error" or t == 0:
             time = grid.times(int(starts[k]) + t, 1)[0]
             raise ArgumentError(

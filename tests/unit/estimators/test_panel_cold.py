@@ -1,0 +1,76 @@
+"""Series of no, one or a few values among others: what they get from these, or an error."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from linrnn import PanelForecaster
+from linrnn.cli import main
+from linrnn.errors import ArgumentError
+
+DAYS = pd.date_range("2024-01-01", periods=77)  # ends on a Sunday
+
+
+def shop(name, n, level):
+    """Weekends are ten above the other days."""
+    rng = np.random.default_rng(n)
+    days = DAYS[len(DAYS) - n :]
+    y = level + 10 * (days.day_of_week > 4) + rng.normal(size=n)
+    return pd.DataFrame({"unique_id": name, "ds": days, "y": y, "size": level})
+
+
+LONG = pd.concat([shop(f"s{k}", 77, 20.0 * (k + 1)) for k in range(4)])
+
+
+def bands(table, name, static=None):
+    rows = table.drop(columns="size")
+    band = PanelForecaster(7, 7).fit(rows, static).predict_interval()
+    return band[band["unique_id"] == name]
+
+
+@pytest.mark.parametrize("with_static", [False, True], ids=["alone", "static"])
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, with_static):
+    """Its last values are a weekend's. Bands two wide, of methods for long series, held none."""
+    table = pd.concat([LONG, shop("new", n, 60.0)])
+    static = table[["unique_id", "size"]].drop_duplicates() if with_static else None
+    band = bands(table, "new", static)
+    assert np.isfinite(band[["y", "y_lower", "y_upper"]].to_numpy()).all()
+    came = 60.0 + 10 * (band["ds"].dt.day_of_week > 4)
+    held = (band["y_lower"] <= came) & (came <= band["y_upper"])
+    assert held.mean() >= 0.7
+    assert (band["y"] - came).abs().max() < 25
+    old = bands(table, "s2", static)
+    assert (old["y_upper"] - old["y_lower"]).max() < 10
+
+
+def test_the_forecast_of_long_series_hangs_little_on_a_new_one():
+    before = bands(LONG, "s1")["y"]
+    after = bands(pd.concat([LONG, shop("new", 1, 60.0)]), "s1")["y"]
+    np.testing.assert_allclose(after, before, atol=1.0)
+
+
+@pytest.mark.parametrize("missing", ["error", "ffill"])
+def test_a_series_without_a_value_is_named(missing):
+    none = shop("none", 3, 60.0).assign(y=np.nan)
+    rows = pd.concat([LONG, none]).drop(columns="size")
+    with pytest.raises(ArgumentError, match=r"at least once .* none in series 'none'.*One value"):
+        PanelForecaster(7, 7, missing=missing).fit(rows)
+
+
+def test_the_command_line_forecasts_new_series_and_names_those_without_a_value(tmp_path, capsys):
+    run, data = str(tmp_path / "run"), tmp_path / "shops.csv"
+    pd.concat([LONG, shop("one", 1, 60.0), shop("two", 2, 50.0)]).to_csv(data, index=False)
+    options = ["--task.horizon", "7", "--task.static", "size", "--out", run, "-q"]
+    assert main(["train", "forecast", "--data", str(data), *options]) == 0
+    capsys.readouterr()
+    assert main(["predict", run, str(data)]) == 0
+    (tmp_path / "answer.csv").write_text(capsys.readouterr().out)
+    answer = pd.read_csv(tmp_path / "answer.csv").set_index("unique_id")
+    for name, usual in {"one": 60.0, "two": 50.0}.items():
+        assert (answer.loc[name, "y_lower"] < usual).all()
+        assert (answer.loc[name, "y_upper"] > usual).all()
+    none = shop("none", 3, 60.0).assign(y=np.nan)
+    pd.concat([LONG, none]).to_csv(data, index=False)
+    assert main(["train", "forecast", "--data", str(data), "--out", run + "2", "-q"]) != 0
+    assert "must have a value in column y, got none of 'none'" in capsys.readouterr().err
