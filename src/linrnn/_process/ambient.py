@@ -24,6 +24,8 @@ class _Block(Generic[T]):
     active: bool = True
 
 
+#: Held while a block is counted: adding to a number is no single step of a thread.
+_COUNTING = threading.Lock()
 _steering: ContextVar[tuple[_Block[Any], ...]] = ContextVar("steering", default=())
 
 
@@ -69,11 +71,15 @@ class Ambient(Generic[T]):
         self._steers = steers
         self._of_context: ContextVar[tuple[_Block[T], ...]] = ContextVar(name, default=())
         self._of_thread = _OfThread()
+        self._n_open = 0
+        #: Whether any thread is inside a block: nearly every call finds none, by one look.
+        self._in_use = False
 
     @contextmanager
     def set(self, value: T) -> Iterator[T]:
         """Inside, `get` returns ``value``."""
         block, open_blocks = _Block(value), self._of_thread.blocks
+        self._count(1)
         self._of_context.set((*self._of_context.get(), block))
         open_blocks.append(block)
         if self._steers is not None and self._steers(value):
@@ -87,9 +93,18 @@ class Ambient(Generic[T]):
             if self._steers is not None:
                 _steering.set(tuple(x for x in _steering.get() if x is not block))
             open_blocks.remove(block)
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        """Note that a block was entered or left, in whatever thread."""
+        with _COUNTING:
+            self._n_open += change
+            self._in_use = self._n_open > 0
 
     def get(self) -> T | None:
         """The value of the innermost block around this call, or None outside of all."""
+        if not self._in_use:
+            return None
         if torch.compiler.is_compiling():
             blocks: Sequence[_Block[T]] = self._of_thread.blocks
         else:

@@ -40,10 +40,7 @@ def eager(*tensors: Tensor) -> bool:
             return False
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    # `transformed` written out, where nothing compiles: every call of an op comes here
-    functorch = torch._C._are_functorch_transforms_active()
-    older = torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
-    return not (functorch or older or forward_ad._current_level >= 0)
+    return not transformed()
 
 
 def captured(x: Tensor) -> bool:

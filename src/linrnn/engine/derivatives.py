@@ -20,6 +20,7 @@ from linrnn.engine.graph import (
     Program,
     depends,
     finish,
+    node_of,
     reach,
 )
 
@@ -50,9 +51,9 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
     n_outputs, leaves = len(program.outputs), program.leaves
     nodes = list(program.nodes)
     for i, x in leaves["state"].items():
-        nodes[x] = Node("input", (), n_inputs + i)
+        nodes[x] = node_of(("input", (), n_inputs + i))
     for i, x in enumerate(saved):
-        nodes[x] = Node("input", (), n_inputs + n_states + n_outputs + i)
+        nodes[x] = node_of(("input", (), n_inputs + n_states + n_outputs + i))
     graph, grads = Graph(nodes), dict[int, int]()
     for i, node in enumerate((*program.next_states, *program.outputs)):
         cotangent = graph.leaf("state", i) if i < n_states else graph.leaf("input", n_inputs + i)

@@ -122,9 +122,7 @@ class Graph:
 
     def constant(self, value: float) -> int:
         """A number."""
-        value = float(value)
-        place = self._places.get(("constant", (), repr(value)))
-        return self._node("constant", (), value) if place is None else place
+        return self._node("constant", (), float(value))
 
     def contract(self, op: str, matrix: int, vector: int, transposed: bool = False) -> int:
         """``linear`` or ``block_linear`` of a matrix, or its transpose, and a vector."""
@@ -139,9 +137,9 @@ class Graph:
 
     def __call__(self, op: str, *args: int) -> int:
         """An elementwise operation, or a simpler node that has its value."""
-        constants = tuple(map(self._numbers.__getitem__, args))
+        constants: tuple[Any, ...] = tuple(map(self._numbers.__getitem__, args))
         if None not in constants:
-            return self.constant(ELEMENTWISE[op].of_numbers(*cast(tuple[float, ...], constants)))
+            return self.constant(ELEMENTWISE[op].of_numbers(*constants))
         rule = self._SIMPLER.get(op)
         if rule is not None:
             # all that a rule looks at: numbers, equal arguments, and `_SIGNED`

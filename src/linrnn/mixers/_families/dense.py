@@ -287,8 +287,6 @@ class TorchRNN(Mixer):
         return [wide(w) for w in weights if w is not None]
 
     def _project_out(self, y: Tensor) -> Tensor:
-        dtype = self.weight_ih_l0.dtype
-        out: Tensor = self.out_proj(
-            y if y.dtype is autocast_dtype(self.weight_ih_l0) else y.to(dtype)
-        )
+        weight = self.weight_ih_l0
+        out: Tensor = self.out_proj(y if y.dtype is autocast_dtype(weight) else y.to(weight.dtype))
         return out

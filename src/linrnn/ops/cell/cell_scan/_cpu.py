@@ -141,18 +141,17 @@ def backward(
     grads = [torch.empty(h.shape, dtype=dtype, device=_HERE) for h in leaves.states]
     sums = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in leaves.parameters]
     n_states = len(leaves.states)
-    inputs = list(map(unit_channels, leaves.inputs))
+    step = read(leaves)
     recompute, saved_values = (
-        _recompute_code(cell, leaves, inputs, layout) if layout.checkpoint else (None, saved)
+        _recompute_code(cell, step, layout) if layout.checkpoint else (None, saved)
     )
+    of_step, of_products = saved_values[:n_states], saved_values[n_states:]
     output_grads = map(unit_channels, grad_outputs)
-    tensors: Operands = {
-        "input": [*inputs, *saved_values[:n_states], *output_grads, *saved_values[n_states:]],
-        "before": [dense(h) for h in leaves.states],
+    tensors: Operands = step | {
+        "input": [*step["input"], *of_step, *output_grads, *of_products],
+        "before": step["initial"],
         "initial": [dense(g) for g in grad_finals],
         "final": grads,
-        "parameter": [dense(x) for x in leaves.parameters],
-        "matrix": [dense(x) for x in leaves.matrices],
         "output": list(gradients.values()),
         "sum": sums,
     }
@@ -176,18 +175,13 @@ def backward(
 
 
 def _recompute_code(
-    cell: "_Cell", leaves: Leaves, inputs: Sequence[Tensor], layout: Layout
+    cell: "_Cell", step: Operands, layout: Layout
 ) -> tuple[tuple["_Code", Operands], list[int]]:
     """Return the program that recomputes states between checkpoints, and its windows."""
-    dtype = leaves.states[0].dtype
-    code, places = cell.keeping(layout.dtype == dtype)
+    code, places = cell.keeping(layout.dtype == step["initial"][0].dtype)
     windows = [places.index(x) for x in places]
     outputs = [places.index(i) if i in places else None for i in range(len(code.outputs))]
-    tensors = read(leaves) | {
-        "input": inputs,
-        "final": [None] * len(leaves.states),
-        "output": outputs,
-    }
+    tensors = step | {"final": [None] * len(step["initial"]), "output": outputs}
     return (code, tensors), windows
 
 
