@@ -6,10 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "linrnn"
 #: Classes with instances and children, that a part would do better; the list only shrinks.
 LEFT = {
-    *("compute.op.Op", "interop._agents.Memory"),
-    *("learn._exact.traces.Known", "learn._parts.session.LearningSession"),
-    *("train._module.TrainingModule", "train._report.Reporter"),
-    "train.context.Trained",
+    *("compute.op.Op", "learn._parts.session.LearningSession", "train._module.TrainingModule"),
 }
 
 

@@ -15,7 +15,7 @@ from linrnn.contest._race import Contest, Entry, Rival, Scale
 from linrnn.errors import ArgumentError, check_in
 from linrnn.frozen import BankModel, MeanModel, SeriesModel
 from linrnn.tasks import ForecastTask, Splits, Task
-from linrnn.train import Config, Reporter, Result
+from linrnn.train import Config, Reporter, Result, Silent
 from linrnn.train import run as train_run
 from linrnn.train.closed import Solved, write_contest, write_run
 from linrnn.train.data import size_of
@@ -91,7 +91,7 @@ def run(
     out = None if out is None else Path(out)
     if out is not None:
         check_free(out)
-    reporter = reporter or Reporter()
+    reporter = reporter or Silent()
     task = build_task(config)
     splits = task.datasets()
     if fit_budget:
@@ -149,7 +149,7 @@ def hold(
     Raises:
         ArgumentError: ``alone`` names what cannot answer this task.
     """
-    reporter = reporter or Reporter()
+    reporter = reporter or Silent()
     if why := _not_for_banks(task, splits, alone is not None):
         if alone is not None:
             raise ArgumentError(f"contest.run: only must be 'trained' here, got {alone!r}: {why}.")

@@ -100,9 +100,9 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         )
         self._own = {"mixer": mixer, **layers, **sizes, **parts}
         size = self.features_dim, lstm_hidden_size, n_lstm_layers
-        self.lstm_actor = _Core("RNNPolicy", mixer, *size, **layers)
+        self.lstm_actor = _sized(Memory("RNNPolicy", mixer, *size, **layers))
         if self.lstm_critic is not None:  # of an instance a copy, or both would train one
-            self.lstm_critic = _Core("RNNPolicy", deepcopy(mixer), *size, **layers)
+            self.lstm_critic = _sized(Memory("RNNPolicy", deepcopy(mixer), *size, **layers))
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
         # that of the parent has the parameters of its LSTMs
         self.optimizer = self.optimizer_class(
@@ -125,15 +125,11 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         return y.flatten(0, 1), (h[None], c[None])
 
 
-class _Core(Memory):
-    """With the sizes that ``RecurrentPPO`` asks of an LSTM, which make its buffer."""
-
-    num_layers = 1
-
-    @property
-    def hidden_size(self) -> int:
-        """Numbers of h, and of c."""
-        return -(-self.numbers // 2)
+def _sized(memory: Any) -> Any:
+    """A memory with the sizes that ``RecurrentPPO`` asks of an LSTM, which make its buffer."""
+    half = -(-memory.numbers // 2)  # numbers of h, and of c
+    memory.num_layers, memory.hidden_size = 1, half
+    return memory
 
 
 def _extractor(space: Any) -> type[nn.Module]:

@@ -13,7 +13,7 @@ from linrnn.learn._exact.owners import tensors, with_tensors
 from linrnn.learn._exact.step_derivatives import Stepped, stepped
 from linrnn.learn._exact.stepwise import Call, Learned
 from linrnn.learn._exact.traced import Traced
-from linrnn.learn._exact.traces import Known, Traces, restarted
+from linrnn.learn._exact.traces import Layout, Traces, restarted
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.learn._parts.windows import Window
 from linrnn.mixers import Mixer
@@ -64,7 +64,7 @@ class DiagonalRTRL(Traced):
         """Without the calls of a window that something has ended in the middle."""
         return {**vars(self), "_calls": {}}
 
-    def look(self, layer: Mixer) -> Known:
+    def look(self, layer: Mixer) -> Layout:
         """Analyse a layer; see `stepped`."""
         return stepped(layer)
 

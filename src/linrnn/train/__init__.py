@@ -11,6 +11,7 @@ from linrnn.train._report import EpochReport as EpochReport
 from linrnn.train._report import Plan as Plan
 from linrnn.train._report import Reporter as Reporter
 from linrnn.train._report import Result as Result
+from linrnn.train._report import Silent as Silent
 from linrnn.train._report import StepReport as StepReport
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ __all__ = [
     "Reporter",
     "Result",
     "Score",
+    "Silent",
     "StepReport",
     "TrainConfig",
     "TrainedModel",

@@ -15,7 +15,7 @@ from linrnn.compute.finite import first_bad, in_words
 from linrnn.compute.modes import transformed
 from linrnn.errors import NonFiniteError
 from linrnn.state import leaves
-from linrnn.train._report import Reporter
+from linrnn.train._report import Reporter, Silent
 from linrnn.typing import State
 
 SKIPS = 10
@@ -88,7 +88,7 @@ class Guard:
         advice: Callable[[], str] = str,
     ) -> None:
         self.on_nan, self.advice = on_nan, advice
-        self.reporter = reporter or Reporter()
+        self.reporter = reporter or Silent()
         self.counts = {"skipped": 0, "in_a_row": 0, "rollbacks": 0, "since_epoch": 0}
 
     def leave_out(self, what: str, weights: str | None) -> None:

@@ -93,7 +93,7 @@ class Result:
 
 
 class Reporter:
-    """Receives the progress of a run; the base class prints nothing."""
+    """Receives the progress of a run; a subclass shows what it wants of it, see `Silent`."""
 
     def started(self, plan: Plan) -> None:
         """Everything is checked and the folder exists."""
@@ -112,3 +112,7 @@ class Reporter:
 
     def closed(self) -> None:
         """Nothing more will be told, whether the run ended well or not."""
+
+
+class Silent(Reporter):
+    """Shows nothing."""

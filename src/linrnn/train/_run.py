@@ -16,7 +16,7 @@ from linrnn.errors import ArgumentError, MissingExtraError, RunFolderError, Stor
 from linrnn.learn import Batch, Learner
 from linrnn.tasks import Splits, Task
 from linrnn.train._recover import BEGINNING, usable_checkpoint
-from linrnn.train._report import Reporter, Result
+from linrnn.train._report import Reporter, Result, Silent
 from linrnn.train._restored import progress
 from linrnn.train._together import Group
 from linrnn.train.checkpoint import load_tensors
@@ -61,7 +61,7 @@ def run(
         >>> result = run(recipes.load("digits").config)        # doctest: +SKIP
     """
     _require_lightning()
-    reporter = reporter or Reporter()
+    reporter = reporter or Silent()
     _check_device(config)
     task = build_task(config)
     model = build_model(config, task)
@@ -130,7 +130,7 @@ def resume(
         # the number of threads was found for the other one
         config = replace(config, train=replace(config.train, devices=devices, threads=None))
     _check_device(config)
-    reporter = reporter or Reporter()
+    reporter = reporter or Silent()
     with folder.locked():
         folder.remove_leftovers()
         start = usable_checkpoint(folder, reporter, fallback=fallback)

@@ -13,7 +13,7 @@ from linrnn._process.allocator import keep_memory
 from linrnn._process.signals import NoStopRequest
 from linrnn.errors import LinrnnError
 from linrnn.train._recover import usable_checkpoint
-from linrnn.train._report import Reporter
+from linrnn.train._report import Silent
 from linrnn.train._run import steps
 from linrnn.train.config import TrainConfig
 from linrnn.train.context import Run
@@ -54,7 +54,7 @@ def read_run(job: Job) -> Run:
     """The run as its folder has it, with the settings of this training."""
     folder = RunFolder(Path(job.folder))
     config = replace(folder.load_config(), train=TrainConfig(**job.train))
-    start = usable_checkpoint(folder, Reporter(), fallback=False)
+    start = usable_checkpoint(folder, Silent(), fallback=False)
     task = build_task(config, folder)
     model = build_model(config, task)
     return Run(
@@ -65,7 +65,7 @@ def read_run(job: Job) -> Run:
         splits=task.datasets(),
         learner=learn.build(config.learner, config.learner_options),
         start=start,
-        reporter=Reporter(),
+        reporter=Silent(),
     )
 
 

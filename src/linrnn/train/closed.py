@@ -12,7 +12,7 @@ from linrnn.backbone import Model
 from linrnn.errors import RunFolderError
 from linrnn.frozen import LinearModel
 from linrnn.tasks import Task
-from linrnn.train._report import Plan, Reporter, Result
+from linrnn.train._report import Plan, Reporter, Result, Silent
 from linrnn.train.checkpoint import load_tensors, save_tensors, write_atomically
 from linrnn.train.config import BANK, LINEAR, Config
 from linrnn.train.context import Trained, open_run
@@ -87,7 +87,7 @@ def finish(folder: RunFolder, reporter: Reporter | None = None) -> Result:
     with folder.locked():
         folder.remove_leftovers()
         folder.write_environment(_plan(run, *map(size_of, splits, splits._fields)))
-        (reporter or Reporter()).trained()
+        (reporter or Silent()).trained()
         tested = score(run, splits.test)
         for draw, path in ((draw_confusion, folder.confusion), (draw_forecasts, folder.forecasts)):
             figure = draw(run.task, run.model, splits.test)

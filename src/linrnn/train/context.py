@@ -21,8 +21,8 @@ from linrnn.train.suits import reads_dt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A model, the task it answers, and the run folder both are from."""
+class InFolder:
+    """A model, the task it answers, and the run folder of both: `Trained`, or a `Run`."""
 
     config: Config
     task: Task
@@ -49,6 +49,11 @@ class Trained:
         return f"{self.config.mixer}, seed {self.config.seed}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained(InFolder):
+    """A run that has ended: its best weights, to be used."""
+
+
 def open_run(run: Path | str) -> Trained:
     """The best weights of a run folder, in evaluation mode.
 
@@ -60,7 +65,7 @@ def open_run(run: Path | str) -> Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Trained):
+class Run(InFolder):
     """A run that is under way: where it started from, its data, and its reporter."""
 
     model: SequenceModel

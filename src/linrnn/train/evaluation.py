@@ -18,7 +18,7 @@ from linrnn.tasks import Task
 from linrnn.train._outputs import CHUNK, answers, carried_answers, why_not_streamed
 from linrnn.train.checkpoint import write_atomically
 from linrnn.train.config import Config
-from linrnn.train.context import Trained, open_run
+from linrnn.train.context import InFolder, Trained, open_run
 from linrnn.train.data import Batch, check_memory, eval_loader, size_of, unpack
 from linrnn.train.figures import metric_against_length, save
 
@@ -116,7 +116,7 @@ def each(model: Model, task: Task, batches: Iterable[Batch]) -> Tensor:
 
 @torch.no_grad()
 def score(
-    run: Trained,
+    run: InFolder,
     data: Dataset[Any],
     *,
     rows: int | None = None,

@@ -11,7 +11,7 @@ from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.learn._exact.owners import NotDiagonalError, owners
 from linrnn.learn._exact.step_derivatives import stepped
-from linrnn.learn._exact.traces import known
+from linrnn.learn._exact.traces import windowed
 from linrnn.mixers import Mixer, build, load
 from linrnn.state import detach, map_state
 from linrnn.state_spec import real
@@ -118,8 +118,8 @@ def test_windows_of_many_steps_are_asked_by_their_graph_or_read_anew(mixer):
 
 def test_a_bias_of_a_map_needs_no_pass_of_its_own():
     """The bias has the gradient of the map's outputs."""
-    assert known(build("gilr", 4)).passes == 0
-    found = known(build("columnar", 4))  # its weights r are four a channel
+    assert windowed(build("gilr", 4)).passes == 0
+    found = windowed(build("columnar", 4))  # its weights r are four a channel
     assert found.passes == 4
     assert {*found.index} == {"r", "in_proj.bias", "linear 0"}
 
@@ -128,7 +128,7 @@ def test_a_bias_of_a_map_needs_no_pass_of_its_own():
 def test_one_trace_of_a_complex_map_tells_the_other(mixer):
     """The gradient of the imaginary part of a weight is i times that of its real part."""
     layer = build(mixer, 6)
-    found = known(layer)
+    found = windowed(layer)
     ((name, (rows, _)),) = found.shapes.items()
     assert rows == found.owners.channels
     assert found.pairs[name].flatten().sort()[0].tolist() == list(range(2 * rows))
@@ -136,7 +136,7 @@ def test_one_trace_of_a_complex_map_tells_the_other(mixer):
 
 @pytest.mark.parametrize("mixer", ["mingru", "unicornn", "hgrn", "aft"])
 def test_other_maps_have_a_trace_of_each_output(mixer):
-    assert known(build(mixer, 6)).pairs == {}
+    assert windowed(build(mixer, 6)).pairs == {}
 
 
 @pytest.mark.parametrize("mixer", ["gru", "lstm", "tanh_rnn", "lru", "delta_net"])
@@ -386,7 +386,7 @@ def test_a_step_is_learned_from_where_the_layer_is(mixer, window):
     model = make(mixer)
     layer = model.blocks[0].mixer
     name, options = ("diagonal_rtrl", {}) if window == 1 else ("chunked_rtrl", {"window": window})
-    find = stepped if window == 1 else known
+    find = stepped if window == 1 else windowed
     found = replace(find(layer), device=torch.device("meta"))
     model.to("meta")
     there = [

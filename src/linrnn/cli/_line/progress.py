@@ -9,7 +9,7 @@ from linrnn import tasks
 from linrnn._options.numbers import counted
 from linrnn.cli._line.output import MANNER, note
 from linrnn.errors import printable
-from linrnn.train import EpochReport, Plan, Reporter, Result, StepReport
+from linrnn.train import EpochReport, Plan, Reporter, Result, Silent, StepReport
 
 if TYPE_CHECKING:
     from linrnn.cli._line.bar import Said
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def make_reporter() -> Reporter:
     """A progress bar on a terminal; elsewhere a line for each epoch, and with ``-q`` nothing."""
     if MANNER.quiet:
-        return Reporter()
+        return Silent()
     # not among what a program reads
     stream = sys.stderr if MANNER.json else sys.stdout
     return BarReporter() if stream.isatty() else LineReporter()

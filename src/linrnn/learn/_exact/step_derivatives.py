@@ -17,7 +17,7 @@ from linrnn.compute.precision import wide
 from linrnn.engine.replay.program import Kinds
 from linrnn.learn._exact.linears import Given, by_step, linears_of, noted
 from linrnn.learn._exact.owners import owners, real_parts, tensors
-from linrnn.learn._exact.traces import FEW, Known, by_parts, known, of_each_row
+from linrnn.learn._exact.traces import FEW, Layout, by_parts, of_each_row, windowed
 from linrnn.mixers import Mixer, added_losses
 from linrnn.ops.linear.traces import carried
 from linrnn.state import rebuilt
@@ -27,7 +27,7 @@ Named = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Stepped(Known):
+class Stepped(Layout):
     """Layout of the traces of a layer that learns step by step, and its recorded programs."""
 
     kinds: Kinds = field(default_factory=Kinds)
@@ -60,7 +60,7 @@ def _regular(index: Tensor, device: torch.device) -> slice | Tensor:
     return slice(first, end, by) if regular else index.to(device)
 
 
-def stepped(layer: Mixer) -> Known:
+def stepped(layer: Mixer) -> Layout:
     """Find what has to be known of a layer: `Stepped`, if its steps can be learned from apart.
 
     Raises:
@@ -76,7 +76,7 @@ def stepped(layer: Mixer) -> Known:
         or "forward" in vars(layer)
         or _adds_losses(layer)
     ):
-        return known(layer)
+        return windowed(layer)
     return steps
 
 

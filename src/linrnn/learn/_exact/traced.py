@@ -16,7 +16,16 @@ from linrnn.learn._exact.linears import noted
 from linrnn.learn._exact.owners import NotDiagonalError, tensors
 from linrnn.learn._exact.shared import Shared, has_learned_start, owing, shared
 from linrnn.learn._exact.shared import advanced as advance_shared
-from linrnn.learn._exact.traces import Entry, Graph, Heard, Known, Traces, advanced, entered, known
+from linrnn.learn._exact.traces import (
+    Entry,
+    Graph,
+    Heard,
+    Layout,
+    Traces,
+    advanced,
+    entered,
+    windowed,
+)
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.learn._parts.windows import Window, Windowed
 from linrnn.mixers import Mixer, added_losses
@@ -135,14 +144,14 @@ class Traced(Windowed):
                 "small."
             ) from None
 
-    def look(self, layer: Mixer) -> Known:
+    def look(self, layer: Mixer) -> Layout:
         """Find the parameters and linear maps that move each channel of a layer."""
-        return known(layer)
+        return windowed(layer)
 
     def shapes(self, layer: Mixer, layout: Any) -> Mapping[str, torch.Size]:
         """The shapes of the parameters and weights of which a layer may have traces, by name."""
         named = {n: p.shape for n, p in layer.named_parameters()}
-        if not isinstance(layout, Known):
+        if not isinstance(layout, Layout):
             return named
         return {n: shape for n, shape in {**named, **layout.shapes}.items() if n in layout.index}
 
@@ -180,7 +189,7 @@ class Traced(Windowed):
 
     def _listener(self, name: str, layer: Mixer, heard: dict[str, Heard]) -> "_Listener":
         layout, traces = self._known(name, layer), self.traces.get(name, {})
-        timed = isinstance(layout, Known) and layout.linears.timed
+        timed = isinstance(layout, Layout) and layout.linears.timed
         return _Listener(name, heard, partial(self.owing, layer, layout, traces), timed)
 
     def state_dict(self) -> dict[str, Tensor]:

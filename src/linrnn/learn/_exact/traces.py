@@ -38,8 +38,8 @@ that the parameter moves."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """Layout of the traces of a layer."""
+class Layout:
+    """Layout of the traces of a layer: `Windowed`, or one that learns step by step."""
 
     owners: Owners
     linears: Linears
@@ -97,6 +97,11 @@ class Known:
         return sum(len(turns.mask) for turns in self.turns.values())
 
 
+@dataclass(frozen=True)
+class Windowed(Layout):
+    """Layout of the traces of a layer that learns from windows of steps."""
+
+
 class Turns(NamedTuple):
     """The passes that differentiate all elements of a parameter, no two of a channel at once."""
 
@@ -130,7 +135,7 @@ def _among(owner: Tensor) -> Tensor:
     return torch.empty_like(number).index_copy_(0, order, torch.where(ordered < 0, 0, number))
 
 
-def known(layer: Mixer) -> Known:
+def windowed(layer: Mixer) -> Windowed:
     """Find what has to be known of a layer.
 
     Raises:
@@ -138,7 +143,7 @@ def known(layer: Mixer) -> Known:
     """
     layer_owners = owners(layer)
     device = next((p.device for p in layer.parameters()), torch.device("cpu"))
-    return Known(layer_owners, linears_of(layer, layer_owners), device)
+    return Windowed(layer_owners, linears_of(layer, layer_owners), device)
 
 
 def linear_name(place: int) -> str:
@@ -157,7 +162,7 @@ class Gate:
         traces: before the window.
     """
 
-    def __init__(self, layout: Known, traces: Traces) -> None:
+    def __init__(self, layout: Layout, traces: Traces) -> None:
         self.layout, self.traces, self.closed = layout, traces, False
 
     def state(self, state: State, by: Mapping[str, Tensor]) -> State:
@@ -253,7 +258,7 @@ class Heard(NamedTuple):
     """Whether the layer began there by itself."""
 
 
-def entered(layer: Mixer, layout: Known, traces: Traces, state: State) -> Entry:
+def entered(layer: Mixer, layout: Layout, traces: Traces, state: State) -> Entry:
     """The beginning of a window, where a state depends on its layer's parameters as traces say."""
     gate = Gate(layout, traces)
     with_grad = torch.is_grad_enabled()
@@ -282,7 +287,7 @@ def _flat(trace: Tensor, index: Tensor) -> Tensor:
     return trace.reshape(*trace.shape[:2], len(index), -1)  # (parts, batch, outputs, rest)
 
 
-def advanced(layer: Mixer, layout: Known, traces: Traces, heard: Heard) -> Traces:
+def advanced(layer: Mixer, layout: Layout, traces: Traces, heard: Heard) -> Traces:
     """The traces after a window: ``E <- A E + dh/dtheta``, with A and dh/dtheta of the window.
 
     Both come from one backward pass for each part of the state: as channels are apart, the gradient
@@ -297,7 +302,7 @@ def advanced(layer: Mixer, layout: Known, traces: Traces, heard: Heard) -> Trace
         return _advanced(layout, traces, heard, derivatives)
 
 
-def _advanced(layout: Known, traces: Traces, heard: Heard, derivatives: "_Derivatives") -> Traces:
+def _advanced(layout: Layout, traces: Traces, heard: Heard, derivatives: "_Derivatives") -> Traces:
     index, calls = layout.index, heard.graph.calls
     across = derivatives.across.detach()
     # what an output owes to its bias is what the state owes to the output, at all steps
@@ -327,7 +332,7 @@ class _Derivatives(NamedTuple):
     """Derivatives by outputs of linear maps, (batch, parts, time, outputs)."""
 
 
-def _by_graph(layer: Mixer, layout: Known, heard: Heard) -> _Derivatives | None:
+def _by_graph(layer: Mixer, layout: Layout, heard: Heard) -> _Derivatives | None:
     """From what the layer did, where that has a history."""
     graph, parts, mine = heard.graph, layout.owners.parts, _parameters(layer, layout.others)
     max_passes = FEW if heard.x.shape[1] <= _SHORT else len(parts)
@@ -375,7 +380,7 @@ def sums(next_tensors: Sequence[Tensor], parts: Sequence[int]) -> list[tuple[Ten
 
 
 def of_each_row(
-    next_tensors: Sequence[Tensor], layout: Known, mine: Mapping[str, Tensor]
+    next_tensors: Sequence[Tensor], layout: Layout, mine: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Differentiate each part's sum over channels by parameters: (batch, parts, ...).
 
@@ -400,7 +405,7 @@ def of_each_row(
     }
 
 
-def _split_rows(slope: Tensor, credit: list[Tensor], turns: Turns, layout: Known) -> Tensor:
+def _split_rows(slope: Tensor, credit: list[Tensor], turns: Turns, layout: Layout) -> Tensor:
     """Get the slopes of each row by a parameter, from its gradient as a function of the credit."""
     if not slope.requires_grad:  # it moved nothing this time
         return slope.new_zeros(len(credit[0]), len(layout.owners.parts), *slope.shape)
@@ -419,7 +424,7 @@ def _split_rows(slope: Tensor, credit: list[Tensor], turns: Turns, layout: Known
     return by_row
 
 
-def _row_by_row(layer: Mixer, layout: Known, heard: Heard) -> _Derivatives:
+def _row_by_row(layer: Mixer, layout: Layout, heard: Heard) -> _Derivatives:
     """From the window, read once more by each row alone."""
     linears, moving = layout.linears, layout.owners.parts
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
