@@ -7,6 +7,7 @@ from linrnn import mixers
 from linrnn.testing import MIXER_PROPERTIES, check_property
 from linrnn.testing._graph_laws import dynamic_shapes
 from linrnn.testing._mixer_laws import LONG, finite_when_long
+from linrnn.testing._state_laws import zeros_begin_anew
 
 # tracers cannot look through the shape checker, which also words errors before we do
 NEEDS_NO_CHECKER = {"compiles", "dynamic_shapes", "untraceable", "bad_input", "times"}
@@ -53,6 +54,14 @@ def is_slow(law, name):
 )
 def test_mixer_keeps_law_unchecked(law, name):
     check_property(law, mixers.load(name))
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize("name", mixers.names())
+def test_zeros_begin_anew_with_every_two_options(name):
+    """The law itself has each value of an option once."""
+    zeros_begin_anew(mixers.load(name), pairs=True)
 
 
 def sequential():

@@ -90,9 +90,10 @@ def test_blocks_and_halvings_equal_the_steps_in_every_layout(op):
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("op", ops())
-def test_one_graph_serves_every_size(op):
-    any_size_in_one_graph(op, backends(op)[0], kinds=1)
+@pytest.mark.parametrize(("turn", "op"), enumerate(ops()), ids=ops())
+def test_one_graph_serves_every_size(turn, op):
+    """`test_every_law_of_an_op` exports and compiles each call, and each packed one."""
+    any_size_in_one_graph(op, backends(op)[0], kinds=1, in_turns=turn)
 
 
 @pytest.mark.slow

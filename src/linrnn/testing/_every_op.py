@@ -265,11 +265,16 @@ def meta_device(op: str) -> None:
 
 
 def any_size_in_one_graph(
-    op: str | Cell, backend: str, compiler: str = "aot_eager", kinds: int | None = None
+    op: str | Cell,
+    backend: str,
+    compiler: str = "aot_eager",
+    kinds: int | None = None,
+    in_turns: int | None = None,
 ) -> None:
     """One graph, exported or compiled, serves every batch, time and number of sequences.
 
-    For as many kinds of calls; the first of them also packed.
+    For as many kinds of calls; the first of them also packed. ``in_turns``, that is exported and
+    its packed form compiled, for an odd number the other way round, and not both in both ways.
     """
     for i in range(len(list(calls(op))) if kinds is None else kinds):
         samples: list[dict[str, Any]] = []
@@ -283,11 +288,18 @@ def any_size_in_one_graph(
                 mask = torch.Generator().manual_seed(batch)
                 more["reset"] = torch.rand(batch, time, generator=mask) < 0.2
             samples.append(_leaves({**inputs, **more}))
-        _check_graph(op, backend, call, samples, compiler, reverse=bool(i % 2))
-        if i == 0 and not call.lacks:
-            _check_graph(
-                op, backend, call, [_packed(op, *s) for s in _SIZES], compiler, reverse=True
-            )
+        has_packed = i == 0 and not call.lacks
+        ways = _ways(in_turns if has_packed else None)
+        _check_graph(op, backend, call, samples, compiler, reverse=bool(i % 2), **ways)
+        if has_packed:
+            samples = [_packed(op, *s) for s in _SIZES]
+            ways = _ways(None if in_turns is None else in_turns + 1)
+            _check_graph(op, backend, call, samples, compiler, reverse=True, **ways)
+
+
+def _ways(turn: int | None) -> dict[str, bool]:
+    """Whether a call is exported and whether it is compiled: both, or one of the two in turn."""
+    return {"export": turn is None or turn % 2 == 0, "compiled": turn is None or turn % 2 == 1}
 
 
 def _check_graph(
@@ -297,6 +309,7 @@ def _check_graph(
     samples: list[dict[str, Any]],
     compiler: str,
     reverse: bool,
+    **ways: bool,
 ) -> None:
     options = {n: x for n, x in call.arguments.items() if not isinstance(x, Tensor)}
     if "reverse" not in call.lacks:
@@ -306,7 +319,7 @@ def _check_graph(
         return call.function(**tensors, **options, backend=backend)
 
     tensors = [{n: x for n, x in c.items() if isinstance(x, Tensor)} for c in samples]
-    check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler)
+    check_dynamic(f"{op} {backend} {call.kind}", run, tensors, compiler, **ways)
 
 
 def _packed(op: str | Cell, sequences: int, time: int) -> dict[str, Any]:

@@ -30,6 +30,25 @@ def option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
     yield from (dict(options) for options in sets)
 
 
+def few_option_sets(make: MakeMixer) -> Iterator[dict[str, Any]]:
+    """Those of `option_sets` that have a value of an option which none before has.
+
+    For a law whose options act each for itself: that every two of them act together as steps do is
+    another law.
+
+    Example:
+        >>> from linrnn.mixers import LEM
+        >>> list(few_option_sets(LEM))
+        [{}, {'d_state': 4, 'step_size': 2.0}]
+    """
+    met = set[tuple[str, str]]()
+    for options in option_sets(make):
+        values = {(name, repr(value)) for name, value in options.items()}
+        if not options or values - met:
+            yield options
+        met |= values
+
+
 @functools.lru_cache(maxsize=256)  # several laws ask; to build what may be refused takes longest
 def _sets_of_class(mixer: type[Mixer]) -> tuple[dict[str, Any], ...]:
     return tuple(_sets(mixer))

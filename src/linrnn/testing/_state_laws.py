@@ -21,18 +21,18 @@ from linrnn.testing._mixer_runs import (
     signal,
     to_single,
 )
-from linrnn.testing._options import option_sets
+from linrnn.testing._options import few_option_sets, option_sets
 from linrnn.testing._tolerance import check_close, check_true
 from linrnn.typing import State
 
 CLEARED_ROW = 1  # the row whose state is made zero
 
 
-def zeros_begin_anew(make: MakeMixer) -> None:
+def zeros_begin_anew(make: MakeMixer, *, pairs: bool = False) -> None:
     """A state of zeros is `Mixer.init_state`, row by row: outputs, later states and gradients.
 
-    In every form and with any options; so ``h * (1 - done)`` and ``torch.zeros_like(h)`` begin
-    anew.
+    In every form and with any option, or with ``pairs`` any two of them; so ``h * (1 - done)`` and
+    ``torch.zeros_like(h)`` begin anew.
     """
     for form, mixer in in_each_form(make):
         start = mixer.init_state(BATCH)
@@ -43,7 +43,7 @@ def zeros_begin_anew(make: MakeMixer) -> None:
             got = results(mixer, mixer, x, zeros)
             compare(f"{form}: zeros", got, results(mixer, mixer, x, start), FORM_ROUNDINGS)
         _row_by_row(f"{form}: a row of zeros", mixer, x, state)
-    for options in option_sets(make):
+    for options in (option_sets if pairs else few_option_sets)(make):
         mixer = _moved(build(make, **options))
         x, state = signal(BATCH, 3, WIDTH), busy_state(mixer)
         _row_by_row(f"{options}: a row of zeros", mixer, x, state)
