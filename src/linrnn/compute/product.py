@@ -39,6 +39,7 @@ class Product:
         kernels: the module of each backend that has one, as an import path, with the functions
             ``forward(*arguments)``, ``backward(*arguments, *saved, *grads)`` and ``unavailable``.
         saved: results, by number, that ``backward`` reads.
+        selects: ``backward`` has a last argument: which of the gradients are needed, a bool each.
         otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without
             any it is the definition.
     """
@@ -52,8 +53,10 @@ class Product:
         kernels: Mapping[str, str],
         otherwise: Computes | None = None,
         saved: Sequence[int] = (),
+        selects: bool = False,
     ) -> None:
         self.name, self.definition, self.gradients, self.saved = name, definition, gradients, saved
+        self.selects = selects
         self._modules, self._otherwise = tuple(kernels.items()), otherwise
 
     def __call__(self, *arguments: Any) -> Results:
@@ -102,5 +105,6 @@ class _Function(torch.autograd.Function):
             gradients: Sequence[Tensor | None]
             gradients = through_definition(product.definition, arguments, needs_grad, grads)
         else:
-            gradients = ctx.kernels.backward(*arguments, *saved, *grads)
+            needs = (needs_grad,) if product.selects else ()
+            gradients = ctx.kernels.backward(*arguments, *saved, *grads, *needs)
         return None, None, *gradients, *(None,) * (len(arguments) - product.gradients)

@@ -1,5 +1,7 @@
 """`half_linear` with the native kernel ``src/native/kernels/weight_gradient.cpp``."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,13 +23,15 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor]:
 
 
 def backward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of all three; those of weight and bias are sums in float32."""
-    rows = _rows(grad)
-    grad_x = (rows @ weight.to(grad.dtype)).view(x.shape)
-    grad_bias = None if bias is None else rows.sum(0, dtype=bias.dtype)
-    return grad_x, weight_gradient(rows, _rows(x)), grad_bias
+    x: Tensor, weight: Tensor, bias: Tensor | None, grad: Tensor, needs: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients that are needed; those of weight and bias are sums in float32."""
+    rows = rows_of(grad)
+    grad_x = (rows @ weight.to(grad.dtype)).view(x.shape) if needs[0] else None
+    grad_weight = weight_gradient(rows, rows_of(x)).to(weight.dtype) if needs[1] else None
+    if bias is None or not needs[2]:
+        return grad_x, grad_weight, None
+    return grad_x, grad_weight, rows.sum(0, dtype=torch.float32).to(bias.dtype)
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
@@ -39,7 +43,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     return weight
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows_of(x: Tensor) -> Tensor:
     """All rows of ``x`` below one another, each without gaps."""
     rows = x.reshape(-1, x.shape[-1])
     return rows if rows.stride(1) == 1 and aligned(rows) else rows.contiguous()

@@ -7,7 +7,7 @@ from torch import nn
 
 from linrnn.mixers import MinGRU
 from linrnn.ops import use_backend
-from linrnn.ops.half_linear import available, call_linear, half_linear
+from linrnn.ops.half_linear import available, call_linear, half_linear, half_outer_sum
 
 needs_tiles = pytest.mark.skipif(not available(), reason="no matrix tiles for bfloat16")
 SHAPES = [(2, 300, 96, 80), (1, 1031, 97, 70), (7, 100, 300, 65)]
@@ -101,6 +101,38 @@ def test_any_threads_give_the_same_bits():
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*bits)
+
+
+@needs_tiles
+def test_only_gradients_that_are_needed_are_computed():
+    x, weight, bias = leaves(2, 300, 96, 80)
+    with autocast():
+        y = half_linear(x.detach(), weight, bias)
+        frozen = half_linear(x, weight, bias.detach())
+    into = drawn(2, 300, 80, seed=3).bfloat16()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as calls:
+        (slope,) = torch.autograd.grad(y, weight, into)
+    assert not any(event.key == "aten::mm" for event in calls.key_averages())
+    assert torch.equal(slope, torch.autograd.grad(frozen, weight, into)[0])
+
+
+@needs_tiles
+def test_the_gradient_of_a_bfloat16_weight_is_rounded_once():
+    x, weight, bias = (t.detach().bfloat16().requires_grad_() for t in leaves(2, 300, 96, 80))
+    into = drawn(2, 300, 80, seed=3).bfloat16()
+    _, *got = torch.autograd.grad(half_linear(x, weight, bias), (x, weight, bias), into)
+    for slope, true in zip(got, exact((x, weight, bias)), strict=True):
+        assert torch.equal(slope, true.bfloat16())
+
+
+def test_a_sum_of_outer_products():
+    left, right = drawn(500, 96).bfloat16(), drawn(500, 100, seed=1).bfloat16()
+    true = left.double().mT @ right.double()
+    whole = half_outer_sum(left, right)
+    assert error(whole, true) < (1e-6 if available() else 1e-2)
+    assert (
+        error(half_outer_sum(left[:4], right[:4]), left[:4].double().mT @ right[:4].double()) < 1e-2
+    )
 
 
 def test_derivatives_of_second_order():

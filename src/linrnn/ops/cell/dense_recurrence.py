@@ -19,6 +19,7 @@ from linrnn.compute.op import reached
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
+from linrnn.ops.half_linear import half_linear
 
 KERNELS: dict[str, Any] = {
     "gru": torch.gru,
@@ -381,7 +382,7 @@ def arguments(
             b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])  # (gates * D,)
     b = b if b is None else b.to(W.dtype)
     named = dict(zip(cell.constants, constants, strict=True))
-    named |= zip(cell.inputs, parts(F.linear(x, W, b), len(cell.inputs)), strict=True)
+    named |= zip(cell.inputs, parts(half_linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
     matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - extra :]]
     if kind.endswith(HEADS):

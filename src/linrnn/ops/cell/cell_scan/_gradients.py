@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import CONTRACTIONS, Program
+from linrnn.ops.half_linear import half_outer_sum
 
 #: Into how many pieces a sum over steps is divided on a GPU, where these steps allow;
 #: not measured beside other numbers.
@@ -60,9 +61,8 @@ def of_matrices(
         heads = like.shape[0] if like.ndim == 3 else 1
         left, right = pair[0].flatten(0, 1), pair[1].flatten(0, 1)  # (batch * time, width)
         if half and heads == 1:
-            # ([heads,] rows, columns)
-            product = left.bfloat16().mT @ right.bfloat16()
-            product = product.to(like.dtype).reshape(like.shape)
+            product = half_outer_sum(left.bfloat16(), right.bfloat16())  # (rows, columns)
+            product = product.to(like.dtype).reshape(like.shape)  # ([heads,] rows, columns)
         else:
             # (batch * time, heads, width / heads) each
             left = left.to(like.dtype).unflatten(-1, (heads, -1))
