@@ -218,7 +218,7 @@ def measured(args: argparse.Namespace, left_out: set[str]) -> Iterator[Row]:
                 bunch, path = load(), Path(folder) / "x.npz"
                 np.savez(path, x=bunch.data.astype(float), y=bunch.target)
                 yield of_table(name, str(path), Path(folder), gru=name not in args.without_gru)
-    for one in all_of(None, args.statsmodels, args.r_library):
+    for one in _told_apart(all_of(None, args.statsmodels, args.r_library)):
         if one.name not in left_out and len(one.values) >= args.least:
             yield _of_named(one, gru=one.name not in args.without_gru)
     for name, season in {"ETTh1.csv": 24, "ETTm1.csv.gz": 96}.items():
@@ -226,6 +226,16 @@ def measured(args: argparse.Namespace, left_out: set[str]) -> Iterator[Row]:
             with tempfile.TemporaryDirectory() as folder:
                 data, gru = str(folder_of("ett") / name), name not in args.without_gru
                 yield of_series(name, data, Path(folder), season, 24, 96, gru=gru)
+
+
+def _told_apart(series: list[Named]) -> list[Named]:
+    """With the set behind a name that came before: rows are looked up by name."""
+    seen: set[str] = set()
+    result = []
+    for one in series:
+        result.append(one._replace(name=f"{one.name}, {one.set}") if one.name in seen else one)
+        seen.add(one.name)
+    return result
 
 
 def _of_named(one: Named, *, gru: bool) -> Row:

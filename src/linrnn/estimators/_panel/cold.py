@@ -49,7 +49,7 @@ def judge_cut(
     offsets = trial.offsets[:: -(-len(trial.offsets) * len(batch.n) // _ROWS)]
     series, which = (x.ravel() for x in np.indices((len(batch.n), len(offsets))))
     ends = batch.n[series] - offsets[which]
-    use = ends > few  # a series that ends there is judged by none of its own
+    use = ends > few
     series, which, ends = series[use], which[use], ends[use]
     if len(series) < _FEWEST:
         return None
