@@ -113,7 +113,39 @@ inline void decays<float, 32>(const float* __restrict dt, const float* __restric
         _mm512_storeu_ps(to + l, _mm512_scalef_ps(q, n));
     }
 }
+
+// The same within 2e-7, for sequences of half precision: 2^n 2^r in powers of two, without limits, for
+// products of dt and A below BOUNDED in modulus. Of small ones the error is as small a part.
+constexpr float BOUNDED = 1e6f;
+inline __m512 bounded_decay(__m512 x) {
+    const __m512 whole = _mm512_set1_ps(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+    const __m512 log2e = _mm512_set1_ps(1.44269504f);
+    const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, log2e, whole), whole), r = _mm512_fmsub_ps(x, log2e, n);
+    __m512 q = _mm512_set1_ps(1.32645907e-3f);
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(9.67161901e-3f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(5.55073503e-2f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(2.40222405e-1f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(6.93146976e-1f));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(q, n);
+}
+
+// Two registers: a block's part of a row.
+struct Pair {
+    __m512 v[2];
+    static Pair load(const float* x) { return {{_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)}}; }
+    void store(float* x) const { _mm512_storeu_ps(x, v[0]), _mm512_storeu_ps(x + 16, v[1]); }
+};
 #endif
+
+// The sum of moduli: at least the largest one, and no number where there is a NaN.
+template <class A>
+inline A sum_of_moduli(const A* x, i64 n) {
+    A sum[16] = {};
+    for (i64 i = 0; i < n; i += 16)
+        for (int l = 0; l < 16; ++l) sum[l] += magnitude(x[i + l]);
+    return sum_by_halves<16>(sum);
+}
 
 // w = (exp(dt A) - 1) / A, and dw / dA = dt^2 psi(dt A) with psi(v) = (v e^v - e^v + 1) / v^2
 template <class A>
@@ -138,6 +170,7 @@ template <class S>
 struct SelectiveScan {
     using A = typename Accumulator<S>::type;
     static constexpr int L = LANES<A>;
+    static constexpr bool HALF = sizeof(S) == 2;
     const SelectiveScanArgs& args;
 
     i64 blocks() const { return (args.channels + L - 1) / L; }
@@ -199,10 +232,19 @@ struct SelectiveScan {
     }
     static constexpr i64 AHEAD = 6;
 
-    // A step's inputs for one block.
+    // A step's inputs for one block; `bounded`: see bounded_decay.
     struct Row {
         alignas(64) A x[L], dt[L], raw[L], input[L], gate[L], z[L];
+        bool bounded;
     };
+    // Whether all products of a row's dt and the block's A, whose moduli sum to `sum`, are bounded.
+    static bool bounds(const A* dt, A sum) {
+#ifdef __AVX512F__
+        if constexpr (HALF) return sum_of_moduli(dt, L) * sum < BOUNDED;
+#endif
+        (void)dt, (void)sum;
+        return false;
+    }
     void load_row(i64 t, i64 c, i64 n, const A* bias, Row& r) const {
         prefetch(args.x, t, c);
         prefetch(args.dt, t, c);
@@ -239,9 +281,30 @@ struct SelectiveScan {
         }
     }
 
+#ifdef __AVX512F__
+    // `advance` of bounded decays, all but the states in registers.
+    void advance_lanes(float* h, const float* lam, const Row& r, const float* B, const float* C, float* y) const {
+        const Pair dt = Pair::load(r.dt), input = Pair::load(r.input);
+        Pair sum = Pair::load(y);
+        for (i64 m = 0; m < args.modes; ++m, h += L, lam += L) {
+            const __m512 b = _mm512_set1_ps(B[m]), c = _mm512_set1_ps(C[m]);
+            const Pair a = Pair::load(lam);
+            Pair now = Pair::load(h);
+            for (int i = 0; i < 2; ++i) {
+                const __m512 decay = bounded_decay(_mm512_mul_ps(dt.v[i], a.v[i]));
+                now.v[i] = _mm512_fmadd_ps(decay, now.v[i], _mm512_mul_ps(b, input.v[i]));
+                sum.v[i] = _mm512_fmadd_ps(c, now.v[i], sum.v[i]);
+            }
+            now.store(h);
+        }
+        sum.store(y);
+    }
+#endif
+
     template <bool ZOH>
     void forward_chunk(i64 k, i64 c, i64 n, A* h, const A* lam, A* B, A* C) const {
         alignas(64) A skip[L], bias[L], y[L];
+        const A sum_A = HALF ? sum_of_moduli(lam, tile()) : A(0);
         Row r;
         load_channels(args.D, c, n, skip);
         load_channels(args.bias, c, n, bias);
@@ -249,11 +312,18 @@ struct SelectiveScan {
             for (i64 m = 0; m < args.modes; ++m) put(kept(k, c) + m * args.channels, h + m * L, n);
         for (i64 t = k * args.chunk; t < args.time && t < (k + 1) * args.chunk; ++t) {
             load_row(t, c, n, bias, r);
+            r.bounded = bounds(r.dt, sum_A);
             load_modes(args.B, t, B);
             load_modes(args.C, t, C);
             if (resets(t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) y[l] = skip[l] * r.x[l];
-            advance<ZOH>(h, lam, r, B, C, y);
+#ifdef __AVX512F__
+            if constexpr (HALF && !ZOH) {
+                if (r.bounded) advance_lanes(h, lam, r, B, C, y);
+                else advance<ZOH>(h, lam, r, B, C, y);
+            } else
+#endif
+                advance<ZOH>(h, lam, r, B, C, y);
             if (args.z.data)
                 for (int l = 0; l < L; ++l) y[l] *= r.z[l] * r.gate[l];
             put(at(args.y, t) + c, y, n);
@@ -318,6 +388,53 @@ struct SelectiveScan {
         }
     }
 
+#ifdef __AVX512F__
+    // `replay` of bounded decays, and `retreat`, with sums over modes in registers.
+    void replay_lanes(float* h, const float* lam, const Row& r, const float* B, const float* C, const float* g,
+                        i64 j, const Tape& tape, float* y) const {
+        float *before = tape.before + j * tile(), *decay = tape.decay + j * tile(), *for_C = tape.for_C + j * tile();
+        const Pair dt = Pair::load(r.dt), input = Pair::load(r.input), into = Pair::load(g);
+        Pair sum = Pair::load(y);
+        for (i64 m = 0; m < args.modes; ++m, h += L, lam += L, before += L, decay += L, for_C += L) {
+            const __m512 b = _mm512_set1_ps(B[m]), c = _mm512_set1_ps(C[m]);
+            const Pair a = Pair::load(lam);
+            Pair now = Pair::load(h), of_C = Pair::load(for_C), d;
+            now.store(before);
+            for (int i = 0; i < 2; ++i) {
+                d.v[i] = bounded_decay(_mm512_mul_ps(dt.v[i], a.v[i]));
+                now.v[i] = _mm512_fmadd_ps(d.v[i], now.v[i], _mm512_mul_ps(b, input.v[i]));
+                sum.v[i] = _mm512_fmadd_ps(c, now.v[i], sum.v[i]);
+                of_C.v[i] = _mm512_fmadd_ps(into.v[i], now.v[i], of_C.v[i]);
+            }
+            d.store(decay), now.store(h), of_C.store(for_C);
+        }
+        sum.store(y);
+    }
+    void retreat_lanes(float* carry, const float* lam, const Row& r, const float* B, const float* C, const float* g,
+                         i64 j, const Tape& tape, float* for_x, float* for_dt) const {
+        const float *before = tape.before + j * tile(), *decay = tape.decay + j * tile();
+        float *for_B = tape.for_B + j * tile(), *sum_A = tape.sum_A;
+        const Pair dt = Pair::load(r.dt), input = Pair::load(r.input), into = Pair::load(g);
+        Pair of_x = Pair::load(for_x), of_dt = Pair::load(for_dt);
+        for (i64 m = 0; m < args.modes; ++m, carry += L, lam += L, before += L, decay += L, for_B += L, sum_A += L) {
+            const __m512 b = _mm512_set1_ps(B[m]), c = _mm512_set1_ps(C[m]);
+            const Pair a = Pair::load(lam), was = Pair::load(before), d = Pair::load(decay);
+            Pair back = Pair::load(carry), of_B = Pair::load(for_B), of_A = Pair::load(sum_A);
+            for (int i = 0; i < 2; ++i) {
+                const __m512 delta = _mm512_fmadd_ps(c, into.v[i], back.v[i]);
+                back.v[i] = _mm512_mul_ps(d.v[i], delta);
+                const __m512 through = _mm512_mul_ps(back.v[i], was.v[i]);
+                of_dt.v[i] = _mm512_fmadd_ps(through, a.v[i], of_dt.v[i]);
+                of_B.v[i] = _mm512_fmadd_ps(delta, input.v[i], of_B.v[i]);
+                of_x.v[i] = _mm512_fmadd_ps(delta, b, of_x.v[i]);
+                of_A.v[i] = _mm512_fmadd_ps(through, dt.v[i], of_A.v[i]);
+            }
+            back.store(carry), of_B.store(for_B), of_A.store(sum_A);
+        }
+        of_x.store(for_x), of_dt.store(for_dt);
+    }
+#endif
+
     // One step back: carry is the gradient of the state that the step left.
     template <bool ZOH>
     void retreat(A* __restrict carry, const A* __restrict lam, const Row& r, const A* B, const A* C,
@@ -357,6 +474,7 @@ struct SelectiveScan {
     void replay_chunk(i64 k, i64 c, i64 n, const A* lam, A* h, const Tape& tape,
                       double* sum_D) const {
         alignas(64) A skip[L], bias[L], y[L], out[L], partial[L] = {};
+        const A sum_A = HALF ? sum_of_moduli(lam, tile()) : A(0);
         load_channels(args.D, c, n, skip);
         load_channels(args.bias, c, n, bias);
         std::memset(h, 0, size_t(tile()) * sizeof(A));
@@ -368,6 +486,7 @@ struct SelectiveScan {
             prefetch(at(args.grad_dt, t) + c);
             prefetch(args.grad_z, t, c);
             load_row(t, c, n, bias, r);
+            r.bounded = bounds(r.dt, sum_A);
             load(at(args.y, t) + c, n, out);
             if (args.z.data)
                 for (int l = 0; l < L; ++l) g[l] = out[l] * (r.z[l] * r.gate[l]);
@@ -375,7 +494,14 @@ struct SelectiveScan {
                 std::memcpy(g, out, sizeof out);
             if (resets(t)) std::memset(h, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) y[l] = skip[l] * r.x[l], partial[l] += g[l] * r.x[l];
-            replay<ZOH>(h, lam, r, tape.B + j * padded(), tape.C + j * padded(), g, j, tape, y);
+            const A *B = tape.B + j * padded(), *C = tape.C + j * padded();
+#ifdef __AVX512F__
+            if constexpr (HALF && !ZOH) {
+                if (r.bounded) replay_lanes(h, lam, r, B, C, g, j, tape, y);
+                else replay<ZOH>(h, lam, r, B, C, g, j, tape, y);
+            } else
+#endif
+                replay<ZOH>(h, lam, r, B, C, g, j, tape, y);
             if (!args.z.data) continue;
             for (int l = 0; l < L; ++l)
                 y[l] *= out[l] * r.gate[l] * (A(1) + r.z[l] * (A(1) - r.gate[l]));
@@ -397,8 +523,12 @@ struct SelectiveScan {
             const A* g = tape.grad + j * L;
             std::memset(for_x, 0, sizeof for_x);
             std::memset(for_dt, 0, sizeof for_dt);
-            retreat<ZOH>(carry, lam, r, tape.B + j * padded(), tape.C + j * padded(), g, j, tape,
-                         for_x, for_dt);
+            const A *B = tape.B + j * padded(), *C = tape.C + j * padded();
+#ifdef __AVX512F__
+            if constexpr (HALF && !ZOH) retreat_lanes(carry, lam, r, B, C, g, j, tape, for_x, for_dt);
+            else
+#endif
+                retreat<ZOH>(carry, lam, r, B, C, g, j, tape, for_x, for_dt);
             if (resets(t)) std::memset(carry, 0, size_t(tile()) * sizeof(A));
             for (int l = 0; l < L; ++l) {
                 if (!ZOH) for_dt[l] += r.x[l] * for_x[l], for_x[l] *= r.dt[l];

@@ -39,6 +39,27 @@ def test_half_precision_is_storage_only(backend, dtype):
 
 
 @needs_native
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4, 1e30])
+def test_half_precision_takes_steps_of_any_size(size):
+    """Steps that forget everything, and one that is no number, which no other channel sees."""
+    case = {n: v.bfloat16() for n, v in make(2, 37, 40, 16, full=False).items()}
+    case = {n: v.float() if n == "A" else v for n, v in case.items()}
+    case["dt"] = (case["dt"] * size).bfloat16()
+    case["dt"][1, 20, 7] = torch.nan
+    exact = {n: v.double() for n, v in case.items()}
+    (y, final), (true_y, true_final) = ours("cpu")(case), loop(exact)
+    assert final.dtype is torch.float32
+    bad = torch.zeros_like(y, dtype=torch.bool)
+    bad[1, 20:, 7] = True
+    assert torch.equal(y.isnan(), bad)
+    torch.testing.assert_close(y.double(), true_y, rtol=2**-7, atol=1e-3 * size, equal_nan=True)
+    finite = ~true_final.isnan()
+    torch.testing.assert_close(
+        final.double()[finite], true_final[finite], rtol=1e-5, atol=1e-6 * size
+    )
+
+
+@needs_native
 @pytest.mark.parametrize("isa", ["baseline", "avx2"])
 def test_every_instruction_set(python, root, isa):
     code = f"""
