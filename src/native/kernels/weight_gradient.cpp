@@ -40,7 +40,7 @@ struct Packed {
     static __mmask16 lanes(i64 n) { return __mmask16(n <= 0 ? 0 : n < 16 ? (1u << n) - 1 : 0xffffu); }
 
     // 32 rows of columns [c, c + 32), of which there are `width`: two tiles of 16 pairs of rows and 16
-    // columns, or turned around. The rows that come 32 later are asked for.
+    // columns, or turned around. Prefetches the rows that come 32 later.
     template <bool TURN>
     static LINRNN_TILES_TARGET void pack(const std::uint16_t* from, i64 step, i64 rows, i64 c, i64 width, Pair* to) {
         for (i64 row = 32; row < 64 && row < rows; ++row) __builtin_prefetch(from + row * step + c);
