@@ -118,9 +118,11 @@ def is_quick(op, law):
     ],
 )
 def test_op_keeps_law_of_its_own(op, law):
-    """`test_every_law_of_an_op` varies each argument alone, in all examples."""
+    """`test_every_law_of_an_op` varies each argument alone and traces, in all examples."""
     if law == derivatives.__name__:
         derivatives(op, in_turns=True)
+    elif law == operators.__name__:
+        operators(op, ends=True)
     else:
         ALONE_LAWS[law](op)
 

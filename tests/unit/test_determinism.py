@@ -85,6 +85,7 @@ def run_mixer(name):
     return compute
 
 
+@pytest.mark.unchecked  # other laws pass the same calls through the checker
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", mixers.names())
 def test_mixers_repeat_bit_for_bit_and_differ_little_with_other_threads(name):
