@@ -6,8 +6,8 @@ of a training step, each measured in a process of its own; writes
 
 With ``--half`` it is about training steps inside of autocast to bfloat16 instead, beside those in
 float32 and the layer's own products in bfloat16, with one and two threads; it writes
-``layers-half-cpu.md``. Exit code 1: where the processor multiplies bfloat16 numbers itself, a layer
-is not faster than in float32.
+``layers-half-cpu.md``, or ``layers-half-amx.md`` where the processor has tiles. Exit code 1: where
+the processor multiplies bfloat16 numbers itself, a layer is not faster than in float32.
 """
 
 import argparse
@@ -187,7 +187,9 @@ def report_half(options: argparse.Namespace) -> int:
         lines += ["", title, "", *section(f"threads-{threads}", table(head, rows))]
         failed |= any(t["bfloat16"].seconds >= t["float32"].seconds for t in times.values())
     print("\n".join(lines))
-    write_lines(options.out / "layers-half-cpu.md", lines)
+    # with tiles products take half the time, so ratios to them are others
+    processor = "amx" if torch.cpu._is_amx_tile_supported() else "cpu"
+    write_lines(options.out / f"layers-half-{processor}.md", lines)
     return int(failed and has_half_products() and not options.quick)
 
 
@@ -199,7 +201,8 @@ def has_half_products() -> bool:
 def _half_conditions() -> list[str]:
     lines = conditions(command_line(), ["torch"])
     has = "has" if has_half_products() else "has no"
-    lines += [f"- the processor {has} instructions for products of bfloat16"]
+    tiles = ", and tiles (AMX)" if torch.cpu._is_amx_tile_supported() else ""
+    lines += [f"- the processor {has} instructions for products of bfloat16{tiles}"]
     return [*lines, f"- one layer of width {D_MODEL}, bfloat16 by autocast; medians, in turn"]
 
 

@@ -56,7 +56,7 @@ def _watched(layer: nn.Module) -> bool:
     """Whether hooks have to see a call."""
     forward = layer._forward_hooks or layer._forward_pre_hooks
     backward = layer._backward_hooks or layer._backward_pre_hooks
-    return bool(forward or backward) or nn.modules.module._has_any_global_hook()
+    return bool(forward or backward or nn.modules.module._has_any_global_hook())
 
 
 def half_outer_sum(left: Tensor, right: Tensor) -> Tensor:
