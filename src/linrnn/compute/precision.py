@@ -54,8 +54,10 @@ def autocast_dtype(x: Any) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
 
 
-def in_dtype_of(weight: Tensor, x: Tensor) -> Tensor:
+def in_dtype_of(weight: Any, x: Tensor) -> Tensor:
     """``x`` as a product with ``weight`` takes it: in its dtype, or as `torch.autocast` has it.
+
+    The weight is a tensor, or stands for one as that of a quantized layer does.
 
     Inside of autocast, half precision that became float32 would only be rounded again.
 

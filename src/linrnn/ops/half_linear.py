@@ -39,7 +39,7 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return y
 
 
-def call_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+def call_linear(layer: nn.Module, x: Tensor) -> Tensor:
     """``layer(x)``, by `half_linear` where it is a `torch.nn.Linear` that nobody watches.
 
     Example:
