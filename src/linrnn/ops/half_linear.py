@@ -86,12 +86,12 @@ def _worth(x: Tensor, n_out: int) -> bool:
 
 def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     half = torch.bfloat16
-    if not (torch.is_grad_enabled() and weight.requires_grad and eager(x, weight)):
-        return False
     by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
     dtype = torch.float32 if by_autocast else half
+    if weight.dtype is not dtype or not (weight.requires_grad and torch.is_grad_enabled()):
+        return False  # as most calls are, and none of these has called a function of Python
     return (
-        weight.dtype is dtype
+        eager(x, weight)
         and (bias is None or bias.dtype is dtype)
         and x.dtype in (dtype, half)
         and weight.is_cpu
