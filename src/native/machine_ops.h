@@ -233,11 +233,13 @@ struct Product {
         alignas(64) A sums[Q][P * WIDTH];
         part<Q, P>(w, x, of, sums);
         const i64 most = of.m - i < P * WIDTH ? of.m - i : P * WIDTH;
-        for (int q = 0; q < Q; ++q)
-            for (i64 k = 0; k < most; ++k) {
-                const i64 at = q * of.y + i + k;
-                y[at] = add ? sums[q][k] + add[at] : sums[q][k];
-            }
+        put(sums, add ? add + i : nullptr, y + i, of.y, Q, most);
+    }
+    // y = sums + add, of q vectors that lie `apart` and n numbers of each.
+    template <i64 N>
+    static LINRNN_INLINE void put(const A (*sums)[N], const A* add, A* y, i64 apart, i64 q, i64 n) {
+        for (i64 k = 0; k < q; ++k)
+            for (i64 i = 0; i < n; ++i) y[k * apart + i] = add ? sums[k][i] + add[k * apart + i] : sums[k][i];
     }
 
     // y = matrix x + add, of q vectors; x are numbers of A or pairs of halves.
@@ -292,10 +294,6 @@ struct Product {
                     put(sums, add ? add + at : nullptr, y + at, of.y, taken, of.m - i < WIDTH ? of.m - i : WIDTH);
                 }
         }
-    }
-    static void put(const A (*sums)[WIDTH], const A* add, A* y, i64 apart, i64 q, i64 n) {
-        for (i64 k = 0; k < q; ++k)
-            for (i64 i = 0; i < n; ++i) y[k * apart + i] = add ? sums[k][i] + add[k * apart + i] : sums[k][i];
     }
 #endif
 

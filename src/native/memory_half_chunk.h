@@ -103,7 +103,7 @@ struct HalfChunk<float> {
         Factors other = second ? *second : first;
         if (first.step != 1) turn_left(first, rows, turned_first);
         if (second && other.step != 1) turn_left(other, rows, turned_second);
-        auto panel = [&](auto w_, i64 n) {
+        T::panels(columns, [&](auto w_, i64 n) {
             constexpr int W = decltype(w_)::value, R = T::template ROWS<W>;
             alignas(64) float sums[L][W * L], more[L][W * L];
             for (i64 b = 0; b < rows; b += L) {
@@ -118,11 +118,7 @@ struct HalfChunk<float> {
                     finish(sum, b + i, n);
                 }
             }
-        };
-        i64 n = 0;
-        for (; n + 4 * L <= columns; n += 4 * L) panel(Count<4>(), n);
-        for (; n + 2 * L <= columns; n += 2 * L) panel(Count<2>(), n);
-        for (; n < columns; n += L) panel(Count<1>(), n);
+        });
     }
     template <int R, int W>
     static LINRNN_INLINE void add_rows(V (&sum)[R][W], const float (*more)[W * L]) {

@@ -104,18 +104,14 @@ struct Halves<float> {
     }
     template <class Begin>
     static void rows_of_tiles(const Packed& x, float* to, i64 ld, i64 i, i64 count, const Begin& begin) {
-        auto panel = [&](auto w_, i64 n) {
+        T::panels(x.columns, [&](auto w_, i64 n) {
             constexpr int W = decltype(w_)::value;
             alignas(64) float sums[L][W * L];
             HalfTiles::multiply<W>(x.left + i * x.depth, x.depth, x.right + n, x.columns, x.depth, sums[0], W * L);
             for (i64 r = 0; r < count; ++r)
                 for (int w = 0; w < W; ++w)
                     T::store(to + (i + r) * ld + n + w * L, begin(i + r, n + w * L) + T::load(sums[r] + w * L));
-        };
-        i64 n = 0;
-        for (; n + 4 * L <= x.columns; n += 4 * L) panel(Count<4>(), n);
-        for (; n + 2 * L <= x.columns; n += 2 * L) panel(Count<2>(), n);
-        for (; n < x.columns; n += L) panel(Count<1>(), n);
+        });
     }
 #endif
 };

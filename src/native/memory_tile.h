@@ -103,14 +103,19 @@ struct Tile {
             for (int w = 0; w < W; ++w) store(to + r * ld + w * L, from[r][w]);
     }
 
+    // Calls f(vectors, n) for every panel of columns, of which there is a multiple of L.
+    template <class F>
+    static LINRNN_INLINE void panels(i64 columns, F f) {
+        i64 n = 0;
+        for (; n + WIDE * L <= columns; n += WIDE * L) f(Count<WIDE>(), n);
+        if constexpr (WIDE > 2)
+            for (; n + 2 * L <= columns; n += 2 * L) f(Count<2>(), n);
+        for (; n < columns; n += L) f(Count<1>(), n);
+    }
     // Calls f(rows, vectors, i, n) for every tile; rows a multiple of 8, columns of L.
     template <class F>
     static LINRNN_INLINE void tiles(i64 rows, i64 columns, F f) {
-        i64 n = 0;
-        for (; n + WIDE * L <= columns; n += WIDE * L) down<WIDE>(rows, n, f);
-        if constexpr (WIDE > 2)
-            for (; n + 2 * L <= columns; n += 2 * L) down<2>(rows, n, f);
-        for (; n < columns; n += L) down<1>(rows, n, f);
+        panels(columns, [&](auto w_, i64 n) { down<decltype(w_)::value>(rows, n, f); });
     }
     template <int W, class F>
     static LINRNN_INLINE void down(i64 rows, i64 n, F& f) {

@@ -10,7 +10,7 @@ from linrnn.compute import native
 from linrnn.compute.modes import eager
 from linrnn.compute.product import Product
 from linrnn.errors import BackendError
-from linrnn.ops._half_linear_cpu import rows_of, weight_gradient
+from linrnn.ops._half_linear_cpu import forward, rows_of, weight_gradient
 
 #: Multiplications and columns from which on the kernel is used. It takes 0.5 to 0.8 of PyTorch's
 #: time at all sizes tried (Xeon with AMX, one thread): from (256, 128, 128) to (8192, 768, 256).
@@ -54,9 +54,9 @@ def call_linear(layer: nn.Module, x: Tensor) -> Tensor:
 
 def _watched(layer: nn.Module) -> bool:
     """Whether hooks have to see a call."""
-    forward = layer._forward_hooks or layer._forward_pre_hooks
-    backward = layer._backward_hooks or layer._backward_pre_hooks
-    return bool(forward or backward or nn.modules.module._has_any_global_hook())
+    forward_hooks = layer._forward_hooks or layer._forward_pre_hooks
+    backward_hooks = layer._backward_hooks or layer._backward_pre_hooks
+    return bool(forward_hooks or backward_hooks or nn.modules.module._has_any_global_hook())
 
 
 def half_outer_sum(left: Tensor, right: Tensor) -> Tensor:
@@ -111,14 +111,9 @@ def available() -> bool:
     return True
 
 
-def _definition(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor]:
-    """In PyTorch's operators: differentiable to any order."""
-    return (F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype)),)
-
-
 _PRODUCT = Product(
     "half_linear",
-    _definition,
+    forward,  # of PyTorch's operators: differentiable to any order
     gradients=3,
     kernels={"cpu": "linrnn.ops._half_linear_cpu"},
     selects=True,

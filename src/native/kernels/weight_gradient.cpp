@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../half_rows.h"
 #include "../half_tiles.h"
 #include "../weight_gradient_args.h"
 
@@ -37,7 +38,6 @@ struct Packed {
         const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from + step));
         return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
     }
-    static __mmask16 lanes(i64 n) { return __mmask16(n <= 0 ? 0 : n < 16 ? (1u << n) - 1 : 0xffffu); }
 
     // 32 rows of columns [c, c + 32), of which there are `width`: two tiles of 16 pairs of rows and 16
     // columns, or turned around. Prefetches the rows that come 32 later.
@@ -45,7 +45,7 @@ struct Packed {
     static LINRNN_TILES_TARGET void pack(const std::uint16_t* from, i64 step, i64 rows, i64 c, i64 width, Pair* to) {
         for (i64 row = 32; row < 64 && row < rows; ++row) __builtin_prefetch(from + row * step + c);
         for (i64 half = 0; half < 2; ++half, c += 16, to += 256) {
-            const __mmask16 some = lanes(width - c);
+            const __mmask16 some = lanes_left(width < c ? 0 : width - c);
             __m512i r[16];
             for (i64 p = 0; p < 16; ++p) r[p] = pairs(from + 2 * p * step + c, step, rows - 2 * p, some);
             if (TURN) transpose(r);

@@ -17,6 +17,13 @@ WRONG_VALUES = (
     float("inf"), "", "x", "auto", b"x", (), (3,), [], [2, 5], {}, {"x": 1}, object(), np.ones(2),
     torch.ones(1), 1j,
 )  # fmt: skip
+# a series, and a table of them in two classes, that are in order
+WAVE = np.sin(np.arange(48) / 2) + 0.1 * np.cos(np.arange(48) ** 2)
+KIND = np.arange(12) % 2
+TABLE = np.sin(np.arange(30) / (2 + KIND[:, None])) + 0.05 * np.cos(np.arange(360.0)).reshape(
+    12, 30
+)
+SMALL = {"n_modes": 6, "random_state": 0}
 
 
 class TooSlow(BaseException):

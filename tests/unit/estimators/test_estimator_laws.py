@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from odd_data import WRONG_VALUES, judge, none_breaks, series_of
+from odd_data import KIND, SMALL, TABLE, WAVE, WRONG_VALUES, judge, none_breaks, series_of
 
 from linrnn import (
     PanelForecaster,
@@ -26,13 +26,7 @@ from linrnn.tasks._reading.series import Layout, read_series
 # the shape checker refuses what is wrong before the library can
 pytestmark = pytest.mark.unchecked
 
-WAVE = np.sin(np.arange(48) / 2) + 0.1 * np.cos(np.arange(48) ** 2)
-KIND = np.arange(12) % 2
-TABLE = np.sin(np.arange(30) / (2 + KIND[:, None])) + 0.05 * np.cos(np.arange(360.0)).reshape(
-    12, 30
-)
 OF_SERIES = [RecurrentClassifier, RecurrentRegressor]
-SMALL = {"n_modes": 6, "random_state": 0}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from odd_data import finite, in_time
+from odd_data import KIND, SMALL, TABLE, WAVE, finite, in_time
 
 from linrnn import (
     PanelForecaster,
@@ -30,13 +30,7 @@ WRONG = (
     np.array(["a", "b"]), np.arange(3).astype("datetime64[D]"),
 )  # fmt: skip
 NOT_ANSWERS = (bytes, complex, dict)
-WAVE = np.sin(np.arange(48) / 2) + 0.1 * np.cos(np.arange(48) ** 2)
-KIND = np.arange(12) % 2
-TABLE = np.sin(np.arange(30) / (2 + KIND[:, None])) + 0.05 * np.cos(np.arange(360.0)).reshape(
-    12, 30
-)
 GAPS = np.where(np.arange(40) // 3 == 4, np.nan, WAVE[:40])[:, None]
-SMALL = {"n_modes": 6, "random_state": 0}
 LEARN = ("fit", "partial_fit", "update", "undo", "fit_transform", "fit_predict")
 """Methods that change an estimator, which is made anew for each call."""
 OTHERS = ("get_params", "set_params", "get_metadata_routing", "set_output", "save", "load")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import autocast_dtype, wide, without_autocast
+from linrnn.compute.precision import autocast_dtype, in_dtype_of, wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
@@ -113,9 +113,7 @@ class DenseRNN(Mixer):
         return h
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
-        if h.dtype is not autocast_dtype(self.C):  # the product casts what it needs
-            h = h.to(self.C.dtype)
-        return torch.addcmul(F.linear(h, self.C), self.D, x)
+        return torch.addcmul(F.linear(in_dtype_of(self.C, h), self.C), self.D, x)
 
 
 def of_products(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
@@ -287,6 +285,5 @@ class TorchRNN(Mixer):
         return [wide(w) for w in weights if w is not None]
 
     def _project_out(self, y: Tensor) -> Tensor:
-        weight = self.weight_ih_l0
-        out: Tensor = self.out_proj(y if y.dtype is autocast_dtype(weight) else y.to(weight.dtype))
+        out: Tensor = self.out_proj(in_dtype_of(self.weight_ih_l0, y))
         return out

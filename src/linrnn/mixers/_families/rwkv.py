@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import autocast_dtype, wide
+from linrnn.compute.precision import autocast_dtype, in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
@@ -127,10 +127,7 @@ class MatrixRWKV(Mixer):
         return normed * (F.silu(gate) if act == "silu" else gate)
 
     def _out(self, z: Tensor) -> Tensor:
-        weight = self.output.weight
-        # the product casts what it needs
-        z = z if z.dtype is autocast_dtype(weight) else z.to(weight.dtype)
-        return call_linear(self.output, z)
+        return call_linear(self.output, in_dtype_of(self.output.weight, z))
 
 
 def ready(x: Tensor) -> Tensor:
