@@ -21,6 +21,7 @@ from linrnn.ops import (
     log_linear_scan,
     selective_scan,
 )
+from linrnn.ops.conv import siso
 
 #: A function without arguments, and the leaves it is differentiated by.
 Call = tuple[Callable[[], Tensor], tuple[Tensor, ...]]
@@ -70,6 +71,15 @@ def conv(shape: Shape = (64, 4, 96), dtype: torch.dtype = torch.float32) -> Call
     x, weight, bias = _leaf(*shape, dtype=dtype), _leaf(shape[2], 4), _leaf(shape[2])
     leaves = (x, weight, bias)
     return (lambda: causal_conv(*leaves, silu=True, backend="triton")[0]), leaves
+
+
+def systems(shape: Shape = (2, 64, 8, 4)) -> Call:
+    """S4D's scan in blocks, of complex modes."""
+    batch, time, channels, modes = shape
+    a, b, c = (0.5 * torch.randn(channels, modes, dtype=torch.complex128) for _ in "abc")
+    leaves = (a.requires_grad_(), b.requires_grad_(), c.requires_grad_(), _leaf(channels))
+    u, h = _leaf(batch, time, channels), torch.zeros(batch, channels, modes, dtype=torch.complex64)
+    return (lambda: siso.scan(leaves, u, h, None)[0]), (*leaves, u)
 
 
 def selective(shape: Shape = (2, 64, 32, 16), gated: bool = False) -> Call:
@@ -138,6 +148,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "gated_scan": gated,
     "gated_scan, time split": lambda: gated((1, 256, 64)),
     "causal_conv": conv,
+    "siso_scan": systems,
     "selective_scan": selective,
     "selective_scan, gated": lambda: selective(gated=True),
     "cell_scan, minGRU": cell,

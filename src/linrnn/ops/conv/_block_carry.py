@@ -12,7 +12,10 @@ from torch import Tensor
 
 from linrnn.compute.backend import choose
 
-_MODULES = (("cpu", "linrnn.ops.conv._block_carry_cpu"),)
+_MODULES = (
+    ("triton", "linrnn.ops.conv._block_carry_triton"),
+    ("cpu", "linrnn.ops.conv._block_carry_cpu"),
+)
 
 
 def carry(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
@@ -62,7 +65,12 @@ def carry_back(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tup
     return grad, total.sum(1).conj_physical()
 
 
+def carried_by(states: Tensor) -> tuple[str, str]:
+    """The backend that carries such states, and a sentence saying why."""
+    return choose("block_carry", _MODULES, None, states.device, states.dtype)
+
+
 def _kernels(left: Tensor) -> ModuleType | None:
-    name, _ = choose("block_carry", _MODULES, None, left.device, left.dtype)
+    name, _ = carried_by(left)
     modules = dict(_MODULES)
     return importlib.import_module(modules[name]) if name in modules else None

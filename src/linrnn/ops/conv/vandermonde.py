@@ -1,11 +1,13 @@
 """Sums of powers: the kernel of a diagonal system, without an array of modes times length."""
 
+import importlib
 from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from linrnn.compute.backend import choose
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import eager
 from linrnn.compute.pairs import columns, products, rows
@@ -98,10 +100,7 @@ class _Table(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        size = 1 << (count.bit_length() // 2)
-        fine = powers(a, size + 1).mT  # (H, size + 1, M)
-        coarse = powers(fine[:, -1], -(-count // size)).mT  # (H, count / size, M)
-        power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+        power_table = _tabled(a, count, dtype)
         ctx.save_for_backward(a, power_table)
         ctx.dtype = dtype
         return power_table
@@ -117,6 +116,21 @@ class _Table(torch.autograd.Function):
         terms = (exponents[:, None] * grad[:, 1:]).mul_(power_table[:, :-1].conj())
         return terms.sum(1).to(a.dtype), None, None
 
+
+def _tabled(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Compute `_rounded` by one kernel where there is one, or by two factors."""
+    name, _ = choose("power_table", _TABLES, None, a.device, a.dtype)
+    if name == "triton":
+        in_one: Tensor = importlib.import_module(_TABLES[0][1]).powers(a, count, dtype)
+        return in_one
+    size = 1 << (count.bit_length() // 2)
+    fine = powers(a, size + 1).mT  # (H, size + 1, M)
+    coarse = powers(fine[:, -1], -(-count // size)).mT  # (H, count / size, M)
+    power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
+    return power_table  # (H, count, M)
+
+
+_TABLES = (("triton", "linrnn.ops.conv._block_carry_triton"),)
 
 _PRODUCT = Product(
     "vandermonde",

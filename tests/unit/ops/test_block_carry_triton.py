@@ -1,0 +1,156 @@
+"""States carried over blocks, and tables of powers, by Triton: numbers, launches, machine code."""
+
+import pytest
+from test_cell_triton import needs_triton
+from test_gpu_gates import SETUP as OFFLINE
+
+INTERPRETED = """
+import torch
+from linrnn.ops import explain, use_backend
+from linrnn.ops.conv import siso
+from linrnn.ops.conv._block_carry import carry, carry_back
+from linrnn.ops.conv.vandermonde import table
+
+def drawn(*shape, dtype, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+"""
+
+
+@pytest.fixture
+def interpreted(warm):
+    def run(code):
+        return warm(f"{INTERPRETED}{code}", TRITON_INTERPRET="1")
+
+    return run
+
+
+@pytest.fixture
+def offline(warm, tmp_path):
+    """Run code where launches compile and do not run."""
+
+    def run(code):
+        return warm(OFFLINE + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+
+    return run
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+def test_states_and_gradients_are_those_of_the_loop(interpreted, dtype):
+    """No blocks, no rows, blocks that fill no group, and more modes than a program has."""
+    interpreted(
+        f"""
+dtype = torch.{dtype}
+for sizes in ((3, 2, 5, 4), (2, 3, 0, 4), (2, 0, 3, 4), (1, 3, 9, 140)):
+    channels, seqs, blocks, modes = sizes
+    left, first = drawn(*sizes, dtype=dtype), drawn(channels, seqs, modes, dtype=dtype, seed=1)
+    decay = 0.5 * drawn(channels, modes, dtype=dtype, seed=2)
+    into, last = drawn(*sizes, dtype=dtype, seed=3), drawn(*first.shape, dtype=dtype, seed=4)
+    found = []
+    for backend in ("tree", "triton"):
+        states, grads = left.clone(), into.clone()
+        with use_backend(backend):
+            end = carry(states, first, decay)
+            found.append((states, end, grads, *carry_back(grads, states, last, decay)))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+result = 1
+"""
+    )
+
+
+@needs_triton
+def test_not_a_number_stays_in_its_mode(interpreted):
+    interpreted(
+        """
+left, first = drawn(2, 3, 5, 8, dtype=torch.complex128), drawn(2, 3, 8, dtype=torch.complex128)
+left[1, 2, 1, 3] = torch.nan
+with use_backend("triton"):
+    carry(left, first, torch.full((2, 8), 0.5, dtype=torch.complex128))
+bad = left.isnan().nonzero().tolist()
+assert bad == [[1, 2, n, 3] for n in (2, 3, 4)], bad
+result = 1
+"""
+    )
+
+
+@needs_triton
+def test_powers_are_those_of_double_precision(interpreted):
+    interpreted(
+        """
+for modes, dtype in ((3, torch.complex128), (70, torch.complex128), (5, torch.float64)):
+    a = 0.6 * drawn(2, modes, dtype=dtype)
+    a[0, 0] = 0
+    for count in (1, 2, 17, 33):
+        true = torch.cumprod(torch.stack([torch.ones_like(a), *[a] * (count - 1)], 1), 1)
+        with use_backend("triton"):
+            exact = table(a, count, dtype)
+        torch.testing.assert_close(exact, true, rtol=1e-12, atol=1e-13)
+result = 1
+"""
+    )
+
+
+@needs_triton
+def test_systems_give_the_numbers_and_gradients_of_operators(interpreted):
+    interpreted(
+        """
+def both(backend):
+    system = [0.5 * drawn(3, 4, dtype=torch.complex128, seed=i) for i in range(3)]
+    system.append(drawn(3, dtype=torch.float64, seed=3))
+    u, h = drawn(2, 80, 3, dtype=torch.float64), drawn(2, 3, 4, dtype=torch.complex128, seed=5)
+    leaves = [x.requires_grad_() for x in (*system, u, h)]
+    with use_backend(backend):
+        y, last = siso.scan(leaves[:4], *leaves[4:], None)
+        return y, last, *torch.autograd.grad(y.cos().sum() + last.abs().sum(), leaves)
+
+torch.testing.assert_close(both("triton"), both("tree"), rtol=1e-10, atol=1e-10)
+result = 1
+"""
+    )
+
+
+@needs_triton
+def test_a_call_says_what_carries_states(interpreted):
+    said, cut = interpreted(
+        """
+system = [torch.rand(3, 4, dtype=torch.complex128)] * 3 + [torch.rand(3)]
+u, h = torch.rand(2, 80, 3), torch.zeros(2, 3, 4, dtype=torch.complex64)
+with use_backend("triton"):
+    result = [explain("siso_scan", system, u, h, x) for x in (None, torch.zeros(2, 80).bool())]
+"""
+    )
+    assert "products of matrices inside of blocks of 32 steps, and between them triton" in said
+    assert "a convolution by FFT launches twice as many" in said
+    assert cut == "PyTorch's operators and linear_scan, in blocks of 16 steps"
+
+
+@needs_triton
+def test_blocks_cost_no_launches(offline):
+    """S4D's scan of 2 blocks and of 32: one kernel each way, and one for all powers."""
+    few, many = offline("""
+offline.launch_uncompiled()
+result = [counts(lambda t=t: calls.systems((2, t, 8, 4))) for t in (64, 1024)]
+""")
+    assert few == many
+    kernels, operators, kernels_both, operators_both = many
+    assert (kernels, kernels_both) == (2, 3)
+    assert operators <= 30
+    assert operators_both <= 110
+
+
+@needs_triton
+def test_they_load_128_bits_and_spill_nothing(offline):
+    """Of S4D with 256 channels and 32 rows, as the layer has it by default."""
+    codes = offline("""
+from linrnn.ops.conv import _block_carry_triton as kernels
+left = torch.zeros(256, 32, 8, 32, dtype=torch.complex64)
+state, decay = left[:, :, 0], left[:, 0, 0]
+kernels.forward(left, state, decay)
+kernels.backward(left, left, state, decay)
+kernels.powers(decay.to(torch.complex128), 33, left.dtype)
+result = [[x.name, *offline.code(x.cubin)] for x in offline.LAUNCHES]
+""")
+    assert [x[0] for x in codes] == ["run_forward", "run_backward", "run_powers"]
+    for name, registers, spills, widest, _, barriers, *_ in codes:
+        assert (spills, widest, barriers) == (0, 128, 0), name
+        assert registers <= 168, name  # 12 programs a multiprocessor
